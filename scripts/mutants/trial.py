@@ -10,7 +10,7 @@ from mutants.planted import plant
 from mutants.sites import Mutant
 from rl_sentinel.adapters.library import FRAMEWORK
 from rl_sentinel.adapters.library.arguments import SIGNAL
-from rl_sentinel.adapters.loading import while_running
+from rl_sentinel.adapters.loading import forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.executor import Asker
@@ -118,7 +118,7 @@ class Trial:
                     send({"event": "start", "law": CANARY})
                     asked_once |= {(law.code, once)} if law.at_once else set()
                     try:
-                        with while_running():
+                        with forbid_stand_ins():
                             judgement = search(law, ask, setting, seed=SEED, budget=BUDGET)
                     except Exception as error:  # noqa: BLE001 - a pair that errs is no verdict of a law
                         loud = loud or f"{law.code}: {type(error).__name__}: {error}"
@@ -137,7 +137,7 @@ class Trial:
         for boundary, setting in self._boundaries():
             send({"event": "start", "law": CANARY})
             ask = Asker(boundary, {})
-            with entered(self.target.root) as names, while_running():
+            with entered(self.target.root) as names, forbid_stand_ins():
                 canary(ask, setting)
                 refused = _refused(ask, setting)
                 _differentiated(ask, setting)
@@ -172,7 +172,7 @@ def _differentiated(ask: Asker, setting: str) -> None:
 def _fails(ask: Asker, setting: str, before: int) -> str:
     """Why the laws cannot run at a boundary, or that it refuses more cases than before; empty otherwise."""
     try:
-        with while_running():
+        with forbid_stand_ins():
             why, refused = canary(ask, setting), _refused(ask, setting)
     except Exception as error:  # noqa: BLE001 - whatever a mutant raises is loud
         return f"{type(error).__name__}: {error}"

@@ -14,7 +14,7 @@ import rl_sentinel.signal.advantage.grpo
 import rl_sentinel.signal.loss
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.library import FRAMEWORK
-from rl_sentinel.adapters.library.rewards import WAYS
+from rl_sentinel.adapters.library.rewards import NORMALISATIONS
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.executor import Asker
@@ -121,7 +121,7 @@ def test_two_choices_of_a_normalisation_meet() -> None:
     """Each pair of values of two choices stands in some audited normalisation; no other tells more of them."""
     values = (("batch", "group", "none"), ("batch", "group", "none"), (False, True), (False, True))
     for one, other in combinations(range(4), 2):
-        met = {(way[one], way[other]) for way in WAYS}
+        met = {(way[one], way[other]) for way in NORMALISATIONS}
         lacks = set(product(values[one], values[other])) - met
         assert lacks == {(0, 2): {("none", True)}, (1, 3): {("none", True)}}.get((one, other), set())
 

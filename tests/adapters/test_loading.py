@@ -13,7 +13,7 @@ import pytest
 from rl_sentinel.adapters import loading
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.evaluation import invoke
-from rl_sentinel.adapters.loading import used, while_running
+from rl_sentinel.adapters.loading import forbid_stand_ins, used
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.errors import StandInTouched, Unbindable
 
@@ -103,7 +103,7 @@ def test_absent_packages_stay_absent_elsewhere(loaded: Loaded) -> None:
 )
 def test_touched_while_running(loaded: Loaded, call: str, name: str) -> None:
     toy = loaded({"toy/m.py": MODULE}).module("toy.m")
-    with pytest.raises(StandInTouched, match=r"which is not installed here") as caught, while_running():
+    with pytest.raises(StandInTouched, match=r"which is not installed here") as caught, forbid_stand_ins():
         getattr(toy, call)()
     assert str(caught.value) == f"the boundary uses {name}, which is not installed here"
 
@@ -111,14 +111,14 @@ def test_touched_while_running(loaded: Loaded, call: str, name: str) -> None:
 def test_instance_with_absent_base(loaded: Loaded) -> None:
     toy = loaded({"toy/m.py": MODULE}).module("toy.m")
     toy.Local()
-    with pytest.raises(StandInTouched, match="the base class of Local"), while_running():
+    with pytest.raises(StandInTouched, match="the base class of Local"), forbid_stand_ins():
         toy.Local()
 
 
 def test_modules_may_load_while_running(loaded: Loaded) -> None:
     late = "import absent_ray\nHANDLE = absent_ray.start()\nNUMBER = 5\n"
     toy = loaded({"toy/m.py": MODULE, "toy/late.py": late}).module("toy.m")
-    with while_running():
+    with forbid_stand_ins():
         assert toy.imports_late() == 5
 
 
@@ -212,7 +212,7 @@ def test_doubles_bare_packages_and_environment(loaded: Loaded) -> None:
     }
     toy = loaded(files, **about).module("toy.m")
     assert (toy.N, toy.E, toy.R) == (1, "on", 3)
-    with pytest.raises(StandInTouched, match="pad_vocabulary"), while_running():
+    with pytest.raises(StandInTouched, match="pad_vocabulary"), forbid_stand_ins():
         toy.pad_vocabulary(1)
     with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         from toy.engine import nothing  # type: ignore[import-not-found]  # noqa: F401, PLC0415 - a name that the package lacks

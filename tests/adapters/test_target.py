@@ -37,9 +37,9 @@ def test_what_is_there_is_found(target: Target) -> None:
 
 def test_what_moved_is_found(target: Target) -> None:
     assert target.call("former_name.engine.moved.f") == 2
-    assert target.holds("former_name.engine.moved.f")
-    assert target.located("former_name.engine.moved.f") == f"{NAME}.layout.moved.f"
-    assert target.located(f"{NAME}.sound.f") == f"{NAME}.sound.f"
+    assert target.contains("former_name.engine.moved.f")
+    assert target.locate("former_name.engine.moved.f") == f"{NAME}.layout.moved.f"
+    assert target.locate(f"{NAME}.sound.f") == f"{NAME}.sound.f"
 
 
 @pytest.mark.parametrize("path", [f"{NAME}.sound.g", f"{NAME}.nowhere.f", "elsewhere.f"])
@@ -54,5 +54,5 @@ def test_what_fails_is_told(target: Target) -> None:
     path = f"{NAME}.broken.f"
     assert target.has(path)  # there, if of no use
     assert target.fails(path) == f"{NAME}.broken cannot be imported (RuntimeError: no)"
-    with pytest.raises(Unbindable, match=r"lies in .*json.*, expected the target"):
+    with pytest.raises(Unbindable, match=r"is defined in .*json.*, expected a file of the target"):
         target.find(f"{NAME}.sound.dumps")

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS, stated
+from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS, parse_claims
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.claims import STATED, Aggregation, KlEstimator, described
 from rl_sentinel.core.errors import SentinelError
@@ -27,7 +27,7 @@ def test_every_formula_is_an_algorithm() -> None:
 
 
 def test_stated_claims_say_who_stated_them() -> None:
-    found = stated(["algorithm=pass@k", "deviation=n - 1"], "advantage")
+    found = parse_claims(["algorithm=pass@k", "deviation=n - 1"], "advantage")
     assert {key: (claim.value, claim.cite) for key, claim in found.texts().items()} == {
         "algorithm": ("pass@k", STATED),
         "deviation": ("n - 1", STATED),
@@ -40,8 +40,8 @@ def test_stated_claims_say_who_stated_them() -> None:
         ("algorithm=gpro", "which stage advantage does not have: the nearest is 'grpo' (docs/claims.md)"),
         ("algorithm=ppo", "which stage advantage does not have: the nearest is 'opo' (docs/claims.md)"),
         ("skope=group", "but claim 'skope' does not exist: the nearest is 'scope' (docs/claims.md)"),
-        ("scope", "expected KEY=VALUE, as in scope=token (docs/claims.md)"),
-        ("foo", "expected KEY=VALUE, as in algorithm=grpo (docs/claims.md)"),
+        ("scope", "expected KEY=VALUE, for example scope=token (docs/claims.md)"),
+        ("foo", "expected KEY=VALUE, for example algorithm=grpo (docs/claims.md)"),
         ("foo=bar", "but claim 'foo' does not exist: expected one of algorithm, scope, baseline, standardised, "),
         ("weights=constant", "but only adapters can claim weights: expected one of "),
         ("ratio=yes", "but no law reads ratio at stage advantage: expected one of "),
@@ -49,11 +49,11 @@ def test_stated_claims_say_who_stated_them() -> None:
 )
 def test_wrong_claim_names_the_nearest(text: str, words: str) -> None:
     with pytest.raises(SentinelError) as raised:
-        stated([text], "advantage")
+        parse_claims([text], "advantage")
     assert str(raised.value).startswith(f"--claim is {text!r}, {words}")
 
 
 def test_claim_with_two_values_is_refused() -> None:
-    assert list(stated(["scope=group", "scope=group"], "advantage").texts()) == ["scope"]
+    assert list(parse_claims(["scope=group", "scope=group"], "advantage").texts()) == ["scope"]
     with pytest.raises(SentinelError, match=r"^--claim scope is 'group' and 'batch', expected one value$"):
-        stated(["scope=group", "scope=batch"], "advantage")
+        parse_claims(["scope=group", "scope=batch"], "advantage")

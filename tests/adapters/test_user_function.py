@@ -158,7 +158,9 @@ def test_unknown_name_and_unknown_stage(own: Own) -> None:
     assert isinstance(missing, Unbound)
     assert "'colour'" in missing.reason
     stages = "advantage, policy-loss, value-loss, kl, aggregate, reward, normalise, weight, keep, logprob, entropy"
-    with pytest.raises(SentinelError, match=f"^--stage is 'x', expected one of {stages}: what your function computes$"):
+    with pytest.raises(
+        SentinelError, match=f"^--stage is 'x', expected one of {stages}: choose what your function computes$"
+    ):
         list(FRAMEWORK.boundaries(own("def one(rewards): return rewards", "x")))
 
 
@@ -272,7 +274,9 @@ def test_each_stage_is_judged(  # noqa: PLR0913 - a sound function, and how it b
 
 def test_answer_that_is_no_tensor(own: Own) -> None:
     target = own("def one(rewards, mask): return (rewards[:, None] * mask).numpy()", "advantage")
-    with pytest.raises(CallFailed, match=r"its advantage is of type ndarray, expected a tensor: .*torch.as_tensor"):
+    with pytest.raises(
+        CallFailed, match=r"advantage of the result is of type ndarray, expected a tensor: .*torch.as_tensor"
+    ):
         _call(target, batch_of(torch.ones(1, 2, dtype=torch.bool)))
 
 
@@ -284,7 +288,7 @@ def test_number_type_that_a_function_refuses_is_its_own_affair(own: Own) -> None
         return rewards[:, None] * mask
     """
     target, mask = own(source, "advantage"), torch.ones(1, 2, dtype=torch.bool)
-    with pytest.raises(NotApplicable, match="it refuses bfloat16: TypeError: no such numbers"):
+    with pytest.raises(NotApplicable, match="the function refuses bfloat16: TypeError: no such numbers"):
         _call(target, batch_of(mask, reward=torch.ones(1, dtype=torch.bfloat16)))
     with pytest.raises(CallFailed, match="TypeError: no such numbers"):
         _call(target, batch_of(mask.expand(2, 2)))
@@ -304,15 +308,23 @@ def test_what_is_no_function(own: Own) -> None:
         (
             "class K:\n    def m(self, rewards): return rewards",
             "K.m",
-            "K.m is a method, expected a function: name a function of",
+            "K.m is a method, expected a function: write a function that",
         ),
         (
             "def one(rewards, /): return rewards",
             "one",
             "one takes rewards by position only, expected parameters by name: remove",
         ),
-        ("def one(*args): return args[0]", "one", "one takes *args, expected parameters by name: name them, or keep"),
-        ("def one(*a, **k): return a[0]", "one", "one takes *a, **k, expected parameters by name: name them, or keep"),
+        (
+            "def one(*args): return args[0]",
+            "one",
+            "one takes *args, expected parameters by name: name them, or decorate",
+        ),
+        (
+            "def one(*a, **k): return a[0]",
+            "one",
+            "one takes *a, **k, expected parameters by name: name them, or decorate",
+        ),
     ],
 )
 def test_what_cannot_be_called_by_names_is_told_at_once(

@@ -11,7 +11,7 @@ from adapters.verl_specimen import CUSTOM, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
-from rl_sentinel.adapters.verl.trajectories import TrajectoryKeys, keys
+from rl_sentinel.adapters.verl.trajectories import TrajectoryKeys, batch_keys
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Unbound
 from rl_sentinel.core.case import Case
@@ -142,7 +142,7 @@ def test_keys() -> None:
         step=torch.tensor([1, 0, 0]),
         last_step=torch.tensor([True, False, True]),
     )
-    assert keys(batch) == ["prompt-7_4_2", "prompt-7_4_0", "prompt-2_1_2"]
+    assert batch_keys(batch) == ["prompt-7_4_2", "prompt-7_4_0", "prompt-2_1_2"]
     columns = TrajectoryKeys().take(["a_b_4_0", "a_b_4_2", "c_4_0"], Sizes())
     assert {name: column.tolist() for name, column in columns.items()} == {
         "group": [0, 0, 1],

@@ -13,7 +13,15 @@ from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.adapters.verl.rewards import GroundTruths
-from rl_sentinel.adapters.verl.scoring import SPECIAL, Text, Tokens, ground_truth, here, score, score_in_order
+from rl_sentinel.adapters.verl.scoring import (
+    SPECIAL,
+    Text,
+    Tokens,
+    ground_truth,
+    score,
+    score_in_order,
+    score_in_this_process,
+)
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Inputs, Sizes
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
@@ -74,7 +82,7 @@ def test_a_manager_with_processes(loads: Loads) -> None:
 def test_a_worker_of_a_cluster() -> None:
     module: Any = ModuleType("remote")
     module.RewardComputeWorker = module.ray = None
-    here(module)
+    score_in_this_process(module)
     placed = module.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         node_id=module.ray.get_runtime_context().get_node_id(), soft=True
     )
@@ -101,7 +109,7 @@ def test_what_a_data_set_says_of_a_batch() -> None:
     token, length = torch.tensor([[3, -6], [0, 5]]), torch.tensor([2, 1])
     batch = batch_of(mask, token=token, length=length, reward=torch.tensor([0.5, 2.0]))
     responses = torch.tensor([[4, 7], [1, SPECIAL]])
-    assert torch.equal(Text().lay(token, Inputs(batch)), responses)
+    assert torch.equal(Text().lay_out(token, Inputs(batch)), responses)
     assert Text().read(responses, Sizes(width=2)).tolist() == [[3, 6], [0, 0]]
     truths = GroundTruths().put(Inputs(batch))
     assert [row["ground_truth"] for row in truths] == [{"text": "4 7", "reward": 0.5}, {"text": "1", "reward": 2.0}]

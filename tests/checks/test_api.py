@@ -112,7 +112,7 @@ def test_a_function_that_ends_the_process_is_said() -> None:
 
     result = rl_sentinel.check(ends, stage="advantage")
     assert not result.ok
-    assert result.errored == ["TargetRaised: it ends the process with SystemExit: 3"]
+    assert result.errored == ["TargetRaised: the target ends the process with SystemExit: 3"]
 
 
 def test_a_broadcast_is_told_with_its_binding() -> None:

@@ -12,8 +12,8 @@ def test_sizes_complete_each_other() -> None:
     length = torch.tensor([1, 2])
     merged = merge_sizes([Sizes(rows=2), Sizes(rows=3, length=length), Sizes(width=4)])
     assert (merged.rows, merged.width, merged.length) == (2, 4, length)
-    assert merged.tell(frozenset({"rows", "width", "length"}))
-    assert not merged.tell(frozenset({"rows", "mask"}))
+    assert merged.has(frozenset({"rows", "width", "length"}))
+    assert not merged.has(frozenset({"rows", "mask"}))
 
 
 def test_a_mini_batch_is_the_whole_of_a_cut() -> None:

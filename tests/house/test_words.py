@@ -37,14 +37,19 @@ BANNED = {
 }
 
 #: Folders and files that are not converted yet. An entry without a hit fails: delete it. Nothing is ever added.
-UNCONVERTED = frozenset({"docs/mutants.md", "adapters"})
+UNCONVERTED = frozenset({"docs/mutants.md", "adapters/areal", "adapters/skyrl", "adapters/slime", "adapters/trl"})
 
 _BANNED = re.compile("|".join(rf"\b{phrase}\b" for phrase in BANNED))
 
-#: Documents, and packages or modules directly below ``rl_sentinel``.
+#: Documents, packages or modules directly below ``rl_sentinel``, and those of ``adapters``.
 PLACES = sorted(
     [
-        *(p for p in PACKAGE.iterdir() if (p.is_dir() and p.name != "__pycache__") or p.suffix == ".py"),
+        *(
+            p
+            for folder in (PACKAGE, PACKAGE / "adapters")
+            for p in folder.iterdir()
+            if p.suffix == ".py" or (p.is_dir() and p.name not in ("__pycache__", "adapters"))
+        ),
         *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
         *(ROOT / "docs").rglob("*.md"),
     ]

@@ -44,7 +44,38 @@ def test_broken() -> None:
     assert found.case.batch.mask.numel() > 1, "a batch on which a range could matter"
 
 
+def test_number_of_the_configuration() -> None:
+    """Without a claim, each number that the call is built from must matter."""
+    settings = {"default": {"clip_low": 0.2, "clip_high": 0.3}}
+    sound, broken = (
+        judged(LAW, specimen(loss, reads=READS, stage="policy-loss", outputs=LOSS, settings=settings))
+        for loss in (_loss, _deaf)
+    )
+    assert sound.found is None
+    assert sound.tried > 0
+    assert broken.found is not None
+    assert broken.found.expectation.sentence() == (
+        "changing clip_high from 0.3 to 0.15 had no effect on any output or gradient "
+        f"on any of {1 + len(drawn())} batches"
+    )
+
+
+def test_numbers_without_a_visible_effect() -> None:
+    """A guard of a division and the absence of a limit are no settings to see; nor is a claimed one of speed."""
+
+    def loss(batch: Batch, clip_low: float = 0.2, **_unread: float) -> Tensor:
+        return _loss(batch, clip_low)
+
+    settings = {"default": {"clip_low": 0.2, "epsilon": 1e-6, "limit": 1e6, "chunk": 8.0}}
+    claimed = {"inert:chunk": "4.0|8.0"}
+    judgement = judged(
+        LAW, specimen(loss, reads=READS, stage="policy-loss", outputs=LOSS, settings=settings, claims=claimed)
+    )
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
 def test_not_applicable() -> None:
-    """A boundary that claims no knob has none."""
+    """A boundary that claims no knob and takes no number has none."""
     judgement = judged(LAW, specimen(_loss, reads=READS, stage="policy-loss", outputs=LOSS))
-    assert (judgement.tried, judgement.reason) == (0, "it claims no knob")
+    assert (judgement.tried, judgement.reason) == (0, "it has no setting that must have an effect")

@@ -14,14 +14,19 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 class Framework:
     """One framework under audit.
 
-    ``package`` is the top-level import package, which also marks a checkout; ``former`` are its earlier names,
-    newest first, each at the top, in ``src`` or in a folder of its name with dashes; ``distribution`` its
-    name on the package index; ``version_file`` the file of the package that states its version, where
-    that is no usual one; ``light`` the packages that must really run, with pins, for a
-    version (``""`` for a checkout); ``installation`` what a stand-alone
-    script needs of it; ``doubles`` declared doubles, each by its dotted module name, and
-    ``former_doubles`` those of modules that a former layout lacks;
-    ``bare`` the target's own packages whose ``__init__`` is not run, since it starts an engine.
+    Attributes:
+        name: name in specs and reports.
+        package: top-level import package; a checkout is recognised by it.
+        former: earlier names of the package, newest first.
+        distribution: name on the package index.
+        version_file: file in the package that states the version, if it is not a usual one.
+        boundaries: yields the boundaries of a target.
+        light: pinned requirements that the boundaries need at run time, by version (``""`` for a checkout).
+        installation: what a stand-alone script needs, by version.
+        doubles: dotted module name -> factory of its replacement.
+        former_doubles: more replacements, for modules that exist only under the current package name.
+        bare: packages of the target whose ``__init__`` is not run, because it starts an engine.
+        environment: environment variables of the worker.
     """
 
     name: str
@@ -39,14 +44,14 @@ class Framework:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The names of the import package, newest first."""
+        """All names of the import package, newest first."""
         return (self.package, *self.former)
 
     def places(self) -> Iterator[tuple[str, str]]:
-        """Folders of a checkout that may hold the import package, each with the package; the newest layout first."""
+        """Folders of a checkout that may contain the import package, each with its name; newest layout first."""
         for package in self.packages:
             yield from ((folder, package) for folder in ("", "src", package.replace("_", "-")))
 
     def package_of(self, root: Path) -> str:
-        """The import package that a folder holds; empty if it holds none."""
+        """The import package in a folder; empty if the folder has none."""
         return next((package for package in self.packages if (root / package).is_dir()), "")

@@ -1,4 +1,4 @@
-"""Installation notes of a stand-alone script: packages, Python version, and state that the functions expect."""
+"""Installation instructions in the header of a stand-alone script: packages, Python version, setup lines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """An installation of a framework in which a script runs without RL-Sentinel.
+    """An environment in which a script runs without RL-Sentinel.
 
-    ``packages`` come with what they require, ``alone`` without (their requirements name another
-    torch, or a GPU), both in words of pip; ``python`` is the version of Python where any newer than
-    ours is needed; ``note`` stands behind the command. ``setup`` holds lines by the module whose
-    functions need them, ``written`` how a name is written where the framework wraps it.
+    Attributes:
+        packages: pip requirements, installed with their dependencies.
+        alone: pip requirements installed without dependencies, which would need another torch or a GPU.
+        python: Python version, if the framework needs a newer one than RL-Sentinel.
+        note: comment after the command.
+        setup: module -> lines to run before its functions are called.
+        written: name in a recorded script -> name in the stand-alone script, for objects that the framework wraps.
     """
 
     packages: str = "numpy"
@@ -22,13 +25,13 @@ class Installation:
     written: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, torch: str) -> str:
-        """One line that prepares a new environment."""
+        """The shell command that prepares a new environment."""
         line = f"pip install torch=={torch} {self.packages}"
         line += f" && pip install --no-deps {self.alone}" if self.alone else ""
         return (f"Python {self.python}: " if self.python else "") + line + (f"  # {self.note}" if self.note else "")
 
     def lines(self, script: list[str]) -> list[str]:
-        """A recorded script as this installation runs it."""
+        """Adapt the lines of a recorded script to this environment."""
         end = script.index("") if "" in script else 0
         imports, rest = script[:end], script[end:]
         setup = [line for module, lines in self.setup.items() if any(module in i for i in imports) for line in lines]
@@ -38,7 +41,7 @@ class Installation:
 
 
 def requirement(name: str, version: str) -> tuple[str, str]:
-    """A framework as pip names it, and how to call it: a release by its number, a checkout by its folder."""
+    """The pip requirement of a framework and a note: the pinned release, or the folder of a checkout."""
     if version:
         return f"{name}=={version}", ""
     return f"./{name}", f"./{name}: the checkout that was audited"

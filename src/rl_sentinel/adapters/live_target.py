@@ -1,4 +1,4 @@
-"""Use a function object of this process as a target: closures, lambdas, methods, partials, notebook functions."""
+"""Audit a function object of this process: closures, lambdas, methods, partials, notebook functions."""
 
 import asyncio
 import inspect
@@ -14,45 +14,45 @@ from rl_sentinel.core.errors import Unbindable
 
 @dataclass(slots=True, kw_only=True)
 class LiveTarget(Target):
-    """The gate to one ``function``, which is known as ``path``; ``root`` is the folder of its source file."""
+    """A target that is a single ``function``, named ``path`` in reports; ``root`` is the folder of its source file."""
 
     function: Callable[..., Any]
     path: str
 
-    def holds(self, path: str) -> bool:
-        """Whether it is the function."""
+    def contains(self, path: str) -> bool:
+        """Whether the path is that of the function."""
         return path == self.path
 
-    def located(self, path: str) -> str:
-        """The path itself."""
+    def locate(self, path: str) -> str:
+        """The path, unchanged: nothing is relocated."""
         return path
 
     def find(self, path: str) -> Any:  # noqa: ANN401 - as the base class
         """The function.
 
         Raises:
-            Unbindable: for another path.
+            Unbindable: if ``path`` is another one.
         """
         if path != self.path:
             raise Unbindable(f"{path} is absent, expected {self.path}")
         return self.function
 
     def source(self, function: Callable[..., Any]) -> tuple[str, int]:
-        """File and line of the function; a cell of a notebook has a name of its own.
+        """File and line of the function; for a notebook function, the name of the cell.
 
         Raises:
-            Unbindable: if it has no Python code.
+            Unbindable: if it is not written in Python.
         """
         code = code_of(function)
         if code is None:
-            raise Unbindable(f"{self.path} has no Python code, expected a function of yours")
+            raise Unbindable(f"{self.path} has no Python code, expected a Python function")
         file = Path(code.co_filename)
         inside = file.is_absolute() and file.is_relative_to(self.root)
         return (str(file.relative_to(self.root)) if inside else file.name), code.co_firstlineno
 
 
-def bare(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that a partial, a method, a decorator or a callable object calls."""
+def unwrap(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The plain function inside a partial, a method, a decorated function or a callable object."""
     while True:
         if isinstance(function, partial):
             function = function.func
@@ -67,12 +67,12 @@ def bare(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def code_of(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - a code object
-    """The code of a function; None of one that is not written in Python."""
-    return getattr(bare(function), "__code__", None)
+    """The code object of a function, or None if it is not written in Python."""
+    return getattr(unwrap(function), "__code__", None)
 
 
 def live_target(function: Callable[..., Any]) -> LiveTarget:
-    """The gate to a function of this process.
+    """The target for a function of this process.
 
     Raises:
         Unbindable: if it is not callable, or not written in Python.
@@ -83,12 +83,12 @@ def live_target(function: Callable[..., Any]) -> LiveTarget:
     file = Path(code.co_filename)
     known = file.is_absolute() and file.is_file()
     root = file.parent.resolve() if known else Path.cwd()
-    called = _awaited(function) if inspect.iscoroutinefunction(function) else function
+    called = _synchronous(function) if inspect.iscoroutinefunction(function) else function
     return LiveTarget(root=root, files=frozenset({code.co_filename}), function=called, path=path_of(function))
 
 
-def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An async function as one that returns its result."""
+def _synchronous(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A synchronous function that runs an async one to completion."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
@@ -98,15 +98,15 @@ def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def path_of(function: Callable[..., Any]) -> str:
-    """The name of a function in reports, as ``module.name``."""
-    named = bare(function)
-    module = getattr(named, "__module__", "") or ""
-    name = getattr(named, "__qualname__", type(function).__name__).replace("<locals>.", "")
+    """The name of a function in reports: ``module.name``."""
+    plain = unwrap(function)
+    module = getattr(plain, "__module__", "") or ""
+    name = getattr(plain, "__qualname__", type(function).__name__).replace("<locals>.", "")
     return f"{module}.{name}" if module else name
 
 
 def spec_of(function: Callable[..., Any]) -> str:
-    """``module:name`` of a function that another process can import; empty for a lambda, a closure, a method."""
+    """``module:name`` if another process can import the function; empty for a lambda, a closure or a method."""
     name, module = getattr(function, "__qualname__", ""), getattr(function, "__module__", "")
     importable = inspect.isfunction(function) and module and module != "__main__" and name.isidentifier()
     return f"{module}:{name}" if importable else ""

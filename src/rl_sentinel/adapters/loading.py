@@ -1,4 +1,4 @@
-"""Make a target importable: light packages, declared replacements, and stand-ins for absent packages."""
+"""Make a target importable: install its light packages, its doubles, and stand-ins for absent packages."""
 
 import ast
 import builtins
@@ -15,35 +15,35 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from rl_sentinel.adapters.framework import Framework
-from rl_sentinel.adapters.stand_ins import StandIn, while_running
+from rl_sentinel.adapters.stand_ins import StandIn, forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.errors import Unbindable
 
-__all__ = ["load", "used", "while_running"]
+__all__ = ["forbid_stand_ins", "load", "used"]
 
-#: Packages that are real or missing, and never get a stand-in.
+#: Packages that never get a stand-in: they are installed, or their import fails.
 _REAL = frozenset({"torch", "numpy"}) | sys.stdlib_module_names
 
-#: Handlers that make an import optional.
+#: Exception handlers around an import that make it optional.
 _CATCHES = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
-#: Top-level package (or dotted double) -> "light", "double" or "stand-in": how this process got it.
+#: Top-level package (or dotted path of a double) -> where this process got it: "light", "double" or "stand-in".
 used: dict[str, str] = {}
 
 
 def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path] = ()) -> Target:
-    """Make the target importable in this process, and return the gate to it.
+    """Make the target importable in this process, and return it.
 
-    ``root`` is the folder that holds the import package; ``overlay`` are folders of light
-    packages. The process keeps the changed import machinery: one process loads one target.
+    ``root`` is the folder that contains the import package; ``overlay`` are the folders of the light packages.
+    The change of the import machinery is permanent: one process loads one target.
 
     Raises:
-        Unbindable: if a declared double cannot be made, or ``root`` does not hold the package.
+        Unbindable: if a double cannot be created, or ``root`` does not contain the package.
     """
     root = root.resolve()
     package = framework.package_of(root)
     if framework.package and not package:
-        raise Unbindable(f"{framework.package} is absent in {root}, expected the folder that holds it")
+        raise Unbindable(f"{framework.package} is absent in {root}, expected the folder that contains it")
     folders = tuple(p.resolve() for p in overlay)
     sys.path[:0] = [str(root), *map(str, folders)]
     importlib.invalidate_caches()
@@ -57,14 +57,14 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
 
 
 def _install(name: str, double: ModuleType, root: Path) -> None:
-    """Put a double into place; what it lacks is a stand-in, like its submodules."""
+    """Register a double in ``sys.modules``; missing attributes and submodules become stand-ins."""
 
-    def lacking(attribute: str) -> object:
+    def missing_attribute(attribute: str) -> object:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         return vars(double).setdefault(attribute, StandIn(f"{name}.{attribute}", (root,)))
 
-    vars(double).setdefault("__getattr__", lacking)
+    vars(double).setdefault("__getattr__", missing_attribute)
     vars(double)["__spec__"] = ModuleSpec(name, None)
     sys.modules[name] = double
     used[name] = "double"
@@ -93,32 +93,31 @@ class _Bare(MetaPathFinder, Loader):
         return spec if folder.is_dir() else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run nothing: the module has its ``__path__``, and the names that its submodules define."""
+        """Do not run ``__init__``; resolve the names that it exports from the submodules, on first access."""
         file = Path(module.__path__[0], "__init__.py")
         exported = dict(_exports(file)) if file.is_file() else {}
 
-        def missing(name: str) -> Any:  # noqa: ANN401 - whatever the package would have there
+        def exported_name(name: str) -> Any:  # noqa: ANN401 - any attribute of the package
             if name not in exported:
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
             if exported[name]:
                 return getattr(importlib.import_module(f"{module.__name__}{exported[name]}"), name)
             return StandIn(f"{module.__name__}.{name}", (self.root,))
 
-        vars(module)["__getattr__"] = missing
+        vars(module)["__getattr__"] = exported_name
 
 
 class _Importer:
-    """``__import__`` that answers the target's own imports of absent packages with stand-ins.
+    """``__import__`` that returns stand-ins for absent packages, if code of the target imports them.
 
-    Nothing absent enters ``sys.modules``, so that torch and other packages, which ask there what
-    is installed, keep hearing the truth.
+    Stand-ins are not put into ``sys.modules``: torch and other packages look there for installed packages.
     """
 
     def __init__(self, package: str, root: Path, overlay: tuple[Path, ...]) -> None:
         self.package, self.root, self.overlay = package, root, overlay
         self.real = builtins.__import__
-        self.made: dict[str, StandIn] = {}
-        self.seen: set[str] = set()
+        self.stand_ins: dict[str, StandIn] = {}
+        self.noted: set[str] = set()
 
     def __call__(
         self,
@@ -133,18 +132,18 @@ class _Importer:
         except ModuleNotFoundError as error:
             top = name.partition(".")[0]
             absent = error.name == top or (used.get(top) == "double" and f"{error.name}.".startswith(f"{top}."))
-            if level or not absent or not self._serves(top, sys._getframe(1)):  # noqa: SLF001
+            if level or not absent or not self._replaces(top, sys._getframe(1)):  # noqa: SLF001
                 raise
             if top in sys.modules and not fromlist:
                 return sys.modules[top]
             return self._stand_in(top, name if fromlist else top)
         if not level and self.overlay:
             top = name.partition(".")[0]
-            if top not in self.seen:
-                self._note(top)
+            if top not in self.noted:
+                self._note_light(top)
         return module
 
-    def _serves(self, top: str, frame: FrameType) -> bool:
+    def _replaces(self, top: str, frame: FrameType) -> bool:
         file = frame.f_code.co_filename
         if top in _REAL or top == self.package or not Path(file).is_relative_to(self.root):
             return False
@@ -152,15 +151,15 @@ class _Importer:
 
     def _stand_in(self, top: str, dotted: str) -> StandIn:
         used.setdefault(top, "stand-in")
-        found = self.made.setdefault(top, StandIn(top, (self.root,)))
+        stand_in = self.stand_ins.setdefault(top, StandIn(top, (self.root,)))
         for part in dotted.split(".")[1:]:
-            found = getattr(found, part)
-        return found
+            stand_in = getattr(stand_in, part)
+        return stand_in
 
-    def _note(self, top: str) -> None:
+    def _note_light(self, top: str) -> None:
         if top not in sys.modules:
             return
-        self.seen.add(top)
+        self.noted.add(top)
         place = getattr(sys.modules[top], "__file__", None) or ""
         if any(Path(place).is_relative_to(folder) for folder in self.overlay):
             used.setdefault(top, "light")
@@ -168,16 +167,16 @@ class _Importer:
 
 @cache
 def _optional_lines(file: str) -> tuple[tuple[int, int], ...]:
-    """First and last line of each ``try`` body in a file that goes on without an import."""
+    """First and last line of each ``try`` body whose handler ignores a failed import."""
     return tuple(
         (node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
         for node in _statements(ast.parse(Path(file).read_bytes()))
-        if isinstance(node, ast.Try) and any(_forgives(handler) for handler in node.handlers)
+        if isinstance(node, ast.Try) and any(_ignores_import_error(handler) for handler in node.handlers)
     )
 
 
 def _exports(file: Path) -> Iterator[tuple[str, str]]:
-    """Names that a package's ``__init__`` imports, each with the submodule, as ``.loss``, or empty for other places."""
+    """Names that a package's ``__init__`` imports, each with its submodule (``.loss``); empty for other packages."""
     for node in _statements(ast.parse(file.read_bytes())):
         if isinstance(node, ast.ImportFrom):
             near = f".{node.module}" if node.level == 1 and node.module else ""
@@ -185,14 +184,14 @@ def _exports(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements below a node, however deep; no expression holds one."""
+    """All statements below a node, at any depth."""
     for block in ("body", "orelse", "finalbody", "handlers", "cases"):
         for child in getattr(node, block, ()):
             yield child
             yield from _statements(child)
 
 
-def _forgives(handler: ast.ExceptHandler) -> bool:
+def _ignores_import_error(handler: ast.ExceptHandler) -> bool:
     if isinstance(handler.body[-1], ast.Raise):
         return False
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-#: Most parts of a dotted path after the module: a class and its method.
+#: Maximum parts of a dotted path after the module: a class and its method.
 _NAMES = 2
 
 
 def relocated(package: Path, path: str) -> str:
-    """The dotted path in ``package`` of what ``path`` names in another layout; ``path`` itself if the tree has none.
+    """Translate a dotted path of another layout to this ``package``; return ``path`` unchanged if nothing matches.
 
-    A module of the same name, or a module in a package of this name, must define it. Of several the one whose path has
-    most parts in common counts; if two have equally many, there is no answer.
+    A match is a module of the same name, or a module in a package of this name, that defines the function or class.
+    Of several matches, the one whose path has the most parts in common with ``path`` is used; with a tie, none is.
     """
     parts = path.split(".")
     for size in range(1, min(_NAMES, len(parts) - 2) + 1):
@@ -33,13 +33,13 @@ def _module(package: Path, file: Path) -> str:
 
 
 def _common(module: str, parts: list[str]) -> int:
-    """How many parts two dotted paths have in common, wherever they are."""
+    """The number of parts that two dotted paths have in common, at any position."""
     return (Counter(module.split(".")) & Counter(parts)).total()
 
 
 @cache
 def _definitions(file: Path) -> frozenset[str]:
-    """Functions and classes of a module, and methods as ``Class.method``."""
+    """Functions, classes and variables of a module, and methods as ``Class.method``."""
     try:
         return frozenset(_names(ast.parse(file.read_bytes())))
     except SyntaxError:

@@ -1,4 +1,4 @@
-"""Stand-ins for absent packages: usable while the target's modules are imported, an error while a boundary runs."""
+"""Stand-ins for absent packages: placeholders at import time, an error when a boundary uses them."""
 
 import builtins
 import inspect
@@ -12,13 +12,13 @@ from typing import Any, Self
 
 from rl_sentinel.core.errors import StandInTouched
 
-#: A stand-in pretends to be the newest release, so that a comparison takes the current branch.
+#: Version of every stand-in: higher than any release, so that version checks take the newest branch.
 _NEWEST = "9999.0"
 
 
 @dataclass(slots=True)
 class Run:
-    """Whether a boundary is being run, and which stand-ins it touched, also where that was caught."""
+    """Whether a boundary runs, and which stand-ins it used, even if the target caught the exception."""
 
     running: bool = False
     touched: list[str] = field(default_factory=list)
@@ -28,11 +28,11 @@ RUN = Run()
 
 
 @contextmanager
-def while_running() -> Iterator[None]:
-    """Forbid stand-ins for the duration of a boundary's call.
+def forbid_stand_ins() -> Iterator[None]:
+    """Forbid the use of stand-ins while a boundary runs.
 
     Raises:
-        StandInTouched: if one was touched, even where the target caught the exception.
+        StandInTouched: if one was used, even if the target caught the exception.
     """
     before = RUN.running
     RUN.running = True
@@ -43,20 +43,20 @@ def while_running() -> Iterator[None]:
         RUN.running = before
         touched, RUN.touched = RUN.touched, []
         if touched:
-            raise StandInTouched(_words(touched[0]))
+            raise StandInTouched(_message(touched[0]))
 
 
-def _words(name: str) -> str:
+def _message(name: str) -> str:
     return f"the boundary uses {name}, which is not installed here"
 
 
 class Base:
-    """What a class of the target inherits from where its base class is absent."""
+    """The base class that a class of the target gets if its own base class is absent."""
 
     stand_in_roots: tuple[Path, ...] = ()
 
     def __init__(self, *_args: object, **_kwargs: object) -> None:
-        """Do what the absent base would do: nothing while loading, refuse while running."""
+        """Do nothing at import time; raise while a boundary runs."""
         _touch(f"the base class of {type(self).__qualname__}", self.stand_in_roots)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of the absent base
@@ -70,16 +70,16 @@ def _is_dunder(name: str) -> bool:
 
 
 def _touch(name: str, roots: tuple[Path, ...]) -> None:
-    """Refuse, if a boundary is running and no module of the target is being imported."""
+    """Raise if a boundary runs and no module of the target is being imported."""
     if not RUN.running or _importing(roots):
         return
     RUN.touched.append(name)
-    raise StandInTouched(_words(name))
+    raise StandInTouched(_message(name))
 
 
 def _importing(roots: tuple[Path, ...]) -> bool:
     """Whether the top level of a module under one of ``roots`` is on the stack."""
-    frame = sys._getframe(2)  # noqa: SLF001 - there is no public way to ask without reading sources
+    frame = sys._getframe(2)  # noqa: SLF001 - inspect.stack() reads source files, which is slow
     while frame is not None:
         code = frame.f_code
         if code.co_name == "<module>" and any(Path(code.co_filename).is_relative_to(r) for r in roots):
@@ -90,8 +90,8 @@ def _importing(roots: tuple[Path, ...]) -> bool:
     return False
 
 
-def _wanted(frame: FrameType, roots: tuple[Path, ...]) -> tuple[str, ...]:
-    """What a module of the target wants of ``import *`` as it loads: the names there that it has not got."""
+def _undefined_names(frame: FrameType, roots: tuple[Path, ...]) -> tuple[str, ...]:
+    """Names that a module of the target uses but has not defined yet: what its ``import *`` must provide."""
     code = frame.f_code
     if code.co_name != "<module>" or not any(Path(code.co_filename).is_relative_to(r) for r in roots):
         return ()
@@ -99,7 +99,7 @@ def _wanted(frame: FrameType, roots: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The names of a top level and of its class bodies, annotations among them; functions run later."""
+    """Names used in module code and its class bodies, including annotations; functions run later."""
     yield from code.co_names
     for part in code.co_consts:
         if isinstance(part, CodeType) and not part.co_flags & inspect.CO_OPTIMIZED:
@@ -107,11 +107,11 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 class StandIn:
-    """An absent package, or anything taken from one.
+    """A placeholder for an absent package, or for an attribute of one.
 
-    Good enough as base class, decorator, annotation, subscript or call while modules load. Called
-    with one function or class of the target it hands that back, so that decorated code survives.
-    False as a condition: an absent package is not available.
+    At import time it works as a base class, a decorator, an annotation, a subscript or a call. Called with one function
+    or class of the target it returns that object, so that decorated code keeps working. It is falsy, because the
+    package is not available.
     """
 
     __slots__ = ("_base", "_children", "_name", "_roots")
@@ -122,16 +122,16 @@ class StandIn:
     _roots: tuple[Path, ...]
 
     def __init__(self, name: str, roots: tuple[Path, ...]) -> None:
-        """``name`` is the dotted name, ``roots`` the folders whose code is the target's."""
+        """``name`` is the dotted name, ``roots`` the folders of the target's code."""
         object.__setattr__(self, "_name", name)
         object.__setattr__(self, "_roots", roots)
         object.__setattr__(self, "_children", {})
         object.__setattr__(self, "_base", None)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the package would have there
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the package
         known = {"__version__": _NEWEST, "__name__": self._name, "__qualname__": self._name}
         if name == "__all__":
-            return _wanted(sys._getframe(1), self._roots)  # noqa: SLF001 - a star names nothing that it wants
+            return _undefined_names(sys._getframe(1), self._roots)  # noqa: SLF001 - the module that runs ``import *``
         if _is_dunder(name):
             if name in known:
                 return known[name]
@@ -145,7 +145,7 @@ class StandIn:
         self._children[name] = value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - decorator, class, function
-        """Hand back a function or class of the target, else another stand-in."""
+        """Return the only argument if it is code of the target, otherwise another stand-in."""
         _touch(f"{self._name}()", self._roots)
         if len(args) == 1 and not kwargs and _is_code_under(args[0], self._roots):
             return args[0]

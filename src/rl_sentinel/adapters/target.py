@@ -1,4 +1,4 @@
-"""``Target``: import objects of a target, check that they come from its source tree, and record calls."""
+"""``Target``: import objects of the audited code, check that they come from its source tree, record calls."""
 
 import importlib
 import inspect
@@ -13,21 +13,21 @@ from rl_sentinel.core.errors import Absent, Unbindable
 
 
 class Recorder(Protocol):
-    """What is notified before and after every entry into the target."""
+    """Receives a notification before and after each call into the target."""
 
     def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The target is about to be called at ``path``; what it is given can still be read as it is."""
+        """``path`` is about to be called; the arguments are not modified yet."""
 
     def returned(self) -> None:
-        """Note that the call announced by ``entering`` returned; not called if it raised."""
+        """The call announced by ``entering`` returned; not called if it raised."""
 
 
 @dataclass(slots=True)
 class Target:
-    """A framework's tree on this machine.
+    """The source tree of a framework on this machine.
 
-    ``root`` is the folder that holds the import ``package``; ``recorder`` is set while a call is
-    watched, else None; ``files`` are names of code that is in no file.
+    ``root`` is the folder that contains the import ``package``; ``recorder`` is set while calls are recorded;
+    ``files`` are the file names of code that exists in no file, such as notebook cells.
     """
 
     root: Path
@@ -35,15 +35,15 @@ class Target:
     package: str = ""
     recorder: Recorder | None = None
     files: frozenset[str] = frozenset()
-    _found: dict[str, Any] = field(default_factory=dict)
-    _kept: dict[Hashable, Any] = field(default_factory=dict)
+    _objects: dict[str, Any] = field(default_factory=dict)
+    _cache: dict[Hashable, Any] = field(default_factory=dict)
     _located: dict[str, str] = field(default_factory=dict)
-    _kept_heads: dict[str, bool] = field(default_factory=dict)
+    _own_packages: dict[str, bool] = field(default_factory=dict)
 
     def has(self, path: str) -> bool:
-        """Whether the dotted path (module, or module and attributes) exists, usable or not.
+        """Whether the dotted path (a module, or a module and attributes) exists.
 
-        A module that exists and fails to import counts: ``find`` reports why.
+        A module that exists and fails to import counts as existing: ``find`` reports why it fails.
         """
         try:
             self.find(path)
@@ -54,7 +54,7 @@ class Target:
         return True
 
     def fails(self, path: str) -> str:
-        """Why an existing dotted path cannot be used; empty if it can be used, or is absent."""
+        """Why an existing dotted path cannot be used; empty if it can be used or is absent."""
         try:
             self.find(path)
         except Absent:
@@ -63,17 +63,17 @@ class Target:
             return str(why)
         return ""
 
-    def holds(self, path: str) -> bool:
-        """Whether the dotted path begins in the target's tree, rather than in the standard library or a package."""
-        head = self.located(path).partition(".")[0]
-        if head not in self._kept_heads:
+    def contains(self, path: str) -> bool:
+        """Whether the dotted path belongs to the target's tree, not to the standard library or another package."""
+        head = self.locate(path).partition(".")[0]
+        if head not in self._own_packages:
             place = self.root / head
-            self._kept_heads[head] = place.is_dir() or place.with_suffix(".py").is_file()
-        return self._kept_heads[head]
+            self._own_packages[head] = place.is_dir() or place.with_suffix(".py").is_file()
+        return self._own_packages[head]
 
     def replace(self, path: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
-        """Put ``wrap(function)`` in the place of the function at a dotted path; the answer puts it back."""
-        head, tail = self._split(self.located(path))
+        """Replace the function at a dotted path by ``wrap(function)``; return a function that restores it."""
+        head, tail = self._split(self.locate(path))
         owner: Any = self.module(head)
         for name in tail[:-1]:
             owner = getattr(owner, name)
@@ -86,7 +86,7 @@ class Target:
         """Import a module of the target.
 
         Raises:
-            Unbindable: if it is absent, fails to import, or comes from outside the tree.
+            Unbindable: if it is absent, fails to import, or comes from outside of the tree.
         """
         try:
             module = importlib.import_module(path)
@@ -99,29 +99,29 @@ class Target:
             raise Unbindable(message)
         return module
 
-    def find(self, path: str) -> Any:  # noqa: ANN401 - whatever the target has there
-        """The object at a dotted path, its code asserted to lie in the tree.
+    def find(self, path: str) -> Any:  # noqa: ANN401 - any object of the target
+        """The object at a dotted path; code from outside of the tree is refused.
 
         Raises:
-            Unbindable: if it does not exist, or its code lies elsewhere.
+            Unbindable: if it does not exist, or its code is outside of the tree.
         """
-        if path in self._found:
-            return self._found[path]
-        head, tail = self._split(self.located(path))
-        found: Any = self.module(head)
+        if path in self._objects:
+            return self._objects[path]
+        head, tail = self._split(self.locate(path))
+        value: Any = self.module(head)
         for name in tail:
             try:
-                found = getattr(found, name)
+                value = getattr(value, name)
             except AttributeError as error:
                 message = f"{path} is absent: {head} has no {name!r}"
                 raise Absent(message) from error
-        if callable(found):
-            self.source(found)
-        self._found[path] = found
-        return found
+        if callable(value):
+            self.source(value)
+        self._objects[path] = value
+        return value
 
-    def located(self, path: str) -> str:
-        """Where this tree has what a dotted path names: there, or in a module that moved in its layout."""
+    def locate(self, path: str) -> str:
+        """The dotted path in this tree: ``path`` itself, or the new place if its module moved in this layout."""
         if path not in self._located:
             parts = path.split(".")
             modules = [self.root.joinpath(*parts[:size]) for size in range(max(1, len(parts) - 2), len(parts) + 1)]
@@ -140,34 +140,36 @@ class Target:
         raise Absent(message)
 
     def source(self, function: Callable[..., Any]) -> tuple[str, int]:
-        """File relative to the tree, and line, of a function after unwrapping its decorators.
+        """File (relative to the tree) and line of a function, after its decorators are unwrapped.
 
         Raises:
-            Unbindable: if its code lies outside the tree.
+            Unbindable: if its code is outside of the tree.
         """
-        bare = inspect.unwrap(function)
+        function = inspect.unwrap(function)
         try:
-            place = Path(inspect.getsourcefile(bare) or "/").resolve()
-            line = inspect.findsource(bare)[1] + 1  # getsourcelines would read on to the end of the function
+            place = Path(inspect.getsourcefile(function) or "/").resolve()
+            line = inspect.findsource(function)[1] + 1  # faster than getsourcelines, which parses the whole function
         except (TypeError, OSError):
             place, line = Path("/"), 0
         if not place.is_relative_to(self.root.resolve()):
-            message = f"{getattr(bare, '__qualname__', bare)!s} lies in {place}, expected the target"
+            message = (
+                f"{getattr(function, '__qualname__', function)!s} is defined in {place}, expected a file of the target"
+            )
             raise Unbindable(message)
         return str(place.relative_to(self.root.resolve())), line
 
-    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the target makes
-        """What ``make`` gives, made once for a key: a run has one configuration for all its steps."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+    def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - any object of the target
+        """The result of ``make()``, computed once per key: a training run has one configuration for all steps."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
     def call(self, path: str, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Call the function or class at a dotted path, and tell the recorder where there is one."""
-        found = self.find(path)
+        """Call the function or class at a dotted path, and notify the recorder if there is one."""
+        function = self.find(path)
         if self.recorder is None:
-            return found(*args, **kwargs)
-        self.recorder.entering(self.located(path), args, kwargs)
-        result = found(*args, **kwargs)
+            return function(*args, **kwargs)
+        self.recorder.entering(self.locate(path), args, kwargs)
+        result = function(*args, **kwargs)
         self.recorder.returned()
         return result

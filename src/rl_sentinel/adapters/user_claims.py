@@ -1,4 +1,4 @@
-"""Claims that a user states on the command line, checked against the stage of the function."""
+"""Parse the claims that a user states about a function, and add those that its algorithm implies."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,13 +15,13 @@ from rl_sentinel.formulas.token_values import REWARDED, VALUES
 from rl_sentinel.formulas.value_losses import VALUE_LOSSES
 from rl_sentinel.search.claimed_formulas import NUMBERS
 
-#: The value by which text drops a claim that an algorithm implies.
+#: Value that removes a claim that the algorithm implies.
 DROPPED = "none"
 
-#: The page that lists all claims.
+#: Page that lists all claims.
 PAGE = "docs/claims.md"
 
-#: Stage -> algorithms of which a function can be said to be one, with no more known than its parameters.
+#: Stage -> algorithms that a user can claim for a function; its parameters are enough to compute the formula.
 ALGORITHMS: Mapping[Stage, tuple[str, ...]] = {
     "advantage": (*ADVANTAGES, *TEMPORAL),
     "policy-loss": tuple(LOSSES),
@@ -31,15 +31,15 @@ ALGORITHMS: Mapping[Stage, tuple[str, ...]] = {
     "reward": REWARDED,
 }
 
-#: Stage -> an algorithm of it, for hints; other stages have none that a user can state.
+#: Stage -> an example for hints; at the other stages a user cannot claim an algorithm.
 EXAMPLES: Mapping[str, str] = {"advantage": "grpo", "policy-loss": "grpo", "value-loss": "ppo", "kl": "k3"}
 
-#: Algorithms that need settings, or outputs, which only an adapter gives.
+#: Algorithms that only an adapter can claim, because they need its settings or outputs.
 _RECOMPUTED = (*PLAIN, *NUMBERS, *KL_LOSSES, *DIVERGENCES, *SHAPED, *CONTROLLERS)
 ADAPTED = (*(n for n in VALUES if n not in REWARDED), *_RECOMPUTED)
 
 
-#: Names of algorithms in other spellings, or under the name of the method -> stage -> name here and further claims.
+#: Other spelling, or name of the whole method -> stage -> the name used here and further claims.
 ALIASES: Mapping[str, Mapping[Stage, tuple[str, Mapping[str, str]]]] = {
     "grpo": {"policy-loss": ("ppo", {})},
     "dr_grpo": {"advantage": ("grpo", {"standardised": "no"}), "policy-loss": ("ppo", {})},
@@ -52,7 +52,7 @@ ALIASES: Mapping[str, Mapping[Stage, tuple[str, Mapping[str, str]]]] = {
 _COMPARED = {"scope": "group", "baseline": "relative", "credit": "outcome", "grouping": "id"}
 _BY_RATIO = {"ratio": "yes", "aggregation": "any"}
 
-#: Stage -> algorithm -> the claims that go without saying.
+#: Stage -> algorithm -> the claims that it implies.
 USUAL: Mapping[Stage, Mapping[str, Mapping[str, str]]] = {
     "advantage": {
         **dict.fromkeys(("grpo", "rloo", "opo", "maxrl"), _COMPARED),
@@ -70,15 +70,15 @@ USUAL: Mapping[Stage, Mapping[str, Mapping[str, str]]] = {
 
 
 def claims_of(stage: Stage, algorithm: str, claims: Mapping[str, str | bool | None]) -> Claims:
-    """The claims of a function: those that its algorithm implies, and those that the user states, which win.
+    """The claims about a function: those that its algorithm implies, overridden by those that the user states.
 
     Args:
         stage: the stage of the function.
-        algorithm: the name of its algorithm, or of the method that it is part of; empty for none.
-        claims: claim to value; True and False are yes and no, and None drops what is implied.
+        algorithm: name of its algorithm, or of the method that it is part of; may be empty.
+        claims: claim -> value; True and False mean yes and no, None removes an implied claim.
 
     Raises:
-        SentinelError: as :func:`stated`.
+        SentinelError: as :func:`parse_claims`.
 
     Example:
         >>> from rl_sentinel.adapters.user_claims import claims_of
@@ -94,43 +94,43 @@ def claims_of(stage: Stage, algorithm: str, claims: Mapping[str, str | bool | No
 
 
 def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> Claims:
-    """As :func:`claims_of`, with claims as ``key=value``; ``key=none`` drops what the algorithm implies.
+    """As :func:`claims_of`, with claims as ``key=value``; ``key=none`` removes an implied claim.
 
     Raises:
-        SentinelError: as :func:`stated`.
+        SentinelError: as :func:`parse_claims`.
     """
     name, more = ALIASES.get(algorithm.lower(), {}).get(stage, (algorithm, {}))
-    said = list(texts)
-    keys = [text.partition("=")[0] for text in said]
+    texts = list(texts)
+    keys = [text.partition("=")[0] for text in texts]
     usual = {**USUAL.get(stage, {}).get(name, {}), **more}
     implied = {key: value for key, value in usual.items() if key not in keys}
-    dropped = {text for text in said if text.partition("=")[2] == DROPPED and text.partition("=")[0] in _keys(stage)}
-    kept = [*([f"algorithm={name}"] if name else []), *(text for text in said if text not in dropped)]
-    return claims_from_text(implied, f"{IMPLIED}{name}") | stated(kept, stage)
+    dropped = {text for text in texts if text.partition("=")[2] == DROPPED and text.partition("=")[0] in _keys(stage)}
+    stated = [*([f"algorithm={name}"] if name else []), *(text for text in texts if text not in dropped)]
+    return claims_from_text(implied, f"{IMPLIED}{name}") | parse_claims(stated, stage)
 
 
-def stated(texts: Iterable[str], stage: Stage) -> Claims:
-    """The claims that a user states as ``key=value`` of a function of one stage.
+def parse_claims(texts: Iterable[str], stage: Stage) -> Claims:
+    """Parse claims ``key=value`` about a function of one stage.
 
     Raises:
-        SentinelError: if no law reads the key at this stage, or the value is not one that the claim can have; the
-            nearest is named.
+        SentinelError: if no law reads the claim at this stage, or the value is not allowed; the message names the
+            nearest one.
 
     Example:
-        >>> from rl_sentinel.adapters.user_claims import stated
-        >>> stated(["scope=group"], "advantage").scope
+        >>> from rl_sentinel.adapters.user_claims import parse_claims
+        >>> parse_claims(["scope=group"], "advantage").scope
         Said(value='group', cite='stated by the user')
     """
     values: dict[str, str] = {}
-    here = _keys(stage)
+    keys = _keys(stage)
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            example = key if key in here else "algorithm"
-            way = f", as in {example}={_values(example, stage)[0]}" if example in here else ""
-            raise SentinelError(f"--claim is {text!r}, expected KEY=VALUE{way} ({PAGE})")
-        if key not in here:
-            raise SentinelError(f"--claim is {text!r}, but {_reason(key, stage)}: {nearest(key, here)} ({PAGE})")
+            example = key if key in keys else "algorithm"
+            hint = f", for example {example}={_values(example, stage)[0]}" if example in keys else ""
+            raise SentinelError(f"--claim is {text!r}, expected KEY=VALUE{hint} ({PAGE})")
+        if key not in keys:
+            raise SentinelError(f"--claim is {text!r}, but {_reason(key, stage)}: {nearest(key, keys)} ({PAGE})")
         allowed = _values(key, stage)
         if value not in allowed:
             raise SentinelError(
@@ -143,7 +143,7 @@ def stated(texts: Iterable[str], stage: Stage) -> Claims:
 
 
 def _keys(stage: Stage) -> list[str]:
-    """The claims that a user may state at a stage."""
+    """The claims that a user can state at a stage."""
     return [key for key, (_, stages, _says) in described().items() if stage in stages]
 
 

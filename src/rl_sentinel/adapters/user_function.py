@@ -1,4 +1,4 @@
-"""Bind a user's function (``module:name`` with its stage) by the names of its parameters."""
+"""Build the boundary of a user's function (``module:name`` and its stage) from its parameter names."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from torch import Tensor
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments, unknown_message
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Ragged
-from rl_sentinel.adapters.kit.layout_trial import leaves, tried
+from rl_sentinel.adapters.kit.layout_trial import choose_binding, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
@@ -42,14 +42,14 @@ from rl_sentinel.search.filled_batch import filled
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What a stage computes: the word by which a result names it, and the output."""
+    """The output of a stage, and the ``word`` that names it in a dict that the function returns."""
 
     stage: Stage
     word: str
     output: Output
 
 
-#: What ``--stage`` may be.
+#: Values of ``--stage``.
 STAGES: Mapping[str, _Kind] = {
     "advantage": _Kind("advantage", "advantage", Output("B T", "reward", "advantage")),
     "policy-loss": _Kind("policy-loss", "loss", Output("", "", "loss")),
@@ -64,36 +64,36 @@ STAGES: Mapping[str, _Kind] = {
     "entropy": _Kind("batch", "entropy", Output("B T", "nats", "entropy")),
 }
 
-#: Stages whose name says what is computed.
+#: Stages whose output has a single definition.
 DEFINED = ("logprob", "entropy")
 
-#: What to do for a stage that is not one function.
+#: Hint for a stage that is not a single function.
 _ADAPTED = "metrics, batches, configurations and steps are audited by an adapter (CONTRIBUTING.md, Add a framework)"
 
-#: Refusals in words: laws judge them, so their type stays.
+#: Exceptions by which a function refuses its input: laws judge them, so their type is kept.
 _REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
 
 
-#: What signals are as a rule; a function may refuse others.
+#: The usual floating-point types of signals; a function may refuse others.
 _USUAL = frozenset({torch.float32})
 
 
-def checked(stage: str, claims: tuple[str, ...], algorithm: str = "") -> Claims:
-    """The claims that a user states of a function of this stage, and those that its algorithm implies.
+def stage_claims(stage: str, claims: tuple[str, ...], algorithm: str = "") -> Claims:
+    """The claims that a user states about a function of this stage, and those that its algorithm implies.
 
     Raises:
         SentinelError: if the stage is unknown, or a claim does not belong to it.
     """
     if stage not in STAGES:
-        way = _ADAPTED if stage in get_args(Stage) else "what your function computes"
-        message = f"--stage is {stage!r}, expected one of {', '.join(STAGES)}: {way}"
+        hint = _ADAPTED if stage in get_args(Stage) else "choose what your function computes"
+        message = f"--stage is {stage!r}, expected one of {', '.join(STAGES)}: {hint}"
         raise SentinelError(message)
     return claims_from_options(STAGES[stage].stage, algorithm, claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a user says of a function: its stage, claims, bindings of its parameters, and numbers of its formula."""
+    """What a user states about a function: stage, claims, bindings of parameters, and numbers of its formula."""
 
     stage: str
     claims: Claims = field(default_factory=Claims)
@@ -102,17 +102,14 @@ class Statement:
 
 
 def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbound:
-    """The boundary of a user's function, the same for the command line and for ``rl_sentinel.check``.
+    """Build the boundary of a user's function, for the command line and for ``rl_sentinel.check``.
 
-    Axes that nothing states are tried on a small batch (``kit.layout_trial``); what was inferred is in ``notes``.
+    Axes that are not stated are found by calls on a small batch (``kit.layout_trial``) and reported in ``notes``.
 
     Args:
-        target: finds the function at ``path``.
+        target: where the function is looked up.
         path: dotted path of the function.
-        statement: what the user says of it.
-
-    Raises:
-        SentinelError: if a claimed formula needs a number that the function does not have.
+        statement: what the user states about it.
     """
     kind = STAGES[statement.stage]
     try:
@@ -126,15 +123,15 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     if arguments.unknown:
         return Unbound(path, kind.stage, unknown_message(name, arguments.unknown))
     settings = {**arguments.numbers, **statement.numbers}
-    build = partial(_built, path, kind, statement, settings)
-    boundary, notes = tried(target, build, arguments)
-    return _with_numbers(replace(boundary, notes=notes), name)
+    build = partial(_build, path, kind, statement, settings)
+    boundary, notes = choose_binding(target, build, arguments)
+    return _without_unknown_numbers(replace(boundary, notes=notes), name)
 
 
-def _built(
+def _build(
     path: str, kind: _Kind, statement: Statement, settings: Mapping[str, Scalar], codecs: Mapping[str, Codec]
 ) -> Boundary:
-    """The boundary with these codecs."""
+    """The boundary with these codecs for its parameters."""
     flat = list(leaves(codecs.values()))
     grouped = any("group" in c.shapes for c in flat)
     unpadded = any(isinstance(getattr(c, "form", None), Packed | Ragged) for c in flat)
@@ -160,7 +157,7 @@ def _built(
     return Boundary(
         path=path,
         stage=kind.stage,
-        steps=(Step(call=path, name="result", arguments=codecs, explain=partial(_explained, codecs)),),
+        steps=(Step(call=path, name="result", arguments=codecs, explain=partial(_explain, codecs)),),
         outputs={kind.output.quantity: replace(_output(kind, claimed), at=Use("result"), form=form)},
         settings={"default": settings},
         claims=claimed,
@@ -174,14 +171,14 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     path, stage = os.environ["RL_SENTINEL_FUNCTION"], os.environ["RL_SENTINEL_STAGE"]
     bound = json.loads(os.environ.get("RL_SENTINEL_BIND") or "{}")
     claims = tuple(os.environ.get("RL_SENTINEL_CLAIMS", "").splitlines())
-    claimed = checked(stage, claims, bound.get("algorithm", ""))
+    claimed = stage_claims(stage, claims, bound.get("algorithm", ""))
     module, _, name = path.partition(":")
     statement = Statement(stage=stage, claims=claimed, bind=bound.get("bind", {}), numbers=bound.get("numbers", {}))
     yield describe(target, f"{module}.{name}", statement)
 
 
 def _output(kind: _Kind, claimed: Claims) -> Output:
-    """The output with its claims: which kind of KL, how far a decision reaches."""
+    """The output of a stage, with the kind of KL and the scope of a decision that the claims state."""
     if kind.stage == "kl" and claimed.algorithm:
         return replace(kind.output, quantity=f"kl.{claimed.algorithm.value}")
     if kind.stage == "correct" and claimed.scope:
@@ -189,8 +186,8 @@ def _output(kind: _Kind, claimed: Claims) -> Output:
     return kind.output
 
 
-def _with_numbers(boundary: Boundary, name: str) -> Boundary:
-    """The boundary without the algorithm of a loss whose formula needs a number that is unknown, which is noted."""
+def _without_unknown_numbers(boundary: Boundary, name: str) -> Boundary:
+    """Drop the claimed algorithm of a loss, with a note, if its formula needs a number that is unknown."""
     if "loss" not in boundary.outputs or not known_output(boundary, "loss"):
         return boundary
     try:
@@ -201,13 +198,13 @@ def _with_numbers(boundary: Boundary, name: str) -> Boundary:
             f"not compared with the formula of {algorithm}, which needs the number {missing.args[0]}: give {name} a "
             f'parameter for it, or state it with numbers={{"{missing.args[0]}": ...}}'
         )
-        left = replace(boundary.claims, algorithm=None)
-        return replace(boundary, claims=left, notes=(*boundary.notes, note))
+        claimed = replace(boundary.claims, algorithm=None)
+        return replace(boundary, claims=claimed, notes=(*boundary.notes, note))
     return boundary
 
 
-def _explained(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str, Any]) -> Exception:
-    """The exception of a call with what was passed; a refusal in words stays one."""
+def _explain(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str, Any]) -> Exception:
+    """Add the passed arguments to the exception of a call; a refusal with a message keeps its type."""
     if isinstance(error, NotApplicable):
         return error
     words, arguments = " ".join(str(error).split()), describe_arguments(codecs, passed)
@@ -216,12 +213,12 @@ def _explained(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[st
     if isinstance(error, _REFUSALS):
         return error
     if isinstance(error, TypeError | RuntimeError) and (other := _unusual_types(passed)):
-        return NotApplicable(f"it refuses {other}: {type(error).__name__}: {words}")
+        return NotApplicable(f"the function refuses {other}: {type(error).__name__}: {words}")
     return CallFailed(f"{type(error).__name__}: {words}; passed {arguments}")
 
 
 def _unusual_types(passed: Mapping[str, Any]) -> str:
-    """The floating types of what was passed, where they are not the usual ones."""
+    """The unusual floating-point types among the passed tensors, as text."""
     floating = {x.dtype for x in passed.values() if isinstance(x, Tensor) and x.is_floating_point()}
     return ", ".join(sorted(str(kind).removeprefix("torch.") for kind in floating - _USUAL))
 

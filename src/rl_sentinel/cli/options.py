@@ -9,7 +9,7 @@ import typer
 
 from rl_sentinel.adapters.kit.bind_text import AXES
 from rl_sentinel.adapters.kit.numbers import FORMULA_NAMES
-from rl_sentinel.adapters.user_function import STAGES, checked
+from rl_sentinel.adapters.user_function import STAGES, stage_claims
 from rl_sentinel.audit.source.target_spec import Named
 from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.errors import SentinelError
@@ -100,7 +100,7 @@ def described(targets: Sequence[Named], said: FunctionOptions) -> dict[str, Any]
         SentinelError: one line that names the option.
     """
     if any(t.form == "function" for t in targets):
-        checked(said.stage, said.claims, said.algorithm)
+        stage_claims(said.stage, said.claims, said.algorithm)
         if unknown := [name for name in said.numbers if name not in FORMULA_NAMES]:
             fix = nearest(unknown[0], sorted(FORMULA_NAMES))
             raise SentinelError(f"--number names {unknown[0]}, which no formula reads: {fix}")

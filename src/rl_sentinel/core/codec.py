@@ -61,7 +61,7 @@ class Sizes:
         added = self.extra and self.width is not None and value.dim() > 1 and value.shape[1] == self.width + self.extra
         return value[:, : self.width] if added else value
 
-    def tell(self, names: frozenset[str]) -> bool:
+    def has(self, names: frozenset[str]) -> bool:
         """Whether all of these sizes are known."""
         return all(getattr(self, name) is not None for name in names)
 
@@ -137,7 +137,7 @@ class Form:
         """Fields of :class:`Sizes` that are needed to read a value in this layout."""
         return frozenset()
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - tensors or lists of them
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - tensors or lists of them
         """Convert a column to this layout."""
         raise NotImplementedError
 
@@ -149,7 +149,7 @@ class Form:
         """Read the sizes of the batch that a value in this layout determines."""
         return Sizes()
 
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:  # noqa: ARG002 - most forms lose nothing
+    def canonical(self, column: Tensor, batch: Batch) -> Tensor:  # noqa: ARG002 - most forms lose nothing
         """The column after a round trip through this layout: positions that it cannot hold (padding) are 0."""
         return column
 

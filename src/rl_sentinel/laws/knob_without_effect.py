@@ -2,7 +2,7 @@
 
 What it says:
     A setting that is documented to have an effect has one: two values of it give different outputs or gradients on at
-    least one case.
+    least one case. Each number that a boundary takes from its configuration is such a setting.
 
 Why it matters:
     A setting that is not connected wastes a sweep, and an ablation wrongly reports that it "had no effect".
@@ -19,8 +19,8 @@ How to fix it:
     precedence. Pass it on, or refuse a value that differs from the default.
 
 Where it does not apply:
-    Boundaries that claim no knob (a setting that is documented to have an effect). Knobs for which
-    one of the values is refused.
+    Boundaries whose settings have no number and that claim no knob (a setting that is documented to have an effect).
+    Knobs for which one of the values is refused, and settings that are claimed to change only speed or memory.
 
 Seen in:
     See the audit's reports.
@@ -33,6 +33,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.claims import Knob
 from rl_sentinel.core.errors import NotApplicable, Refused
@@ -41,12 +42,31 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.companion_cases import companions
 from rl_sentinel.search.comparison import slopes
+from rl_sentinel.search.settings_read import settings_read
 
 #: Name of a result -> the result under either value of a knob.
 Pairs = dict[str, tuple[Tensor, Tensor]]
 
+#: A smaller number guards a division, a larger one means "no limit": neither needs a visible effect.
+SMALL, LARGE = 1e-3, 1e3
+
 #: Number of cases with results under both values that are needed before a knob is reported.
 ENOUGH = 16
+
+
+def _knobs(boundary: Boundary, case: Case) -> Iterator[Knob]:
+    """The claimed knobs, and each number of the setting that the call is built from, with half of its value."""
+    yield from boundary.claims.knobs
+    named = {knob.name for knob in (*boundary.claims.knobs, *boundary.claims.inert)}
+    for name in sorted(settings_read(boundary, case) - named):
+        value = boundary.settings[case.setting][name]
+        if isinstance(value, float) and (value == 0 or SMALL <= abs(value) <= LARGE):
+            yield Knob(name, (value, value / 2 or 0.5), "a number of the configuration")
+
+
+def _applies(boundary: Boundary) -> str:
+    numbers = any(isinstance(value, float) for settings in boundary.settings.values() for value in settings.values())
+    return "" if boundary.claims.knobs or numbers else "it has no setting that must have an effect"
 
 
 def _pairs(ask: Ask, case: Case, knob: Knob) -> Pairs | None:
@@ -63,7 +83,7 @@ def _pairs(ask: Ask, case: Case, knob: Knob) -> Pairs | None:
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    for knob in ask.boundary.claims.knobs:
+    for knob in _knobs(ask.boundary, case):
         differs: list[bool] = []
         shown: Pairs = {}
         for other in companions(case):
@@ -89,8 +109,8 @@ LAW = Law(
     stages=frozenset(
         {"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate", "batch"}
     ),
-    claims=("knobs",),
-    applies=lambda boundary: "" if boundary.claims.knobs else "it claims no knob",
+    claims=("knobs", "inert"),
+    applies=_applies,
     vary=lambda case, variant: with_draw(case, variant=variant),
     expect=_expect,
     fails="on-all-cases",

@@ -11,7 +11,7 @@ def test_unknown_parameters_are_named_at_once() -> None:
     """One line proposes a binding for each."""
     message = unknown_message("mine", ["colour", "old_lps"])
     assert message.startswith(
-        "mine has the parameters 'colour', 'old_lps' of unknown name: say what each is, as in bind={"
+        "mine has the parameters 'colour', 'old_lps' of unknown name: bind each of them, as in bind={"
     )
     assert '"old_lps": "old_logprob"' in message
     assert unknown_message("mine", ["old_lps"]).startswith("mine has the parameter 'old_lps' of unknown name")

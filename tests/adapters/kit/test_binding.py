@@ -39,10 +39,10 @@ def test_a_description_that_fits_is_unchanged(loads: Loads) -> None:
 def test_parameters_that_do_not_fit(loads: Loads) -> None:
     """One that the function lacks, and one that it requires."""
     assert _reason(_bound(loads, _boundary("rewards", "masks"))) == (
-        "made.code.f takes no 'masks', which the adapter passes"
+        "made.code.f has no parameter 'masks', which the adapter passes"
     )
     assert _reason(_bound(loads, _boundary("mask"))) == (
-        "made.code.f takes 'rewards', for which the adapter has no argument"
+        "made.code.f requires 'rewards', for which the adapter has no argument"
     )
 
 

@@ -41,7 +41,7 @@ def test_a_configuration(loads: Callable[..., Target], section: str) -> None:
 def test_a_field_that_does_not_exist(loads: Callable[..., Target]) -> None:
     """Is named, before and when it is set."""
     target = loads(NOTHING, FILES)
-    with pytest.raises(Unbindable, match=r"^made.code.Config has no loss.range$"):
+    with pytest.raises(Unbindable, match=r"^made.code.Config has no field loss.range, which the adapter sets$"):
         Config("made.code.Config", knobs_at={"loss.range": "clip"}).check(target)
     config = target.call("made.code.Config")
     with pytest.raises(AttributeError, match=r"^Config has no field loss.range$"):

@@ -7,7 +7,7 @@ import torch
 
 from adapters.kit.by_hand import BATCH, MASK, SIZES
 from rl_sentinel.adapters.kit.codecs import Column, Lengths
-from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object, Table, Whole
+from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object, Table, WholeBatch
 from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, IfSet, Knob
@@ -66,7 +66,7 @@ def test_a_list_of_rows() -> None:
 
 def test_the_whole_batch() -> None:
     """Every column comes back; those that are named count."""
-    whole = Whole(frozenset({"reward"}))
+    whole = WholeBatch(frozenset({"reward"}))
     assert whole.columns == {"reward"}
     assert whole.take(BATCH, whole.sizes(BATCH))["logprob"] is BATCH.logprob
     assert whole.sizes(BATCH).mask is MASK

@@ -8,7 +8,7 @@ import torch
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.execution import Inner, encode, execute, inputs_of
+from rl_sentinel.adapters.kit.execution import InnerCall, encode, execute, inputs_of
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
 from rl_sentinel.adapters.target import Target
@@ -163,7 +163,7 @@ def test_an_inner_call_is_kept_and_the_function_put_back(loads: Loads) -> None:
     boundary = _boundary(step, value=Output("B", at=Use("seen").attribute("result")))
     run = execute(target, boundary, inputs_of(boundary, Case(BATCH)))
     inner = run.results["seen"]
-    assert isinstance(inner, Inner)
+    assert isinstance(inner, InnerCall)
     assert inner.arguments["x"].tolist() == [2, 3, 7]
     assert run.values["value"].tolist() == [4, 6, 14]
     assert target.module("made.code").inner is original

@@ -8,7 +8,7 @@ import torch
 from adapters.kit.by_hand import BATCH, SIZES
 from rl_sentinel.adapters.kit.forms import (
     AfterPrompt,
-    As,
+    Cast,
     Number,
     Packed,
     Padded,
@@ -45,9 +45,9 @@ WIDER = torch.tensor([[-1.0, -2.0, -3.0, 0.0], [-4.0, -9.0, -9.0, 0.0]])
 def test_numbers_of_tokens(form: Form, extra: int, value: object, read: list[list[float]]) -> None:
     """What is laid out, read by the form and by the source that a script has."""
     column = BATCH.logprob
-    assert same_value(form.lay(column, Inputs(BATCH, layout=Layout(extra=extra))), value)
+    assert same_value(form.lay_out(column, Inputs(BATCH, layout=Layout(extra=extra))), value)
     assert form.read(value, SIZES).tolist() == read
-    assert torch.equal(torch.where(BATCH.valid, form.lost(column, BATCH), 0), torch.tensor(ZEROED))
+    assert torch.equal(torch.where(BATCH.valid, form.canonical(column, BATCH), 0), torch.tensor(ZEROED))
     if form != Ragged(plain=True):  # which no output has
         scripted = eval(form.source("x", SIZES), {"torch": torch, "x": value})  # noqa: S307 - source of a form
         assert scripted[:, :3].tolist() == read
@@ -63,7 +63,7 @@ def test_numbers_of_tokens(form: Form, extra: int, value: object, read: list[lis
 )
 def test_numbers_of_rows(form: Form, value: Any) -> None:
     """A tensor, a list, a column."""
-    assert same_value(form.lay(BATCH.reward, Inputs(BATCH)), value)
+    assert same_value(form.lay_out(BATCH.reward, Inputs(BATCH)), value)
     assert form.read(value, SIZES).tolist() == [1.5, -2.0]
     assert form.sizes(value).rows == 2
 
@@ -71,13 +71,13 @@ def test_numbers_of_rows(form: Form, value: Any) -> None:
 def test_one_number() -> None:
     """Of the batch, as a Python number too; another dtype where a form says so."""
     assert Number().read(3, SIZES).item() == 3.0
-    kept = As(PerRow(), torch.float32)
+    kept = Cast(PerRow(), torch.float32)
     assert kept.read(torch.tensor([True, False]), SIZES).tolist() == [1.0, 0.0]
-    assert kept.lay(torch.tensor([True]), Inputs(BATCH)).dtype == torch.float32
+    assert kept.lay_out(torch.tensor([True]), Inputs(BATCH)).dtype == torch.float32
 
 
 @pytest.mark.parametrize(("size", "words"), [(lengths_of, "lengths of the responses"), (mask_of, "mask")])
 def test_a_size_that_no_argument_tells(size: Any, words: str) -> None:
     """Is named."""
-    with pytest.raises(ValueError, match=rf"^{words} (is|are) unknown, expected an argument that carries "):
+    with pytest.raises(ValueError, match=rf"^{words} (is|are) unknown, expected an argument that determines "):
         size(Sizes())

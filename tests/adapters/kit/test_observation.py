@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from adapters.kit.by_hand import BATCH
-from rl_sentinel.adapters.kit.codecs import Column, Lengths
+from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths, Lengths
 from rl_sentinel.adapters.kit.forms import Packed
 from rl_sentinel.adapters.kit.observation import Observed, bind, observe
-from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, PackedSequence, SequenceEnds
+from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, PackedSequence
 from rl_sentinel.adapters.kit.value_codecs import Knob, Spread
 from rl_sentinel.core.boundary import Boundary, Step
 from rl_sentinel.core.codec import Codec
@@ -57,7 +57,7 @@ SHIFTED = PackedSequence(shift=1)
         ({"x": Column("logprob", Packed())}, {"x": X}, [X.tolist()]),
         ({"x": Column("logprob", SHIFTED)}, {"x": X}, [[-1.0, -2.0, -3.0]]),
         (
-            {"x": Column("logprob", SHIFTED), "ends": SequenceEnds()},
+            {"x": Column("logprob", SHIFTED), "ends": CumulativeLengths("total")},
             {"x": X, "ends": torch.tensor([0, 1, 4])},
             [[0.0, 0.0], [-2.0, -3.0]],
         ),

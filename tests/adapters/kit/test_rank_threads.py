@@ -6,24 +6,26 @@ import pytest
 import torch
 
 from rl_sentinel.adapters.kit import rank_threads
-from rl_sentinel.adapters.kit.rank_threads import everywhere, in_ranks, rank_number
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number, run_on_ranks
 
 
 def test_ranks_meet() -> None:
     """Each rank has its number, and sees the values of all in their order."""
-    assert in_ranks(3, lambda rank: (rank_number(), everywhere(10 * rank))) == [(n, [0, 10, 20]) for n in range(3)]
+    assert run_on_ranks(3, lambda rank: (rank_number(), gather_from_ranks(10 * rank))) == [
+        (n, [0, 10, 20]) for n in range(3)
+    ]
 
 
 def test_one_rank_is_this_thread() -> None:
     """Alone there is no one to wait for."""
-    assert in_ranks(1, lambda rank: (rank, everywhere("own"))) == [(0, ["own"])]
+    assert run_on_ranks(1, lambda rank: (rank, gather_from_ranks("own"))) == [(0, ["own"])]
     assert rank_number() == 0
 
 
 def test_gradients_pass() -> None:
     """A sum over ranks is one graph: the gradient of each rank's share arrives."""
     weight = torch.tensor([2.0, 3.0], requires_grad=True)
-    total = in_ranks(2, lambda rank: torch.stack(everywhere(weight[rank] ** 2)).sum())[0]
+    total = run_on_ranks(2, lambda rank: torch.stack(gather_from_ranks(weight[rank] ** 2)).sum())[0]
     total.backward()
     assert weight.grad is not None
     assert weight.grad.tolist() == [4.0, 6.0]
@@ -39,9 +41,9 @@ def test_one_rank_runs_at_a_time() -> None:
                 steps.append(rank)
                 torch.get_rng_state()
                 torch.rand(3)
-            everywhere(None)
+            gather_from_ranks(None)
 
-    in_ranks(3, work)
+    run_on_ranks(3, work)
     runs = [rank for rank, _ in groupby(steps)]
     assert len(steps) == 300
     assert len(runs) <= 6
@@ -53,14 +55,14 @@ def test_an_error_of_one_rank_is_raised() -> None:
     def work(rank: int) -> list[int]:
         if rank == 1:
             raise ValueError("rank 1 has no data")
-        return everywhere(rank)
+        return gather_from_ranks(rank)
 
     with pytest.raises(ValueError, match="rank 1 has no data"):
-        in_ranks(2, work)
+        run_on_ranks(2, work)
 
 
 def test_ranks_that_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that goes on without a collective would hang the others."""
     monkeypatch.setattr(rank_threads, "LONGEST_WAIT", 0.2)
-    with pytest.raises(RuntimeError, match="2 ranks do not meet in the same collectives"):
-        in_ranks(2, lambda rank: everywhere(rank) if rank == 0 else None)
+    with pytest.raises(RuntimeError, match="2 ranks do not call the same collectives"):
+        run_on_ranks(2, lambda rank: gather_from_ranks(rank) if rank == 0 else None)

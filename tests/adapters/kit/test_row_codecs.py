@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adapters.kit.by_hand import BATCH
-from rl_sentinel.adapters.kit.row_codecs import Cell, Is, RowLength, RowTokens
+from rl_sentinel.adapters.kit.row_codecs import Cell, HasLabel, RowLength, RowTokens
 from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
@@ -19,8 +19,8 @@ ROWS = [take_rows(BATCH, torch.tensor([row])) for row in (0, 1)]
         (Cell("reward"), 0, 1.5, {"reward": [1.5]}, None),
         (Cell("step", "int"), 1, 4, {"step": [4]}, None),
         (Cell("last_step", "bool"), 1, False, {"last_step": [False]}, None),
-        (Is("step", 4), 0, False, {"step": [0]}, None),
-        (Is("step", 4), 1, True, {"step": [4]}, None),
+        (HasLabel("step", 4), 0, False, {"step": [0]}, None),
+        (HasLabel("step", 4), 1, True, {"step": [4]}, None),
         (RowLength(), 0, 3, {}, 3),
         (RowTokens("logprob"), 1, [-4.0], {"logprob": [[-4.0, 0.0, 0.0]]}, 1),
         (RowTokens("token", "int"), 0, [5, 6, 7], {"token": [[5, 6, 7]]}, 3),

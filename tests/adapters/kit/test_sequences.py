@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths
 from rl_sentinel.adapters.kit.containers import EachPrompt, Table
 from rl_sentinel.adapters.kit.observation import observe
 from rl_sentinel.adapters.kit.sequences import (
@@ -11,7 +11,6 @@ from rl_sentinel.adapters.kit.sequences import (
     FullSequence,
     PackedSequence,
     PromptBatches,
-    SequenceEnds,
     TokenVersions,
 )
 from rl_sentinel.core.batch import Batch, batch_of
@@ -37,11 +36,11 @@ def _evaluated(source: str, value: Tensor) -> Tensor:
 
 def test_full_sequences_end_with_the_longest() -> None:
     """Four positions: one prompt token and three response tokens; layouts may add more."""
-    assert FullSequence().lay(LOGPROB, Inputs(_batch())).tolist() == [[0, 0, -1, 0], [0, -2, -3, -4]]
+    assert FullSequence().lay_out(LOGPROB, Inputs(_batch())).tolist() == [[0, 0, -1, 0], [0, -2, -3, -4]]
     shifted = FullSequence(shift=1, fill=-0.5)
-    assert shifted.lay(LOGPROB, Inputs(_batch())).tolist() == [[-0.5, -1, -0.5, 0], [-2, -3, -4, -0.5]]
+    assert shifted.lay_out(LOGPROB, Inputs(_batch())).tolist() == [[-0.5, -1, -0.5, 0], [-2, -3, -4, -0.5]]
     wider = Inputs(_batch(), layout=Layout(extra=1))
-    assert shifted.lay(LOGPROB, wider).tolist() == [[-0.5, -1, -0.5, 0, 0], [-2, -3, -4, -0.5, 0]]
+    assert shifted.lay_out(LOGPROB, wider).tolist() == [[-0.5, -1, -0.5, 0, 0], [-2, -3, -4, -0.5, 0]]
 
 
 def test_full_sequences_read_back() -> None:
@@ -51,7 +50,7 @@ def test_full_sequences_read_back() -> None:
     form = FullSequence(shift=1)
     assert form.read(value, SIZES).tolist() == wanted
     assert _evaluated(form.source("x", SIZES), value).tolist() == wanted
-    assert form.lost(LOGPROB, _batch()).tolist() == wanted
+    assert form.canonical(LOGPROB, _batch()).tolist() == wanted
 
 
 def test_each_prompt_is_padded_to_its_own_longest() -> None:
@@ -78,7 +77,7 @@ def test_packed_sequences_have_no_padding() -> None:
     """Three positions of the first row, four of the second."""
     form = PackedSequence(shift=1, fill=-0.5)
     value = torch.tensor([-0.5, -1.0, -0.5, -2.0, -3.0, -4.0, -0.5])
-    assert torch.equal(form.lay(LOGPROB, Inputs(_batch())), value)
+    assert torch.equal(form.lay_out(LOGPROB, Inputs(_batch())), value)
     assert form.read(value, SIZES).tolist() == [[-1, 0, 0], [-2, -3, -4]]
     assert _evaluated(form.source("x", SIZES), value).tolist() == [[-1, 0, 0], [-2, -3, -4]]
 
@@ -112,9 +111,9 @@ def test_a_rollout_written_by_hand_is_read() -> None:
 
 def test_ends_of_packed_sequences() -> None:
     """Cumulative, from 0, in int32."""
-    ends = SequenceEnds().put(Inputs(_batch()))
+    ends = CumulativeLengths("total").put(Inputs(_batch()))
     assert ends.tolist() == [0, 3, 7]
     assert ends.dtype == torch.int32
-    total = SequenceEnds().sizes(ends).total_length
+    total = CumulativeLengths("total").sizes(ends).total_length
     assert total is not None
     assert total.tolist() == [3, 4]

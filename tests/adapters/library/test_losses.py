@@ -9,7 +9,7 @@ from torch import Tensor
 from adapters.library_specimen import TARGET, outputs_of
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.library import losses
-from rl_sentinel.adapters.library.losses import chosen, in_parts, loss_output, read_by, settings_of
+from rl_sentinel.adapters.library.losses import chosen_tokens, columns_of_mode, in_parts, loss_output, settings_of
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings
@@ -56,7 +56,7 @@ def test_a_part_has_the_choices_of_its_rows() -> None:
 
 
 def test_what_a_mode_reads_and_says() -> None:
-    assert (read_by("prompt-mean"), read_by("token-mean")) == ("group", "")
+    assert (columns_of_mode("prompt-mean"), columns_of_mode("token-mean")) == ("group", "")
     assert settings_of("token-sum") == {"aggregation": "token-sum", "length": 8}
     assert settings_of("token-mean") == {"aggregation": "token-mean"}
     assert (loss_output("token-sum").over, loss_output("token-mean").over) == ("", "live")
@@ -86,9 +86,9 @@ def test_tokens_that_a_loss_treats_apart() -> None:
         advantage=torch.tensor([[2.0, 0.0, 0.0, 0.0, -2.0]]),
     )
     ends = [[True, False, False, False, True]]
-    assert chosen(TARGET, "kl_cov", batch, {"share": 0.4})["chosen"].tolist() == ends
+    assert chosen_tokens(TARGET, "kl_cov", batch, {"share": 0.4})["chosen"].tolist() == ends
     numbers = {"share": 1.0, "cov_low": 3.5, "cov_high": 4.5}
-    assert chosen(TARGET, "clip_cov", batch, numbers)["chosen"].tolist() == ends
-    others = chosen(TARGET, "clip_cov", batch, {"share": 1.0, "cov_low": -1.0, "cov_high": 3.0})["chosen"]
+    assert chosen_tokens(TARGET, "clip_cov", batch, numbers)["chosen"].tolist() == ends
+    others = chosen_tokens(TARGET, "clip_cov", batch, {"share": 1.0, "cov_low": -1.0, "cov_high": 3.0})["chosen"]
     assert others.tolist() == [[False, True, True, True, False]]
-    assert chosen(TARGET, "ppo", batch, {}) == {}
+    assert chosen_tokens(TARGET, "ppo", batch, {}) == {}

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from adapters.checks import bound, judged_at
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
-from rl_sentinel.adapters.kit.rank_threads import in_ranks
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.context_parallel import chunks_are_full
 from rl_sentinel.adapters.slime.context_ranks import context_of, merge_shares, share, spans
@@ -167,8 +167,8 @@ def test_groups_of_megatron(loads: Loads) -> None:
         return value.item()
 
     with context_of(2):
-        assert in_ranks(2, lambda rank: total(rank, shared=True)) == [3.0, 3.0]
-        assert in_ranks(2, lambda rank: total(rank, shared=False)) == [1.0, 2.0]
+        assert run_on_ranks(2, lambda rank: total(rank, shared=True)) == [3.0, 3.0]
+        assert run_on_ranks(2, lambda rank: total(rank, shared=False)) == [1.0, 2.0]
 
 
 def test_no_context_parallelism(loads: Loads) -> None:

@@ -55,8 +55,10 @@ ACTOR = """
 
             def answered(logits, label):
                 logits.div_(part.meta_info["temperature"])
+                if EARLY:
+                    entropy = vocab_parallel_entropy(logits)
                 log_probs = vocab_parallel_log_probs_from_logits(logits, label)
-                return {"log_probs": log_probs, "entropy": vocab_parallel_entropy(logits)}
+                return {"log_probs": log_probs, "entropy": entropy if EARLY else vocab_parallel_entropy(logits)}
 
             forward, more = get_mcore_forward_fn(self.hf_config), {"label": label}
             output = forward(model=model, **rows, logits_processor=answered, logits_processor_args=more)
@@ -113,11 +115,12 @@ OTHER = """
 """
 
 
-def _tree(mask: str = "response_mask", share: str = "1", shift: int = 1) -> dict[str, str]:
+def _tree(mask: str = "response_mask", share: str = "1", shift: int = 1, early: str = "True") -> dict[str, str]:
     tree = update_files()
     tree[CONFIG] += SECTIONS
     tree["verl/workers/config/__init__.py"] += "from verl.workers.config.actor import *\n"
     actor = ACTOR.replace('part["MASK"]', f'part["{mask}"]').replace("SHARE", share).replace("SHIFT", str(shift))
+    actor = actor.replace("EARLY", early)
     mcore = "def get_mcore_forward_fn(config): raise RuntimeError('a model is asked for')\n"
     sources = {"workers/actor/megatron_actor": actor, "workers/actor/dp_actor": OTHER, "models/mcore/__init__": mcore}
     return tree | {f"verl/{name}.py": source for name, source in sources.items()}
@@ -154,6 +157,7 @@ CASES: list[tuple[Law, str, dict[str, Any]]] = [
     (PLC002, "token-mean", {"mask": "attention_mask"}),
     (SPL001, "seq-mean-token-mean", {"share": "number"}),
     (REF001, "token-mean", {"shift": "0"}),
+    (REF001, "token-mean", {"early": "False"}),
 ]
 
 
@@ -166,7 +170,7 @@ def test_found_where_broken_alone(
     broken: dict[str, Any],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """Untrained tokens that count; a sum of micro-batches in place of their mean; answers for the token before."""
+    """Untrained tokens; a sum over micro-batches; answers for the token before; an entropy of overwritten logits."""
     target, mine = _bound(loads, _tree(**(broken if found else {})))
     judgement = judged_at(law, mine[setting], setting, target)
     assert judgement.tried > 0

@@ -57,7 +57,7 @@ def test_audit_ends_with_done(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"root": "/nonesuch"}, "Unbindable: verl is absent in /nonesuch, expected the folder that holds it"),
+        ({"root": "/nonesuch"}, "Unbindable: verl is absent in /nonesuch, expected the folder that contains it"),
         (
             {"framework": "own", "root": "/", "function": "a:b", "stage": "x"},
             "--stage is 'x', expected one of advantage,",

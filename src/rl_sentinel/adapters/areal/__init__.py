@@ -20,8 +20,8 @@ from rl_sentinel.adapters.areal import (
 )
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
+from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.world import one_process
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 #: Packages that AReaL's functions call, so that a stub is not enough: log formatter and base of the configuration.
@@ -65,7 +65,7 @@ def _installation(version: str) -> Installation:
 def _parallel_state() -> ModuleType:
     """A double of Megatron's parallel state, in a process without a Megatron model."""
     module = ModuleType("megatron.core.parallel_state")
-    vars(module).update({**one_process(), "is_initialized": lambda: False})
+    vars(module).update({**parallel_state_of_one_process(), "is_initialized": lambda: False})
     return module
 
 

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.areal.micro_batches import KEYS
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import PromptIds
 from rl_sentinel.adapters.kit.containers import EachRow, Table
-from rl_sentinel.adapters.kit.forms import As
+from rl_sentinel.adapters.kit.forms import Cast
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant
@@ -83,7 +83,7 @@ def _batches() -> Boundary:
         result = Use("results")[place]
         outputs |= {
             f"{column} of {place}": Output(
-                "B T", "", column, at=result[key], form=As(form, torch.bool) if column == "mask" else form
+                "B T", "", column, at=result[key], form=Cast(form, torch.bool) if column == "mask" else form
             )
             for column, key in KEYS.items()
         }

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
-from rl_sentinel.adapters.kit.forms import As, Ragged
+from rl_sentinel.adapters.kit.forms import Cast, Ragged
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowSequence, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
@@ -195,7 +195,7 @@ def _conversation(target: Target) -> Boundary:
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=built["logprobs"], form=form),
             "token": Output("B T", "", "token", at=built["tokens"], form=form),
-            "mask": Output("B T", "", "mask", at=built["masks"], form=As(form, torch.bool)),
+            "mask": Output("B T", "", "mask", at=built["masks"], form=Cast(form, torch.bool)),
             "version": Output("B T", "updates", "version", at=built["versions"], form=form),
         },
         settings=FAMILIES,

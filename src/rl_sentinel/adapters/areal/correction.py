@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.areal.arguments import PACKED, REJECTION, packed, rejection
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.result_forms import Kept
-from rl_sentinel.adapters.kit.sequences import PackedSequence, SequenceEnds
+from rl_sentinel.adapters.kit.codecs import CumulativeLengths
+from rl_sentinel.adapters.kit.result_forms import KeptMask
+from rl_sentinel.adapters.kit.sequences import PackedSequence
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -46,7 +47,7 @@ def _boundary(name: str, settings: Settings) -> Boundary:
     weight = Output("B T", "ratio", "weight", weight_scope, at=result.attribute("behave_imp_weight"), form=form)
     outputs = {"weight": weight}
     if settings.get("action", "mask") == "mask":
-        outputs["keep"] = Output("B T", "", "keep", scope, at=result.attribute("loss_mask"), form=Kept(form))
+        outputs["keep"] = Output("B T", "", "keep", scope, at=result.attribute("loss_mask"), form=KeptMask(form))
     step = Step(
         call=PATH,
         name="result",
@@ -54,7 +55,7 @@ def _boundary(name: str, settings: Settings) -> Boundary:
             "proximal_logprobs": packed("old_logprob"),
             "old_logprobs": packed("rollout_logprob"),
             "loss_mask": packed("mask"),
-            "cu_seqlens": SequenceEnds(),
+            "cu_seqlens": CumulativeLengths("total"),
             "config": rejection(settings),
         },
         produced_by=dict.fromkeys(("proximal_logprobs", "old_logprobs", "loss_mask", "cu_seqlens"), PACKED),

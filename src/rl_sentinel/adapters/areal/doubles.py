@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.world import group
+from rl_sentinel.adapters.process_group import one_process_group
 
 #: Keys of the data that have the model's output at each position; AReaL packs and pads them like any other key.
 LOGPROBS, ENTROPY, VALUES = "model_logprobs", "model_entropy", "model_values"
@@ -48,7 +48,7 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
         "is_vision_model": False,
         "enable_tree_training": False,
         "parallel_helper": parallel,
-        "dp_group": group(),
+        "dp_group": one_process_group(),
         "device": torch.device("cpu"),
         "logger": logging.getLogger("areal"),
         "get_version": lambda _engine: 0,

@@ -5,8 +5,7 @@ from inspect import signature
 
 from rl_sentinel.adapters.areal.arguments import PACKED, REJECTION, packed, rejection
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.sequences import SequenceEnds
+from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths
 from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -75,7 +74,7 @@ def _ppo(name: str, settings: Settings, numbers: Mapping[str, Codec], sampler: s
         "loss_mask": packed("mask"),
         "c_clip": Constant(None),
         "proximal_logprobs": packed("old_logprob"),
-        "cu_seqlens": SequenceEnds(),
+        "cu_seqlens": CumulativeLengths("total"),
         **numbers,
     }
     prefix = "actor.rejection_sampling" if "level" in settings else "actor"
@@ -117,7 +116,7 @@ def _sapo(name: str, settings: Settings) -> Boundary:
         "old_logprobs": packed("old_logprob"),
         "advantages": packed("advantage"),
         "loss_mask": packed("mask"),
-        "cu_seqlens": SequenceEnds(),
+        "cu_seqlens": CumulativeLengths("total"),
         **{n: Knob(n) for n in settings},
     }
     reach = ", ".join(f"actor.{'sapo_' if k.startswith('tau') else ''}{k}={v}" for k, v in settings.items())

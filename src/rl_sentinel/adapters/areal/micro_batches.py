@@ -9,7 +9,7 @@ from torch import Tensor
 from rl_sentinel.adapters.areal.arguments import MICRO_BATCH_SPEC, ROLLOUT, padded_to_longest, rollout
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.forms import As
+from rl_sentinel.adapters.kit.forms import Cast
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
@@ -98,7 +98,7 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
     )
     result, form = Use("packed"), RaggedSequence()
     outputs = {
-        column: Output("B T", "", column, at=result[key], form=As(form, torch.bool) if column == "mask" else form)
+        column: Output("B T", "", column, at=result[key], form=Cast(form, torch.bool) if column == "mask" else form)
         for column, key in KEYS.items()
     }
     return Boundary(

@@ -8,7 +8,7 @@ from rl_sentinel.adapters.areal.arguments import ROLLOUT, knob, norm, rollout
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.forms import As, PerRow
+from rl_sentinel.adapters.kit.forms import Cast, PerRow
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import FullSequence
 from rl_sentinel.adapters.kit.value_codecs import Knob
@@ -97,7 +97,7 @@ def _kl(kind: str) -> Boundary:
         path=KL,
         stage="kl",
         steps=(step,),
-        outputs={"kl": Output("B T", "nats", f"kl.{kind}", at=Use("kl"), form=As(_FORM, torch.float32))},
+        outputs={"kl": Output("B T", "nats", f"kl.{kind}", at=Use("kl"), form=Cast(_FORM, torch.float32))},
         settings={kind: {"kind": kind}},
         reach=f"actor.kl_estimator={kind}",
     )

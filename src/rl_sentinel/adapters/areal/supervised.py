@@ -7,10 +7,10 @@ from typing import Any
 
 from rl_sentinel.adapters.areal.arguments import packed
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.requirements import has_trained_token
-from rl_sentinel.adapters.kit.sequences import PackedSequence, SequenceEnds
+from rl_sentinel.adapters.kit.sequences import PackedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -45,7 +45,7 @@ def _loss(function: Callable[..., Any]) -> Boundary:
     data: dict[str, Codec] = {
         "input_ids": Column("token", PackedSequence()),
         "loss_mask": Column("mask", PackedSequence(shift=0 if rolls else 1)),
-        "cu_seqlens": SequenceEnds(),
+        "cu_seqlens": CumulativeLengths("total"),
     }
     outputs: dict[str, Codec] = {"logprobs": packed("logprob"), "entropy": packed("entropy")}
     from_logits = "logits" in inspect.signature(function).parameters

@@ -1,1 +1,1 @@
-"""Building blocks of adapters: layouts, codecs, parameter names, execution and observation of calls."""
+"""Building blocks of adapters: layouts, codecs, parameter names, execution of calls, reading of live calls."""

@@ -1,9 +1,9 @@
-"""Read the axes of a parameter from its annotation: jaxtyping, ``Annotated``, plain strings, lists of tensors."""
+"""Read the tensor axes of a parameter from its annotation: jaxtyping, ``Annotated``, strings, lists of tensors."""
 
 import re
 from typing import Annotated, get_args, get_origin
 
-#: Names of axes in annotations, in lower case -> the letter of the axis.
+#: Name of an axis in an annotation, in lower case -> its letter.
 LETTERS = {
     **dict.fromkeys(("b", "bs", "batch", "batch_size", "rows", "responses"), "B"),
     **dict.fromkeys(("t", "l", "s", "seq", "seq_len", "length", "tokens", "time", "response_length"), "T"),
@@ -13,7 +13,7 @@ LETTERS = {
     "1": "1",
 }
 
-#: Axes that a binding knows, in their letters.
+#: Combinations of axes that a binding supports.
 KNOWN = ("BT", "B", "B1", "GK", "GKT", "N")
 
 _QUOTED = re.compile(r"""\[.*,\s*["']([^"']*)["']\s*\]$""", re.DOTALL)
@@ -22,7 +22,7 @@ _NUMBER_LIST = re.compile(r"\b(list|Sequence)\[(float|int)\]", re.IGNORECASE)
 
 
 def axes_of(annotation: object) -> str:
-    """The axes that an annotation states, in letters, or ``"ragged"`` or ``"list"``; empty where it states none.
+    """The axes in an annotation, as letters, or ``"ragged"`` or ``"list"``; empty if it has no axes.
 
     Example:
         >>> from typing import Annotated
@@ -49,7 +49,7 @@ def axes_of(annotation: object) -> str:
 
 
 def _letters(dims: str) -> str:
-    """The letters of a list of axes, where it is one that a binding knows."""
+    """The letters of a list of axis names; empty if a binding does not support the combination."""
     names = re.split(r"[\s,]+", dims.strip(" []()").lower())
     letters = "".join(LETTERS.get(name.lstrip("*#"), "?") for name in names)
     return letters if letters in KNOWN else ""

@@ -1,21 +1,21 @@
-"""Parse the text of a binding, as in ``bind={"adv": "advantage[B]"}``: a column, its axes and its dtype."""
+"""Parse the text of a parameter binding, such as ``bind={"adv": "advantage[B]"}``: column, axes, dtype."""
 
 import re
 from collections.abc import Mapping
 
 import torch
 
-from rl_sentinel.adapters.kit.codecs import Column, Lengths, PromptIds, ResponseMask
+from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths, Lengths, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Packed, Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask, TargetIds
-from rl_sentinel.adapters.kit.user_layouts import CumulativeLengths, Grouped, GroupedColumn, GroupSize, PerResponse
+from rl_sentinel.adapters.kit.user_layouts import Grouped, GroupedColumn, GroupSize, PerResponse
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.codec import Codec, Form
 from rl_sentinel.core.errors import Unbindable
 
-#: Role -> its binding, where it is no column.
+#: Role -> its binding, if the role is not a column.
 BINDINGS: Mapping[str, str] = {
     "token_rewards": "token_rewards",
     "lengths": "lengths",
@@ -23,7 +23,7 @@ BINDINGS: Mapping[str, str] = {
     "group_size": "group_size",
 }
 
-#: Axes in a binding, without commas and spaces -> what they are.
+#: Axes in a binding, without commas and spaces -> their meaning.
 AXES = {
     "BT": "one number per token, padded",
     "B": "one number per response",
@@ -35,10 +35,10 @@ AXES = {
     "list": "a list of numbers",
 }
 
-#: Dtypes that a binding may name.
+#: Dtypes in a binding.
 DTYPES = {"bool": torch.bool, "int": torch.int64, "int64": torch.int64, "int32": torch.int32, "float": torch.float32}
 
-#: Words that are bound and are no column of the batch.
+#: Words in a binding that are not columns of the batch.
 WORDS = (
     *("token_rewards", "lengths", "cu_seqlens", "valid", "input_ids", "attention_mask", "completion_mask_of_sequence"),
     *("prompt_ids", "prompt_mask", "prompt_length", "model", "completion_ids", "labels", "group_size"),
@@ -49,12 +49,12 @@ _TEXT = re.compile(r"(?P<name>\w+)?\s*(?:\[(?P<axes>[^\]]*)\])?\s*(?P<dtype>\w+)
 
 
 def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
-    """The codec of a binding's text; ``default`` is the column where the text has axes only.
+    """The codec that a binding's text describes.
 
     Args:
         text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``.
-        default: the column of the parameter's name.
-        array: labels are a numpy array of strings, not a tensor.
+        default: the column, if the text has only axes.
+        array: pass labels as a numpy array of strings, not as a tensor.
 
     Raises:
         Unbindable: if the column, the axes or the dtype does not exist.
@@ -68,17 +68,15 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
     name = (match["name"] or default) if match else ""
     known = (*COLUMNS, *WORDS)
     if match is None or name not in known:
-        raise Unbindable(f"bind is {text!r}, expected COLUMN, COLUMN[AXES] or COLUMN[AXES] DTYPE: {_near(name, known)}")
+        raise Unbindable(
+            f"bind is {text!r}, expected COLUMN, COLUMN[AXES] or COLUMN[AXES] DTYPE: {nearest(name, known)}"
+        )
     axes, dtype = re.sub(r"[\s,]", "", match["axes"] or ""), match["dtype"] or ""
     if axes and axes not in AXES:
         raise Unbindable(f"bind is {text!r}, whose axes are [{match['axes']}], expected one of {', '.join(AXES)}")
     if dtype and dtype not in DTYPES:
         raise Unbindable(f"bind is {text!r}, whose dtype is {dtype}, expected one of {', '.join(DTYPES)}")
     return _codec(name, axes, DTYPES.get(dtype), array=array)
-
-
-def _near(name: str, known: tuple[str, ...]) -> str:
-    return nearest(name, known)
 
 
 def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> Codec:  # noqa: PLR0911 - one line per kind

@@ -1,4 +1,4 @@
-"""Adapt a boundary's description to a release: choose paths that exist and parameters that functions have."""
+"""Adapt a boundary to a release: locate its functions, and drop arguments that a release does not take."""
 
 import inspect
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.errors import Absent, Unbindable
 
 
-def bindable(target: Target, *described: Boundary, optional: bool = False) -> Iterator[Boundary | Unbound]:
-    """Each description as this target has it, or why it cannot be bound; equal reasons are given once.
+def bindable(target: Target, *boundaries: Boundary, optional: bool = False) -> Iterator[Boundary | Unbound]:
+    """Adapt each boundary to this target, or yield ``Unbound`` with the reason; equal reasons are yielded once.
 
-    With ``optional``, functions that a release never had are left out; one that exists and cannot be used is reported.
+    With ``optional``, a function that does not exist is skipped; one that exists and cannot be used is reported.
     """
     reported: set[Unbound] = set()
-    for boundary in described:
+    for boundary in boundaries:
         try:
-            yield fitted(target, boundary)
+            yield fit_to_release(target, boundary)
             continue
         except Absent as why:
             if optional:
@@ -31,43 +31,42 @@ def bindable(target: Target, *described: Boundary, optional: bool = False) -> It
             yield unbound
 
 
-def fitted(target: Target, boundary: Boundary) -> Boundary:
-    """The description with the arguments that this release's functions take.
+def fit_to_release(target: Target, boundary: Boundary) -> Boundary:
+    """Adapt a boundary to the paths and parameters of this release.
 
     Raises:
-        Unbindable: if a function is absent, or has a parameter without a default for which there is no argument.
+        Unbindable: if a function is absent, or a required parameter has no argument.
     """
-    path, twins = _route(target, boundary.path), tuple(_route(target, twin) for twin in boundary.twins)
-    steps = tuple(_fitted(target, _located(target, step)) for step in boundary.steps)
+    path, twins = _locate_route(target, boundary.path), tuple(_locate_route(target, twin) for twin in boundary.twins)
+    steps = tuple(_match_parameters(target, _locate_step(target, step)) for step in boundary.steps)
     unchanged = all(one is other for one, other in zip(steps, boundary.steps, strict=True))
     same = unchanged and (path, twins) == (boundary.path, boundary.twins)
     return boundary if same else replace(boundary, steps=steps, path=path, twins=twins)
 
 
-def _route(target: Target, path: str) -> str:
-    """A path, or a route of several, as this release's layout has it.
+def _locate_route(target: Target, path: str) -> str:
+    """A path, or several joined by ``->``, in the layout of this release.
 
     Raises:
-        Absent: if a part begins with a package that the target does not have.
+        Absent: if the target does not have the package of a path.
     """
-    parts = [target.located(part) for part in path.split(" -> ")]
+    parts = [target.locate(part) for part in path.split(" -> ")]
     for part in parts:
-        if target.package and not target.holds(part):
+        if target.package and not target.contains(part):
             raise Absent(f"{part} is absent: the target has no such package")
     return " -> ".join(parts)
 
 
-def _located(target: Target, step: Step) -> Step:
-    """The step with its dotted paths as this release has them."""
-    call = target.located(step.call) if isinstance(step.call, str) and step.call.count(".") > 1 else step.call
-    inside = {name: target.located(path) for name, path in step.inside.items()}
-    doubles = {target.located(path): double for path, double in step.doubles.items()}
+def _locate_step(target: Target, step: Step) -> Step:
+    call = target.locate(step.call) if isinstance(step.call, str) and step.call.count(".") > 1 else step.call
+    inside = {name: target.locate(path) for name, path in step.inside.items()}
+    doubles = {target.locate(path): double for path, double in step.doubles.items()}
     same = (call, inside, doubles) == (step.call, step.inside, step.doubles)
     return step if same else replace(step, call=call, inside=inside, doubles=doubles)
 
 
-def _fitted(target: Target, step: Step) -> Step:
-    if not isinstance(step.call, str) or not target.holds(step.call):
+def _match_parameters(target: Target, step: Step) -> Step:
+    if not isinstance(step.call, str) or not target.contains(step.call):
         return step
     function = target.find(step.call)
     try:
@@ -75,7 +74,7 @@ def _fitted(target: Target, step: Step) -> Step:
     except (TypeError, ValueError):
         return step
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    lacking = (
+    uncovered = (
         []
         if any(isinstance(codec, Spread) for codec in step.arguments.values())
         else [
@@ -87,13 +86,13 @@ def _fitted(target: Target, step: Step) -> Step:
             and not any(key.isdigit() for key in step.arguments)
         ]
     )
-    if lacking:
-        raise Unbindable(f"{step.call} takes {lacking[0]!r}, for which the adapter has no argument")
+    if uncovered:
+        raise Unbindable(f"{step.call} requires {uncovered[0]!r}, for which the adapter has no argument")
     known = {n: c for n, c in step.arguments.items() if n in parameters or open_ended or n.isdigit()}
     spread = {name for name, codec in step.arguments.items() if isinstance(codec, Spread)}
     if spread:
         return step
     unknown = set(step.arguments) - set(known) - step.optional
     if unknown:
-        raise Unbindable(f"{step.call} takes no {min(unknown)!r}, which the adapter passes")
+        raise Unbindable(f"{step.call} has no parameter {min(unknown)!r}, which the adapter passes")
     return step if len(known) == len(step.arguments) else replace(step, arguments=known)

@@ -1,4 +1,4 @@
-"""A word-level tokenizer with a ChatML template like that of Qwen models, for code that tokenizes conversations."""
+"""A word-level tokenizer with a ChatML chat template, for target code that tokenizes conversations."""
 
 import re
 from collections.abc import Sequence
@@ -8,20 +8,21 @@ from typing import Any
 
 Message = dict[str, Any]
 
-#: A token: a special token, a tag, a newline, a word, a space. Scripts hold it as a string.
+#: A token is a special token, a tag, a newline, a word or a space. A string, because scripts contain it as source.
 _WORDS = r"<\|[a-z_]+\|>|</?[a-z_]+>|\n|[^\s<]+| "
 
 START, END = "<|im_start|>", "<|im_end|>"
 
-#: Who replies, and what goes before the reply.
+#: The role that replies, and the text before its reply.
 REPLY, HEADER = "assistant", f"{START}assistant\n"
 
 
 @dataclass
 class ChatTokenizer:
-    """A tokenizer whose tokens are words; ``system`` is the message that the template adds where there is none.
+    """A tokenizer whose tokens are words, with the chat template of Qwen models, without reasoning.
 
-    Results of tools that follow each other share one turn of the user. The template knows no reasoning.
+    ``system`` is the system message that the template adds to a conversation without one. Consecutive tool results
+    share one user turn.
     """
 
     system: str = ""
@@ -37,11 +38,11 @@ class ChatTokenizer:
         return self(END)["input_ids"][0]
 
     def get_added_vocab(self) -> dict[str, int]:
-        """No tokens of a distilled model."""
+        """An empty vocabulary: there are no tokens of a distilled model."""
         return {}
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
+        """The text of token ids."""
         words = {number: word for word, number in self._numbers.items()}
         return "".join(words[token] for token in tokens)
 
@@ -53,12 +54,12 @@ class ChatTokenizer:
         add_generation_prompt: bool = False,
         **_options: object,
     ) -> Any:  # noqa: ANN401 - a text, or tokens
-        """The conversation as text, or its tokens."""
+        """The conversation as text, or as token ids."""
         text = "".join(part for part, _ in self.parts(messages)) + (HEADER if add_generation_prompt else "")
         return self(text)["input_ids"] if tokenize else text
 
     def parts(self, messages: Sequence[Message]) -> list[tuple[str, bool]]:
-        """The text of a conversation in parts, each with whether it is a reply with its end that trains."""
+        """The text of a conversation in parts, each with a flag: True for a reply (and its end token) that trains."""
         parts: list[tuple[str, bool]] = []
         if self.system and messages[0]["role"] != "system":
             parts.append((f"{START}system\n{self.system}{END}\n", False))

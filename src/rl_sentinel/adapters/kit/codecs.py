@@ -1,4 +1,4 @@
-"""Codecs of columns: a tensor per column, prompt ids, lengths, masks, flags."""
+"""Codecs of arguments that hold a column of the batch: tensors, prompt ids, lengths, masks, flags."""
 
 import uuid
 from collections.abc import Hashable, Iterable, Mapping
@@ -26,31 +26,31 @@ class OneColumn(Codec):
         return frozenset({self.name})
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The column as it is."""
+        """The unchanged column."""
         return {self.name: getattr(batch, self.name)}
 
 
-class LaidOut(Codec):
-    """A codec of a tensor in a layout."""
+class FormCodec(Codec):
+    """A codec of a tensor whose layout is a form."""
 
     form: Form
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Those of the form."""
+        """The layout fields of the form."""
         return self.form.axes
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
-        """What the form tells."""
+        """The sizes that the form determines."""
         return self.form.sizes(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Column(OneColumn):
-    """One column of the batch in a layout, optionally in another dtype, or detached as a leaf of the target's own.
+    """One column of the batch in a layout, optionally in another dtype.
 
-    ``name`` is a column of :class:`~rl_sentinel.core.batch.Batch`. With ``leaf`` the target differentiates the tensor
-    itself (its own ``backward``); the gradient that it leaves there counts as that of the column.
+    ``name`` is a column of :class:`~rl_sentinel.core.batch.Batch`. With ``leaf`` the target gets a detached leaf tensor
+    and calls ``backward`` itself; the gradient of the leaf is used as the gradient of the column.
     """
 
     name: str
@@ -59,51 +59,51 @@ class Column(OneColumn):
     leaf: bool = False
 
     def __post_init__(self) -> None:
-        """A column per token is padded, and one per row a tensor, unless stated."""
+        """Choose the default layout: padded for a column per token, a tensor for a column per row."""
         if type(self.form) is Form:
             per_token = COLUMNS[self.name]["axes"].startswith("B T")
             object.__setattr__(self, "form", Padded() if per_token else PerRow())
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Those of the form, and the precision of what a model computes."""
+        """The layout fields of the form, and the dtype if a model computes the column."""
         return self.form.axes | ({"dtype"} if self.name in MODEL_COLUMNS and self.dtype is None else frozenset())
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The column, laid out."""
+        """The column in its layout."""
         column: Tensor = getattr(inputs.batch, self.name)
         if self.dtype is not None and column.dtype != self.dtype:
             column = column.to(self.dtype)
         elif inputs.layout.dtype and self.name in MODEL_COLUMNS:
             column = column.to(getattr(torch, inputs.layout.dtype))
         if not self.leaf:
-            return self.form.lay(column, inputs)
+            return self.form.lay_out(column, inputs)
         leaf = column.detach().clone().requires_grad_()
         inputs.leaves.append((column, leaf))
-        return self.form.lay(leaf, inputs)
+        return self.form.lay_out(leaf, inputs)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
-        """What the form tells, and the mask itself."""
-        told = self.form.sizes(value)
-        if self.name != "mask" or not told.tell(self.form.needs):
-            return told
-        return Sizes(mask=self.form.read(value, told).bool()).merge(told)
+        """The sizes that the form determines, and the mask if this is its column."""
+        sizes = self.form.sizes(value)
+        if self.name != "mask" or not sizes.has(self.form.needs):
+            return sizes
+        return Sizes(mask=self.form.read(value, sizes).bool()).merge(sizes)
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - as the form
-        """The column, in the dtype of its role; nothing where the layout cannot be read from the call alone."""
-        if not sizes.tell(self.form.needs):
+        """The column in the dtype of its role; empty if the call does not determine the sizes of the layout."""
+        if not sizes.has(self.form.needs):
             return {}
         tensor = self.form.read(value, sizes)
         role = COLUMNS[self.name]["role"]
         return {self.name: tensor.bool() if role == "mask" else tensor.long() if role == "label" else tensor}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The column without what the layout loses."""
-        return {self.name: self.form.lost(getattr(batch, self.name), batch)}
+        """The column without what the layout cannot hold."""
+        return {self.name: self.form.canonical(getattr(batch, self.name), batch)}
 
 
 def partition(labels: Tensor | Iterable[Hashable]) -> Tensor:
-    """Labels renumbered in the order of their first rows: all that another spelling of them keeps.
+    """Labels renumbered in the order of their first rows, so that equal partitions of the rows are equal tensors.
 
     Example:
         >>> from rl_sentinel.adapters.kit.codecs import partition
@@ -117,18 +117,18 @@ def partition(labels: Tensor | Iterable[Hashable]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class PromptIds(Codec):
-    """The prompt of each row: a numpy array of strings, integers, a list or a tensor; labels become a partition."""
+    """The prompt id (or another label) of each row, as an array, a list or a tensor; read back as a partition."""
 
     form: Literal["strings", "strings-list", "uuids", "integers", "list", "tensor"] = "strings"
     column: str = "group"
 
     @property
     def columns(self) -> frozenset[str]:
-        """The labels."""
+        """The label column."""
         return frozenset({self.column})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array, a list or a tensor
-        """The labels in this form."""
+        """The labels as this type."""
         labels: Tensor = getattr(inputs.batch, self.column)
         if self.form == "tensor":
             return labels
@@ -143,48 +143,69 @@ class PromptIds(Codec):
         return np.array([f"prompt-{label}" for label in labels.tolist()], dtype=object)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - anything of one label per row
-        """Rows."""
+        """The number of rows."""
         return Sizes(rows=len(value))
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - as above
-        """The partition."""
+        """The partition of the rows."""
         return {self.column: partition(value)}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The labels, renumbered."""
+        """The partition of the rows."""
         return {self.column: partition(getattr(batch, self.column))}
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths(Codec):
-    """Lengths in tokens: of the response, of the prompt, or of both together."""
+    """The length of each response, of each prompt, or of both together, in tokens."""
 
     of: Literal["response", "prompt", "total"] = "response"
     form: Form = field(default_factory=lambda: PerRow("list"))
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length; prompts decide nothing that a law moves."""
+        """The length of responses; laws do not change prompt lengths."""
         return frozenset({"length"}) if self.of == "response" else frozenset()
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
         """The lengths."""
         length, prompt = inputs.batch.length, inputs.batch.prompt_length
-        return self.form.lay({"response": length, "prompt": prompt, "total": prompt + length}[self.of], inputs)
+        return self.form.lay_out({"response": length, "prompt": prompt, "total": prompt + length}[self.of], inputs)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
         """The lengths of responses, of prompts, or of both together."""
-        told = self.form.read(value, Sizes()).long()
+        lengths = self.form.read(value, Sizes()).long()
         if self.of == "response":
-            return Sizes(rows=len(told), length=told)
+            return Sizes(rows=len(lengths), length=lengths)
         if self.of == "prompt":
-            return Sizes(rows=len(told), prompt_length=told)
-        return Sizes(rows=len(told), total_length=told)
+            return Sizes(rows=len(lengths), prompt_length=lengths)
+        return Sizes(rows=len(lengths), total_length=lengths)
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseMask(LaidOut):
-    """1 at every response token, trained or not: it tells the lengths of the responses."""
+class CumulativeLengths(Codec):
+    """``cu_seqlens``, int32 ``[B + 1]``: the offsets of packed responses, or of prompts and responses (``total``)."""
+
+    of: Literal["response", "total"] = "response"
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The lengths that determine the offsets."""
+        return frozenset({"length"} if self.of == "response" else {"length", "prompt_length"})
+
+    def put(self, inputs: Inputs) -> Tensor:
+        """The cumulative lengths, starting with 0."""
+        lengths: Tensor = Lengths(self.of, PerRow()).put(inputs)
+        return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """The number of rows and the lengths."""
+        return Lengths(self.of, PerRow()).sizes(value.diff())
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseMask(FormCodec):
+    """1 at every response token, trained or not; it determines the lengths of the responses."""
 
     form: Form = field(default_factory=Padded)
     dtype: torch.dtype = torch.int64
@@ -195,19 +216,19 @@ class ResponseMask(LaidOut):
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The mask, laid out."""
-        return self.form.lay(inputs.batch.valid.to(self.dtype), inputs)
+        """The mask in its layout."""
+        return self.form.lay_out(inputs.batch.valid.to(self.dtype), inputs)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor of masks
-        """Rows, width and lengths: wherever a row's tokens are, they are counted."""
-        told = self.form.sizes(value)
-        prompt = 0 if told.prompt_length is None else told.prompt_length
-        return Sizes(length=(value != 0).sum(1) - prompt).merge(told)
+        """The sizes of the form, and the lengths: the number of ones in each row, without the prompt."""
+        sizes = self.form.sizes(value)
+        prompt = 0 if sizes.prompt_length is None else sizes.prompt_length
+        return Sizes(length=(value != 0).sum(1) - prompt).merge(sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Labels(OneColumn):
-    """A column per row as a list of Python values, such as flags in metadata."""
+    """A ``[B]`` column as a list of Python values, such as flags in metadata."""
 
     name: str
 

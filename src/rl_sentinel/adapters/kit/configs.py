@@ -1,4 +1,4 @@
-"""Codecs of configuration objects with knobs at dotted paths in nested sections."""
+"""Codec of a nested configuration object, whose fields are set at dotted paths."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from rl_sentinel.core.errors import Unbindable
 
 
 def set_fields(config: Any, **values: Any) -> Any:  # noqa: ANN401 - a framework's configuration
-    """Set fields of a tree of configuration sections, each at its dotted path.
+    """Set fields of a nested configuration, each at its dotted path.
 
     Raises:
         AttributeError: if a path does not exist.
@@ -38,10 +38,10 @@ def get_field(config: Any, path: str) -> Any:  # noqa: ANN401 - a framework's co
 
 @dataclass(frozen=True, slots=True)
 class Config(Codec):
-    """A tree of sections that the framework's own class makes at its defaults, with knobs put in at dotted paths.
+    """A nested configuration: the framework's own class at its defaults, with some fields set.
 
-    ``fixed`` values are put in for every setting; ``knobs`` maps a path to the neutral name of a setting, which is put
-    in where the setting family names it. ``section`` passes one section of the tree.
+    ``fixed`` maps a field path to a value for every setting, ``knobs_at`` to the neutral name of a setting, which is
+    set if the setting family contains it. With ``section``, only this section is passed.
     """
 
     make: str
@@ -50,21 +50,21 @@ class Config(Codec):
     section: str = ""
 
     def put(self, inputs: Inputs) -> Call:
-        """The call that makes it, once per setting."""
+        """The call that creates the configuration, once per setting."""
         named = {path: inputs.settings[name] for path, name in self.knobs_at.items() if name in inputs.settings}
         tree = Call(set_fields, (Call(self.make),), {**self.fixed, **named}, shared=True)
         return Call(get_field, (tree, self.section)) if self.section else tree
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live configuration
-        """The knobs of a live configuration, under their neutral names."""
+        """The values of the knobs, under their neutral names."""
         inside = len(self.section) + 1 if self.section else 0
         return {name: get_field(value, path[inside:]) for path, name in self.knobs_at.items()}
 
     def check(self, target: Target) -> None:
-        """Raise ``Unbindable`` if this release's class lacks a field that this codec sets."""
-        made = invoke(target, self.make, [], {}, {})
+        """Raise ``Unbindable`` if the class of this release does not have a field that this codec sets."""
+        config = invoke(target, self.make, [], {}, {})
         for path in (*self.fixed, *self.knobs_at):
             try:
-                get_field(made, path)
+                get_field(config, path)
             except AttributeError as error:
-                raise Unbindable(f"{self.make} has no {path}") from error
+                raise Unbindable(f"{self.make} has no field {path}, which the adapter sets") from error

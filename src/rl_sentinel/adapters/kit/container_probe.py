@@ -1,4 +1,4 @@
-"""Find the keys or attributes that a function reads from a dict or configuration, by calling the function."""
+"""Find the keys or attributes that a function reads from a dict or configuration, by calling it with a recorder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Codec, Inputs
 
-#: Ways in which columns are laid out while a function is watched: it may fail before it has read all keys.
-_WAYS: tuple[Mapping[str, str], ...] = (
+#: Column -> binding, for each call of the probe: with a wrong layout the function may fail before it has read all keys.
+_BINDINGS: tuple[Mapping[str, str], ...] = (
     {},
     {"advantage": "advantage[B]"},
     {"reward": "token_rewards"},
@@ -22,7 +22,7 @@ _WAYS: tuple[Mapping[str, str], ...] = (
 
 @dataclass(slots=True)
 class Keys:
-    """The names that were read, ``known`` or not, and whether they were read as attributes."""
+    """The names that a function reads, and whether it reads them as attributes or treats the object as a tensor."""
 
     known: dict[str, None] = field(default_factory=dict)
     unknown: dict[str, None] = field(default_factory=dict)
@@ -30,8 +30,8 @@ class Keys:
     tensor: bool = False
 
 
-class _Watched:
-    """A dict and an object in one, that answers with columns of a batch by the names of their roles."""
+class _KeyRecorder:
+    """A dict that also has attributes: it records the names that are read, and returns a column for known names."""
 
     def __init__(self, keys: Keys, value_of: Callable[[str], Any]) -> None:
         self.__dict__["_keys"], self.__dict__["_value_of"] = keys, value_of
@@ -71,26 +71,26 @@ def keys_read(
     codec_by_name: Callable[[str, Mapping[str, str]], Codec | None],
     batch: Batch,
 ) -> Keys | None:
-    """The keys that a function reads of one parameter; None where the parameter is no container.
+    """The keys that a function reads from one parameter; None if the parameter is not a container.
 
     Args:
         function: the function, called with ``codecs`` for its other parameters.
-        parameter: the parameter.
-        codecs: of the other parameters.
-        codec_by_name: the codec of a key, with other bindings for some columns; None where the name is unknown.
-        batch: what the arguments are made from.
+        parameter: name of the parameter.
+        codecs: codecs of the other parameters.
+        codec_by_name: returns the codec of a key, given bindings by column; None if the name is unknown.
+        batch: the batch from which the arguments are built.
     """
     keys = Keys()
-    for way in _WAYS:
+    for bindings in _BINDINGS:
         inputs = Inputs(batch)
 
-        def value_of(name: str, way: Mapping[str, str] = way, inputs: Inputs = inputs) -> Any:  # noqa: ANN401
-            codec = codec_by_name(name, way)
+        def value_of(name: str, bindings: Mapping[str, str] = bindings, inputs: Inputs = inputs) -> Any:  # noqa: ANN401
+            codec = codec_by_name(name, bindings)
             return None if codec is None else codec.put(inputs)
 
         passed = {name: codec.put(inputs) for name, codec in codecs.items()}
         try:
-            function(**passed, **{parameter: _Watched(keys, value_of)})
-        except Exception:  # noqa: BLE001, S112 - what was read until then is what is asked for
+            function(**passed, **{parameter: _KeyRecorder(keys, value_of)})
+        except Exception:  # noqa: BLE001, S112 - the keys read before the failure are recorded
             continue
     return None if keys.tensor or not keys.known else keys

@@ -1,4 +1,4 @@
-"""Codecs of container arguments: dicts, namespaces, configuration objects, lists with one item per part."""
+"""Codecs of container arguments: dicts, namespaces, objects, lists with one item per row, prompt or micro-batch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from rl_sentinel.search.transforms import padded
 
 
 class Container(Codec):
-    """Several codecs by name; the columns, sizes, knobs and axes are those of all of them."""
+    """Several codecs by name; columns, sizes, knobs and axes are merged."""
 
     parts: Mapping[str, Codec]
 
@@ -34,10 +34,10 @@ class Container(Codec):
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """Those of all parts, without what another part gives back."""
-        lost = {name: why for part in self.parts.values() for name, why in part.unreadable.items()}
+        """Columns that no part can read back, with the reasons."""
+        unreadable = {name: why for part in self.parts.values() for name, why in part.unreadable.items()}
         read = {name for part in self.parts.values() for name in part.columns - set(part.unreadable)}
-        return {name: why for name, why in lost.items() if name not in read}
+        return {name: why for name, why in unreadable.items() if name not in read}
 
     @property
     def axes(self) -> frozenset[Axis]:
@@ -45,32 +45,32 @@ class Container(Codec):
         return frozenset[Axis]().union(*(part.axes for part in self.parts.values()))
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live container
-        """A part of a live value, or None where it has none."""
+        """One part of a live value, or None if it is absent."""
         raise NotImplementedError
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a live container
-        """What the parts tell; the prompt's length from total and response lengths."""
-        return merge_sizes([part.sizes(held) for part, held in self._held(value)])
+        """The sizes of all parts, merged."""
+        return merge_sizes([part.sizes(item) for part, item in self._present(value)])
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live container
         """The columns of all parts."""
-        return merge_columns(part.take(held, sizes) for part, held in self._held(value))
+        return merge_columns(part.take(item, sizes) for part, item in self._present(value))
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live container
         """The knobs of all parts."""
-        return {name: knob for part, held in self._held(value) for name, knob in part.knobs(held).items()}
+        return {name: knob for part, item in self._present(value) for name, knob in part.knobs(item).items()}
 
     def references(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
-        """Those of all parts."""
-        return [pair for part, held in self._held(value) for pair in part.references(held)]
+        """The references of all parts."""
+        return [pair for part, item in self._present(value) for pair in part.references(item)]
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The columns of all parts, as they come back."""
+        """The columns of all parts after a round trip."""
         return merge_columns(part.canonical(batch) for part in self.parts.values())
 
-    def _held(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
-        held = [(part, self.get(value, name)) for name, part in self.parts.items()]
-        return [(part, one) for part, one in held if one is not None]
+    def _present(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
+        items = [(part, self.get(value, name)) for name, part in self.parts.items()]
+        return [(part, item) for part, item in items if item is not None]
 
 
 def _unset(part: Codec, inputs: Inputs) -> bool:
@@ -94,11 +94,14 @@ class Table(Container):
 
 @dataclass(frozen=True, slots=True)
 class Object(Container):
-    """An object that the target's own class or factory makes; a part whose name is a number is passed by position.
+    """An object that a class or factory creates; a part whose name is a number is passed by position.
 
-    ``make`` is its dotted path. ``at`` says where a part of a live object is, if not at the attribute of its name: a
-    dotted path of attributes and positions, empty for the object itself. ``shared`` objects are made once per
-    setting, as a run has one configuration for all its steps.
+    Attributes:
+        make: the class or factory, or its dotted path.
+        parts: codecs of its arguments.
+        at: where a part is found in the live object: a dotted path of attributes and positions, empty for the object
+            itself. The default is the attribute with the name of the part.
+        shared: create the object once per setting, as a run has one configuration for all steps.
     """
 
     make: str | Callable[..., Any]
@@ -107,7 +110,7 @@ class Object(Container):
     shared: bool = False
 
     def put(self, inputs: Inputs) -> Call:
-        """The call that makes it."""
+        """The call that creates the object."""
         args, kwargs = list[Any](), dict[str, Any]()
         for name, part in self.parts.items():
             if name.isdigit():
@@ -117,27 +120,27 @@ class Object(Container):
         return Call(self.make, tuple(args), kwargs, self.shared)
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live object
-        """The part at its place."""
+        """The part, at its place in the object."""
         for word in self.at.get(name, name).split("."):
             value = value if not word else value[int(word)] if word.isdigit() else getattr(value, word, None)
         return value
 
 
-def Namespace(**parts: Codec) -> Object:  # noqa: N802 - reads as the class that it makes
+def Namespace(**parts: Codec) -> Object:  # noqa: N802 - named like the class that it creates
     """An ``argparse.Namespace`` with one codec per attribute."""
     return Object("argparse.Namespace", parts)
 
 
-#: Sizes with one number per row.
+#: Fields of ``Sizes`` with one number per row.
 _LENGTHS = ("length", "prompt_length", "total_length")
 
 
-def _joined(parts: list[Tensor | None]) -> Tensor | None:
+def _concatenate(parts: list[Tensor | None]) -> Tensor | None:
     whole = [part for part in parts if part is not None]
     return torch.cat(whole) if whole and len(whole) == len(parts) else None
 
 
-def _numbered(counts: list[int]) -> Tensor:
+def _group_numbers(counts: list[int]) -> Tensor:
     return torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
 
 
@@ -147,7 +150,7 @@ def _rows(sizes: Sizes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EachPart(Codec):
-    """A list with one item per part of the batch, each made by one codec from the rows of that part alone."""
+    """A list with one item per part of the batch, built by one codec from the rows of that part."""
 
     item: Codec
 
@@ -163,7 +166,7 @@ class EachPart(Codec):
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """What an item does not tell."""
+        """The unreadable columns of an item."""
         return self.item.unreadable
 
     def counts(self, inputs: Inputs) -> list[int]:
@@ -181,17 +184,17 @@ class EachPart(Codec):
         ]
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a live list
-        """Rows, and the lengths that the items tell."""
-        told = [self.item.sizes(one) for one in value]
+        """The total number of rows, and the lengths of all items."""
+        parts = [self.item.sizes(one) for one in value]
         return Sizes(
-            rows=sum(map(_rows, told)),
-            length=_joined([one.length for one in told]),
-            prompt_length=_joined([one.prompt_length for one in told]),
-            total_length=_joined([one.total_length for one in told]),
+            rows=sum(map(_rows, parts)),
+            length=_concatenate([one.length for one in parts]),
+            prompt_length=_concatenate([one.prompt_length for one in parts]),
+            total_length=_concatenate([one.total_length for one in parts]),
         )
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live list
-        """The columns of all items, as rows."""
+        """The columns of all items, concatenated."""
         columns, start = [], 0
         for one in value:
             own = self.item.sizes(one)
@@ -203,11 +206,11 @@ class EachPart(Codec):
         return {name: torch.cat([part[name] for part in columns]) for name in sorted(names)}
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live list
-        """The settings that each item has."""
+        """The settings of an item; all items have the same."""
         return self.item.knobs(value[0]) if value else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The columns of all items, as they come back."""
+        """The columns of all items after a round trip."""
         return self.item.canonical(batch)
 
 
@@ -216,17 +219,17 @@ class EachRow(EachPart):
     """A list with one item per row."""
 
     def counts(self, inputs: Inputs) -> list[int]:
-        """One row each."""
+        """One row per item."""
         return [1] * inputs.batch.rows
 
 
 @dataclass(frozen=True, slots=True)
 class EachPrompt(EachPart):
-    """A list with one item per prompt, whose responses stand together."""
+    """A list with one item per prompt; the responses of a prompt must be consecutive rows."""
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns of an item, and the groups."""
+        """The columns of an item, and ``group``."""
         return self.item.columns | {"group"}
 
     def counts(self, inputs: Inputs) -> list[int]:
@@ -234,50 +237,50 @@ class EachPrompt(EachPart):
         return group_sizes(inputs)
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live list
-        """The columns of all items, as rows, and the number of the prompt of each."""
+        """The columns of all items, concatenated, and the prompt number of each row."""
         counts = [_rows(self.item.sizes(one)) for one in value]
-        return {**EachPart.take(self, value, sizes), "group": _numbered(counts)}
+        return {**EachPart.take(self, value, sizes), "group": _group_numbers(counts)}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The columns of all items, and groups by their order."""
-        return {**self.item.canonical(batch), "group": _numbered(group_sizes(Inputs(batch)))}
+        """The columns of all items, and the prompts numbered in order."""
+        return {**self.item.canonical(batch), "group": _group_numbers(group_sizes(Inputs(batch)))}
 
 
 @dataclass(frozen=True, slots=True)
 class EachCut(EachPart):
-    """A list with one item per micro-batch, or per rank, of the layout: consecutive rows, none of them empty."""
+    """A list with one item per micro-batch or per rank of the layout: consecutive rows; empty parts are left out."""
 
     cut: Literal["micro_batches", "ranks"]
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Those of an item, and the number of cuts."""
+        """The layout fields of an item, and the number of micro-batches or ranks."""
         return self.item.axes | {self.cut}
 
     def counts(self, inputs: Inputs) -> list[int]:
-        """The rows, divided as evenly as possible."""
+        """The number of rows of each part, as equal as possible."""
         parts = torch.arange(inputs.batch.rows).tensor_split(getattr(inputs.layout, self.cut))
         return [len(part) for part in parts if len(part)]
 
 
 @dataclass(frozen=True, slots=True)
-class Whole(Codec):
-    """The batch itself, for functions of ours that compute on it; ``names`` are the columns that they read."""
+class WholeBatch(Codec):
+    """The batch itself, for functions of this package; ``names`` are the columns that they read."""
 
     names: frozenset[str]
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that are read."""
+        """The columns that the function reads."""
         return self.names
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Padding can be added, and what a model computes can have another precision."""
+        """The extra padding, and the dtype if a model computes one of the columns."""
         return frozenset({"extra", "dtype"} if self.names & MODEL_COLUMNS else {"extra"})
 
     def put(self, inputs: Inputs) -> Batch:
-        """The batch, in the padding and the precision of the layout."""
+        """The batch with the padding and the dtype of the layout."""
         batch, layout = inputs.batch, inputs.layout
         if layout.dtype:
             kind = getattr(torch, layout.dtype)
@@ -289,9 +292,9 @@ class Whole(Codec):
         return Sizes(value.rows, value.width, value.length, value.prompt_length, value.mask)
 
     def take(self, value: Batch, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - columns have their own shape
-        """All columns, read or not: a batch is total."""
+        """All columns, because a batch always has all of them."""
         return self.canonical(value)
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """All columns as they are."""
+        """All columns, unchanged."""
         return {name: getattr(batch, name) for name in COLUMNS}

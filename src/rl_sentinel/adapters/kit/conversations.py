@@ -1,4 +1,4 @@
-"""Make conversations from a batch, and count how tokens and mask of a tokenized one differ from its template."""
+"""Build chat conversations from masks, and compare their tokenization with the chat template."""
 
 from itertools import groupby
 from typing import Any
@@ -10,11 +10,11 @@ from rl_sentinel.core.call import Use
 
 
 def conversation(mask: list[int], answer: str = "tool") -> list[Message]:
-    """A question, then a reply for each run of trained tokens, and a message of its own for each token between.
+    """A user message, then one reply per run of trained tokens and one message per untrained token.
 
-    ``answer`` is the role of what answers a reply; before the first reply the user goes on.
+    ``answer`` is the role of the messages after a reply; before the first reply the role is ``user``.
     """
-    messages: list[Message] = [{"role": "user", "content": "what is it"}]
+    messages: list[Message] = [{"role": "user", "content": "question"}]
     role = "user"
     for trained, run in groupby(mask):
         words = [f"word{position}" for position, _ in enumerate(run)]
@@ -29,19 +29,19 @@ def conversation(mask: list[int], answer: str = "tool") -> list[Message]:
 def differences(
     tokenizer: ChatTokenizer, messages: list[Message], tokens: list[int], mask: list[int]
 ) -> tuple[float, float]:
-    """At how many tokens a conversation differs from its template; and its mask from the replies, where none does.
+    """The number of tokens that differ from the template, and of mask values that differ from the replies.
 
-    The line break after a reply may be trained or not.
+    The second number is 0 if any token differs. The newline after a reply may be trained or not.
     """
     parts = [(tokenizer(text)["input_ids"], trains) for text, trains in tokenizer.parts(messages)]
     free = tokenizer("\n")["input_ids"]
     replies = [trains or None if part == free else trains for part, trains in parts for _ in part]
-    unlike = _unlike(tokens, [token for part, _ in parts for token in part])
-    return unlike, 0.0 if unlike else _unlike([bool(one) for one in mask], replies)
+    wrong_tokens = _count_differences(tokens, [token for part, _ in parts for token in part])
+    return wrong_tokens, 0.0 if wrong_tokens else _count_differences([bool(one) for one in mask], replies)
 
 
 def difference_outputs(place: Use) -> dict[str, Output]:
-    """The two counts of each conversation, in the dict at a place."""
+    """Outputs for the two counts of :func:`differences` per conversation, in the dict at ``place``."""
     form = PerRow("list")
     return {
         "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=place["tokens"], form=form),
@@ -49,7 +49,7 @@ def difference_outputs(place: Use) -> dict[str, Output]:
     }
 
 
-def _unlike(found: list[Any], wanted: list[Any]) -> float:
-    """Positions at which two lists differ, None being equal to all, and those that only one of them has."""
-    unlike = sum(w is not None and f != w for f, w in zip(found, wanted, strict=False))
-    return float(unlike + abs(len(found) - len(wanted)))
+def _count_differences(observed: list[Any], expected: list[Any]) -> float:
+    """The number of positions at which two lists differ; an expected None matches any value."""
+    differing = sum(e is not None and o != e for o, e in zip(observed, expected, strict=False))
+    return float(differing + abs(len(observed) - len(expected)))

@@ -1,8 +1,9 @@
-"""Evaluate argument expressions: make nested calls and resolve references to earlier values."""
+"""Evaluate argument expressions: run nested calls and resolve references to earlier results."""
 
 import importlib
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -13,29 +14,29 @@ from rl_sentinel.core.call import Call, Function, Use
 
 
 class StepResults(dict[str, Any]):
-    """Results and arguments of earlier steps by name; values of ``remembered`` steps are deep-copied on each use."""
+    """Results and arguments of earlier steps by name; results of ``remembered`` steps are deep-copied on each use."""
 
     __slots__ = ("remembered",)
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Start empty."""
         super().__init__()
         self.remembered = set[str]()
 
-    def use(self, place: Use) -> Any:  # noqa: ANN401 - whatever the target stored there
-        """The object at a place, as an argument of a later step."""
+    def use(self, place: Use) -> Any:  # noqa: ANN401 - any value
+        """The object at a place, for use as an argument of a later step."""
         value = place.follow(self)
         return deepcopy(value) if place.name in self.remembered else value
 
 
 def evaluate(target: Target, expression: Any, results: StepResults) -> Any:  # noqa: ANN401, PLR0911 - one line per kind
-    """The object that an expression stands for: calls are made, uses are followed, containers are rebuilt."""
+    """Evaluate an expression: run calls, follow references, rebuild containers."""
     kind = type(expression)
     if kind is Tensor:
         return expression
     if kind is Call:
-        make = _maker(target, expression, results)
-        return target.kept(_key(expression), make) if expression.shared else make()
+        call = partial(_run_call, target, expression, results)
+        return target.cached(_key(expression), call) if expression.shared else call()
     if kind is Use:
         return results.use(expression)
     if kind is Function:
@@ -50,13 +51,10 @@ def evaluate(target: Target, expression: Any, results: StepResults) -> Any:  # n
     return expression
 
 
-def _maker(target: Target, call: Call, results: StepResults) -> Callable[[], Any]:
-    def make() -> Any:  # noqa: ANN401 - whatever the target makes
-        args = [evaluate(target, value, results) for value in call.args]
-        kwargs = {name: evaluate(target, value, results) for name, value in call.kwargs.items()}
-        return invoke(target, call.function, args, kwargs, results)
-
-    return make
+def _run_call(target: Target, call: Call, results: StepResults) -> Any:  # noqa: ANN401 - any result
+    args = [evaluate(target, value, results) for value in call.args]
+    kwargs = {name: evaluate(target, value, results) for name, value in call.kwargs.items()}
+    return invoke(target, call.function, args, kwargs, results)
 
 
 def _key(call: Call) -> tuple[Any, ...]:
@@ -69,12 +67,12 @@ def invoke(
     args: list[Any],
     kwargs: dict[str, Any],
     results: Mapping[str, Any],
-) -> Any:  # noqa: ANN401 - whatever the target answers
-    """The result of a function of the target, of a package, of an earlier value, or of ours."""
+) -> Any:  # noqa: ANN401 - any result
+    """Call a function of the target, of a package, of an earlier result, or of this package."""
     if isinstance(function, str):
-        if target.holds(function):
+        if target.contains(function):
             return target.call(function, *args, **kwargs)
-        return _outside(function)(*args, **kwargs)
+        return _import(function)(*args, **kwargs)
     return (function.follow(results) if isinstance(function, Use) else function)(*args, **kwargs)
 
 
@@ -84,15 +82,15 @@ def invoke_remembered(
     args: list[Any],
     kwargs: dict[str, Any],
     results: Mapping[str, Any],
-) -> Any:  # noqa: ANN401 - whatever the target answers
-    """What the call answered to equal arguments before: most laws change what this step does not read.
+) -> Any:  # noqa: ANN401 - any result
+    """Like :func:`invoke`, with results cached by the arguments: most laws change only what this step does not read.
 
-    While a recorder watches, the call is made again.
+    While calls are recorded, the cache is not used.
     """
     if target.recorder is not None:
         return invoke(target, function, args, kwargs, results)
     key = ("remembered", str(function), tuple(map(_content, args)), tuple((n, _content(v)) for n, v in kwargs.items()))
-    return target.kept(key, lambda: invoke(target, function, args, kwargs, results))
+    return target.cached(key, lambda: invoke(target, function, args, kwargs, results))
 
 
 def _content(value: Any) -> Any:  # noqa: ANN401 - a tensor or a plain value
@@ -104,17 +102,15 @@ def _content(value: Any) -> Any:  # noqa: ANN401 - a tensor or a plain value
     )
 
 
-def _outside(path: str) -> Callable[..., Any]:
-    """A function or class of the standard library, torch, numpy, or a package that the target depends on."""
+def _import(path: str) -> Callable[..., Any]:
+    """A function or class of an installed package: the standard library, torch, numpy, a dependency of the target."""
     module, _, name = path.rpartition(".")
     parts = module.split(".")
     for size in range(len(parts), 0, -1):
         try:
-            found: Any = importlib.import_module(".".join(parts[:size]))
+            value: Any = importlib.import_module(".".join(parts[:size]))
         except ModuleNotFoundError:
             continue
-        for part in (*parts[size:], name):
-            found = getattr(found, part)
-        function: Callable[..., Any] = found
+        function: Callable[..., Any] = reduce(getattr, (*parts[size:], name), value)
         return function
     raise ModuleNotFoundError(f"{path} cannot be imported, expected a function of the target or of a package")

@@ -1,4 +1,4 @@
-"""Run a boundary: build the calls from a case, make them in order, read the outputs."""
+"""Run a boundary: build its calls from a case, run them in order, read the outputs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,8 +22,8 @@ from rl_sentinel.core.errors import NotApplicable, TargetRaised
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Encoded:
-    """One call of a pipeline as data: its step, the cut of the rows that it is for, and the call."""
+class EncodedCall:
+    """One call of a boundary as data: its step, the part of the rows that it gets (number, count), and the call."""
 
     step: Step
     part: tuple[int, int]
@@ -32,14 +32,19 @@ class Encoded:
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """What a run of a boundary leaves behind.
+    """The result of a run of a boundary.
 
-    ``values`` are the outputs in the neutral layout, ``calls`` the calls that were made, ``references`` what carried
-    columns in their arguments, ``results`` every result and argument by name, ``sizes`` the shape of the batch.
+    Attributes:
+        values: outputs in the neutral layout, by name.
+        calls: the calls, in order.
+        results: results and arguments of all steps, by name.
+        references: arguments that carry columns, each with its codec.
+        sizes: shape of the batch.
+        leaves: pairs (laid-out column, leaf tensor) for targets that call ``backward`` themselves.
     """
 
     values: dict[str, Tensor] = field(default_factory=dict)
-    calls: list[Encoded] = field(default_factory=list)
+    calls: list[EncodedCall] = field(default_factory=list)
     results: StepResults = field(default_factory=StepResults)
     references: list[tuple[Codec, Any]] = field(default_factory=list)
     sizes: Sizes = field(default_factory=Sizes)
@@ -47,21 +52,21 @@ class Execution:
 
 
 def inputs_of(boundary: Boundary, case: Case, batch: Batch | None = None) -> Inputs:
-    """What the codecs of a boundary build their arguments from; ``batch`` replaces the case's own."""
+    """The inputs of a boundary's codecs; ``batch`` replaces the batch of the case."""
     family = boundary.settings.get(case.setting, next(iter(boundary.settings.values())))
     return Inputs(case.batch if batch is None else batch, {**family, **case.override}, case.layout)
 
 
-def encode(boundary: Boundary, inputs: Inputs) -> list[Encoded]:
-    """The calls of a boundary for a case, in order; nothing is run.
+def encode(boundary: Boundary, inputs: Inputs) -> list[EncodedCall]:
+    """Build the calls of a boundary for a case, in order, without running them.
 
     Raises:
-        NotApplicable: with the reason, where the target's trainer could not make these calls.
+        NotApplicable: with the reason, if the target's trainer could not make these calls.
     """
     for condition in boundary.requires:
         if why := condition(inputs):
             raise NotApplicable(why)
-    return [Encoded(step, cut.part, _call(step, cut)) for step in boundary.steps for cut in cuts(inputs, step.each)]
+    return [EncodedCall(step, cut.part, _call(step, cut)) for step in boundary.steps for cut in cuts(inputs, step.each)]
 
 
 def _call(step: Step, inputs: Inputs) -> Call:
@@ -78,7 +83,7 @@ def _call(step: Step, inputs: Inputs) -> Call:
 
 
 def cuts(inputs: Inputs, each: tuple[str, ...]) -> Iterator[Inputs]:
-    """The batch, or its rows in as many contiguous parts as the layout has ranks times micro-batches."""
+    """Split the rows into contiguous parts: one per rank and micro-batch, or a single one if ``each`` is empty."""
     counts = {"rank": inputs.layout.ranks, "micro_batch": inputs.layout.micro_batches}
     count = 1
     for cut in each:
@@ -92,28 +97,28 @@ def cuts(inputs: Inputs, each: tuple[str, ...]) -> Iterator[Inputs]:
 
 
 def sizes_of(batch: Batch) -> Sizes:
-    """The shape of a batch."""
+    """The sizes of a batch."""
     return Sizes(batch.rows, batch.width, batch.length, batch.prompt_length, batch.mask)
 
 
-#: Called before each call, with its step, its live arguments by name, and the results of earlier steps.
-Listener = Callable[[Step, dict[str, Any], StepResults], None]
+#: Called before each call with the step, its live arguments by name, and the results of earlier steps.
+BeforeCall = Callable[[Step, dict[str, Any], StepResults], None]
 
 
 def execute(
     target: Target,
     boundary: Boundary,
     inputs: Inputs,
-    before: Listener | None = None,
+    before: BeforeCall | None = None,
     *,
     references: bool = True,
 ) -> Execution:
     """Run the calls of a boundary in order and read its outputs.
 
-    Without ``references`` the columns after the call cannot be read.
+    Without ``references``, :func:`columns_after` cannot be used.
 
     Raises:
-        NotApplicable: with the reason, where the target's trainer could not make these calls.
+        NotApplicable: with the reason, if the target's trainer could not make these calls.
     """
     run = Execution(
         calls=encode(boundary, inputs),
@@ -121,32 +126,32 @@ def execute(
         leaves=inputs.leaves,
     )
     for encoded in run.calls:
-        _make(target, encoded, run, before, references=references)
+        _run(target, encoded, run, before, references=references)
     for name, output in boundary.outputs.items():
-        run.values[name] = _read(output, run, inputs)
+        run.values[name] = _read_output(output, run, inputs)
     if inputs.leaves and "loss" in run.values:
-        run.values["loss"] = run.values["loss"] + _of_leaves(inputs.leaves)
+        run.values["loss"] = run.values["loss"] + _leaf_gradients(inputs.leaves)
     return run
 
 
-def _of_leaves(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Zero, with the gradient that the target's own backward leaves on the leaves."""
+def _leaf_gradients(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """A zero whose gradient to the columns is the gradient that the target's ``backward`` put on the leaves."""
     total = torch.zeros(())
     for column, leaf in leaves:
-        slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        total = total + ((column - column.detach()) * slope).sum()
+        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        total = total + ((column - column.detach()) * gradient).sum()
     return total
 
 
-def _explained(step: Step, error: Exception | SystemExit, passed: Mapping[str, Any]) -> Exception:
-    """The exception that a call's exception becomes; one that would end this process is no answer."""
+def _explain(step: Step, error: Exception | SystemExit, passed: Mapping[str, Any]) -> Exception:
+    """Convert the exception of a call by ``step.explain``; ``SystemExit`` would end this process and is replaced."""
     if isinstance(error, SystemExit):
-        return TargetRaised(f"it ends the process with SystemExit: {error.code}")
+        return TargetRaised(f"the target ends the process with SystemExit: {error.code}")
     return error if step.explain is None else step.explain(error, passed)
 
 
-def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | None, *, references: bool) -> None:
-    """Evaluate one call; leave its arguments and its result by name, as a list where the step is repeated."""
+def _run(target: Target, encoded: EncodedCall, run: Execution, before: BeforeCall | None, *, references: bool) -> None:
+    """Run one call; store its arguments and its result by name, as a list if the step is repeated per part."""
     step, call, results = encoded.step, encoded.call, run.results
     args = [evaluate(target, value, results) for value in call.args]
     kwargs = {name: evaluate(target, value, results) for name, value in call.kwargs.items()}
@@ -159,20 +164,19 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
         before(step, passed, results)
     if step.remembered:
         results.remembered.add(step.result)
-    make = invoke_remembered if step.remembered else invoke
-    watching: AbstractContextManager[dict[str, Inner]] = nullcontext({})
+    call_function = invoke_remembered if step.remembered else invoke
+    recording: AbstractContextManager[dict[str, InnerCall]] = nullcontext({})
     if step.inside:
-        watching = _observed(target, step.inside)
+        recording = _record_inner_calls(target, step.inside)
     try:
-        with _doubled(target, step.doubles), watching as inner:
-            result = make(target, call.function, args, kwargs, results)
+        with _install_doubles(target, step.doubles), recording as inner:
+            result = call_function(target, call.function, args, kwargs, results)
     except (Exception, SystemExit) as error:
-        explained = _explained(step, error, passed)
+        explained = _explain(step, error, passed)
         if explained is error:
             raise
         raise explained from error
-    fresh = {**kwargs, **inner, step.result: result}
-    for name, value in fresh.items():
+    for name, value in {**kwargs, **inner, step.result: result}.items():
         if not step.each:
             results[name] = value
         elif encoded.part[0] == 0:
@@ -182,9 +186,8 @@ def _make(target: Target, encoded: Encoded, run: Execution, before: Listener | N
 
 
 @contextmanager
-def _doubled(target: Target, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """Put functions of ours at paths of the target while a step runs."""
-    undo = [target.replace(path, partial(_instead, double)) for path, double in doubles.items()]
+def _install_doubles(target: Target, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    undo = [target.replace(path, partial(_return_double, double)) for path, double in doubles.items()]
     try:
         yield
     finally:
@@ -192,47 +195,47 @@ def _doubled(target: Target, doubles: Mapping[str, Callable[..., Any]]) -> Itera
             restore()
 
 
-def _instead(double: Callable[..., Any], _own: Callable[..., Any]) -> Callable[..., Any]:
+def _return_double(double: Callable[..., Any], _replaced: Callable[..., Any]) -> Callable[..., Any]:
     return double
 
 
 @dataclass(slots=True)
-class Inner:
-    """The last arguments and result of a function that was called inside a step."""
+class InnerCall:
+    """Arguments and result of the last call of an inner function."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
     result: Any = None
 
 
 @contextmanager
-def _observed(target: Target, inside: Mapping[str, str]) -> Iterator[dict[str, Inner]]:
-    """Keep the last arguments and result of functions of the target while a step runs."""
-    seen = {name: Inner() for name in inside}
-    undo = [target.replace(path, _watcher(seen[name])) for name, path in inside.items()]
+def _record_inner_calls(target: Target, inside: Mapping[str, str]) -> Iterator[dict[str, InnerCall]]:
+    """Record the last call of each of these functions of the target while a step runs."""
+    calls = {name: InnerCall() for name in inside}
+    undo = [target.replace(path, _recorder(calls[name])) for name, path in inside.items()]
     try:
-        yield seen
+        yield calls
     finally:
         for restore in reversed(undo):
             restore()
 
 
-def _watcher(inner: Inner) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    import inspect  # noqa: PLC0415 - only where a boundary has inner points
+def _recorder(inner: InnerCall) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    import inspect  # noqa: PLC0415 - needed only by boundaries with inner functions
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(function)
 
-        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
+        def recorded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the function
             inner.arguments = dict(signature.bind(*args, **kwargs).arguments)
             inner.result = function(*args, **kwargs)
             return inner.result
 
-        return watched
+        return recorded
 
     return wrap
 
 
-def _read(output: Output, run: Execution, inputs: Inputs) -> Tensor:
+def _read_output(output: Output, run: Execution, inputs: Inputs) -> Tensor:
     place = output.at or Use(run.calls[-1].step.result)
     form = output.form or (PerRow() if output.axes == "B" else Number())
     if output.join is None:
@@ -243,11 +246,11 @@ def _read(output: Output, run: Execution, inputs: Inputs) -> Tensor:
         form.read(Use("part", place.way).follow({"part": value}), sizes_of(cut.batch))
         for value, cut in zip(values, cuts(inputs, each), strict=True)
     ]
-    return _joined(parts, output.join, inputs.layout.ranks)
+    return _join(parts, output.join, inputs.layout.ranks)
 
 
-def _joined(parts: list[Tensor], join: Join, ranks: int) -> Tensor:
-    """One tensor of what the cuts of a step gave."""
+def _join(parts: list[Tensor], join: Join, ranks: int) -> Tensor:
+    """Combine the outputs of all ranks and micro-batches into one tensor."""
     if join == "rows":
         return torch.cat(parts)
     if join == "last":
@@ -258,14 +261,14 @@ def _joined(parts: list[Tensor], join: Join, ranks: int) -> Tensor:
     return stacked.sum(0) / (ranks if join == "rank-mean" else 1)
 
 
-def _names(encoded: Encoded) -> set[str]:
+def _names(encoded: EncodedCall) -> set[str]:
     return {encoded.step.result, *encoded.call.kwargs, *encoded.step.inside}
 
 
 def columns_after(run: Execution, batch: Batch) -> dict[str, Tensor]:
-    """The columns of a batch as the tensors that were passed hold them after the calls.
+    """The columns of a batch, read from the passed arguments after the calls: shows what the target modified in place.
 
-    A tensor that the target replaces in a container is no change of the one that was passed.
+    A tensor that the target replaces in a container does not count: the passed tensor is unchanged.
     """
     after: dict[str, Tensor] = {}
     for codec, value in run.references:

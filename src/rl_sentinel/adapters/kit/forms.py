@@ -1,4 +1,4 @@
-"""Layouts of a tensor in a call: padded, ragged, packed end to end, full sequences, one number per row."""
+"""Layouts of a tensor in a call: padded, ragged, packed, right-aligned, one number per row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from rl_sentinel.core.layout import Axis
 
 
 def zero_padding(column: Tensor, batch: Batch) -> Tensor:
-    """``[B, T]`` or ``[B, T, V]`` with 0 at and after each response's length."""
+    """The ``[B, T]`` or ``[B, T, V]`` column with 0 in the padding."""
     valid = batch.valid.reshape(*batch.valid.shape, *[1] * (column.dim() - 2))
     return torch.where(valid, column, torch.zeros_like(column))
 
 
 class Unpadded(Form):
-    """A layout that loses the padding."""
+    """A layout without the values in the padding."""
 
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:
-        """Padding is 0."""
+    def canonical(self, column: Tensor, batch: Batch) -> Tensor:
+        """The column with 0 in the padding."""
         return zero_padding(column, batch)
 
 
@@ -33,11 +33,11 @@ class Padded(Form):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Padding can be added."""
+        """The extra padding."""
         return frozenset({"extra"})
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The column, with the extra padding of the layout."""
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The column with the extra padding of the layout."""
         extra = inputs.layout.extra
         return torch.cat([column, column.new_zeros(column.shape[0], extra, *column.shape[2:])], 1) if extra else column
 
@@ -46,59 +46,59 @@ class Padded(Form):
         return value if value.shape[1:2] == (sizes.width,) else value[:, : sizes.width]
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows and width."""
+        """The number of rows and the width."""
         return Sizes(rows=value.shape[0], width=value.shape[1])
 
-    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - padding stays visible
-        """The expression itself: the value is already a padded tensor."""
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - extra padding is not removed
+        """The expression itself, which is a padded tensor."""
         return expression
 
 
 @dataclass(frozen=True, slots=True)
 class ZeroPadded(Unpadded, Padded):
-    """As :class:`Padded`, with 0 in all padding: for callers that fill a tensor of zeros row by row."""
+    """Like :class:`Padded`, with 0 in the padding: for callers that fill a tensor of zeros row by row."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The column with zeros in the padding."""
-        return Padded.lay(self, zero_padding(column, inputs.batch), inputs)
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The column with 0 in the padding."""
+        return Padded.lay_out(self, zero_padding(column, inputs.batch), inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class RightAligned(ZeroPadded):
-    """``[B, T]`` with each response at the right end of its row and zeros before it; extra padding goes to the left."""
+    """``[B, T]`` with each response at the right end of its row and zeros before it; extra padding is at the left."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument tells."""
+        """Sizes that another argument must determine."""
         return frozenset({"length"})
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """Each response moved to the end of its row."""
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """Each response, moved to the end of its row."""
         width = column.shape[1] + inputs.layout.extra
         rows = zip(column, inputs.batch.length.tolist(), strict=True)
         return torch.stack([pad(row[:n], (width - n, 0)) for row, n in rows])
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """Each response moved to the start of its row, 0 in the padding."""
+        """Each response, moved to the start of its row, with 0 in the padding."""
         length = lengths_of(sizes)
         width = sizes.width or value.shape[1]
         rows = [row[value.shape[1] - n :] for row, n in zip(value, length, strict=True)]
         return torch.stack([pad(row, (0, width - row.shape[0])) for row in rows])
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """The end of each row, padded to one tensor."""
+        """Source that takes the end of each row and pads them to one tensor."""
         rows = ", ".join(f"{expression}[{row}, -{n}:]" for row, n in enumerate(lengths_of(sizes)) if n)
         return Ragged().source(f"[{rows}]", sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Ragged(Unpadded):
-    """A list with one tensor of ``[length]`` per response, without padding; ``plain`` gives lists of numbers."""
+    """A list with one tensor ``[length]`` per response, without padding; with ``plain``, lists of numbers."""
 
     plain: bool = False
 
-    def lay(self, column: Tensor, inputs: Inputs) -> list[Any]:
-        """One tensor, or one list, per response."""
+    def lay_out(self, column: Tensor, inputs: Inputs) -> list[Any]:
+        """One tensor or list per response."""
         parts = [column[row, :n].clone() for row, n in enumerate(inputs.batch.length.tolist())]
         return [part.tolist() for part in parts] if self.plain else parts
 
@@ -109,12 +109,12 @@ class Ragged(Unpadded):
         return torch.stack([pad(part, (0, width - part.shape[0])) for part in parts])
 
     def sizes(self, value: Sequence[Any]) -> Sizes:
-        """Rows and lengths."""
+        """The number of rows and the lengths."""
         length = torch.tensor([len(part) for part in value], dtype=torch.int64)
         return Sizes(rows=len(value), length=length)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """The list, padded to one tensor; a row of width ``T`` needs no more."""
+        """Source that pads the list to one tensor of width ``T``."""
         padded = f"torch.nn.utils.rnn.pad_sequence({expression}, batch_first=True)"
         missing = (sizes.width or 0) - max(lengths_of(sizes), default=0)
         return f"torch.nn.functional.pad({padded}, (0, {missing}))" if missing > 0 else padded
@@ -122,15 +122,15 @@ class Ragged(Unpadded):
 
 @dataclass(frozen=True, slots=True)
 class Packed(Unpadded):
-    """The tokens of all responses end to end, ``[N]``; lengths are known from another argument."""
+    """``[N]``: the tokens of all responses, concatenated; another argument determines the lengths."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument tells."""
+        """Sizes that another argument must determine."""
         return frozenset({"length"})
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """Valid positions of all rows, in order."""
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The valid positions of all rows, in order."""
         return column[inputs.batch.valid.to(column.device)]
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
@@ -141,22 +141,22 @@ class Packed(Unpadded):
         return torch.stack([pad(part, (0, width - part.shape[0])) for part in parts])
 
     def sizes(self, value: Tensor) -> Sizes:
-        """The tokens of all rows."""
+        """The total number of tokens."""
         return Sizes(tokens=value.shape[0])
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """The tensor cut by the lengths and padded."""
+        """Source that splits the tensor by the lengths and pads the parts."""
         return Ragged().source(f"{expression}.split({lengths_of(sizes)})", sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class PerRow(Form):
-    """One number per response, ``[B]``; ``kind`` is a tensor, a list, or a column ``[B, 1]``."""
+    """One number per response: a tensor ``[B]``, a list, or a column ``[B, 1]``."""
 
     kind: Literal["tensor", "list", "column"] = "tensor"
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401, ARG002 - a tensor or a list
-        """The numbers in that form."""
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401, ARG002 - a tensor or a list
+        """The numbers in this form."""
         if self.kind == "list":
             return column.tolist()
         return column.unsqueeze(1) if self.kind == "column" else column
@@ -166,11 +166,11 @@ class PerRow(Form):
         return torch.as_tensor(value).reshape(-1) if self.kind == "column" else torch.as_tensor(value)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor or a list
-        """Rows."""
+        """The number of rows."""
         return Sizes(rows=len(value))
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """A tensor of the numbers."""
+        """Source of a tensor of the numbers."""
         return f"torch.tensor({expression})" if self.kind == "list" else expression
 
 
@@ -179,23 +179,23 @@ class Number(Form):
     """One number for the whole batch, as a tensor or a Python number."""
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
-        """A tensor without axes."""
+        """A scalar tensor."""
         return value if isinstance(value, Tensor) else torch.tensor(float(value))
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """A tensor of the number."""
+        """Source of a scalar tensor."""
         return f"torch.as_tensor({expression})"
 
 
 @dataclass(frozen=True, slots=True)
 class AfterPrompt(Padded):
-    """``[B, 1 + T]``: a prompt of one token, filled with ``prompt``, before the response."""
+    """``[B, 1 + T]``: a one-token prompt with the value ``prompt``, then the response."""
 
     prompt: int = 0
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The prompt, then the column."""
-        padded = Padded.lay(self, column, inputs)
+        padded = Padded.lay_out(self, column, inputs)
         return torch.cat([padded.new_full((padded.shape[0], 1), self.prompt), padded], dim=1)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
@@ -203,7 +203,7 @@ class AfterPrompt(Padded):
         return Padded.read(self, value[:, 1:], sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows, width, and the prompt's length."""
+        """The number of rows, the width, and the length of the prompt."""
         one = torch.ones(value.shape[0], dtype=torch.int64)
         return Sizes(rows=value.shape[0], width=value.shape[1] - 1, prompt_length=one)
 
@@ -216,9 +216,9 @@ class AfterPrompt(Padded):
 class BeforeEnd(Padded):
     """``[B, T + 1]`` or ``[B, T + 1, V]``: the column, and 0 at the last position, which predicts no token."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The column, then zeros."""
-        padded = Padded.lay(self, column, inputs)
+        padded = Padded.lay_out(self, column, inputs)
         return torch.cat([padded, torch.zeros_like(padded[:, :1])], dim=1)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
@@ -226,7 +226,7 @@ class BeforeEnd(Padded):
         return Padded.read(self, value[:, :-1], sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows and width."""
+        """The number of rows and the width."""
         return Sizes(rows=value.shape[0], width=value.shape[1] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
@@ -235,22 +235,22 @@ class BeforeEnd(Padded):
 
 
 @dataclass(frozen=True, slots=True)
-class As(Form):
-    """Another form, read as another dtype: decisions as numbers, half precision as float32."""
+class Cast(Form):
+    """Another form with a dtype conversion, e.g. a boolean mask from integers, float32 from half precision."""
 
     form: Form
     dtype: torch.dtype
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """As the form, of the dtype."""
-        return self.form.lay(column.to(self.dtype), inputs)
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """The column in the dtype, laid out by the form."""
+        return self.form.lay_out(column.to(self.dtype), inputs)
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
         """The tensor in the dtype."""
         return self.form.read(value, sizes).to(self.dtype)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """The form's source, cast."""
+        """The source of the form, with a conversion of the dtype."""
         return f"{self.form.source(expression, sizes)}.to({self.dtype})"
 
 
@@ -258,20 +258,20 @@ def lengths_of(sizes: Sizes) -> list[int]:
     """The lengths of the responses.
 
     Raises:
-        ValueError: if no argument tells them.
+        ValueError: if no argument determines them.
     """
     if sizes.length is None:
-        raise ValueError("lengths of the responses are unknown, expected an argument that carries them")
+        raise ValueError("lengths of the responses are unknown, expected an argument that determines them")
     lengths: list[int] = sizes.length.tolist()
     return lengths
 
 
 def mask_of(sizes: Sizes) -> Tensor:
-    """The mask.
+    """The mask of trained tokens, ``[B, T]``.
 
     Raises:
-        ValueError: if no argument tells it.
+        ValueError: if no argument determines it.
     """
     if sizes.mask is None:
-        raise ValueError("mask is unknown, expected an argument that carries it")
+        raise ValueError("mask is unknown, expected an argument that determines it")
     return sizes.mask

@@ -1,17 +1,17 @@
-"""Test whether samples share data: write to each sample in turn and compare the others before and after."""
+"""Check whether samples share mutable data: write to each sample in turn, and compare the others."""
 
 import copy
 from collections.abc import Iterator, MutableMapping, MutableSequence
 from typing import Any
 
-#: What is written: a key and an item that no framework uses.
-_WRITTEN = "written by another sample"
+#: Key and item that is written; no framework uses it.
+_MARK = "written by another sample"
 
 
 def changed_by_others(samples: list[Any]) -> list[float]:
-    """The number of other samples to which a write changes each sample: 0 where all data is its own.
+    """For each sample, the number of other samples that it changes with: 0 if it shares no data.
 
-    The written values are taken away again, so that the data is left as it was.
+    The written values are removed again.
     """
     counts = [0.0] * len(samples)
     for n, sample in enumerate(samples):
@@ -19,18 +19,18 @@ def changed_by_others(samples: list[Any]) -> list[float]:
         written = list(_containers(sample, set()))
         for one in written:
             if isinstance(one, MutableMapping):
-                one[_WRITTEN] = True
+                one[_MARK] = True
             else:
-                one.append(_WRITTEN)
+                one.append(_MARK)
         for other in range(len(samples)):
             counts[other] += other != n and samples[other] != before[other]
         for one in written:
-            one.pop(_WRITTEN) if isinstance(one, MutableMapping) else one.pop()
+            one.pop(_MARK) if isinstance(one, MutableMapping) else one.pop()
     return counts
 
 
 def _containers(value: object, visited: set[int]) -> Iterator[Any]:
-    """The mappings and sequences that can be written to in a value, each once."""
+    """All mutable mappings and sequences inside a value, each once."""
     if id(value) in visited:
         return
     visited.add(id(value))

@@ -1,4 +1,4 @@
-"""Find the axes that a user's function accepts by calling it on a small batch, if nothing states them."""
+"""Find the tensor axes that a user's function accepts by calls on a small batch, if they are not stated."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.bind_text import codec_of
+from rl_sentinel.adapters.kit.codecs import CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.user_arguments import Arguments, probe_batch
-from rl_sentinel.adapters.kit.user_layouts import CumulativeLengths
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, lazily
 from rl_sentinel.core.boundary import Boundary
@@ -20,7 +20,7 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.search.claimed_formulas import references
 
-#: Column -> other bindings that are tried where its parameter has no stated axes, the most usual first.
+#: Column -> other bindings to try if the axes of its parameter are not stated, the most common first.
 ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
     "reward": ("token_rewards", "reward[GK]", "reward[list]", "reward[B1]"),
     "token_rewards": ("reward[B]", "reward[GK]"),
@@ -32,7 +32,7 @@ ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
     "token": ("token_of_sequence",),
 }
 
-#: Layouts of all tokens together, which are tried as one.
+#: Layouts that are tried for all per-token columns at once.
 _LAYOUTS = ("N", "ragged")
 
 #: Columns per token.
@@ -40,43 +40,43 @@ _PER_TOKEN = frozenset(
     {"mask", "advantage", "value", "old_value", "returns", "logprob", "old_logprob", "ref_logprob", "rollout_logprob"}
 )
 
-#: Most calls that a trial makes.
+#: Maximum number of bindings that are tried.
 MOST = 160
 
-#: Two results differ where their difference is above this.
+#: Gradients differ if their difference is above this.
 _NEAR = 1e-6
 
 
 def leaves(codecs: Iterable[Codec]) -> Iterator[Codec]:
-    """The codecs, and those inside containers."""
+    """All codecs, including those inside containers."""
     for codec in codecs:
         yield codec
         if isinstance(codec, Container):
             yield from leaves(codec.parts.values())
 
 
-def tried(
+def choose_binding(
     target: Target, build: Callable[[Mapping[str, Codec]], Boundary], arguments: Arguments
 ) -> tuple[Boundary, tuple[str, ...]]:
-    """The boundary in the first binding that the function answers, the usual one first.
+    """Return the boundary with the first binding that the function accepts, and notes on what was changed.
 
-    A policy loss in which an advantage of one row weighs the log-probs of another broadcasts across rows where another
-    binding does not: then the other one is taken. Where no binding is answered, it is the usual one, whose failure the
-    audit reports.
+    The usual binding is tried first. A policy loss that expects an advantage ``[B]`` may broadcast ``[B, T]`` across
+    rows instead of failing; a binding without that effect is preferred. If no binding is accepted, the usual one is
+    returned, and the audit reports its failure.
     """
     usual = build(arguments.codecs)
     if not arguments.open:
         return usual, ()
     packed = any(isinstance(codec, CumulativeLengths) for codec in leaves(arguments.codecs.values()))
-    answers = not packed and _answers(target, usual)
-    if answers and not _mixes_rows(target, usual) and not _may_be_shifted(target, usual):
+    accepted = not packed and _accepts(target, usual)
+    if accepted and not _mixes_rows(target, usual) and not _may_be_shifted(target, usual):
         return usual, ()
     for changed in _changes(arguments):
-        boundary = build(_rebound(arguments.codecs, changed))
-        if not _answers(target, boundary) or (answers and boundary.stage == "batch" and not _fits(target, boundary)):
+        boundary = build(_rebind(arguments.codecs, changed))
+        if not _accepts(target, boundary) or (accepted and _may_be_shifted(target, boundary)):
             continue
-        if not (answers and _mixes_rows(target, boundary)):
-            return boundary, tuple(_note(path, text, mixed=answers) for path, text in changed.items())
+        if not (accepted and _mixes_rows(target, boundary)):
+            return boundary, tuple(_note(path, text, mixed=accepted) for path, text in changed.items())
     return usual, ()
 
 
@@ -84,14 +84,14 @@ def _note(path: str, text: str, *, mixed: bool) -> str:
     bind = f'bind={{"{path}": "{text}"}}'
     if mixed and "_of_sequence" not in text:
         return (
-            f"{path} seems to have one number per response: as [B, T] it broadcasts across rows, so it was passed as "
+            f"{path} seems to be one number per response: as [B, T] it broadcasts across rows, so it was passed as "
             f"{text}; state it with {bind}"
         )
     return f"{path} was passed as {text}, which the function accepts; state it with {bind}"
 
 
 def _changes(arguments: Arguments) -> Iterator[dict[str, str]]:
-    """Alternative bindings of open parameters: few changes first, then other layouts of all tokens."""
+    """Alternative bindings of the open parameters: few changes first, then other layouts of all per-token columns."""
     options = {path: ALTERNATIVES.get(column, ()) for path, column in arguments.open.items()}
     count = 0
     tokens = [path for path, column in arguments.open.items() if column in _PER_TOKEN]
@@ -113,36 +113,36 @@ def _changes(arguments: Arguments) -> Iterator[dict[str, str]]:
 
 
 def _in_layout(text: str, layout: str) -> str:
-    """A change of dtype in a layout of tokens; other changes replace the layout."""
+    """Combine a change of dtype with a layout; any other change replaces the layout."""
     column, _, dtype = text.partition(" ")
     return f"{layout} {dtype}" if dtype and "[" not in column and layout else text
 
 
-def _rebound(codecs: Mapping[str, Codec], changed: Mapping[str, str], place: str = "") -> dict[str, Codec]:
-    """The codecs with some parameters bound in another way."""
-    made: dict[str, Codec] = {}
+def _rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], place: str = "") -> dict[str, Codec]:
+    """The codecs, with new bindings for some parameters."""
+    rebound: dict[str, Codec] = {}
     for name, codec in codecs.items():
         path = f"{place}{name}"
         if path in changed:
-            made[name] = codec_of(changed[path])
+            rebound[name] = codec_of(changed[path])
         elif isinstance(codec, Container) and any(key.startswith(f"{path}.") for key in changed):
-            made[name] = replace(codec, parts=_rebound(codec.parts, changed, f"{path}."))  # type: ignore[type-var]
+            rebound[name] = replace(codec, parts=_rebind(codec.parts, changed, f"{path}."))  # type: ignore[type-var]
         else:
-            made[name] = codec
-    return made
+            rebound[name] = codec
+    return rebound
 
 
-def _called(target: Target, boundary: Boundary, batch: Batch) -> dict[str, Tensor]:
+def _outputs(target: Target, boundary: Boundary, batch: Batch) -> dict[str, Tensor]:
     case = Case(batch)
     return execute(target, boundary, inputs_of(boundary, case, batch), references=False).values
 
 
-def _answers(target: Target, boundary: Boundary) -> bool:
-    """Whether the function takes these arguments and gives its output in the shape of its stage."""
+def _accepts(target: Target, boundary: Boundary) -> bool:
+    """Whether the function runs with these arguments and returns an output in the shape of its stage."""
     batch = _in_domain(boundary)
     try:
-        values = _called(target, boundary, batch)
-    except Exception:  # noqa: BLE001 - whatever the function raises, the binding is not accepted
+        values = _outputs(target, boundary, batch)
+    except Exception:  # noqa: BLE001 - any exception means that the binding is not accepted
         return False
     sizes = {"B": batch.rows, "T": batch.width}
     return all(
@@ -156,15 +156,15 @@ def _in_domain(boundary: Boundary) -> Batch:
 
 
 def _may_be_shifted(target: Target, boundary: Boundary) -> bool:
-    """Whether a function of logits does not fit its definition where tokens stand beside their logits."""
-    return boundary.stage == "batch" and not _fits(target, boundary)
+    """Whether a function of logits does not match its definition: it may expect tokens shifted by one position."""
+    return boundary.stage == "batch" and not _matches_definition(target, boundary)
 
 
-def _fits(target: Target, boundary: Boundary) -> bool:
-    """Whether each output is the one that its definition gives on a small batch."""
+def _matches_definition(target: Target, boundary: Boundary) -> bool:
+    """Whether each output equals its definition on a small batch."""
     batch, settings = _in_domain(boundary), next(iter(boundary.settings.values()))
     try:
-        values = _called(target, boundary, batch)
+        values = _outputs(target, boundary, batch)
         expected = {name: references(boundary, name, batch, settings) for name in values}
     except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
         return False
@@ -178,22 +178,22 @@ def _fits(target: Target, boundary: Boundary) -> bool:
 
 
 def _mixes_rows(target: Target, boundary: Boundary) -> bool:
-    """Whether the advantage of one row changes the gradient to the log-probs of another."""
+    """Whether the advantage of one row changes the gradient to the log-probs of another row."""
     if boundary.stage != "policy-loss" or not {"advantage", "logprob"} <= boundary.reads:
         return False
     batch = _in_domain(boundary)
     higher = batch.advantage.clone()
     higher[0] += 1.0
     try:
-        one, two = (_slopes(target, boundary, batch, x) for x in (batch.advantage, higher))
+        one, two = (_logprob_gradient(target, boundary, batch, x) for x in (batch.advantage, higher))
     except Exception:  # noqa: BLE001 - a loss without a gradient is judged by the laws
         return False
     return bool(((one - two)[1:].abs() > _NEAR).any())
 
 
-def _slopes(target: Target, boundary: Boundary, batch: Batch, advantage: Tensor) -> Tensor:
+def _logprob_gradient(target: Target, boundary: Boundary, batch: Batch, advantage: Tensor) -> Tensor:
     copy = lazily(batch, torch.clone)
     copy.logprob.requires_grad_(True)  # noqa: FBT003 - torch's own signature
-    values: dict[str, Any] = _called(target, boundary, replace(copy, advantage=advantage, logprob=copy.logprob))
+    values: dict[str, Any] = _outputs(target, boundary, replace(copy, advantage=advantage, logprob=copy.logprob))
     gradient: Tensor = torch.autograd.grad(values["loss"].sum(), copy.logprob)[0]
     return gradient

@@ -1,4 +1,4 @@
-"""Boundaries of functions that compute log-probs, entropy or other numbers per token from logits."""
+"""Boundaries of functions that compute log-probs, entropy or other per-token numbers from logits."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,59 +9,60 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.value_codecs import Constant
-from rl_sentinel.adapters.world import group
+from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.core.boundary import Boundary, Output, Step
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
-#: What a function may compute of each token, and the name of its formula.
+#: Per-token output -> the name of its formula.
 FORMULAS: Mapping[str, str] = {
     "logprob": "log-prob of the token",
     "entropy": "entropy of the logits",
     "pi_squared": "sum of squared probabilities",
 }
 
-_UNITS = {"logprob": "nats", "entropy": "nats", "pi_squared": ""}
+#: Per-token output -> its unit.
+UNITS: Mapping[str, str] = {"logprob": "nats", "entropy": "nats", "pi_squared": ""}
 
 
 class OneRank:
-    """Megatron's parallel state, of which functions of a split vocabulary ask for the group of their ranks."""
+    """Megatron's parallel state with a single rank, for functions with a vocabulary-parallel implementation."""
 
     @staticmethod
     def get_tensor_model_parallel_group() -> Any:  # noqa: ANN401 - a process group
-        """The group of this process alone."""
-        return group()
+        """A process group of this process alone."""
+        return one_process_group()
 
 
-def uncompiled(*_functions: object, **_options: object) -> Callable[[Any], Any]:
-    """A compiler that leaves functions as they are."""
+def no_compile(*_functions: object, **_options: object) -> Callable[[Any], Any]:
+    """A replacement for ``torch.compile`` that returns the function unchanged."""
     return lambda function: function
 
 
-def flat(compute: Callable[..., Tensor], logits: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
-    """A function of ``[N, V]`` logits, at the tokens of all rows end to end."""
+def with_flat_logits(compute: Callable[..., Tensor], logits: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+    """Call a function of ``[N, V]`` logits with the flattened logits of all rows."""
     return compute(logits.reshape(-1, logits.shape[-1]), **options).view(logits.shape[:-1])
 
 
-def next_tokens(compute: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
-    """A function of full sequences that shifts them itself: logits at each position, and the tokens at all of them.
+def with_full_sequence(compute: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+    """Call a function that takes full sequences and shifts them itself, with a one-token prompt.
 
-    Prompts are of one token; the logits of the last token predict what comes after it, which nobody knows.
+    The logits of the last position are 0: they predict a token after the end of the sequence.
     """
     last = torch.zeros_like(logits[:, :1])
     return compute(torch.cat([logits, last], dim=1), tokens, **options)
 
 
-def slope_at_token(compute: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
-    """The gradient of the sum of all numbers to the logit of each token, as a loss would take it."""
+def gradient_at_token(compute: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
+    """The gradient of the sum of the outputs with respect to the logit of each sampled token."""
     leaf = (logits.detach() * 1).requires_grad_()
     torch.autograd.backward([compute(leaf * 1, **options).sum()])
     gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
     return gradient.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
-def differentiated(  # noqa: PLR0913 - the parts of one description
+def bind_backward(  # noqa: PLR0913 - the parts of one description
     path: str,
     *,
     cite: str,
@@ -71,9 +72,9 @@ def differentiated(  # noqa: PLR0913 - the parts of one description
     arguments: Mapping[str, Codec] | None = None,
     doubles: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Boundary:
-    """A function of logits alone that has a backward pass of its own, which the call runs."""
+    """The boundary of the custom backward pass of a function of logits."""
     step = Step(
-        call=slope_at_token,
+        call=gradient_at_token,
         name="slope",
         arguments={
             "0": Constant(Function(path)),
@@ -95,7 +96,7 @@ def differentiated(  # noqa: PLR0913 - the parts of one description
     )
 
 
-def kernel(  # noqa: PLR0913 - the parts of one description
+def bind_logits(  # noqa: PLR0913 - the parts of one description
     path: str,
     quantity: str,
     *,
@@ -109,30 +110,28 @@ def kernel(  # noqa: PLR0913 - the parts of one description
     doubles: Mapping[str, Callable[..., Any]] | None = None,
     gradient: bool = True,
 ) -> Boundary:
-    """A function of logits (and tokens, for log-probs); ``call`` passes them on in the form that it takes."""
+    """The boundary of a function of logits (and tokens, for log-probs); ``call`` adapts the arguments, if given."""
     passed: dict[str, Codec] = {"logits": Column("logits")}
     if quantity == "logprob":
         passed["tokens"] = Column("token", AfterPrompt(0) if sequences else Padded())
-    ordered = list(passed.values())
-    given: dict[str, Codec] = {str(n): codec for n, codec in enumerate(ordered)}
-    if call is not None:
-        given = {"0": Constant(Function(path))} | {str(n + 1): codec for n, codec in enumerate(ordered)}
+    ordered = [*([Constant(Function(path))] if call is not None else []), *passed.values()]
+    positional: dict[str, Codec] = {str(n): codec for n, codec in enumerate(ordered)}
     step = Step(
         call=call or path,
         name="made",
-        arguments={**given, **(arguments or {})},
+        arguments={**positional, **(arguments or {})},
         optional=frozenset(arguments or {}),
         doubles=doubles or {},
         produced_by={"1" if call else "0": produced_by},
     )
-    said = claims(cite, output_algorithms={quantity: FORMULAS[quantity]})
+    definition = claims(cite, output_algorithms={quantity: FORMULAS[quantity]})
     return Boundary(
         path=path,
         stage="batch",
         steps=(step,),
         reads=frozenset({"logits", "token"} if quantity == "logprob" else {"logits"}),
-        outputs={quantity: Output("B T", _UNITS[quantity], quantity, at=Use("made"), form=Padded())},
+        outputs={quantity: Output("B T", UNITS[quantity], quantity, at=Use("made"), form=Padded())},
         settings={setting: {}},
-        claims=said | claims(cite, gradient="own") if gradient else said,
+        claims=definition | claims(cite, gradient="own") if gradient else definition,
         reach=reach,
     )

@@ -1,4 +1,4 @@
-"""Numeric parameters of a user's function: their names in formulas, and their values."""
+"""Map numeric parameters of a user's function to the names and values of numbers in formulas."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.roles import parameters_of, role_of
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Scalar
 
-#: Role of a number -> its name in formulas, and the value passed where the function has no default.
+#: Role of a number -> its names in formulas, and the value to pass if the parameter has no default.
 _NUMBERS: Mapping[str, tuple[tuple[str, ...], float]] = {
     "clip": (("clip_low", "clip_high"), 0.2),
     "clip_low": (("clip_low",), 0.2),
@@ -27,12 +27,12 @@ FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in nam
     *("kl_loss_coef", "kl_coef", "gamma", "lambda")
 }
 
-#: The temperature of functions of logits, whatever their default: at 1 a wrong one does not show.
+#: Temperature for functions of logits: at their usual default of 1, a temperature that is ignored would not show.
 _TEMPERATURE = 0.7
 
 
 def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
-    """The numbers of a function by the names of formulas, and those to pass, by parameter.
+    """The numbers of a function by their names in formulas, and the values to pass by parameter.
 
     Example:
         >>> from rl_sentinel.adapters.kit.numbers import numbers
@@ -43,10 +43,10 @@ def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scala
 
 
 def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
-    """The numbers among parameters, or fields of a configuration, with these ``defaults``.
+    """Like :func:`numbers`, for parameters or configuration fields with these ``defaults``.
 
-    A default is taken as it is and not passed, except for the temperature of logits. One range for both sides gives way
-    to one for each. ``epsilon`` is a clip range in a policy loss, and a term added to a divisor elsewhere.
+    A parameter with a default keeps it and is not passed, except for the temperature of a function of logits. Separate
+    clip ranges override a common one. ``epsilon`` is a clip range in a policy loss, and a divisor's offset elsewhere.
     """
     table = {
         **_NUMBERS,

@@ -1,4 +1,4 @@
-"""Read a live call back into a case: sizes first, then columns, then settings."""
+"""Convert the arguments of a live call back to a case: first sizes, then columns, then settings."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -18,11 +18,11 @@ from rl_sentinel.core.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a live call says: the columns that it carries, its settings, and the shape of its batch.
+    """The columns, the settings and the sizes that were read from a live call.
 
-    A column that is not in ``columns`` is absent: it is unknown, not 0. Where no argument tells the lengths,
-    ``lengths_assumed`` is True: every response fills its row after a prompt of one token, and packed tokens are one
-    row. The call would be the same.
+    A column that is missing in ``columns`` is unknown, not 0. ``lengths_assumed`` is True if no argument determines the
+    lengths: then every response fills its row after a one-token prompt, and packed tokens are one row. Rebuilding the
+    call from these sizes gives the same arguments.
     """
 
     columns: Mapping[str, Tensor]
@@ -32,22 +32,22 @@ class Observed:
 
     @property
     def layout(self) -> Layout:
-        """Padding behind the longest sequence of prompt and response; other padding is in the width of the columns."""
+        """The padding after the longest sequence (prompt and response); other padding is part of the columns' width."""
         sizes = self.sizes
         if sizes.positions is None or sizes.length is None or sizes.prompt_length is None:
             return Layout()
         return Layout(extra=sizes.positions - int((sizes.prompt_length + sizes.length).max()))
 
     def absent(self, boundary: Boundary) -> frozenset[str]:
-        """Columns that the boundary reads and the call does not carry: a law that needs one is not applicable."""
+        """Columns that the boundary reads but the call does not carry; a law that needs one is not applicable."""
         known = set(self.columns) | (set() if self.lengths_assumed else {"length"})
         return boundary.reads - known - ({"mask"} if self.sizes.mask is not None else set())
 
     def case(self, setting: str = "default") -> Case:
-        """A case with these columns; columns that are absent hold their plain value, and no law may read them.
+        """A case with these columns; absent columns have default values, which no law may read.
 
         Raises:
-            ValueError: if no argument gives the number of rows and the width.
+            ValueError: if no argument determines the number of rows and the width.
         """
         return Case(self.batch(), setting=setting, override=self.knobs, layout=self.layout)
 
@@ -70,7 +70,7 @@ class Observed:
 
 
 def observe(step: Step, arguments: Mapping[str, Any]) -> Observed:
-    """What one call of a step says; ``arguments`` are its live arguments by the names of their parameters.
+    """Read one call of a step; ``arguments`` are its live arguments by parameter name.
 
     Example:
         >>> import torch
@@ -81,16 +81,16 @@ def observe(step: Step, arguments: Mapping[str, Any]) -> Observed:
         >>> observe(step, {"mask": torch.ones(2, 3), "rewards": torch.tensor([1.0, 0.0])}).columns["reward"]
         tensor([1., 0.])
     """
-    held = list(_held(step, arguments))
-    told = merge_sizes([codec.sizes(value) for codec, value in held])
-    sizes = complete(told)
-    knobs = {name: knob for codec, value in held for name, knob in codec.knobs(value).items()}
-    columns = merge_columns(codec.take(value, sizes) for codec, value in held)
-    return Observed(columns, knobs, sizes, lengths_assumed=_derived(told).length is None)
+    pairs = list(_match_arguments(step, arguments))
+    stated = merge_sizes([codec.sizes(value) for codec, value in pairs])
+    sizes = complete(stated)
+    knobs = {name: knob for codec, value in pairs for name, knob in codec.knobs(value).items()}
+    columns = merge_columns(codec.take(value, sizes) for codec, value in pairs)
+    return Observed(columns, knobs, sizes, lengths_assumed=_derive(stated).length is None)
 
 
-def _held(step: Step, arguments: Mapping[str, Any]) -> Iterator[tuple[Codec, Any]]:
-    """Each codec with its live argument, by name or by position; settings that are spread are all other arguments."""
+def _match_arguments(step: Step, arguments: Mapping[str, Any]) -> Iterator[tuple[Codec, Any]]:
+    """Each codec with its live argument, by name or position; ``Spread`` gets all remaining arguments."""
     by_position = list(arguments.values())
     for name, codec in step.arguments.items():
         if isinstance(codec, Spread):
@@ -102,11 +102,11 @@ def _held(step: Step, arguments: Mapping[str, Any]) -> Iterator[tuple[Codec, Any
 
 
 def complete(sizes: Sizes) -> Sizes:
-    """Sizes that follow from others: a length from the two others, the width from the mask or the lengths.
+    """Compute missing sizes: a length from the other two, the width from the mask or the lengths.
 
-    Without lengths every response fills its row, and every prompt is one token.
+    If the lengths are unknown, assume that every response fills its row and every prompt is one token.
     """
-    sizes = _derived(sizes)
+    sizes = _derive(sizes)
     if sizes.length is not None:
         return sizes
     one = torch.ones(sizes.rows or 1, dtype=torch.int64)
@@ -119,11 +119,11 @@ def complete(sizes: Sizes) -> Sizes:
         sizes = replace(sizes, length=sizes.positions - prompt, prompt_length=prompt)
     elif sizes.tokens is not None:
         sizes = replace(sizes, rows=1, length=one * sizes.tokens, prompt_length=one)
-    return _derived(sizes)
+    return _derive(sizes)
 
 
-def _derived(sizes: Sizes) -> Sizes:
-    """The sizes with those that follow from them."""
+def _derive(sizes: Sizes) -> Sizes:
+    """Add the sizes that are determined by the known ones."""
     length, prompt, total = sizes.length, sizes.prompt_length, sizes.total_length
     if total is not None and length is None and prompt is not None:
         length = total - prompt
@@ -138,7 +138,7 @@ def _derived(sizes: Sizes) -> Sizes:
 
 
 def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a live call by the names of their parameters, defaults included."""
+    """The arguments of a live call by parameter name, including defaults."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return dict(bound.arguments)

@@ -1,4 +1,4 @@
-"""Steps that call a function of this package with the whole batch, for the library adapter and test specimens."""
+"""Steps that call a function of this package with the whole batch: for the signal library and for test specimens."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.containers import Whole
+from rl_sentinel.adapters.kit.containers import WholeBatch
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import AllSettings
 from rl_sentinel.core.batch import Batch
@@ -17,7 +17,7 @@ from rl_sentinel.core.layout import Axis
 
 
 class _Outputs(dict[str, Any]):
-    """Outputs by name; one that was not returned is None, which the runner reports as not a tensor."""
+    """Outputs by name; a missing one is None, which the runner reports as not a tensor."""
 
     def __missing__(self, name: str) -> None:
         return None
@@ -28,17 +28,17 @@ def batch_step(
     reads: frozenset[str],
     follows: frozenset[Axis] = frozenset(),
 ) -> Step:
-    """A step that calls ``compute`` with the batch, of which it reads these columns, and with all settings.
+    """A step that calls ``compute(batch, settings)``, which reads these columns and returns outputs by name.
 
-    Fields of the layout that it ``follows`` besides padding and precision are passed among the settings.
+    ``follows`` are layout fields besides padding and dtype, which are passed as settings.
     """
 
     def call(batch: Batch, settings: Settings) -> _Outputs:
         return _Outputs(compute(batch, settings))
 
-    return Step(call=call, name="result", arguments={"batch": Whole(reads), "settings": AllSettings(follows)})
+    return Step(call=call, name="result", arguments={"batch": WholeBatch(reads), "settings": AllSettings(follows)})
 
 
 def by_name(outputs: Mapping[str, Output]) -> dict[str, Output]:
-    """The outputs, each in the table that ``compute`` returns."""
+    """The outputs, each read by its name from the dict that ``compute`` returns."""
     return {n: replace(output, at=Use("result")[n], form=AsReturned()) for n, output in outputs.items()}

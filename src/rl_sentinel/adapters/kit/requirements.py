@@ -1,4 +1,4 @@
-"""Conditions under which a framework's trainer could make a call; each returns a reason against it, or ""."""
+"""Preconditions of a call in the framework's trainer; each returns the reason why a case violates it, or ""."""
 
 import torch
 
@@ -6,22 +6,22 @@ from rl_sentinel.core.codec import Inputs
 
 
 def prompts_are_contiguous(inputs: Inputs) -> str:
-    """Responses of a prompt stand together: the framework finds them by position."""
+    """The responses of a prompt are consecutive rows, because the framework groups by position."""
     labels = torch.unique_consecutive(inputs.batch.group).tolist()
-    apart = len(labels) != len(set(labels))
-    return "responses of a prompt stand apart, and the framework groups by position" if apart else ""
+    scattered = len(labels) != len(set(labels))
+    return "responses of a prompt are not consecutive, and the framework groups by position" if scattered else ""
 
 
 def group_sizes(inputs: Inputs) -> list[int]:
-    """Number of responses of each prompt, in the order of the rows."""
+    """The number of responses of each prompt, in row order."""
     sizes: list[int] = torch.unique_consecutive(inputs.batch.group, return_counts=True)[1].tolist()
     return sizes
 
 
 def groups_are_equal(inputs: Inputs) -> str:
-    """Every prompt has as many responses as any other."""
+    """Every prompt has the same number of responses."""
     unequal = len(set(group_sizes(inputs))) > 1
-    return "prompts have different numbers of responses, and the call has one number for all" if unequal else ""
+    return "prompts have different numbers of responses, and the call takes one number for all" if unequal else ""
 
 
 def has_trained_token(inputs: Inputs) -> str:
@@ -30,12 +30,12 @@ def has_trained_token(inputs: Inputs) -> str:
 
 
 def no_empty_response(inputs: Inputs) -> str:
-    """Every response has a token."""
+    """Every response has at least one token."""
     return "a response has no token" if bool((inputs.batch.length == 0).any()) else ""
 
 
 def equal_parts(inputs: Inputs) -> str:
-    """The rows divide evenly among the ranks, and on each among its micro-batches."""
+    """The rows divide evenly into ranks and their micro-batches."""
     rows, parts = inputs.mini_batch.rows, inputs.layout.ranks * inputs.layout.micro_batches
     return f"{rows} rows do not divide into {parts} equal parts" if rows % parts else ""
 

@@ -1,4 +1,4 @@
-"""Layouts of results: a row's number repeated at its tokens, decisions, logged numbers."""
+"""Layouts of results: masks, one number per row, logged metrics, sums over micro-batches."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,37 +12,37 @@ from rl_sentinel.core.codec import Form, Sizes
 
 @dataclass(frozen=True, slots=True)
 class RowWise(Form):
-    """``[B, T]`` in another form, or ``[B, 1]`` with one number for all tokens of a row."""
+    """``[B, T]`` in another form, or ``[B, 1]``: one number for all tokens of a row."""
 
     form: Form
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """``[B, T]``; one number per row stands at all of the row's tokens."""
+        """``[B, T]``; a number per row is repeated at all response tokens."""
         if value.shape[1] != 1 or sizes.width == 1:
             return self.form.read(value, sizes)
         valid = torch.arange(sizes.width or 1, device=value.device) < torch.tensor(lengths_of(sizes)).unsqueeze(1)
         return torch.where(valid, value, torch.zeros((), dtype=value.dtype, device=value.device))
 
-    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - a column says it as well
-        """The numbers as they are."""
+    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - [B, 1] is shown as it is
+        """The expression itself."""
         return expression
 
 
 @dataclass(frozen=True, slots=True)
 class AsReturned(Form):
-    """A tensor in the neutral layout already, as functions of ours return it."""
+    """A tensor that is already in the neutral layout, as functions of this package return it."""
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - the runner reports values that are not tensors
-        """The value as it is, without padding that the layout added."""
+        """The value without the padding that the layout added."""
         tensor: Tensor = value
         return sizes.without_extra(tensor) if isinstance(value, Tensor) else tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted(Form):
-    """1 where a call came back at all, as the check of a configuration does that accepts it."""
+    """1 if a call returned at all, e.g. the constructor of a configuration that accepts its settings."""
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - whatever came back
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - any result
         """The number 1."""
         return torch.tensor(1.0)
 
@@ -52,8 +52,8 @@ class Accepted(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept(Form):
-    """A mask with 1 for kept and 0 for dropped, with 1 wherever nothing is trained: there nothing can be left out."""
+class KeptMask(Form):
+    """A mask of kept tokens: 1 for kept, 0 for dropped; always 1 at untrained tokens, which cannot be dropped."""
 
     form: Form
 
@@ -67,26 +67,26 @@ class Kept(Form):
         return ((self.form.read(value, sizes) > 0) | ~mask_of(sizes)).float()
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """1 where kept."""
+        """Source of a mask that is 1 where kept."""
         return f"({self.form.source(expression, sizes)} > 0).float()"
 
 
 @dataclass(frozen=True, slots=True)
 class RequiresGrad(Form):
-    """1 where a tensor requires a gradient."""
+    """1 if a tensor requires a gradient, else 0."""
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002
         """The number 1 or 0."""
         return torch.tensor(float(value.requires_grad))
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """Whether it does."""
+        """Source of the number 1 or 0."""
         return f"torch.tensor(float({expression}.requires_grad))"
 
 
 @dataclass(frozen=True, slots=True)
 class OffMask(Form):
-    """Another form, with ``value`` wherever nothing is trained: what a decision says there changes nothing."""
+    """Another form, with ``value`` at untrained tokens, where a decision has no effect."""
 
     form: Form
     value: float
@@ -102,7 +102,7 @@ class OffMask(Form):
         return torch.where(mask_of(sizes), tensor, torch.full_like(tensor, self.value))
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """As the form."""
+        """The source of the form."""
         return self.form.source(expression, sizes)
 
 
@@ -111,39 +111,39 @@ class Detached(Number):
     """One logged number, without its gradient."""
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
-        """A float tensor without axes."""
+        """A scalar float tensor."""
         return value.detach().float() if isinstance(value, Tensor) else torch.tensor(float(value))
 
 
 @dataclass(frozen=True, slots=True)
 class OrZero(Number):
-    """One logged number, 0 where it is NaN: for numbers of nothing, which a target may log as NaN."""
+    """One logged number, with 0 in place of NaN: the mean of no values may be NaN."""
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
-        """A float tensor without axes."""
+        """A scalar float tensor."""
         return torch.as_tensor(value).detach().float().nan_to_num()
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The number, or 0."""
+        """Source of the number, or of 0."""
         return f"torch.as_tensor({expression}).float().nan_to_num()"
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class FirstOf(Number):
-    """The first number of a table of metrics whose name has one of these endings."""
+    """The first number in a dict of metrics whose name has one of these endings."""
 
     endings: tuple[str, ...]
 
     def __init__(self, *endings: str) -> None:
-        """Take the endings."""
+        """Set the endings."""
         object.__setattr__(self, "endings", endings)
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a table of metrics
-        """A tensor without axes."""
+        """A scalar tensor."""
         return torch.tensor(float(next(number for name, number in value.items() if name.endswith(self.endings))))
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """A tensor of the number."""
+        """Source of a scalar tensor."""
         return f"torch.tensor(next(v for k, v in {expression}.items() if k.endswith({self.endings!r})))"
 
 
@@ -156,18 +156,18 @@ class RowSum(Form):
         return value.sum(-1)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The sum."""
+        """Source of the sum."""
         return f"{expression}.sum(-1)"
 
 
 @dataclass(frozen=True, slots=True)
 class Total(Number):
-    """The sum of a list of numbers, as of the losses of all micro-batches."""
+    """The sum of a list of scalar tensors, such as the losses of all micro-batches."""
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a list of tensors
-        """A tensor without axes."""
+        """A scalar tensor."""
         return torch.stack(list(value)).sum()
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The sum."""
+        """Source of the sum."""
         return f"torch.stack({expression}).sum()"

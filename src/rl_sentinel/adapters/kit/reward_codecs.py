@@ -1,4 +1,4 @@
-"""Codecs of rewards: per token, the outcome at the last token, several rewards per response."""
+"""Codecs of rewards: token rewards, the outcome at the last response token, several rewards per response."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import LaidOut
+from rl_sentinel.adapters.kit.codecs import FormCodec
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
@@ -19,12 +19,12 @@ def _last(length: Tensor, width: int) -> Tensor:
 
 
 def _outcomes(batch: Batch) -> Tensor:
-    """``[B, T]``: each row's outcome at its last response token, 0 elsewhere."""
+    """``[B, T]``: the outcome of each row at its last response token, 0 elsewhere."""
     return torch.where(_last(batch.length, batch.width), batch.reward.unsqueeze(1), 0.0)
 
 
-def _apart(whole: Tensor, length: Tensor, outcome: Tensor | None = None) -> Mapping[str, Tensor]:
-    """Outcome and token rewards of their sum; all of the last token's is outcome, unless the outcome is known."""
+def _split(whole: Tensor, length: Tensor, outcome: Tensor | None = None) -> Mapping[str, Tensor]:
+    """Split the sum into outcome and token rewards; the reward of the last token is the outcome if that is unknown."""
     last = _last(length, whole.shape[1])
     if outcome is not None:
         return {"reward": outcome, "token_reward": torch.where(last, whole - outcome.unsqueeze(1), whole)}
@@ -32,11 +32,11 @@ def _apart(whole: Tensor, length: Tensor, outcome: Tensor | None = None) -> Mapp
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRewards(LaidOut):
+class TokenRewards(FormCodec):
     """Rewards per token: ``token_reward`` with the outcome added at the last response token.
 
-    The two merge there: read back, ``reward`` is what stands at the last token, and ``token_reward`` is 0 there, unless
-    another argument carries the outcome alone.
+    The sum cannot be separated at the last token: when read back, ``reward`` is the whole value there and
+    ``token_reward`` is 0, unless another argument carries the outcome alone.
     """
 
     form: Form = field(default_factory=Padded)
@@ -44,28 +44,28 @@ class TokenRewards(LaidOut):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Outcome and token rewards."""
+        """The outcome and the token rewards."""
         return frozenset({"reward", "token_reward"})
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The last token is where the length says."""
+        """The length, which determines the last token."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The sum, laid out."""
+        """The sum in its layout."""
         rewards = self._rewards(inputs.batch)
-        return self.form.lay(rewards if self.dtype is None else rewards.to(self.dtype), inputs)
+        return self.form.lay_out(rewards if self.dtype is None else rewards.to(self.dtype), inputs)
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - as the form
-        """Outcome and token rewards, apart."""
+        """The outcome and the token rewards, separated."""
         if sizes.length is None:
             return {}
-        return _apart(self.form.read(value, sizes), sizes.length, sizes.outcome)
+        return _split(self.form.read(value, sizes), sizes.length, sizes.outcome)
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """All of the last token's reward is outcome."""
-        return _apart(self.form.lost(self._rewards(batch), batch), batch.length)
+        """The columns after a round trip: the reward of the last token is the outcome."""
+        return _split(self.form.canonical(self._rewards(batch), batch), batch.length)
 
     def _rewards(self, batch: Batch) -> Tensor:
         return batch.token_reward + _outcomes(batch)
@@ -73,7 +73,7 @@ class TokenRewards(LaidOut):
 
 @dataclass(frozen=True, slots=True)
 class PerRowOutcome(TokenRewards):
-    """The outcome alone on the last response token, without rewards per token; a form of ``[B, T]``."""
+    """The outcome at the last response token, without token rewards; in a layout of ``[B, T]``."""
 
     @property
     def columns(self) -> frozenset[str]:
@@ -81,15 +81,15 @@ class PerRowOutcome(TokenRewards):
         return frozenset({"reward"})
 
     def sizes(self, value: Tensor) -> Sizes:
-        """The form's sizes, and the outcome: the sum of the row, which holds no other reward."""
+        """The sizes of the form, and the outcome: the sum of the row, which contains no other reward."""
         return replace(self.form.sizes(value), outcome=value.sum(1))
 
-    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - each row has one number
+    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - sizes are not needed
         """The outcome."""
         return {"reward": value.sum(1)}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The outcome of each row; 0 for a row without a token."""
+        """The outcome of each row; 0 for a response without tokens."""
         return {"reward": self._rewards(batch).sum(1)}
 
     def _rewards(self, batch: Batch) -> Tensor:
@@ -105,23 +105,23 @@ class Part(Codec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The parts of the reward."""
+        """All parts of the reward."""
         return frozenset({"reward_parts"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array
-        """The numbers of the part."""
+        """The numbers of this part."""
         return inputs.batch.reward_parts.float()[:, self.number].numpy()
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a numpy array
-        """Rows."""
+        """The number of rows."""
         return Sizes(rows=len(value))
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a numpy array
-        """This part; NaN for the others, which other arguments carry."""
+        """This part, with NaN for the others, which other arguments carry."""
         parts = torch.full((len(value), self.count), torch.nan)
         parts[:, self.number] = torch.as_tensor(value)
         return {"reward_parts": parts}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """This part, NaN for the others."""
+        """This part, with NaN for the others."""
         return self.take(batch.reward_parts[:, self.number], Sizes())

@@ -1,4 +1,4 @@
-"""Table of parameter names: the role of each name that frameworks or users give a parameter."""
+"""Table of parameter names in frameworks and user code, and the role that each name has."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -12,13 +12,13 @@ from rl_sentinel.core.codec import Codec
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a parameter is: the names in use for it, and the column of the batch that it is by default, if it is one."""
+    """The names of a kind of parameter, and the batch column that it is by default, if any."""
 
     names: tuple[str, ...]
     column: str = ""
 
 
-#: Role -> its names, as frameworks and users spell them. A name has one role in the whole package.
+#: Role -> its names in frameworks and user code. A name has one role in the whole package.
 ROLES: Mapping[str, Role] = {
     "token_rewards": Role(
         ("token_level_rewards", "token_rewards", "token_level_scores", "per_token_rewards", "rewards_per_token")
@@ -126,14 +126,14 @@ _ROLE = {name: role for role, about in ROLES.items() for name in about.names}
 
 
 def role_of(name: str) -> str:
-    """The role of a parameter of this name; empty where it has none."""
+    """The role of a parameter name; empty if it has none."""
     return _ROLE.get(name, "")
 
 
 def roles_of(names: Iterable[str]) -> dict[str, str]:
-    """The roles of parameters that stand together, without those that have none.
+    """The roles of the parameters of one function; names without a role are left out.
 
-    Values beside predicted ones are those of the old policy.
+    ``values`` beside predicted values are those of the old policy.
 
     Example:
         >>> from rl_sentinel.adapters.kit.roles import roles_of
@@ -147,22 +147,22 @@ def roles_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def similar_names(name: str) -> list[str]:
-    """The three known names that are most like this one."""
+    """The three known names that are most similar to this one."""
     return get_close_matches(name, _ROLE, n=3, cutoff=0.0)
 
 
 def by_role(function: Callable[..., Any], codecs: Mapping[str, Codec]) -> dict[str, Codec]:
-    """An argument for each parameter whose role has a codec; the others keep their defaults."""
+    """Parameter -> codec of its role; parameters without a codec keep their defaults."""
     return {name: codecs[_ROLE[name]] for name in parameters_of(function) if _ROLE.get(name) in codecs}
 
 
 @cache
 def takes(function: Callable[..., Any], role: str) -> bool:
-    """Whether a parameter of the function has this role."""
+    """Whether the function has a parameter with this role."""
     return any(_ROLE.get(name) == role for name in parameters_of(function))
 
 
 @cache
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a function, or of the one that it wraps."""
+    """The parameters of a function, after its decorators are unwrapped."""
     return inspect.signature(inspect.unwrap(function)).parameters

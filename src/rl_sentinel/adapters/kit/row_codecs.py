@@ -1,4 +1,4 @@
-"""Codecs of lists with one object per response, such as samples."""
+"""Codecs of the fields of a sample object, of which there is one per response."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
 @dataclass(frozen=True, slots=True)
 class Cell(OneColumn):
-    """A column of one row as a Python number: for objects of which there is one per row."""
+    """A ``[B]`` column as a Python number per sample."""
 
     name: str
     kind: Literal["float", "int", "bool"] = "float"
@@ -32,8 +32,8 @@ class Cell(OneColumn):
 
 
 @dataclass(frozen=True, slots=True)
-class Is(OneColumn):
-    """Whether a label of one row has a value: other values are lost."""
+class HasLabel(OneColumn):
+    """Whether a label has this value, as a bool per sample; other values cannot be read back."""
 
     name: str
     value: int
@@ -55,7 +55,7 @@ class Is(OneColumn):
 
 @dataclass(frozen=True, slots=True)
 class RowLength(Codec):
-    """The length of one row as an integer: for objects of which there is one per row."""
+    """The length of the response as an integer per sample."""
 
     @property
     def shapes(self) -> frozenset[str]:
@@ -73,7 +73,7 @@ class RowLength(Codec):
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt(Codec):
-    """The prompt of one row as a list of tokens, which are 0: for objects of which there is one per row."""
+    """The prompt as a list of tokens per sample, all 0."""
 
     @property
     def shapes(self) -> frozenset[str]:
@@ -91,13 +91,13 @@ class RowPrompt(Codec):
 
 @dataclass(frozen=True, slots=True)
 class RowTokens(OneColumn):
-    """A per-token column of one row as a list of numbers: for objects of which there is one per row."""
+    """A ``[B, T]`` column as a list of numbers per sample."""
 
     name: str
     kind: Literal["float", "int", "bool"] = "float"
 
     def put(self, inputs: Inputs) -> list[Any]:
-        """The row's values at its valid positions."""
+        """The values of the row at the response tokens."""
         column: Tensor = getattr(inputs.batch, self.name)[0, : int(inputs.batch.length[0])]
         return (column.int() if self.kind == "int" else column).tolist()
 
@@ -120,7 +120,7 @@ class RowTokens(OneColumn):
 
 @dataclass(frozen=True, slots=True)
 class RowSequence(RowTokens):
-    """A per-token column of one row as a list of numbers, after the tokens of its prompt, which are 0."""
+    """A ``[B, T]`` column as a list of numbers per sample, after one 0 per token of the prompt."""
 
     @property
     def shapes(self) -> frozenset[str]:
@@ -128,7 +128,7 @@ class RowSequence(RowTokens):
         return frozenset({"prompt_length"})
 
     def put(self, inputs: Inputs) -> list[Any]:
-        """The prompt and the valid positions of the row."""
+        """Zeros for the prompt, then the values at the response tokens."""
         return [0] * int(inputs.batch.prompt_length[0]) + RowTokens.put(self, inputs)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a list of numbers
@@ -136,7 +136,7 @@ class RowSequence(RowTokens):
         return Sizes(total_length=torch.tensor([len(value)], dtype=torch.int64))
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a list of numbers
-        """A column of one row, padded with 0; nothing where the length of the response is unknown."""
+        """A column of one row, padded with 0; empty if the length of the response is unknown."""
         if sizes.length is None:
             return {}
         return RowTokens.take(self, value[len(value) - int(sizes.length[0]) :], sizes)

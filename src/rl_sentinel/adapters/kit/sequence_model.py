@@ -1,4 +1,4 @@
-"""A replacement model for losses that call one: its logits give the log-probs of the case."""
+"""A model double for losses that call a model: its logits give the log-probs of the case."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.codecs import OneColumn
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
-#: Number of token ids; ids of responses are 1 and above, and neighbours differ, so that a shift by one is seen.
+#: Size of the vocabulary; response ids are 1 or higher, and neighbours differ, so that a shift by one changes results.
 VOCABULARY = 4
 
 #: Number of tokens of each prompt, all 0.
@@ -27,23 +27,23 @@ def token_ids(batch: Batch) -> Tensor:
 
 
 def logits_of(logprob: Tensor, ids: Tensor) -> Tensor:
-    """``[B, T, V]`` log-probs of all tokens: ``logprob`` for that of ``ids``, the rest of the probability evenly.
+    """``[B, T, V]`` log-probs: ``logprob`` for the token of ``ids``, the rest spread evenly over the other tokens.
 
-    The gradient to ``logprob`` is that of the token's own log-prob.
+    Gradients flow to ``logprob`` through the log-prob of the token itself.
     """
-    most = torch.where(logprob > -1e-3, logprob * 0 - 1e-3, logprob)
-    others = torch.log(-torch.expm1(most)) - torch.log(torch.tensor(VOCABULARY - 1.0))
-    own = torch.nn.functional.one_hot(ids, VOCABULARY).bool()
-    return torch.where(own, most.unsqueeze(2), others.unsqueeze(2))
+    own_logprob = torch.where(logprob > -1e-3, logprob * 0 - 1e-3, logprob)
+    others = torch.log(-torch.expm1(own_logprob)) - torch.log(torch.tensor(VOCABULARY - 1.0))
+    is_own = torch.nn.functional.one_hot(ids, VOCABULARY).bool()
+    return torch.where(is_own, own_logprob.unsqueeze(2), others.unsqueeze(2))
 
 
 class Policy:
-    """A model called as those of transformers: ``model(input_ids=..., attention_mask=...).logits``."""
+    """A model with the interface of transformers: ``model(input_ids=..., attention_mask=...).logits``."""
 
     training = True
 
     def __init__(self, logits: Tensor) -> None:
-        """Take the logits ``[B, prompt + T, V]``."""
+        """Create a model that returns these logits, ``[B, prompt + T, V]``."""
         self.logits = logits
         self.device = logits.device
         self.config = SimpleNamespace(vocab_size=VOCABULARY)
@@ -57,17 +57,17 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyModel(OneColumn):
-    """The model whose log-probs of the response tokens are those of the batch."""
+    """A :class:`Policy` whose log-probs of the response tokens are a column of the batch."""
 
     name: str = "logprob"
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """The log-probs: a model is called, not read."""
-        return {self.name: "a model is called, not read"}
+        """The log-probs."""
+        return {self.name: "a model has no log-probs to read: it must be called"}
 
     def put(self, inputs: Inputs) -> Policy:
-        """The model for these rows."""
+        """The model for the rows of the batch."""
         batch: Batch = inputs.batch
         response = logits_of(getattr(batch, self.name), token_ids(batch))
         last = response.new_zeros(batch.rows, 1 + inputs.layout.extra, VOCABULARY)
@@ -92,19 +92,19 @@ class InputIds(Codec):
         return pad(ids, (0 if self.response_only else PROMPT, inputs.layout.extra))
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows."""
+        """The number of rows."""
         return Sizes(rows=len(value))
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceMask(Codec):
-    """``[B, prompt + T]`` int64: 1 at all tokens (``all``), or at trained tokens of the response."""
+    """``[B, prompt + T]`` int64: 1 at all tokens (``all``), or at the trained tokens (``trained``)."""
 
     of: Literal["all", "trained"] = "all"
 
     @property
     def columns(self) -> frozenset[str]:
-        """The mask, where it is the trained tokens."""
+        """The mask, if it marks the trained tokens."""
         return frozenset({"mask"}) if self.of == "trained" else frozenset()
 
     @property
@@ -132,7 +132,7 @@ class SequenceMask(Codec):
 
 @dataclass(frozen=True, slots=True)
 class TargetIds(SequenceMask):
-    """``[B, prompt + T]``: the tokens that are trained, -100 elsewhere, as ``labels`` of transformers."""
+    """``[B, prompt + T]``: ids of the trained tokens, -100 elsewhere, like ``labels`` of transformers."""
 
     of: Literal["all", "trained"] = "trained"
 
@@ -148,7 +148,7 @@ class TargetIds(SequenceMask):
 
 @dataclass(frozen=True, slots=True)
 class PromptTokens(Codec):
-    """``[B, prompt]``: the tokens of the prompts, all 0, or their ``mask``, all 1."""
+    """``[B, prompt]``: the token ids of the prompts, all 0, or their ``mask``, all 1."""
 
     mask: bool = False
 

@@ -1,4 +1,4 @@
-"""Layouts of full sequences (prompt and response), padded or packed, and arguments that determine their shape."""
+"""Layouts of full sequences (prompt and response), padded or packed, and codecs of their attention mask and lengths."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rl_sentinel.adapters.kit.codecs import LaidOut
+from rl_sentinel.adapters.kit.codecs import FormCodec
 from rl_sentinel.adapters.kit.forms import Ragged, Unpadded, lengths_of
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
@@ -17,10 +17,10 @@ from rl_sentinel.core.layout import Axis
 
 @dataclass(frozen=True, slots=True)
 class Sequence(Unpadded):
-    """Each row's prompt and its response as one sequence.
+    """The prompt and the response of each row as one sequence.
 
-    ``shift`` is 1 where position t holds what belongs to token t + 1, as log-probs of next tokens do. ``fill`` stands
-    at the positions of a sequence that belong to no response token, where a model computes numbers as well.
+    ``shift`` is 1 if position t belongs to token t + 1, as with log-probs of next tokens. ``fill`` is the value at
+    positions without a response token, where a real model computes numbers, too.
     """
 
     shift: int = 0
@@ -28,7 +28,7 @@ class Sequence(Unpadded):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument tells."""
+        """Sizes that another argument must determine."""
         return frozenset({"length", "prompt_length"})
 
     def sequences(self, column: Tensor, inputs: Inputs) -> list[Tensor]:
@@ -37,10 +37,10 @@ class Sequence(Unpadded):
         rows = []
         for row, (p, n) in enumerate(zip(batch.prompt_length.tolist(), batch.length.tolist(), strict=True)):
             before, after = p - self.shift, self.shift
-            rows.append(torch.cat([self._filled(column, before), column[row, :n], self._filled(column, after)]))
+            rows.append(torch.cat([self._filling(column, before), column[row, :n], self._filling(column, after)]))
         return rows
 
-    def _filled(self, like: Tensor, count: int) -> Tensor:
+    def _filling(self, like: Tensor, count: int) -> Tensor:
         value = bool(self.fill) if like.dtype == torch.bool else self.fill
         return torch.full((count, *like.shape[2:]), value, dtype=like.dtype, device=like.device)
 
@@ -55,14 +55,14 @@ class Sequence(Unpadded):
 
 @dataclass(frozen=True, slots=True)
 class FullSequence(Sequence):
-    """``[B, S]``, padded with 0 at the right to the longest sequence of the batch."""
+    """``[B, S]``: padded with 0 at the right to the longest sequence of the batch."""
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Padding can be added."""
+        """The extra padding."""
         return frozenset({"extra"})
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The sequences, padded to one width."""
         width = int((inputs.batch.prompt_length + inputs.batch.length).max()) + inputs.layout.extra
         return torch.stack([pad(row, (0, width - row.shape[0])) for row in self.sequences(column, inputs)])
@@ -72,30 +72,30 @@ class FullSequence(Sequence):
         return self.responses(list(value), sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows and their width."""
+        """The number of rows and their width."""
         return Sizes(rows=value.shape[0], positions=value.shape[1])
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Each row's response, padded to one tensor."""
+        """Source that slices the response of each row and pads them to one tensor."""
         rows = ", ".join(f"{expression}[{row}, {low}:{high}]" for row, (low, high) in enumerate(self.spans(sizes)))
         return Ragged().source(f"[{rows}]", sizes)
 
     def spans(self, sizes: Sizes) -> list[tuple[int, int]]:
-        """Where the response of each row begins and ends."""
+        """Start and end of the response in each row."""
         starts = [p - self.shift for p in _prompts(sizes)]
         return [(start, start + n) for start, n in zip(starts, lengths_of(sizes), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class PromptBatches(Form):
-    """A list with one dict per prompt, each with full sequences of the prompt's responses at ``key``."""
+    """A list with one dict per prompt, which has the full sequences of its responses at ``key``."""
 
     key: str
     form: FullSequence
 
     @property
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument tells."""
+        """Sizes that another argument must determine."""
         return self.form.needs
 
     def read(self, value: Iterable[Mapping[str, Tensor]], sizes: Sizes) -> Tensor:
@@ -103,7 +103,7 @@ class PromptBatches(Form):
         return self.form.responses([row for prompt in value for row in prompt[self.key]], sizes)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Each row's response, padded to one tensor."""
+        """Source that slices the response of each row and pads them to one tensor."""
         rows = f"row for prompt in {expression} for row in prompt[{self.key!r}]"
         cut = f"row[low:high] for row, (low, high) in zip(({rows}), {self.form.spans(sizes)}, strict=True)"
         return Ragged().source(f"[{cut}]", sizes)
@@ -111,10 +111,10 @@ class PromptBatches(Form):
 
 @dataclass(frozen=True, slots=True)
 class PackedSequence(Sequence):
-    """``[N]``: the sequences of all rows end to end, without padding."""
+    """``[N]``: the sequences of all rows, concatenated, without padding."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The sequences, joined."""
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The sequences, concatenated."""
         return torch.cat(self.sequences(column, inputs))
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
@@ -122,11 +122,11 @@ class PackedSequence(Sequence):
         return self.responses(list(torch.split(value, _totals(sizes))), sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """The tokens of all rows, were they one sequence."""
+        """The total number of response tokens, assuming a single sequence."""
         return Sizes(tokens=value.shape[0] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Python source that cuts each row's response out of the packed value and pads them to one tensor."""
+        """Source that slices the response of each row and pads them to one tensor."""
         ends = torch.tensor([0, *_totals(sizes)]).cumsum(0).tolist()
         starts = [end + p - self.shift for end, p in zip(ends, _prompts(sizes), strict=False)]
         spans = zip(starts, lengths_of(sizes), strict=True)
@@ -135,9 +135,9 @@ class PackedSequence(Sequence):
 
 @dataclass(frozen=True, slots=True)
 class RaggedSequence(Sequence):
-    """A list with the sequence of each row, without padding."""
+    """A list with one sequence per row, without padding."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> list[Tensor]:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> list[Tensor]:
         """One tensor per row."""
         return self.sequences(column, inputs)
 
@@ -146,73 +146,60 @@ class RaggedSequence(Sequence):
         return self.responses(value, sizes)
 
     def sizes(self, value: list[Tensor]) -> Sizes:
-        """Rows and the lengths of sequences."""
+        """The number of rows and the lengths of the sequences."""
         return Sizes(rows=len(value), total_length=torch.tensor([len(row) for row in value], dtype=torch.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOutput(PackedSequence):
-    """``[1, N, V]``: what a model answers at each position of the packed sequences; V is 1 for a column ``[B, T]``."""
+    """``[1, N, V]``: the output of a model for packed sequences; V is 1 for a column ``[B, T]``."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The sequences, joined."""
-        joined = PackedSequence.lay(self, column, inputs)
-        return joined.reshape(1, joined.shape[0], -1)
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The sequences, concatenated."""
+        packed = PackedSequence.lay_out(self, column, inputs)
+        return packed.reshape(1, packed.shape[0], -1)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """``[B, T]`` or ``[B, T, V]`` with 0 in the padding."""
         return PackedSequence.read(self, value[0].squeeze(-1), sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """The tokens of all rows, were they one sequence."""
+        """The total number of response tokens, assuming a single sequence."""
         return Sizes(tokens=value.shape[1] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Python source that cuts each row's response out of the value and pads them to one tensor."""
+        """Source that slices the response of each row and pads them to one tensor."""
         return PackedSequence.source(self, f"{expression}[0].squeeze(-1)", sizes)
 
 
-class OfSequences(Codec):
-    """A codec of a value whose shape follows prompts and responses."""
+class SequenceCodec(Codec):
+    """A codec of a value whose shape depends on prompt and response lengths."""
 
     @property
     def shapes(self) -> frozenset[str]:
-        """Both lengths."""
+        """The lengths of prompts and responses."""
         return frozenset({"length", "prompt_length"})
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionMask(OfSequences, LaidOut):
-    """``[B, S]``: True at every token of a sequence, prompt or response; it tells the lengths of sequences."""
+class AttentionMask(SequenceCodec, FormCodec):
+    """``[B, S]``: True at every token of prompt and response; it determines the lengths of the sequences."""
 
     form: Form = field(default_factory=lambda: FullSequence(fill=1.0))
 
     def put(self, inputs: Inputs) -> Tensor:
         """The mask."""
-        mask: Tensor = self.form.lay(inputs.batch.valid, inputs)
+        mask: Tensor = self.form.lay_out(inputs.batch.valid, inputs)
         return mask
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows and the lengths of sequences."""
+        """The number of rows and the lengths of the sequences."""
         return Sizes(rows=value.shape[0], total_length=value.sum(1))
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceEnds(OfSequences):
-    """``cu_seqlens``: where each packed sequence begins and ends, int32 ``[B + 1]``."""
-
-    def put(self, inputs: Inputs) -> Tensor:
-        """The ends, after a 0."""
-        return pad((inputs.batch.prompt_length + inputs.batch.length).cumsum(0), (1, 0)).to(torch.int32)
-
-    def sizes(self, value: Tensor) -> Sizes:
-        """Rows and the lengths of sequences."""
-        return Sizes(rows=len(value) - 1, total_length=value.diff().long())
-
-
-@dataclass(frozen=True, slots=True)
-class TokenVersions(OfSequences, LaidOut):
-    """The version of the weights that sampled each token of a sequence, -1 at the prompt: it tells the prompts."""
+class TokenVersions(SequenceCodec, FormCodec):
+    """The weight version that sampled each token, -1 at prompt tokens; it determines the lengths of the prompts."""
 
     form: Sequence = field(default_factory=lambda: FullSequence(fill=-1.0))
 
@@ -222,26 +209,26 @@ class TokenVersions(OfSequences, LaidOut):
         return frozenset({"version"})
 
     def put(self, inputs: Inputs) -> Tensor:
-        """The versions, laid out."""
-        versions: Tensor = self.form.lay(inputs.batch.version.to(torch.int32), inputs)
+        """The versions in their layout."""
+        versions: Tensor = self.form.lay_out(inputs.batch.version.to(torch.int32), inputs)
         return versions
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows and the lengths of prompts."""
+        """The number of rows and the lengths of the prompts."""
         return Sizes(rows=value.shape[0], prompt_length=(value == -1).sum(1)) if value.dim() > 1 else Sizes()
 
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
-        """The versions of response tokens."""
-        return {"version": self.form.read(value, sizes).long()} if sizes.tell(self.form.needs) else {}
+        """The versions of the response tokens."""
+        return {"version": self.form.read(value, sizes).long()} if sizes.has(self.form.needs) else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The versions, 0 in the padding."""
-        return {"version": self.form.lost(batch.version, batch)}
+        """The versions, with 0 in the padding."""
+        return {"version": self.form.canonical(batch.version, batch)}
 
 
 def _prompts(sizes: Sizes) -> list[int]:
     if sizes.prompt_length is None:
-        raise ValueError("lengths of the prompts are unknown, expected an argument that carries them")
+        raise ValueError("lengths of the prompts are unknown, expected an argument that determines them")
     lengths: list[int] = sizes.prompt_length.tolist()
     return lengths
 

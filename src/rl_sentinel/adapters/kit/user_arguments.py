@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.container_probe import keys_read
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.numbers import numbers_of
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of
-from rl_sentinel.adapters.kit.user_layouts import adapted
+from rl_sentinel.adapters.kit.user_layouts import function_codec
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Stage
@@ -21,30 +21,34 @@ from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.search.filled_batch import filled
 from rl_sentinel.search.small_cases import small_cases
 
-#: Names by which frameworks pass labels as a numpy array of strings, and masks as whole numbers.
+#: Parameter names under which frameworks pass labels as numpy arrays of strings, and masks as integers.
 LABELS, COUNTED = ("index", "uid", "uids"), ("response_mask", "eos_mask", "completion_mask")
 
-#: Role -> the number that is passed where the function has no default: below 1, where a wrong power shows.
+#: Role -> the value to pass if the parameter has no default: below 1, so that a wrong exponent shows.
 _DISCOUNTS: Mapping[str, float] = {"gamma": 0.9, "lambda": 0.8}
 
-#: Names of token ids and models, for losses that call a model.
+#: Parameter names of models and token ids, for losses that call a model -> binding.
 _MODEL_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("model", "policy", "actor"), "model"),
     **{name: name for name in ("input_ids", "attention_mask", "labels", "completion_ids", "prompt_ids", "prompt_mask")},
 }
 
-#: Names of the tokens whose log-probs a function of logits computes.
+#: Parameter names of the tokens, for functions that compute log-probs from logits.
 _TOKEN_NAMES = ("labels", "input_ids", "completion_ids", "index", "indices", "ids", "targets", "actions", "responses")
 
-#: What ``prompt_ids`` is where no other parameter is a model or its tokens: one prompt id per response.
+#: Without a parameter for a model or its tokens, this name means one prompt id per response.
 _PROMPT_LABELS = "prompt_ids"
 
 
 @dataclass(slots=True)
 class Arguments:
-    """The codecs of a function's parameters, the numbers by the names of formulas, and what could not be bound.
+    """The arguments of a user's function.
 
-    ``open`` are the parameters whose axes nothing states, by path (``batch.rewards`` for a part), with their column.
+    Attributes:
+        codecs: codec of each parameter.
+        numbers: numbers by their names in formulas.
+        unknown: paths of parameters that could not be bound (``batch.rewards`` for an item of a container).
+        open: path -> column of the parameters whose axes are not stated.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)
@@ -55,7 +59,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A parameter of a function, a field of a dataclass or a key of a dict."""
+    """A parameter of a function, a field of a dataclass, or a key of a dict."""
 
     name: str
     annotation: object = inspect.Parameter.empty
@@ -63,12 +67,12 @@ class Slot:
 
     @property
     def required(self) -> bool:
-        """Whether nothing is passed where nothing is bound."""
+        """Whether it has no default."""
         return self.default is inspect.Parameter.empty
 
 
 def probe_batch() -> Batch:
-    """Six rows of at most five tokens, two prompts, one gap: no two axes have the same size."""
+    """A batch of 6 rows and 2 prompts, 5 tokens wide, one mask with a gap: no two axes have the same size."""
     return filled(
         [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 0, 0]],
         reward=[1, 0, 2, 0.5, 3, -1],
@@ -78,24 +82,24 @@ def probe_batch() -> Batch:
 
 
 def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, Any]) -> Arguments:
-    """A codec for each parameter that is bound or has a known name; other defaults stay.
+    """Choose a codec for each parameter that is bound or has a known name; other parameters keep their defaults.
 
     Raises:
-        Unbindable: if the function cannot be called by name, a binding is wrong, or names no parameter.
+        Unbindable: if the function cannot be called with keyword arguments, or a binding is wrong.
 
     Example:
         >>> from rl_sentinel.adapters.kit.user_arguments import arguments_of
-        >>> made = arguments_of(lambda rewards, index, colour: rewards, "advantage", {"rewards": "token_rewards"})
-        >>> made.codecs["index"], made.unknown
+        >>> arguments = arguments_of(lambda rewards, index, colour: rewards, "advantage", {"rewards": "token_rewards"})
+        >>> arguments.codecs["index"], arguments.unknown
         (PromptIds(form='strings', column='group'), ['colour'])
     """
     parameters = parameters_of(function)
-    bind, parts = _nested(bind)
+    bind, parts = _split_paths(bind)
     name = getattr(function, "__qualname__", str(function))
     if reason := _not_callable_by_name(parameters):
         raise Unbindable(f"{name} {reason}")
-    if odd := [key for key in (*bind, *parts) if key not in parameters and not _takes_more(parameters)]:
-        raise Unbindable(f"bind names {', '.join(odd)}, expected parameters of {name}: {', '.join(parameters)}")
+    if wrong := [key for key in (*bind, *parts) if key not in parameters and not _takes_more(parameters)]:
+        raise Unbindable(f"bind names {', '.join(wrong)}, expected parameters of {name}: {', '.join(parameters)}")
     if stage == "batch" and (models := [n for n in parameters if _MODEL_NAMES.get(n) == "model" and n not in bind]):
         raise Unbindable(
             f"{name} takes a model ({models[0]}), expected logits: check the function that reads its logits"
@@ -104,21 +108,21 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
     slots += [Slot(key) for key in bind if key not in parameters]
     if _PROMPT_LABELS in parameters and not any(n in _MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):
         bind = {_PROMPT_LABELS: "group", **bind}
-    made = Arguments()
-    made.codecs = dict(_bound(slots, stage, bind, made, ""))
-    for parameter in [*made.unknown]:
-        if known := _container(function, parameter, made, stage, parts.get(parameter, {})):
-            made.unknown.remove(parameter)
-            made.codecs |= _bound([Slot(parameter)], stage, {parameter: known}, made, "")
-    return made
+    arguments = Arguments()
+    arguments.codecs = dict(_bind_slots(slots, stage, bind, arguments, ""))
+    for parameter in [*arguments.unknown]:
+        if items := _container_bindings(function, parameter, arguments, stage, parts.get(parameter, {})):
+            arguments.unknown.remove(parameter)
+            arguments.codecs |= _bind_slots([Slot(parameter)], stage, {parameter: items}, arguments, "")
+    return arguments
 
 
 class _Attributes(dict[str, Any]):
-    """Bindings of the parts of an object, by attribute."""
+    """Bindings of the attributes of an object, unlike a dict with the bindings of keys."""
 
 
-def _nested(bind: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Bindings by parameter, and those of keys inside a parameter, as ``batch.rewards``."""
+def _split_paths(bind: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Separate bindings of parameters from bindings of keys inside a parameter, such as ``batch.rewards``."""
     plain = {name: value for name, value in bind.items() if "." not in name}
     parts: dict[str, dict[str, Any]] = {}
     for path, value in bind.items():
@@ -128,22 +132,21 @@ def _nested(bind: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str
     return plain, parts
 
 
-def _container(
-    function: Callable[..., Any], parameter: str, made: Arguments, stage: Stage, parts: Mapping[str, Any]
+def _container_bindings(
+    function: Callable[..., Any], parameter: str, arguments: Arguments, stage: Stage, parts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A binding of each key that the function reads of a parameter; empty where it is no dict or configuration.
+    """A binding for each key that the function reads from a parameter; empty if it is not a dict or configuration.
 
-    A key that is bound to ... has the codec of its name; unknown keys are noted when they are bound.
+    A key bound to ``...`` gets the codec of its name; unknown keys are reported when the container is bound.
     """
 
-    def by_name(name: str, way: Mapping[str, str]) -> Codec | None:
-        spare = Arguments()
+    def by_name(name: str, bindings: Mapping[str, str]) -> Codec | None:
         role = role_of(name)
         column = ROLES[role].column if role else ""
-        binding = parts.get(name, way.get(column, ...))
-        return dict(_bound([Slot(name)], stage, {name: binding}, spare, "")).get(name)
+        binding = parts.get(name, bindings.get(column, ...))
+        return dict(_bind_slots([Slot(name)], stage, {name: binding}, Arguments(), "")).get(name)
 
-    keys = keys_read(function, parameter, made.codecs, by_name, probe_batch())
+    keys = keys_read(function, parameter, arguments.codecs, by_name, probe_batch())
     if keys is None:
         return {}
     bound = {name: parts.get(name, ...) for name in (*keys.known, *keys.unknown)}
@@ -157,35 +160,35 @@ def _takes_more(parameters: Mapping[str, inspect.Parameter]) -> bool:
     return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def _bound(
-    slots: list[Slot], stage: Stage, bind: Mapping[str, Any], made: Arguments, place: str
+def _bind_slots(
+    slots: list[Slot], stage: Stage, bind: Mapping[str, Any], arguments: Arguments, place: str
 ) -> Iterator[tuple[str, Codec]]:
-    """The codec of each slot; what is not known is noted."""
+    """The codec of each slot; adds numbers, unknown slots and open axes to ``arguments``."""
     roles = roles_of([slot.name for slot in slots])
     if stage == "batch":
         roles |= {slot.name: "token" for slot in slots if slot.name in _TOKEN_NAMES}
     values, passed = numbers_of({s.name: s.default for s in slots if bind.get(s.name, ...) is ...}, stage)
-    made.numbers |= values
+    arguments.numbers |= values
     for slot in slots:
         path, role = f"{place}{slot.name}", roles.get(slot.name, "")
         if slot.name in bind and bind[slot.name] is not ...:
-            yield slot.name, _from_binding(bind[slot.name], slot, role, stage, made, f"{path}.")
+            yield slot.name, _from_binding(bind[slot.name], slot, role, stage, arguments, f"{path}.")
         elif slot.name in passed:
             yield slot.name, Constant(passed[slot.name])
-        elif codec := _by_name(slot, role, path, made):
+        elif codec := _by_name(slot, role, path, arguments):
             yield slot.name, codec
         elif slot.required and is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
-            yield slot.name, _of_dataclass(slot.annotation, {}, stage, made, f"{path}.")
+            yield slot.name, _dataclass_object(slot.annotation, {}, stage, arguments, f"{path}.")
         elif slot.required:
-            made.unknown.append(path)
+            arguments.unknown.append(path)
 
 
-def _from_binding(  # noqa: PLR0913 - the slot and where it is
-    value: Any,  # noqa: ANN401 - whatever the user binds
+def _from_binding(  # noqa: PLR0913 - the slot and its context
+    value: Any,  # noqa: ANN401 - any value that the user binds
     slot: Slot,
     role: str,
     stage: Stage,
-    made: Arguments,
+    arguments: Arguments,
     place: str,
 ) -> Codec:
     if isinstance(value, Codec):
@@ -194,38 +197,38 @@ def _from_binding(  # noqa: PLR0913 - the slot and where it is
         annotated = axes_of(slot.annotation)
         text = f"{value}[{annotated}]" if annotated and "[" not in value else value
         default = ROLES[role].column if role else ""
-        if "[" not in text and " " not in text and text in ROLES_OPEN:
-            made.open[place.removesuffix(".")] = text
+        if "[" not in text and " " not in text and text in OPEN_COLUMNS:
+            arguments.open[place.removesuffix(".")] = text
         return codec_of(text, default, array=_is_array(slot))
     if isinstance(value, Mapping):
         if is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
-            return _of_dataclass(slot.annotation, value, stage, made, place)
-        parts = dict(_bound([Slot(key) for key in value], stage, value, made, place))
+            return _dataclass_object(slot.annotation, value, stage, arguments, place)
+        parts = dict(_bind_slots([Slot(key) for key in value], stage, value, arguments, place))
         return Namespace(**parts) if isinstance(value, _Attributes) else Table(parts)
     if callable(value):
-        return adapted(value, small_cases("default")[0].batch)
+        return function_codec(value, small_cases("default")[0].batch)
     return Constant(value)
 
 
-#: Columns whose axes are tried where nothing states them.
-ROLES_OPEN = frozenset(
+#: Columns whose axes are found by trial if they are not stated.
+OPEN_COLUMNS = frozenset(
     {"reward", "token_rewards", "mask", "group", "advantage", "value", "old_value", "returns", "logprob"}
     | {"old_logprob", "ref_logprob", "rollout_logprob", "reward_baseline", "logits", "token"}
 )
 
 
-def _by_name(slot: Slot, role: str, path: str, made: Arguments) -> Codec | None:
-    """The codec of a known name, in the axes of the annotation."""
+def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | None:
+    """The codec for a known name, with the axes of the annotation; None for an unknown name."""
     if role in _DISCOUNTS:
-        made.numbers[role] = _DISCOUNTS[role] if slot.required else _number(slot.default)
+        arguments.numbers[role] = _DISCOUNTS[role] if slot.required else _number(slot.default)
         return Constant(_DISCOUNTS[role]) if slot.required else None
     column = BINDINGS.get(role) or (ROLES[role].column if role and role != "pi_squared" else "")
     column = column or (_MODEL_NAMES.get(slot.name, "") if slot.required else "")
     if not column:
         return None
     axes = axes_of(slot.annotation)
-    if not axes and column in ROLES_OPEN:
-        made.open[path] = column
+    if not axes and column in OPEN_COLUMNS:
+        arguments.open[path] = column
     dtype = " int64" if slot.name in COUNTED else ""
     return codec_of(f"{column}{f'[{axes}]' if axes else ''}{dtype}", array=_is_array(slot))
 
@@ -239,8 +242,7 @@ def _is_array(slot: Slot) -> bool:
     return "ndarray" in words or (slot.name in LABELS and "tensor" not in words)
 
 
-def _of_dataclass(kind: type, bind: Mapping[str, Any], stage: Stage, made: Arguments, place: str) -> Object:
-    """An object of a dataclass, its fields bound like parameters."""
+def _dataclass_object(kind: type, bind: Mapping[str, Any], stage: Stage, arguments: Arguments, place: str) -> Object:
     slots = [
         Slot(
             one.name,
@@ -254,20 +256,20 @@ def _of_dataclass(kind: type, bind: Mapping[str, Any], stage: Stage, made: Argum
         for one in fields(kind)
         if one.init
     ]
-    return Object(kind, dict(_bound(slots, stage, bind, made, place)))
+    return Object(kind, dict(_bind_slots(slots, stage, bind, arguments, place)))
 
 
 def _not_callable_by_name(parameters: Mapping[str, inspect.Parameter]) -> str:
-    """Why a function cannot be called by the names of its parameters; empty where it can."""
+    """Why a function cannot be called with keyword arguments; empty if it can."""
     if next(iter(parameters), "") == "self" and not role_of("self"):
         return (
-            "is a method, expected a function: name a function of the module that makes the object and calls it, "
+            "is a method, expected a function: write a function that creates the object and calls the method, "
             "as in def mine(rewards, mask): return K().m(rewards, mask)"
         )
     positional = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
     if positional:
-        return f"takes {', '.join(positional)} by position only, expected parameters by name: remove the / behind them"
+        return f"takes {', '.join(positional)} by position only, expected parameters by name: remove the / after them"
     if parameters and all(p.kind in _MORE for p in parameters.values()):
         taken = ", ".join(str(p) for p in parameters.values())
-        return f"takes {taken}, expected parameters by name: name them, or keep a wrapped function's by functools.wraps"
+        return f"takes {taken}, expected parameters by name: name them, or decorate the wrapper with functools.wraps"
     return ""

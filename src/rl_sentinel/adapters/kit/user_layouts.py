@@ -1,4 +1,4 @@
-"""Layouts of user functions' arguments: prompts by responses, one number per response, offsets of packed rows."""
+"""Layouts that only user functions have: [G, K] by prompt, one number per response, cu_seqlens; and their domains."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,87 +19,69 @@ from rl_sentinel.search.transforms import padded
 
 
 def prompts_have_siblings(inputs: Inputs) -> str:
-    """Every prompt has at least two responses: a trainer that groups by position samples several."""
-    return "" if min(group_sizes(inputs), default=2) > 1 else "a prompt has one response only"
+    """Every prompt has at least two responses, because a trainer that groups by position samples several."""
+    return "" if min(group_sizes(inputs), default=2) > 1 else "a prompt has only one response"
 
 
-#: Conditions of calls that find prompts by position, each with as many responses.
+#: Preconditions of functions that group by position, with the same number of responses for every prompt.
 BY_POSITION = (prompts_are_contiguous, groups_are_equal, prompts_have_siblings)
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped(Form):
-    """``[G, K]`` or ``[G, K, T]``: the responses of each prompt together, as many for each."""
+    """``[G, K]`` or ``[G, K, T]``: one row per prompt, with the same number of responses each."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The rows of each prompt side by side."""
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The column, reshaped by prompt."""
         return column.reshape(len(group_sizes(inputs)), -1, *column.shape[1:])
 
-    def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002 - the shape says it
-        """The rows one below the other."""
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002 - the shape is enough
+        """The first two axes, flattened."""
         return value.flatten(0, 1)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows, and the width of tokens."""
+        """The number of rows, and the width if there is a token axis."""
         return Sizes(rows=value.shape[0] * value.shape[1], width=value.shape[2] if value.dim() > 2 else None)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The rows one below the other."""
+        """The first two axes, flattened."""
         return f"{expression}.flatten(0, 1)"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedColumn(Column):
-    """A column in the layout ``[G, K]``, which depends on the prompts of the rows."""
+    """A column in the layout ``[G, K]``, whose shape depends on ``group``."""
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The prompts."""
+        """The prompt of each row."""
         return frozenset({"group"})
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSize(Codec):
-    """The number of responses of each prompt, for functions that find prompts by position."""
+    """The number of responses per prompt, for functions that group by position."""
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The prompts."""
+        """The prompt of each row."""
         return frozenset({"group"})
 
     def put(self, inputs: Inputs) -> int:
-        """The number, which is the same for all prompts."""
+        """The number of responses, the same for all prompts."""
         return group_sizes(inputs)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class CumulativeLengths(Codec):
-    """``[B + 1]`` int32: where each response begins in packed tokens, from 0 to their number."""
-
-    @property
-    def shapes(self) -> frozenset[str]:
-        """The length."""
-        return frozenset({"length"})
-
-    def put(self, inputs: Inputs) -> Tensor:
-        """The running sum of lengths, from 0."""
-        return torch.nn.functional.pad(inputs.batch.length.cumsum(0), (1, 0)).to(torch.int32)
-
-    def sizes(self, value: Tensor) -> Sizes:
-        """Rows and lengths."""
-        return Sizes(rows=len(value) - 1, length=value.diff().long())
-
-
-def _per_row(column: Tensor, batch: Batch) -> Tensor:
-    """``[B]``: the value at each row's first trained token, or at its first token where none is trained."""
+def _first_trained_value(column: Tensor, batch: Batch) -> Tensor:
+    """``[B]``: the value at the first trained token of each row, or at its first token if none is trained."""
     return column.gather(1, first_trained(batch).unsqueeze(1)).squeeze(1)
 
 
 @dataclass(frozen=True, slots=True)
 class PerResponse(OneColumn):
-    """A column per token as one number per row, ``[B]``, that of the first trained token; other tokens are lost.
+    """A ``[B, T]`` column as one number per row, ``[B]``: the value at the first trained token.
 
-    ``dims`` adds axes of size 1, as in ``[B, 1]``.
+    ``dims`` is the number of trailing axes of size 1, as in ``[B, 1]``; ``grouped`` gives ``[G, K]``.
     """
 
     name: str = "advantage"
@@ -108,57 +90,57 @@ class PerResponse(OneColumn):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The prompts, where rows are laid out by prompt."""
+        """The prompt of each row, for the layout ``[G, K]``."""
         return frozenset({"group"}) if self.grouped else frozenset()
 
     def put(self, inputs: Inputs) -> Tensor:
         """The number of each row."""
-        column = _per_row(getattr(inputs.batch, self.name), inputs.batch)
-        return Grouped().lay(column, inputs) if self.grouped else column.reshape(-1, *[1] * self.dims)
+        column = _first_trained_value(getattr(inputs.batch, self.name), inputs.batch)
+        return Grouped().lay_out(column, inputs) if self.grouped else column.reshape(-1, *[1] * self.dims)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows."""
+        """The number of rows."""
         return Sizes(rows=value.numel())
 
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
-        """The number at each token."""
+        """The number of the row, repeated at each token."""
         return {} if sizes.width is None else {self.name: value.reshape(-1, 1).expand(-1, sizes.width).clone()}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The same number at each token of a row."""
-        row = _per_row(getattr(batch, self.name), batch)
+        """The number of the row, repeated at each token, as :meth:`take` reads it."""
+        row = _first_trained_value(getattr(batch, self.name), batch)
         return {self.name: row.unsqueeze(1).expand(batch.mask.shape).clone()}
 
 
 @dataclass(frozen=True, slots=True)
-class Adapted(Codec):
-    """A value that a user's own function makes of the batch; it is differentiated, and not read back."""
+class FunctionCodec(Codec):
+    """An argument that a function of the user computes from the batch; it keeps gradients but cannot be read back."""
 
     make: Callable[[Any], Any]
     of: frozenset[str]
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that the function read."""
+        """The columns that the function reads."""
         return self.of
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """All of them."""
-        return dict.fromkeys(self.of, "made by a function of the user's")
+        """All columns that the function reads."""
+        return dict.fromkeys(self.of, "computed by a function of the user")
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Padding can be added."""
+        """The extra padding."""
         return frozenset({"extra"})
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - whatever the user makes
-        """What the function makes of the rows, with the padding of the layout."""
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - any value
+        """The result of the function for the batch, with the padding of the layout."""
         return self.make(padded(inputs.batch, inputs.layout.extra) if inputs.layout.extra else inputs.batch)
 
 
-class _Reads:
-    """A batch that notes which columns are read."""
+class _ReadRecorder:
+    """A batch that records the names of the columns that are read."""
 
     def __init__(self, batch: Batch, names: set[str]) -> None:
         self._batch, self._names = batch, names
@@ -172,43 +154,47 @@ class _Reads:
         return getattr(self._batch, name)
 
 
-def adapted(make: Callable[[Any], Any], batch: Batch) -> Adapted:
-    """The codec of a user's adapter function; the columns that it reads are those that it reads of one batch."""
+def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
+    """The codec for a function in ``bind``; a call with ``batch`` finds the columns that it reads.
+
+    Raises:
+        Unbindable: if the function raises.
+    """
     names = set[str]()
     try:
-        make(_Reads(batch, names))
+        make(_ReadRecorder(batch, names))
     except Exception as error:
-        told = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise Unbindable(f"a function in bind raised {told}, expected what it makes of a batch") from error
-    return Adapted(make, frozenset(names))
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise Unbindable(f"a function in bind raised {message}, expected it to compute an argument") from error
+    return FunctionCodec(make, frozenset(names))
 
 
 def equal_groups(batch: Batch) -> Batch:
-    """Rows sorted by prompt, each prompt cut to the same number of rows; the batch itself if it is so."""
+    """Sort the rows by prompt and cut all prompts to the same number of rows; unchanged if they are so already."""
     inputs = Inputs(batch)
     if not prompts_are_contiguous(inputs) and not groups_are_equal(inputs):
         return batch
     rows: dict[int, list[int]] = {}
     for row, label in enumerate(batch.group.tolist()):
         rows.setdefault(label, []).append(row)
-    several = [members for members in rows.values() if len(members) > 1] or list(rows.values())
-    least = min(map(len, several))
-    return take_rows(batch, torch.tensor([row for members in several for row in members[:least]]))
+    prompts = [members for members in rows.values() if len(members) > 1] or list(rows.values())
+    size = min(map(len, prompts))
+    return take_rows(batch, torch.tensor([row for members in prompts for row in members[:size]]))
 
 
 def one_advantage_per_row(batch: Batch) -> Batch:
-    """Every token of a row has the advantage of its first trained one; the batch itself if it is so."""
-    row = _per_row(batch.advantage, batch).unsqueeze(1).expand(batch.mask.shape)
+    """Give all tokens of a row the advantage of its first trained token; unchanged if they have it already."""
+    row = _first_trained_value(batch.advantage, batch).unsqueeze(1).expand(batch.mask.shape)
     return batch if torch.equal(row, batch.advantage) else with_columns(batch, advantage=row.clone())
 
 
 def whole_responses(batch: Batch) -> Batch:
-    """Every token of every response is trained, as where a function has no mask; the batch itself if it is so."""
+    """Train every token of every response, for functions without a mask; unchanged if they are trained already."""
     return batch if torch.equal(batch.mask, batch.valid) else with_columns(batch, mask=batch.valid)
 
 
 def last_token_trains(batch: Batch) -> Batch:
-    """The last token of each live response, which has the outcome, is trained; the batch itself if it is so."""
+    """Train the last token of each live response, which carries the outcome; unchanged if it is trained already."""
     last = torch.arange(1, batch.width + 1) == batch.length.unsqueeze(1)
     mask = batch.mask | (last & batch.live.unsqueeze(1))
     return batch if torch.equal(mask, batch.mask) else with_columns(batch, mask=mask)
@@ -216,10 +202,10 @@ def last_token_trains(batch: Batch) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """Several conditions on a batch, brought about in order."""
+    """Several domains, applied in order."""
 
     parts: tuple[Callable[[Batch], Batch], ...]
 
     def __call__(self, batch: Batch) -> Batch:
-        """The batch in all of them."""
-        return reduce(lambda one, bring: bring(one), self.parts, batch)
+        """The batch, changed by all domains."""
+        return reduce(lambda changed, domain: domain(changed), self.parts, batch)

@@ -1,4 +1,4 @@
-"""Read the result of a user's function: the named output of a dict or tuple, per token or per row."""
+"""Read the output from the result of a user's function: a tensor, a tuple, or an entry of a dict."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,17 +11,21 @@ from rl_sentinel.adapters.kit.forms import Packed, Ragged
 from rl_sentinel.core.codec import Form, Sizes
 
 
-class CallFailed(Exception):  # noqa: N818 - becomes the pair's errored reason
-    """The function failed on what it was passed, or its result has no output of the expected name."""
+class CallFailed(Exception):  # noqa: N818 - reported as the reason of an errored pair
+    """The function failed on its arguments, or its result has no output of the expected name."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedOutput(Form):
-    """The output in a result: the result itself, the first of a tuple, or the entry of a dict of that name.
+    """The output in a result: the result itself, the first item of a tuple, or the entry of a dict with this name.
 
-    ``per_token`` spreads one number per row over its trained tokens; ``decision`` reads a mask of kept tokens as 1
-    and 0, with 1 wherever nothing is trained. ``packed`` reads ``[N]`` tokens, ``grouped`` reads ``[G, K]`` rows,
-    ``sequences`` reads ``[B, 1 + T]`` with a column of zeros for the token that nothing predicts.
+    Attributes:
+        name: name of the output in a dict.
+        per_token: read ``[B, T]``; one number per row is repeated at its trained tokens.
+        decision: read a mask of kept tokens: 1 for kept or untrained, 0 for dropped.
+        packed: also accept ``[N]`` packed tokens.
+        grouped: also accept ``[G, K]`` rows.
+        sequences: also accept ``[B, 1 + T]`` with a column of zeros for the position without a prediction.
     """
 
     name: str
@@ -33,18 +37,18 @@ class NamedOutput(Form):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument tells."""
+        """Sizes that another argument must determine."""
         return frozenset({"mask"}) if self.per_token else frozenset()
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - whatever the function returns
-        """The output as ``[B, T]``, or as one number."""
-        output = self._chosen(value)
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - any result
+        """The output as ``[B, T]`` or as a scalar."""
+        output = self._select(value)
         if self.per_token and isinstance(output, list) and output:
-            output = self._of_list(output, sizes)
+            output = self._list_as_tensor(output, sizes)
         if not isinstance(output, Tensor):
             raise CallFailed(
-                f"its {self.name} is of type {type(output).__name__}, expected a tensor: "
-                "return torch.as_tensor(...) of it, or the tensor itself"
+                f"{self.name} of the result is of type {type(output).__name__}, expected a tensor: "
+                "return a tensor, or convert the value with torch.as_tensor"
             )
         if self.per_token:
             output = self._rows(output, sizes)
@@ -57,8 +61,8 @@ class NamedOutput(Form):
             return ((output > 0) | ~sizes.mask).float()
         return output
 
-    def _of_list(self, output: list[Any], sizes: Sizes) -> Any:  # noqa: ANN401 - a tensor where it is one of numbers
-        """A list of numbers as a tensor; one tensor per response as ``[B, T]``."""
+    def _list_as_tensor(self, output: list[Any], sizes: Sizes) -> Any:  # noqa: ANN401 - a tensor, or the list
+        """A list of numbers as ``[B]``, a list with one tensor per response as ``[B, T]``; other lists unchanged."""
         if all(isinstance(x, float | int) for x in output):
             return torch.tensor(output)
         if all(isinstance(x, Tensor) and x.dim() == 1 for x in output):
@@ -68,7 +72,7 @@ class NamedOutput(Form):
         return output
 
     def _rows(self, output: Tensor, sizes: Sizes) -> Tensor:
-        """The output with a row for each response, or one number each."""
+        """The output as ``[B, T]`` or ``[B]``, from the packed, grouped or sequence layout."""
         rows = sizes.rows or 0
         if self.packed and output.dim() == 1 and sizes.length is not None and len(output) == int(sizes.length.sum()):
             return Packed().read(output, sizes)
@@ -80,12 +84,12 @@ class NamedOutput(Form):
             return _without_zeros(output)
         return output
 
-    def _chosen(self, value: Any) -> Any:  # noqa: ANN401 - whatever the function returns
+    def _select(self, value: Any) -> Any:  # noqa: ANN401 - any result
         if isinstance(value, tuple):
             return value[0]
         return value[self._key(value)] if isinstance(value, Mapping) else value
 
-    def _key(self, table: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - a key of the table
+    def _key(self, table: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - a key
         exact = [key for key in table if str(key).lower() in (self.name, f"{self.name}s")]
         named = exact or [key for key in table if self.name in str(key).lower()]
         if len(named) != 1:
@@ -94,11 +98,11 @@ class NamedOutput(Form):
         return named[0]
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - shapes are visible
-        """The output, as a column where it may be one number per row."""
+        """Source that selects the output; one number per row becomes a column."""
         if self.packed or self.grouped:
-            raise NotImplementedError("a script of this layout is not written")
-        own = f"(lambda r: {self._source()})({expression})"
-        return f"(lambda x: x.unsqueeze(1) if x.dim() == 1 else x)({own})" if self.per_token else own
+            raise NotImplementedError("no script: results in a packed or grouped layout are not supported")
+        selected = f"(lambda r: {self._source()})({expression})"
+        return f"(lambda x: x.unsqueeze(1) if x.dim() == 1 else x)({selected})" if self.per_token else selected
 
     def _source(self) -> str:
         entry = f"next(v for k, v in r.items() if {self.name!r} in str(k).lower())"
@@ -106,5 +110,5 @@ class NamedOutput(Form):
 
 
 def _without_zeros(output: Tensor) -> Tensor:
-    """The positions without the first one, where it is 0 in all rows, or without the last one."""
+    """The positions without the first one if it is 0 in all rows, otherwise without the last one."""
     return output[:, 1:] if not output[:, 0].any() else output[:, :-1]

@@ -1,4 +1,4 @@
-"""Codecs of arguments that are not columns: settings, constants, earlier results, values that the caller computes."""
+"""Codecs of arguments that are not columns: settings, constants, results of earlier steps, computed values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,13 +15,13 @@ from rl_sentinel.core.layout import Axis
 
 @dataclass(frozen=True, slots=True)
 class AllSettings(Codec):
-    """All settings of the case as a dict, and fields of the layout that are followed, for functions of ours."""
+    """All settings of the case and the ``follows`` fields of the layout, as a dict, for functions of this package."""
 
     follows: frozenset[Axis] = frozenset()
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """What the function follows."""
+        """The layout fields that the function follows."""
         return self.follows
 
     def put(self, inputs: Inputs) -> Settings:
@@ -35,12 +35,12 @@ class AllSettings(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Spread(AllSettings):
-    """All settings of the case, each as a keyword argument of its own name."""
+    """All settings of the case, each as a keyword argument with its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant(Codec):
-    """A value that no case changes."""
+    """A value that is the same in all cases."""
 
     value: Any
 
@@ -51,13 +51,13 @@ class Constant(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Knob(Codec):
-    """A setting, under its neutral name; ``default`` where the setting family does not name it."""
+    """A setting by its neutral name; ``default`` if the setting family does not contain it."""
 
     name: str
     default: Scalar = None
 
     def put(self, inputs: Inputs) -> Scalar:
-        """The setting's value."""
+        """The value of the setting."""
         return inputs.settings.get(self.name, self.default)
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a plain value
@@ -67,14 +67,14 @@ class Knob(Codec):
 
 @dataclass(frozen=True, slots=True)
 class IfSet(Knob):
-    """A setting that is passed where the case names it, and left to the target's default elsewhere."""
+    """A setting that is passed only if the case contains it; otherwise the target uses its default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Derived(Codec):
-    """A value that follows from the number of rows or trained tokens, the groups or the layout, as a micro-batch size.
+    """A value that depends on the shape of the batch, its groups or the layout, such as a micro-batch size.
 
-    It carries no column: a value computed from signals is :class:`Computed`.
+    For a value computed from columns use :class:`Computed`.
     """
 
     compute: Callable[[Inputs], Any]
@@ -82,25 +82,25 @@ class Derived(Codec):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The fields that it is computed from."""
+        """The layout fields that it is computed from."""
         return self.follows
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - whatever is computed
-        """The number."""
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - any value
+        """The value."""
         return self.compute(inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class Width(Codec):
-    """The number of positions that responses are padded to, with the extra padding of the layout."""
+    """The width to which responses are padded, including the extra padding of the layout."""
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Padding can be added."""
+        """The extra padding."""
         return frozenset({"extra"})
 
     def put(self, inputs: Inputs) -> int:
-        """The width of the batch, and the extra padding."""
+        """The width of the batch plus the extra padding."""
         return inputs.batch.width + inputs.layout.extra
 
     def sizes(self, value: int) -> Sizes:
@@ -110,20 +110,20 @@ class Width(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Earlier(Codec):
-    """What an earlier step left: its result, one of its arguments after the call, or a part of these."""
+    """The result of an earlier step, one of its arguments after the call, or a part of these."""
 
     place: Use
 
-    def put(self, inputs: Inputs) -> Use:  # noqa: ARG002 - the place is the same for all cases
-        """The place."""
+    def put(self, inputs: Inputs) -> Use:  # noqa: ARG002 - the same place for all cases
+        """The place of the value."""
         return self.place
 
 
 @dataclass(frozen=True, slots=True)
 class Computed(Codec):
-    """A value that the caller computes from columns before the call; ``why`` says why they cannot be read from it.
+    """A value that the caller computes from columns before the call; ``why`` is why they cannot be read back.
 
-    ``compute`` is glue: use it where the caller's own code is inline and cannot be called, and cite its line.
+    ``compute`` repeats code of the caller: use it only if that code is inline and cannot be called, and cite its line.
     """
 
     of: frozenset[str]
@@ -137,16 +137,16 @@ class Computed(Codec):
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """All of them."""
+        """All columns that it is computed from."""
         return dict.fromkeys(self.of, self.why)
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The precision of what a model computes."""
+        """The dtype, if a model computes one of the columns."""
         return frozenset({"dtype"}) if self.of & MODEL_COLUMNS else frozenset()
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - whatever is computed
-        """The tensor."""
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - any value
+        """The value, computed in the dtype of the layout."""
         cast = inputs.layout.dtype
         if not cast or not self.of & MODEL_COLUMNS:
             return self.compute(inputs)

@@ -1,4 +1,4 @@
-"""The signal library as a target of the audit: boundaries for each function that computes a signal."""
+"""Audit of the signal library: boundaries for each function of ``rl_sentinel.signal``."""
 
 from collections.abc import Iterator
 
@@ -15,13 +15,13 @@ from rl_sentinel.adapters.library import (
     rewards,
     tokens,
 )
-from rl_sentinel.adapters.library.copies import import_from
+from rl_sentinel.adapters.library.signal_import import import_from
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Every boundary of the signal library in the tree under audit."""
+    """All boundaries of the signal library in the audited tree."""
     import_from(target.root)
     for table in (estimators, losses, kls, corrections, rewards, metrics, tokens, layouts, paths, records):
         yield from table.boundaries(target)

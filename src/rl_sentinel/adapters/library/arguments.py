@@ -1,4 +1,4 @@
-"""The parameters of signal functions: which column of the batch each one is, and the value of each number."""
+"""Map parameters of signal functions to batch columns and to the values of numbers."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ PACKED = f"{SIGNAL}.segments.packed"
 PADDED = f"{SIGNAL}.segments.padded"
 SEGMENTS = f"{SIGNAL}.segments.Segments"
 
-#: Parameter -> column of the batch, where the names differ or the name is a column itself.
+#: Parameter -> column of the batch.
 COLUMN_OF: Mapping[str, str] = {"live": "mask", "row": "reward"} | {
     name: name
     for name in (
@@ -54,66 +54,66 @@ NUMBERS: Mapping[str, Scalar] = {
     "current": 4,
 }
 
-#: Parameter that is a choice -> the claim that it decides.
+#: Boolean parameter -> the claim that it decides.
 CHOICES: Mapping[str, str] = {"standardise": "standardised"}
 
-#: Parameters that another table provides.
+#: Parameters that are set elsewhere.
 _ELSEWHERE = {"aggregation", "weight", *CHOICES}
 
 
 def unbound(path: str, stage: Stage, function: Callable[..., Any], known: tuple[str, ...] = ()) -> Unbound | None:
-    """Return an ``Unbound`` if a parameter of the function is in none of the tables, otherwise None."""
+    """Return an ``Unbound`` if a parameter of the function is unknown, otherwise None."""
     tables = {*COLUMN_OF, *NUMBERS, *_ELSEWHERE, *known}
     name = next((n for n in inspect.signature(function).parameters if n not in tables), None)
-    reason = f"{path} has the parameter {name!r}, expected one that adapters/library/arguments.py lists: add it"
+    reason = f"{path} has the parameter {name!r}, expected a parameter of adapters/library/arguments.py: add it there"
     return Unbound(path, stage, reason) if name else None
 
 
 def columns(function: Callable[..., Any]) -> str:
-    """The columns that a function's parameters are made of, separated by spaces."""
+    """The columns from which a function's parameters are built, separated by spaces."""
     names = [COLUMN_OF[n] for n in inspect.signature(function).parameters if n in COLUMN_OF]
     return " ".join([*names, *(["reward"] if "token_reward" in names else [])])
 
 
 def numbers(function: Callable[..., Any]) -> dict[str, Scalar]:
-    """The parameters of a function that are numbers, with their values."""
+    """The numeric parameters of a function, with their values."""
     return {n: NUMBERS[n] for n in inspect.signature(function).parameters if n in NUMBERS}
 
 
 def arguments(function: Callable[..., Any], batch: Batch) -> dict[str, Tensor]:
-    """The tensors that a function takes, by parameter."""
-    made: dict[str, Callable[[], Tensor]] = {
+    """The tensor arguments of a function, by parameter."""
+    computed: dict[str, Callable[[], Tensor]] = {
         "live": lambda: batch.live,
         "token_reward": lambda: _with_outcome(batch),
         "weight": lambda: torch.arange(1.0, 1.0 + batch.reward_parts.shape[1]),
     }
-    names = [n for n in inspect.signature(function).parameters if n in COLUMN_OF or n in made]
-    return {n: made[n]() if n in made else getattr(batch, COLUMN_OF[n]) for n in names}
+    names = [n for n in inspect.signature(function).parameters if n in COLUMN_OF or n in computed]
+    return {n: computed[n]() if n in computed else getattr(batch, COLUMN_OF[n]) for n in names}
 
 
 def packed_arguments(target: Target, function: Callable[..., Any], batch: Batch) -> dict[str, Any]:
-    """The same with columns of tokens packed, and the mask as segments."""
-    made: dict[str, Any] = {n: pack(target, c, batch) for n, c in arguments(function, batch).items()}
-    return made | {"mask": target.call(SEGMENTS, made["mask"], batch.length)}
+    """The arguments of a function in the packed layout, with the mask as ``Segments``."""
+    packed: dict[str, Any] = {n: pack(target, c, batch) for n, c in arguments(function, batch).items()}
+    return packed | {"mask": target.call(SEGMENTS, packed["mask"], batch.length)}
 
 
 def pack(target: Target, column: Tensor, batch: Batch) -> Tensor:
-    """A padded column without its padding; a column of rows as it is."""
+    """Pack a per-token column; a per-row column is unchanged."""
     packed: Tensor = target.call(PACKED, column, length=batch.length) if column.dim() == 2 else column
     return packed
 
 
 def certain(batch: Batch) -> Batch:
-    """The batch of a policy that gives each sampled token probability 1."""
+    """The batch of a policy that assigns probability 1 to each sampled token."""
     return with_columns(batch, logprob=torch.zeros_like(batch.logprob), pi_squared=torch.ones_like(batch.pi_squared))
 
 
 def without(settings: Settings, *names: str) -> Settings:
-    """The settings without these."""
+    """The settings without the named ones."""
     return {n: v for n, v in settings.items() if n not in names}
 
 
 def _with_outcome(batch: Batch) -> Tensor:
-    """Rewards per token, with the outcome at each row's last trained token."""
+    """Token rewards plus the outcome at the last trained token of each row."""
     last = batch.mask & (batch.mask.flip(1).cumsum(1).flip(1) == 1)
     return batch.token_reward + torch.where(last, batch.reward.unsqueeze(1), 0.0)

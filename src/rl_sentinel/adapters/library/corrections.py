@@ -1,4 +1,4 @@
-"""Boundaries of rollout correction: log-ratios, weights, their bounds, and which tokens or responses are kept."""
+"""Boundaries of rollout correction: log-ratios, importance weights, their bounds, rejection masks, staleness."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.library.arguments import NUMBERS, SIGNAL, arguments, columns, numbers, unbound, without
-from rl_sentinel.adapters.library.rows import REQUIRES_GRAD, bind, functions
+from rl_sentinel.adapters.library.boundary_builder import REQUIRES_GRAD, bind, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
@@ -22,14 +22,14 @@ FRACTION = f"{PACKAGE}.trust.rejected_fraction"
 STALENESS = f"{SIGNAL}.staleness.staleness"
 FRESH = f"{SIGNAL}.staleness.fresh_rows"
 
-#: Parameter that is a word -> its values; each value is audited once.
+#: String parameter -> its values; each value is audited once.
 _WORDS: Mapping[str, tuple[str, ...]] = {"estimator": ("k1", "k2", "k3"), "over": ("sum", "mean", "max")}
 
-#: Bounds on an estimate, in nats, and values of them that matter; estimates equal these exactly.
+#: Bounds on an estimate, in nats, and pairs of values that must differ; estimates of small batches equal them exactly.
 _BOUNDS: Settings = {"low": -0.337, "high": 0.337}
 _KNOBS = {"knob:high": "0.25|1.0", "knob:low": "-0.25|0.03125"}
 
-#: Level of a bounded weight -> the function that makes it.
+#: Level of a weight -> the function that computes it.
 _LEVELS = {"token": f"{PACKAGE}.weights.token_weights", "sequence": f"{PACKAGE}.weights.sequence_weights"}
 
 _REJECTED = {"rejected": Output("", "", "rejected_fraction", over="live")}
@@ -38,34 +38,34 @@ _STALE = {"mean": "mean updates behind", "most": "most updates behind", "mixed":
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Every public function of the package, at each of its words; staleness of the weights that sampled."""
+    """All public functions of the package, for each value of their string parameters; then the staleness functions."""
     for module in defined(target.module(PACKAGE), "CLAIMS"):
         for path, function in functions(target.module(f"{PACKAGE}.{module}")):
             if "weight" in inspect.signature(function).parameters:
-                yield from (_bounded(target, path, function, level, made) for level, made in _LEVELS.items())
+                yield from (_bounds(target, path, function, level, source) for level, source in _LEVELS.items())
             elif path != FRACTION:
-                yield from _of_columns(target, path, function)
+                yield from _column_boundaries(target, path, function)
     kept = target.find(KEPT)
     threshold = numbers(kept)
     yield bind(
         target,
         KEPT,
         "correct",
-        _kept_by_outcome,
+        _keep_by_outcome,
         reads="logprob old_logprob reward mask",
         outputs={"keep": _output(kept)[0]},
         settings={"per response": {**threshold, "per_response": True}},
-        said={"algorithm": "off policy sequences kept", "weights": "constant"},
+        claims={"algorithm": "off policy sequences kept", "weights": "constant"},
     )
     yield bind(
         target,
         f"{KEPT} -> {FRACTION}",
         "correct",
-        _fraction,
+        _rejected_fraction,
         reads=columns(kept),
         outputs=_REJECTED,
         settings={"default": threshold},
-        said={"algorithm": "rejected fraction", "weights": "constant"},
+        claims={"algorithm": "rejected fraction", "weights": "constant"},
         claims_of=KEPT,
     )
     now: Settings = {"current": NUMBERS["current"]}
@@ -77,7 +77,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         reads="version mask",
         outputs={n: Output("", "", f"staleness.{n}", over="live") for n in _STALE},
         settings={"default": now},
-        said={f"algorithm:{n}": words for n, words in _STALE.items()},
+        claims={f"algorithm:{n}": words for n, words in _STALE.items()},
     )
     yield bind(
         target,
@@ -87,11 +87,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         reads="version mask",
         outputs={"keep": Output("B", "", "keep", "sequence")},
         settings={"default": {"most": 3.0, **now}},
-        said={"algorithm": "fresh rows"},
+        claims={"algorithm": "fresh rows"},
     )
 
 
-def _words(function: Callable[..., Any]) -> list[dict[str, Scalar]]:
+def _string_arguments(function: Callable[..., Any]) -> list[dict[str, Scalar]]:
     combined: list[dict[str, Scalar]] = [{}]
     for name, words in _WORDS.items():
         if name in inspect.signature(function).parameters:
@@ -99,9 +99,9 @@ def _words(function: Callable[..., Any]) -> list[dict[str, Scalar]]:
     return combined
 
 
-def _of_columns(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary | Unbound]:
-    every = _words(function)
-    if missing := unbound(path, "correct", function, tuple(every[0])):
+def _column_boundaries(target: Target, path: str, function: Callable[..., Any]) -> Iterator[Boundary | Unbound]:
+    combinations = _string_arguments(function)
+    if missing := unbound(path, "correct", function, tuple(combinations[0])):
         yield missing
         return
     output, quantity = _output(function)
@@ -112,7 +112,7 @@ def _of_columns(target: Target, path: str, function: Callable[..., Any]) -> Iter
         result = target.call(path, **own, **settings)
         return {quantity: result.detach().float(), "requires_grad": torch.tensor(float(result.requires_grad))}
 
-    for words in every:
+    for words in combinations:
         yield bind(
             target,
             path,
@@ -125,7 +125,7 @@ def _of_columns(target: Target, path: str, function: Callable[..., Any]) -> Iter
                 if words
                 else numbers(function)
             },
-            said={
+            claims={
                 "algorithm": function.__name__.replace("_", " "),
                 "weights": "constant",
                 **(_KNOBS if "estimator" in words else {}),
@@ -135,7 +135,7 @@ def _of_columns(target: Target, path: str, function: Callable[..., Any]) -> Iter
 
 
 def _output(function: Callable[..., Any]) -> tuple[Output, str]:
-    """The output by its annotation: bools are decisions, floats weights or log-ratios."""
+    """The output by the annotation of the result: a boolean is a keep mask, a float a weight or a log-ratio."""
     annotation = inspect.signature(function).return_annotation
     axes = " ".join(annotation.dim_str.split()).replace("*S", "B T")  # *S is padded here
     scope = "sequence" if axes == "B" else "token"
@@ -145,37 +145,36 @@ def _output(function: Callable[..., Any]) -> tuple[Output, str]:
     return Output(axes, "nats" if name == "log_ratio" else "ratio", name, scope), name  # type: ignore[arg-type]
 
 
-def _bounded(target: Target, path: str, function: Callable[..., Any], level: str, made: str) -> Boundary:
-    """A bound on weights that the library made, with anything off the mask and a gradient to lose."""
+def _bounds(target: Target, path: str, function: Callable[..., Any], level: str, source: str) -> Boundary:
+    """A bound on the library's own weights, with NaN off the mask, and a gradient that the bound must detach."""
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        weight = target.call(made, batch.logprob, batch.rollout_logprob, mask=batch.mask)
-        kept = batch.mask if level == "token" else batch.live
-        leaf = torch.where(kept, weight, torch.nan).requires_grad_()
-        bounded = target.call(path, leaf, mask=kept, **without(settings, "level"))
+        weight = target.call(source, batch.logprob, batch.rollout_logprob, mask=batch.mask)
+        mask = batch.mask if level == "token" else batch.live
+        leaf = torch.where(mask, weight, torch.nan).requires_grad_()
+        bounded = target.call(path, leaf, mask=mask, **without(settings, "level"))
         return {"weight": bounded.detach(), "requires_grad": torch.tensor(float(bounded.requires_grad))}
 
     return bind(
         target,
-        f"{made} -> {path}",
+        f"{source} -> {path}",
         "correct",
         compute,
-        reads=columns(target.find(made)),
-        outputs={"weight": _output(target.find(made))[0], "requires_grad": REQUIRES_GRAD},
+        reads=columns(target.find(source)),
+        outputs={"weight": _output(target.find(source))[0], "requires_grad": REQUIRES_GRAD},
         settings={level: {"level": level, **numbers(function)}},
-        said={"algorithm": function.__name__.replace("_", " ").replace("clipped", "clipped weights")},
+        claims={"algorithm": function.__name__.replace("_", " ").replace("clipped", "clipped weights")},
     )
 
 
-def _kept_by_outcome(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """OPSM with one advantage per response, as outcome estimators give it."""
+def _keep_by_outcome(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    """Off-policy sequence masking with one advantage per response, as outcome estimators return it."""
     plain = without(settings, "per_response")
     keep = target.call(KEPT, batch.logprob, batch.old_logprob, batch.reward, mask=batch.mask, **plain)
     return {"keep": keep.float()}
 
 
-def _fraction(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """The share of responses that OPSM drops."""
+def _rejected_fraction(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
     keep = target.call(KEPT, **arguments(target.find(KEPT), batch), **settings)
     count = float(batch.live.sum().clamp(min=1))
     return {"rejected": target.call(FRACTION, keep, live=batch.live, denominator=count)}

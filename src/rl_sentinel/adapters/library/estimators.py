@@ -1,4 +1,4 @@
-"""Boundaries of the advantage estimators: padded, packed, and over trajectories of several steps."""
+"""Boundaries of the advantage estimators: padded, packed, and for trajectories of several steps."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -20,15 +20,15 @@ from rl_sentinel.adapters.library.arguments import (
     unbound,
     without,
 )
-from rl_sentinel.adapters.library.rows import ADVANTAGE, TOKEN_ADVANTAGE, bind
+from rl_sentinel.adapters.library.boundary_builder import ADVANTAGE, TOKEN_ADVANTAGE, bind
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.modules import defined
 
-#: Estimators of tokens, audited with packed columns too.
-_OF_TOKENS = ("gae", "turn_level_gae", "optimal_token_baseline")
+#: Per-token estimators, which are also audited in the packed layout.
+_PER_TOKEN = ("gae", "turn_level_gae", "optimal_token_baseline")
 
 OVER = f"{SIGNAL}.steps.over_trajectories"
 
@@ -44,7 +44,7 @@ _TRAJECTORIES = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One for each value of a choice, which decides a claim; every number also at the edge of its range."""
+    """Each estimator, at each value of its boolean parameters; ``epsilon`` also at 0."""
     for name, function in defined(target.module(f"{SIGNAL}.advantage"), "advantages").items():
         path = f"{SIGNAL}.advantage.{name}.advantages"
         if missing := unbound(path, "advantage", function):
@@ -52,7 +52,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         for variant in _variants(function):
             yield _padded(target, path, function, variant)
-    for name in _OF_TOKENS:
+    for name in _PER_TOKEN:
         yield _packed(target, f"{SIGNAL}.advantage.{name}.advantages")
     yield bind(
         target,
@@ -62,7 +62,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         reads="reward group mask trajectory last_step",
         outputs={"advantage": ADVANTAGE},
         settings={"grpo": {"standardise": False, "epsilon": 0.0}},
-        said=_TRAJECTORIES,
+        claims=_TRAJECTORIES,
     )
 
 
@@ -83,16 +83,16 @@ def _padded(target: Target, path: str, function: Callable[..., Any], variant: di
         "advantage",
         compute,
         reads=columns(function),
-        # An outcome is one number per row; an estimator that reads the mask gives one per token.
+        # Outcome estimators return [B]; an estimator that reads the mask returns [B, T].
         outputs={"advantage": TOKEN_ADVANTAGE if "mask" in inspect.signature(function).parameters else ADVANTAGE},
         settings=_settings(function, variant),
-        said={CHOICES[k]: "yes" if v else "no" for k, v in variant.items() if k in CHOICES},
-        kernels=any(f".{name}." in path for name in _OF_TOKENS),
+        claims={CHOICES[k]: "yes" if v else "no" for k, v in variant.items() if k in CHOICES},
+        kernels=any(f".{name}." in path for name in _PER_TOKEN),
     )
 
 
 def _settings(function: Callable[..., Any], variant: dict[str, Scalar]) -> dict[str, Settings]:
-    """The numbers as they are, and ``epsilon`` at 0, the edge of its range."""
+    """The usual numbers, and ``epsilon`` at 0, the edge of its range."""
     name = ", ".join(f"{k}={v}" for k, v in variant.items())
     plain = numbers(function) | variant
     settings: dict[str, Settings] = {name or "default": plain}

@@ -1,4 +1,4 @@
-"""Boundaries of KL estimators, and of a KL in the reward, as a loss, and as what a controller observes."""
+"""Boundaries of KL estimators, the KL in the reward, the KL loss and the adaptive controller."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.library.arguments import NUMBERS, SIGNAL, arguments, columns, unbound
+from rl_sentinel.adapters.library.boundary_builder import bind, functions
 from rl_sentinel.adapters.library.losses import AGGREGATE, CUT, MODE, in_parts, loss_output, settings_of
-from rl_sentinel.adapters.library.rows import bind, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
@@ -19,7 +19,7 @@ IN_REWARD = f"{SIGNAL}.penalty.in_reward"
 AS_LOSS = f"{SIGNAL}.penalty.as_loss"
 ADAPTIVE = f"{SIGNAL}.controller.Adaptive"
 
-#: Estimator -> whose value and whose gradient it has, where not its own.
+#: Estimator -> the estimators whose value and gradient it has, if not its own.
 _KINDS = {
     "absolute": ("abs", "abs"),
     "absolute_plus": ("abs", "k2"),
@@ -31,7 +31,7 @@ _COEFFICIENT: Settings = {"coefficient": NUMBERS["coefficient"]}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each estimator alone and as a loss, the weighted one, the shaped reward and the controller."""
+    """Each estimator alone and as a loss, the importance-weighted one, the KL in the reward, the controller."""
     for path, function in functions(target.module(KL)):
         if path == WEIGHTED:
             continue
@@ -39,10 +39,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield missing
             continue
         name = path.rpartition(".")[2]
-        value, slope = _KINDS.get(name, (name, name))
+        value, gradient = _KINDS.get(name, (name, name))
         exact = {"definition:kl": value} if value == "k3" else {}
-        said = {"algorithm": value, "gradient": slope, **exact}
-        yield _estimate(target, path, path, columns(function), f"kl.{value}", said)
+        claims = {"algorithm": value, "gradient": gradient, **exact}
+        yield _estimate(target, path, path, columns(function), f"kl.{value}", claims)
         yield _as_loss(target, path, path, columns(function), name, "token-mean")
     route, reads = f"{KL}.k3 -> {WEIGHTED}", f"{columns(target.find(f'{KL}.k3'))} old_logprob"
     yield _estimate(target, route, WEIGHTED, reads, "kl.weighted", {"algorithm": "weighted k3"})
@@ -51,26 +51,26 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         target,
         f"{KL}.k1 -> {IN_REWARD}",
         "kl",
-        _shaped,
+        _in_reward,
         reads=f"logprob ref_logprob {columns(target.find(IN_REWARD))}",
         outputs={"token_reward": Output("B T", "reward", "token_reward"), "kl": Output("B T", "nats", "kl.k1")},
         settings={"default": _COEFFICIENT},
-        said={"algorithm:token_reward": "k1 in the reward", "algorithm:kl": "k1"},
+        claims={"algorithm:token_reward": "k1 in the reward", "algorithm:kl": "k1"},
     )
     yield bind(
         target,
         f"{KL}.k1 -> {AGGREGATE} -> {ADAPTIVE}",
         "kl",
-        _controlled,
+        _next_coefficient,
         reads="logprob ref_logprob mask",
         outputs={"coefficient": Output("", "", "kl_coefficient", over="live")},
         settings={"adaptive": {"coefficient": 0.1, "target": 0.137, "horizon": 50.0}},
-        said={"algorithm": "k1 steers", "masked-slots": "any"},
+        claims={"algorithm": "k1 steers", "masked-slots": "any"},
     )
 
 
 def _kl(target: Target, path: str, batch: Batch) -> Tensor:
-    """The estimate; of the weighted one, k3 times the ratio of policies."""
+    """The KL estimate; the weighted one is k3 times the ratio of the policies."""
     own = f"{KL}.k3" if path == WEIGHTED else path
     kl: Tensor = target.call(own, **arguments(target.find(own), batch))
     if path == WEIGHTED:
@@ -79,7 +79,7 @@ def _kl(target: Target, path: str, batch: Batch) -> Tensor:
 
 
 def _estimate(  # noqa: PLR0913 - the fields of one row
-    target: Target, route: str, path: str, reads: str, quantity: str, said: Mapping[str, str]
+    target: Target, route: str, path: str, reads: str, quantity: str, claims: Mapping[str, str]
 ) -> Boundary:
     return bind(
         target,
@@ -88,7 +88,7 @@ def _estimate(  # noqa: PLR0913 - the fields of one row
         lambda target, batch, _settings: {"kl": _kl(target, path, batch)},
         reads=reads,
         outputs={"kl": Output("B T", "nats", quantity)},
-        said=said,
+        claims=claims,
     )
 
 
@@ -110,21 +110,21 @@ def _as_loss(  # noqa: PLR0913 - the fields of one row
         reads=reads,
         outputs={"loss": loss_output(mode)},
         settings={mode: {**_COEFFICIENT, **settings_of(mode)}},
-        said={"algorithm": f"{kind} as a loss", "aggregation": mode},
+        claims={"algorithm": f"{kind} as a loss", "aggregation": mode},
         follows=CUT,
     )
 
 
-def _shaped(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """The reward minus its KL, and the KL that is logged."""
+def _in_reward(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    """The reward minus the KL penalty, and the logged KL."""
     reward = arguments(target.find(IN_REWARD), batch)["token_reward"]
     kl = target.call(f"{KL}.k1", batch.logprob, batch.ref_logprob, mask=batch.mask)
     shaped = target.call(IN_REWARD, reward, kl, mask=batch.mask, **settings)
     return {"token_reward": shaped.token_reward, "kl": shaped.kl}
 
 
-def _controlled(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """The coefficient after one step that observed the mean KL over trained tokens."""
+def _next_coefficient(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    """The coefficient after one update with the mean KL over trained tokens."""
     kl = target.call(f"{KL}.k1", batch.logprob, batch.ref_logprob, mask=batch.mask)
     mean = target.call(f"{SIGNAL}.reduce.Aggregation", "token-mean", float(batch.mask.sum().clamp(min=1)))
     observed = float(target.call(AGGREGATE, kl, mask=batch.mask, aggregation=mean))

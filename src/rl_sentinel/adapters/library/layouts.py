@@ -1,4 +1,4 @@
-"""Boundaries of functions that rearrange rows: merging steps, laying them out, mini-batches of prompts."""
+"""Boundaries of functions that rearrange rows: merging steps, padding steps to rows, mini-batches of prompts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.library.arguments import SIGNAL
-from rl_sentinel.adapters.library.rows import bind
+from rl_sentinel.adapters.library.boundary_builder import bind
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
@@ -19,7 +19,7 @@ COUNTS = f"{SIGNAL}.merging.counts"
 LAID = f"{SIGNAL}.rollout.laid_out"
 MINIBATCHES = f"{SIGNAL}.minibatches.prompt_minibatches"
 
-#: Field of a step -> its unit, and the column that it is made of.
+#: Field of a step -> its unit, and the column that fills it.
 _FIELDS = {
     "logprob": ("nats", "logprob"),
     "token_reward": ("reward", "token_reward"),
@@ -27,7 +27,7 @@ _FIELDS = {
     "trained": ("", "mask"),
 }
 
-#: Count of merged steps -> its unit and definition.
+#: Logged count -> its unit and definition.
 _COUNTS = {
     "num_seq_after_merge": ("count", "sequences after merging"),
     "num_seq_before_merge": ("count", "turns"),
@@ -35,15 +35,15 @@ _COUNTS = {
     "rewards": ("reward", "token rewards of responses"),
 }
 
-#: After how many turns a conversation loses its history (0: never), and whether it is rewritten then.
+#: The number of turns after which a conversation drops its history (0: never), or rewrites it.
 _HISTORIES: Mapping[str, Settings] = {
     "all joined": {"forgets": 0},
     "some joined": {"forgets": 3},
     "some rewritten": {"forgets": 3, "rewrites": True},
 }
 
-#: Ways of distributing prompts over mini-batches.
-_DEALT: Mapping[str, Settings] = {
+#: Ways to distribute prompts over mini-batches.
+_MINIBATCHES: Mapping[str, Settings] = {
     "in order, one each": {"prompts": 1, "shuffled": False},
     "in order, two each": {"prompts": 2, "shuffled": False},
     "shuffled": {"prompts": 2, "shuffled": True},
@@ -53,7 +53,7 @@ _COLUMNS = "logprob token_reward mask length token"
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Merged steps at each kind of history, steps laid out as rows, mini-batches in order and shuffled."""
+    """Merging for each kind of history, steps as padded rows, mini-batches in order and shuffled."""
     cells = {n: Output("B T", unit, column) for n, (unit, column) in _FIELDS.items()}
     for name, settings in _HISTORIES.items():
         yield bind(
@@ -64,7 +64,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
             reads=_COLUMNS,
             outputs=cells | {n: Output("", unit, n) for n, (unit, _) in _COUNTS.items()},
             settings={name: settings},
-            said={"conserves": "yes", "padding": "zero"}
+            claims={"conserves": "yes", "padding": "zero"}
             | {f"algorithm:{n}": words for n, (_, words) in _COUNTS.items()},
         )
     yield bind(
@@ -75,9 +75,9 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         reads=_COLUMNS,
         outputs=cells,
         settings={"apart": {"merged": False}},
-        said={"conserves": "yes", "padding": "zero"},
+        claims={"conserves": "yes", "padding": "zero"},
     )
-    for name, settings in _DEALT.items():
+    for name, settings in _MINIBATCHES.items():
         in_order = not settings["shuffled"]
         yield bind(
             target,
@@ -89,14 +89,14 @@ def boundaries(target: Target) -> Iterator[Boundary]:
             | {n: Output("", "count", n) for n in ("count", "most")}
             | ({"turn": Output("B", "", "turn")} if in_order else {}),
             settings={name: settings},
-            said={"conserves": "yes", "algorithm:count": "mini-batches"}
+            claims={"conserves": "yes", "algorithm:count": "mini-batches"}
             | {"algorithm:most": "prompts of the largest mini-batch"}
             | ({"algorithm:turn": "mini-batches of prompts in turn"} if in_order else {}),
         )
 
 
 def _merged(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """Rows as turns of one conversation, merged, and each turn cut out again."""
+    """Merge the rows as turns of one conversation, then slice each turn out of the merged rows."""
     forgets = int(settings["forgets"] or 0)
     steps = turns(target, batch, forgets, rewrites=bool(settings.get("rewrites")))
     merged = target.call(MERGE, steps)
@@ -116,7 +116,10 @@ def _merged(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Te
 
 
 def turns(target: Target, batch: Batch, forgets: int, *, rewrites: bool = False) -> list[Any]:
-    """Each row as a step after words of the other side; its history starts anew, or is rewritten, at times."""
+    """Each row as a step of one conversation, after tokens of the environment.
+
+    Every ``forgets`` steps the history is dropped, or rewritten with ``rewrites``.
+    """
     steps: list[Any] = []
     history: list[int] = [0]
     for row in range(batch.rows):
@@ -132,7 +135,7 @@ def turns(target: Target, batch: Batch, forgets: int, *, rewrites: bool = False)
 
 
 def _laid_out(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """Rows as turns of one conversation, each laid out as a row."""
+    """Lay out the rows as turns of one conversation, one row per turn."""
     known = {"reward": {"one": 0.0}, "group": {"one": 0}, "scored": {"one": True}}
     whole = target.call(LAID, turns(target, batch, 0), **known, merged=settings["merged"], padding=-1)
     rollout, response = whole.rollout, torch.zeros_like(batch.token)
@@ -144,7 +147,7 @@ def _laid_out(target: Target, batch: Batch, settings: Settings) -> Mapping[str, 
 
 
 def _minibatches(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """The rows of all mini-batches together, how many mini-batches, and which one each row is in."""
+    """The rewards of all mini-batches together, the number of mini-batches, and the mini-batch of each row."""
     generator = torch.Generator().manual_seed(0) if settings["shuffled"] else None
     parts = target.call(MINIBATCHES, batch.group, prompts=settings["prompts"], generator=generator)
     reward, turn = torch.zeros_like(batch.reward), torch.zeros_like(batch.reward)

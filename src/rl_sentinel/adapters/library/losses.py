@@ -1,4 +1,4 @@
-"""Boundaries of the library's losses and aggregation; most can be split into micro-batches and ranks."""
+"""Boundaries of the library's losses and their aggregation, split into micro-batches and ranks if possible."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from rl_sentinel.adapters.library.arguments import (
     packed_arguments,
     unbound,
 )
-from rl_sentinel.adapters.library.rows import bind
+from rl_sentinel.adapters.library.boundary_builder import bind
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound
@@ -28,10 +28,10 @@ DENOMINATOR = f"{SIGNAL}.minibatches.aggregation"
 BLOCKS = f"{SIGNAL}.kernels.blocks"
 COVARIANCE = f"{SIGNAL}.covariance"
 
-#: A fixed length that sums are divided by, in tokens.
+#: Fixed length by which ``token-sum`` divides, in tokens.
 LENGTH = 8
 
-#: Mode of aggregation -> its denominator over the whole mini-batch; ``prompt-mean`` counts its own.
+#: Aggregation mode -> denominator for the whole mini-batch; the library counts that of ``prompt-mean``.
 DENOMINATORS: Mapping[str, Callable[[Batch], Tensor]] = {
     "token-mean": lambda b: b.mask.sum(),
     "sequence-mean-token-mean": lambda b: b.live.sum(),
@@ -41,25 +41,25 @@ DENOMINATORS: Mapping[str, Callable[[Batch], Tensor]] = {
 PROMPTS = "prompt-mean"
 MODES = (*DENOMINATORS, PROMPTS)
 
-#: The mode of each loss; aggregation itself is audited at every mode.
+#: The mode with which each loss is audited; the aggregation itself is audited in every mode.
 MODE = "sequence-mean-token-mean"
 
-#: Modes whose denominator the library counts by the mask alone.
+#: Modes whose denominator the library counts from the mask alone.
 _COUNTED = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum")
 
-#: Loss -> the function that chooses its tokens, its parameters by setting, and what else it takes.
+#: Loss -> the function that chooses its tokens, setting -> parameter, and further arguments.
 CHOOSERS: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, object]]] = {
     "kl_cov": ("largest", {"share": "share"}, {}),
     "clip_cov": ("drawn_between", {"share": "share", "cov_low": "low", "cov_high": "high"}, {"generator": None}),
 }
 
-#: Loss -> the numbers of its choice. Drawing all that may be drawn leaves nothing to chance.
+#: Loss -> the numbers of its choice. A share of 1 draws all candidates, so the choice is not random.
 _CHOSEN_BY: Mapping[str, Settings] = {
     "kl_cov": {"share": 0.4},
     "clip_cov": {"share": 1.0, "cov_low": -0.1953125, "cov_high": 3.0},
 }
 
-#: Loss -> values of those numbers that matter; covariances of small batches equal these bounds exactly.
+#: Loss -> pairs of values that must give different results; covariances of small batches equal the bounds exactly.
 _CHOICE_KNOBS: Mapping[str, Mapping[str, str]] = {
     "kl_cov": {"knob:share": "0.2|0.8"},
     "clip_cov": {"knob:cov_low": "-0.1953125|0.05", "knob:cov_high": "-0.0703125|3.0"},
@@ -67,7 +67,7 @@ _CHOICE_KNOBS: Mapping[str, Mapping[str, str]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Every loss, one of packed tokens, sums in blocks, and aggregation at each mode."""
+    """Every loss, one loss of packed tokens, block-wise sums, and the aggregation in each mode."""
     for name, function in defined(target.module(f"{SIGNAL}.loss"), "loss").items():
         yield _loss(target, f"{SIGNAL}.loss.{name}.loss", name, function, "policy-loss")
     value = f"{SIGNAL}.value.value_loss"
@@ -80,10 +80,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             AGGREGATE,
             "aggregate",
             _aggregate,
-            reads=f"advantage mask {read_by(mode)}",
+            reads=f"advantage mask {columns_of_mode(mode)}",
             outputs={"loss": loss_output(mode)},
             settings={mode: settings_of(mode)},
-            said={"aggregation": mode, "denominator": "given", "mean": "yes", "masked-slots": "any"},
+            claims={"aggregation": mode, "denominator": "given", "mean": "yes", "masked-slots": "any"},
             follows=CUT,
         )
     for mode in _COUNTED:
@@ -91,39 +91,39 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             target,
             f"{DENOMINATOR} -> {AGGREGATE}",
             "aggregate",
-            _counted,
+            _aggregate_with_counted_denominator,
             reads="advantage mask",
             outputs={"loss": loss_output(mode)},
             settings={mode: settings_of(mode)},
-            said={"aggregation": mode, "mean": "yes", "masked-slots": "any"},
+            claims={"aggregation": mode, "mean": "yes", "masked-slots": "any"},
         )
 
 
-#: The rows of a mini-batch are cut into ranks and micro-batches, whose losses are added.
+#: The rows of a mini-batch are split into ranks and micro-batches, whose losses are added.
 CUT: frozenset[Axis] = frozenset({"micro_batches", "ranks"})
 
 
 def settings_of(mode: str) -> Settings:
-    """The settings of one mode of aggregation."""
+    """The settings of an aggregation mode."""
     return {"aggregation": mode} | ({"length": LENGTH} if mode == "token-sum" else {})
 
 
-def read_by(mode: str) -> str:
-    """The columns that a mode reads besides the mask."""
+def columns_of_mode(mode: str) -> str:
+    """The columns that an aggregation mode reads besides the mask."""
     return "group" if mode == PROMPTS else ""
 
 
 def loss_output(mode: str) -> Output:
-    """The loss output; a mean over trained tokens or live rows declares them as its population."""
+    """The loss output; a mean declares trained tokens or live rows as its population."""
     return Output("", "", "loss", over="" if mode == "token-sum" else "live")
 
 
 def in_parts(
     target: Target, batch: Batch, settings: Settings, loss: Callable[..., Tensor], **numbers: object
 ) -> dict[str, Tensor]:
-    """The loss of a mini-batch summed over ranks and micro-batches; denominators and chosen tokens are of the whole."""
+    """The sum of the losses of all ranks and micro-batches, with denominators and chosen tokens of the mini-batch."""
     mode, parts = str(settings["aggregation"]), int(settings["ranks"] or 1) * int(settings["micro_batches"] or 1)
-    whole = _whole(target, mode, batch)
+    whole = _mini_batch_aggregation(target, mode, batch)
     chosen = numbers.pop("chosen", None)
     summands = []
     for rows in torch.arange(batch.rows).chunk(parts):
@@ -132,14 +132,14 @@ def in_parts(
     return {"loss": torch.stack(summands).sum()}
 
 
-def _whole(target: Target, mode: str, batch: Batch) -> Any:  # noqa: ANN401 - a class of the tree under audit
+def _mini_batch_aggregation(target: Target, mode: str, batch: Batch) -> Any:  # noqa: ANN401 - a class of the tree under audit
     if mode == PROMPTS:
         return target.call(DENOMINATOR, mode, mask=batch.mask, group=batch.group)
     return target.call(f"{SIGNAL}.reduce.Aggregation", mode, float(DENOMINATORS[mode](batch).clamp(min=1)))
 
 
-def chosen(target: Target, name: str, batch: Batch, settings: Settings) -> dict[str, Tensor]:
-    """The tokens of a whole mini-batch that a loss treats apart, if it does."""
+def chosen_tokens(target: Target, name: str, batch: Batch, settings: Settings) -> dict[str, Tensor]:
+    """The tokens of the mini-batch that a loss treats differently; empty for other losses."""
     if name not in CHOOSERS:
         return {}
     choose, parameters, more = CHOOSERS[name]
@@ -154,7 +154,7 @@ def _loss(target: Target, path: str, name: str, function: Callable[..., Any], st
     plain = numbers(function)
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        own = {n: settings[n] for n in plain} | chosen(target, name, batch, settings)
+        own = {n: settings[n] for n in plain} | chosen_tokens(target, name, batch, settings)
         return in_parts(
             target, batch, settings, lambda b, **more: target.call(path, **arguments(function, b), **more), **own
         )
@@ -165,10 +165,10 @@ def _loss(target: Target, path: str, name: str, function: Callable[..., Any], st
         stage,
         compute,
         reads=columns(function),
-        # The rounded share of a batch twice as large chooses other tokens: no population is declared.
+        # kl_cov rounds its share: a batch twice as large chooses other tokens, so no population is declared.
         outputs={"loss": Output("", "", "loss") if name == "kl_cov" else loss_output(MODE)},
         settings={MODE: {**plain, **_CHOSEN_BY.get(name, {}), **settings_of(MODE)}},
-        said={"aggregation": MODE, **_CHOICE_KNOBS.get(name, {})},
+        claims={"aggregation": MODE, **_CHOICE_KNOBS.get(name, {})},
         follows=CUT,
         kernels=stage == "policy-loss",
     )
@@ -192,7 +192,7 @@ def _packed_loss(target: Target, path: str) -> Boundary:
         reads=f"{columns(function)} length",
         outputs={"loss": loss_output(MODE)},
         settings={MODE: {**numbers(function), **settings_of(MODE)}},
-        said={"aggregation": MODE},
+        claims={"aggregation": MODE},
         follows=CUT,
         kernels=True,
     )
@@ -206,16 +206,16 @@ def _aggregate(target: Target, batch: Batch, settings: Settings) -> Mapping[str,
     return in_parts(target, batch, settings, one)
 
 
-def _counted(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+def _aggregate_with_counted_denominator(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
     by = target.call(DENOMINATOR, settings["aggregation"], mask=batch.mask, length=None)
     return {"loss": target.call(AGGREGATE, batch.advantage, mask=batch.mask, aggregation=by)}
 
 
 def _blocks(target: Target, mode: str, stored: str) -> Boundary:
-    """A loss summed in blocks; the integrand returns the value and its slope, which are equal here."""
+    """A loss summed in blocks; the summand returns its value and its derivative, which are equal here."""
     function, path = target.find(f"{SIGNAL}.loss.importance_sampling.loss"), f"{BLOCKS}.summed"
 
-    def weighed(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+    def summand(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
         value = torch.where(mask, -advantage * torch.exp(logprob - old_logprob), 0.0)
         return value, value
 
@@ -223,7 +223,7 @@ def _blocks(target: Target, mode: str, stored: str) -> Boundary:
         packed = stored == "packed"
         own: dict[str, Any] = {**(packed_arguments(target, function, batch) if packed else arguments(function, batch))}
         values = [torch.nan_to_num(own[n]) for n in ("logprob", "old_logprob", "advantage")]
-        total: Tensor = target.call(path, weighed, *values, mask=own["mask"], aggregation=aggregation)
+        total: Tensor = target.call(path, summand, *values, mask=own["mask"], aggregation=aggregation)
         return total
 
     return bind(
@@ -231,10 +231,10 @@ def _blocks(target: Target, mode: str, stored: str) -> Boundary:
         path,
         "policy-loss",
         lambda target, batch, settings: in_parts(target, batch, settings, one),
-        reads=f"{columns(function)} length {read_by(mode)}",
+        reads=f"{columns(function)} length {columns_of_mode(mode)}",
         outputs={"loss": loss_output(mode)},
         settings={f"{mode}, {stored}": {**settings_of(mode), "stored": stored}},
-        said={"aggregation": mode},
+        claims={"aggregation": mode},
         claims_of=f"{SIGNAL}.loss.importance_sampling.loss",
         follows=CUT,
         kernels=True,

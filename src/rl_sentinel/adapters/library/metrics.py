@@ -1,4 +1,4 @@
-"""Boundaries of the library's metrics: each is computed from a raw batch and claims the definition in its docstring."""
+"""Boundaries of the library's metrics, each with the definition that its docstring claims."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.library.arguments import NUMBERS, SIGNAL
-from rl_sentinel.adapters.library.rows import bind
+from rl_sentinel.adapters.library.boundary_builder import bind
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
@@ -15,7 +15,7 @@ from rl_sentinel.core.case import Settings
 
 METRICS = f"{SIGNAL}.metrics"
 
-#: Statistic -> field of the record, and the words of its definition.
+#: Statistic -> field of the result, and the text of its definition.
 _STATISTICS = {
     "mean": ("mean", "mean"),
     "std": ("deviation", "deviation (n - 1)"),
@@ -23,7 +23,7 @@ _STATISTICS = {
     "max": ("most", "maximum"),
 }
 
-#: Quantity -> its values, the columns they are made of, whether there is one per row, its unit, and its population.
+#: Quantity -> its values, the columns that they need, whether they are per row, the unit, and the population.
 _OF: Mapping[str, tuple[Callable[[Batch], Tensor], str, bool, str, str]] = {
     "reward": (lambda b: b.reward, "reward", True, "reward", "outcome reward over live rows"),
     "entropy": (lambda b: b.entropy, "entropy", False, "nats", "entropy over trained tokens"),
@@ -51,7 +51,7 @@ _ROWS: tuple[_Row, ...] = (
     (
         "clip_fraction",
         "logprob old_logprob advantage mask",
-        {  # with no room at all, a ratio of 1 equals both bounds
+        {  # with clip ranges of 0, a ratio of 1 equals both bounds
             "default": {"clip_low": NUMBERS["clip_low"], "clip_high": NUMBERS["clip_high"]},
             "no room": {"clip_low": 0.0, "clip_high": 0.0},
         },
@@ -76,7 +76,7 @@ _ROWS: tuple[_Row, ...] = (
     (
         "effective_sample_size",
         "logprob old_logprob mask",
-        {  # a unit by which weights are multiplied changes no share; a weight above ``high`` is 0
+        {  # a factor on all weights does not change the share; a weight above ``high`` is 0
             "ratios": {"unit": 1.0, "high": math.inf},
             "huge ones": {"unit": 1e25, "high": math.inf},
             "tiny ones, some of them 0": {"unit": 1e-25, "high": 2.0},
@@ -113,7 +113,7 @@ _ROWS: tuple[_Row, ...] = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Statistics of three columns and of the ratio, then the other metrics."""
+    """The statistics of three columns and of the ratio, then the other metrics."""
     for quantity, (_, reads, _, unit, population) in _OF.items():
         yield bind(
             target,
@@ -123,9 +123,9 @@ def boundaries(target: Target) -> Iterator[Boundary]:
             reads=f"{reads} mask",
             outputs={n: Output("", unit, f"{quantity}.{n}", over="live") for n in _STATISTICS},
             settings={quantity: {"of": quantity}},
-            said={f"definition:{n}": f"{words} of {population}" for n, (_, words) in _STATISTICS.items()},
+            claims={f"definition:{n}": f"{words} of {population}" for n, (_, words) in _STATISTICS.items()},
         )
-    yield from (_bound(target, row) for row in _ROWS)
+    yield from (_metric(target, row) for row in _ROWS)
 
 
 def _statistics(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
@@ -134,7 +134,7 @@ def _statistics(target: Target, batch: Batch, settings: Settings) -> Mapping[str
     return {n: getattr(record, field) for n, (field, _) in _STATISTICS.items()}
 
 
-def _bound(target: Target, row: _Row) -> Boundary:
+def _metric(target: Target, row: _Row) -> Boundary:
     name, reads, settings, call, outputs, knobs = row
     path = f"{METRICS}.{name}"
 
@@ -150,7 +150,7 @@ def _bound(target: Target, row: _Row) -> Boundary:
         reads=reads,
         outputs={n: Output("", unit, quantity, over="live") for n, (quantity, unit, _) in outputs.items()},
         settings=settings,
-        said={**{f"definition:{n}": words for n, (_, _, words) in outputs.items()}, **knobs},
+        claims={**{f"definition:{n}": words for n, (_, _, words) in outputs.items()}, **knobs},
     )
 
 

@@ -1,4 +1,4 @@
-"""Boundaries of the composed path: what it returns for sets of choices, its mini-batches and its last decision."""
+"""Boundaries of ``signal.path``: its results for sets of choices, its mini-batches, its off-policy masking."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.library.arguments import NUMBERS, PADDED, SEGMENTS, SIGNAL, arguments, pack
-from rl_sentinel.adapters.library.rows import ADVANTAGE, REQUIRES_GRAD, TOKEN_ADVANTAGE, bind
+from rl_sentinel.adapters.library.boundary_builder import ADVANTAGE, REQUIRES_GRAD, TOKEN_ADVANTAGE, bind
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Stage
@@ -19,10 +19,10 @@ READY = f"{SIGNAL}.path.loss_ready"
 APART = f"{SIGNAL}.ready.prompts_apart"
 TRUSTED = f"{SIGNAL}.ready.trusted"
 
-#: Makes the choices of a path from the functions of the target, the batch and the settings.
+#: Builds the choices of a path from the target, the batch and the settings.
 Choose = Callable[[Target, Batch, Settings], Mapping[str, object]]
 
-#: Bounds of a token's k1 against the sampler, and of a row's mean, in nats per token.
+#: Bounds of k1 against the sampler per token, and of its mean per row, in nats per token.
 _BOUNDS: Settings = {"estimator": "k1", "low": -0.4, "high": 0.4}
 _ROWS = {**_BOUNDS, "over": "mean"}
 
@@ -40,8 +40,8 @@ _THRESHOLD: Settings = {"threshold": NUMBERS["threshold"]}
 class _Path:
     """One set of choices.
 
-    ``columns`` go into the rollout beside reward, group and mask; ``module`` is the estimator whose module's claims
-    hold; ``own`` changes the batch before the call.
+    ``columns`` are part of the rollout besides reward, group and mask. ``module`` is the estimator module whose claims
+    apply. With ``old_is_current`` the current log-probs are passed as the old ones.
     """
 
     name: str
@@ -49,7 +49,7 @@ class _Path:
     columns: tuple[str, ...] = ()
     outputs: Mapping[str, Output]
     settings: Settings = field(default_factory=dict[str, Scalar])
-    said: Mapping[str, str] = field(default_factory=dict[str, str])
+    claims: Mapping[str, str] = field(default_factory=dict[str, str])
     module: str = ""
     packed: bool = False
     old_is_current: bool = False
@@ -65,22 +65,22 @@ def _grpo(target: Target, *_: object) -> dict[str, object]:
     return {"estimator": _find(target, "advantage.grpo.advantages", standardise=False, epsilon=0.0)}
 
 
-def _suppressed(target: Target, *_: object) -> dict[str, object]:
+def _suppress_unscored(target: Target, *_: object) -> dict[str, object]:
     choices = {"mean": "group", "deviation": "group", "leave_one_out": False, "biased": False, "epsilon": 1e-6}
     by = target.call(f"{SIGNAL}.normalisation.Normalisation", **choices)
     return {"estimator": _find(target, "advantage.rloo.advantages"), "normalisation": by}
 
 
-def _rejected(target: Target, *_: object) -> dict[str, object]:
+def _reject_rows(target: Target, *_: object) -> dict[str, object]:
     return {**_grpo(target), "rejections": (_find(target, "correction.rejection.rows_kept", **_ROWS),)}
 
 
-def _twice_rejected(target: Target, *_: object) -> dict[str, object]:
+def _reject_tokens_and_rows(target: Target, *_: object) -> dict[str, object]:
     tokens = _find(target, "correction.rejection.tokens_kept", **_BOUNDS)
     return {**_grpo(target), "rejections": (tokens, _find(target, "correction.rejection.rows_kept", **_ROWS))}
 
 
-def _weighed(target: Target, _: Batch, settings: Settings) -> dict[str, object]:
+def _weight_by_ratio(target: Target, _: Batch, settings: Settings) -> dict[str, object]:
     return {
         "estimator": _find(target, "advantage.rloo.advantages"),
         "weight": _find(target, f"correction.weights.{settings['level']}_weights"),
@@ -88,12 +88,12 @@ def _weighed(target: Target, _: Batch, settings: Settings) -> dict[str, object]:
     }
 
 
-def _parts(target: Target, batch: Batch, settings: Settings) -> dict[str, object]:
+def _gdpo(target: Target, batch: Batch, settings: Settings) -> dict[str, object]:
     weight = arguments(_find(target, "advantage.gdpo.advantages"), batch)["weight"]
     return {"estimator": _find(target, "advantage.gdpo.advantages", weight=weight, **settings)}
 
 
-def _priced(target: Target, _: Batch, settings: Settings) -> dict[str, object]:
+def _gae_with_kl(target: Target, _: Batch, settings: Settings) -> dict[str, object]:
     numbers = {n: settings[n] for n in _DISCOUNTED}
     kl = {"kl": _find(target, "kl.k1"), "kl_coefficient": settings["coefficient"]}
     return {"estimator": _find(target, "advantage.gae.advantages", **numbers), **kl}
@@ -107,10 +107,10 @@ def _estimator(name: str) -> Choose:
     }
 
 
-_TOGETHER = "tokens and rows rejected"
+_BOTH_REJECTIONS = "tokens and rows rejected"
 _OUT: Mapping[str, Output] = {"advantage": ADVANTAGE}
 _WITH_RETURNS = {"advantage": TOKEN_ADVANTAGE, "returns": Output("B T", "reward", "returns")}
-_SAID_OF_PRICED = {"scope": "sequence", "credit": "temporal", "knob:discount": "0.5|1.0", "knob:decay": "0.0|1.0"}
+_KL_CLAIMS = {"scope": "sequence", "credit": "temporal", "knob:discount": "0.5|1.0", "knob:decay": "0.0|1.0"}
 
 _PATHS: tuple[_Path, ...] = (
     _Path(
@@ -118,24 +118,24 @@ _PATHS: tuple[_Path, ...] = (
         choose=_grpo,
         columns=("trajectory", "last_step"),
         outputs=_OUT,
-        said={**_GROUPED, "trajectories": "step-wise"},
+        claims={**_GROUPED, "trajectories": "step-wise"},
     ),
     _Path(
         name="suppressed",
-        choose=_suppressed,
+        choose=_suppress_unscored,
         columns=("scored",),
         outputs=_OUT,
-        said={**_GROUPED, "suppresses": "unscored"},
+        claims={**_GROUPED, "suppresses": "unscored"},
     ),
-    _Path(name="rejected", choose=_rejected, columns=_POLICIES, outputs=_OUT, settings=_ROWS, said=_KEPT),
+    _Path(name="rejected", choose=_reject_rows, columns=_POLICIES, outputs=_OUT, settings=_ROWS, claims=_KEPT),
     *(
         _Path(
-            name=f"{_TOGETHER}, packed" if packed else _TOGETHER,
-            choose=_twice_rejected,
+            name=f"{_BOTH_REJECTIONS}, packed" if packed else _BOTH_REJECTIONS,
+            choose=_reject_tokens_and_rows,
             columns=_POLICIES,
             outputs=_OUT,
             settings={**_ROWS, "tokens": True},
-            said=_KEPT,
+            claims=_KEPT,
             packed=packed,
         )
         for packed in (False, True)
@@ -143,11 +143,11 @@ _PATHS: tuple[_Path, ...] = (
     *(
         _Path(
             name=f"weights of a {level}",
-            choose=_weighed,
+            choose=_weight_by_ratio,
             columns=_POLICIES,
             outputs={"weight": output, "requires_grad": REQUIRES_GRAD},
             settings={"level": level, "high": NUMBERS["high"]},
-            said={"masked": "yes", "weights": "constant", **({"algorithm": "truncated"} if level == "token" else {})},
+            claims={"masked": "yes", "weights": "constant", **({"algorithm": "truncated"} if level == "token" else {})},
             old_is_current=True,
             stage="correct",
         )
@@ -158,7 +158,7 @@ _PATHS: tuple[_Path, ...] = (
     ),
     _Path(
         name="gdpo of parts",
-        choose=_parts,
+        choose=_gdpo,
         columns=("reward_parts",),
         outputs=_OUT,
         settings={"epsilon": NUMBERS["epsilon"]},
@@ -166,11 +166,11 @@ _PATHS: tuple[_Path, ...] = (
     ),
     _Path(
         name="gae with a kl",
-        choose=_priced,
+        choose=_gae_with_kl,
         columns=("old_logprob", "ref_logprob", "value", "token_reward"),
         outputs={"advantage": TOKEN_ADVANTAGE, "kl": Output("B T", "nats", "kl.k1")},
         settings={**_DISCOUNTED, "coefficient": NUMBERS["coefficient"]},
-        said={**_MASKED, **_SAID_OF_PRICED, "knob:coefficient": "0.1|0.5"},
+        claims={**_MASKED, **_KL_CLAIMS, "knob:coefficient": "0.1|0.5"},
     ),
     *(
         _Path(
@@ -197,13 +197,13 @@ _PATHS: tuple[_Path, ...] = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Each set of choices; then mini-batches of prompts, and off-policy sequence masking."""
-    yield from (_bound(target, path) for path in _PATHS)
+    """All sets of choices, mini-batches of prompts, and off-policy sequence masking."""
+    yield from (_path_boundary(target, path) for path in _PATHS)
     yield bind(
         target,
         f"{READY} -> {APART}",
         "batch",
-        _apart,
+        _minibatches,
         reads="reward group mask",
         outputs={"reward": Output("B", "reward", "reward")},
         settings={"one prompt": {"prompts": 1}, "two prompts": {"prompts": 2}},
@@ -214,22 +214,22 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         target,
         f"{READY} -> {TRUSTED}",
         "correct",
-        _trusted,
+        _mask_off_policy,
         reads="logprob old_logprob advantage mask",
         outputs={"keep": Output("B T", "", "keep", "sequence"), **rejected},
         settings={"default": _THRESHOLD},
-        said=knob,
+        claims=knob,
     )
     for stored in ("padded", "packed"):
         yield bind(
             target,
             f"{READY} -> {TRUSTED}",
             "correct",
-            _trusted_by_outcome(packed=stored == "packed"),
+            _mask_off_policy_by_outcome(packed=stored == "packed"),
             reads="logprob old_logprob reward group mask length",
             outputs={"keep": Output("B", "", "keep", "sequence"), **rejected},
             settings={f"outcomes, {stored}": {**_THRESHOLD, "per_response": True}},
-            said={
+            claims={
                 **knob,
                 "algorithm:keep": "off policy sequences kept",
                 "algorithm:rejected": "rejected fraction",
@@ -240,7 +240,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
 def loss_ready(
     target: Target, batch: Batch, columns: tuple[str, ...], choices: Mapping[str, object], *, packed: bool = False
 ) -> Any:  # noqa: ANN401 - a class under audit
-    """What the path returns for a rollout of these columns beside reward, group and mask."""
+    """The result of the path for a rollout with these columns besides reward, group and mask."""
     own = {"last" if n == "last_step" else n: getattr(batch, n) for n in columns}
     plain: dict[str, Any] = {"reward": batch.reward, "group": batch.group, "mask": batch.mask}
     if packed:
@@ -250,7 +250,7 @@ def loss_ready(
     return target.call(READY, rollout, by=target.call(f"{SIGNAL}.path.Choices", **choices))
 
 
-def _bound(target: Target, path: _Path) -> Boundary:
+def _path_boundary(target: Target, path: _Path) -> Boundary:
     claims = target.find(f"{SIGNAL}.advantage.{path.module}.CLAIMS") if path.module else {}
     temporal = "value" in path.columns
 
@@ -260,11 +260,11 @@ def _bound(target: Target, path: _Path) -> Boundary:
         ready = loss_ready(target, own, path.columns, choices, packed=path.packed)
         if path.stage == "correct":
             return {"weight": ready.weight.detach(), "requires_grad": torch.tensor(float(ready.weight.requires_grad))}
-        answers = {n: getattr(ready, n) for n in path.outputs}
+        outputs = {n: getattr(ready, n) for n in path.outputs}
         if path.packed and temporal:
-            place = {"length": batch.length, "width": batch.width, "fill": 0.0}
-            answers = {n: target.call(PADDED, x, **place) for n, x in answers.items()}
-        return answers
+            layout = {"length": batch.length, "width": batch.width, "fill": 0.0}
+            outputs = {n: target.call(PADDED, x, **layout) for n, x in outputs.items()}
+        return outputs
 
     reads = {*path.columns, "reward", "group", "mask"}
     if path.packed:
@@ -285,12 +285,12 @@ def _bound(target: Target, path: _Path) -> Boundary:
         reads=" ".join(reads),
         outputs=path.outputs,
         settings={path.name: path.settings or {"choices": path.name}},
-        said={"masked-slots": "any", **claims, **path.said},
+        claims={"masked-slots": "any", **claims, **path.claims},
         claims_of=READY,
     )
 
 
-def _apart(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+def _minibatches(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
     whole = loss_ready(target, batch, (), _grpo(target))
     reward = torch.zeros_like(batch.reward)
     for part in target.call(APART, whole, prompts=settings["prompts"], generator=None):
@@ -298,16 +298,16 @@ def _apart(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Ten
     return {"reward": reward}
 
 
-def _trusted(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """Off-policy sequence masking with advantages of tokens."""
+def _mask_off_policy(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    """Off-policy sequence masking with one advantage per token."""
     whole = loss_ready(target, batch, (), {"estimator": lambda mask: torch.where(mask, batch.advantage, 0.0)})
     count = float(batch.live.sum().clamp(min=1))
     trusted = target.call(TRUSTED, whole, batch.logprob, batch.old_logprob, **settings, denominator=count)
     return {"keep": trusted.mask.float(), "rejected": trusted.dropped_fraction}
 
 
-def _trusted_by_outcome(*, packed: bool) -> Callable[[Target, Batch, Settings], Mapping[str, Tensor]]:
-    """The same with one advantage per response."""
+def _mask_off_policy_by_outcome(*, packed: bool) -> Callable[[Target, Batch, Settings], Mapping[str, Tensor]]:
+    """Off-policy sequence masking with one advantage per response."""
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         whole = loss_ready(target, batch, (), {"estimator": lambda reward: reward}, packed=packed)

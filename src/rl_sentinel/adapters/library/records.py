@@ -1,4 +1,4 @@
-"""Boundaries of the record that the path returns: advantages of its tokens, and mini-batches cut from it."""
+"""Boundaries of ``Ready``, the result of the path: its token advantages, and its split into mini-batches."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.library.arguments import PADDED, SEGMENTS, SIGNAL, pack
-from rl_sentinel.adapters.library.rows import Compute, bind
+from rl_sentinel.adapters.library.boundary_builder import Compute, bind
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
@@ -16,7 +16,7 @@ from rl_sentinel.core.case import Settings
 READY = f"{SIGNAL}.ready.Ready"
 APART = f"{SIGNAL}.ready.prompts_apart"
 
-#: Field of the record -> the column that fills it, and its unit.
+#: Field of ``Ready`` -> the column that fills it, and its unit.
 _FIELDS = {
     "advantage": ("advantage", "reward"),
     "kl": ("logprob", "nats"),
@@ -24,7 +24,7 @@ _FIELDS = {
     "returns": ("returns", "reward"),
 }
 
-#: Each token's weight; the row's advantage is divided by it, so that their product is the outcome exactly.
+#: Weight of each token. The advantage of the row is divided by it, so that their product is exactly the outcome.
 _HALF = 0.5
 
 _OUTCOME = {
@@ -37,7 +37,7 @@ _OUTCOME = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Advantages per token and per response, padded and packed, with a weight and without."""
+    """Advantages per token and per response, padded and packed, with and without a weight."""
     for stored in ("padded", "packed"):
         for outcome in (False, True):
             fields = {n: about for n, about in _FIELDS.items() if not (outcome and n == "advantage")}
@@ -45,16 +45,16 @@ def boundaries(target: Target) -> Iterator[Boundary]:
                 target,
                 f"{READY} -> {APART}",
                 "batch",
-                _cut(stored, outcome=outcome, fields={n: column for n, (column, _) in fields.items()}),
+                _split_and_join(stored, outcome=outcome, fields={n: column for n, (column, _) in fields.items()}),
                 reads=f"reward group mask length {' '.join(column for column, _ in fields.values())}",
                 outputs={n: Output("B T", unit, column) for n, (column, unit) in fields.items()}
                 | {"trained": Output("B T", "", "mask"), "reward": Output("B", "reward", "reward")},
                 settings={
                     f"{stored}, {'outcomes, ' if outcome else ''}one prompt each": {"prompts": 1, "stored": stored}
                 },
-                said={"conserves": "yes"},
+                claims={"conserves": "yes"},
             )
-        for weighed in (False, True):
+        for weights in (False, True):
             yield bind(
                 target,
                 f"{READY}.token_advantage",
@@ -62,13 +62,13 @@ def boundaries(target: Target) -> Iterator[Boundary]:
                 _token_advantage,
                 reads="reward mask length",
                 outputs={"advantage": Output("B T", "reward", "advantage", "sequence")},
-                settings={f"{stored}, {'weighed' if weighed else 'as it is'}": {"stored": stored, "weighed": weighed}},
-                said=_OUTCOME,
+                settings={f"{stored}, {'weighed' if weights else 'as it is'}": {"stored": stored, "weighed": weights}},
+                claims=_OUTCOME,
                 claims_of=APART,
             )
 
 
-def _record(target: Target, batch: Batch, stored: str, **more: Any) -> Any:  # noqa: ANN401 - a class under audit
+def _ready(target: Target, batch: Batch, stored: str, **more: Any) -> Any:  # noqa: ANN401 - a class under audit
     plain = {"live": batch.live, "kept": batch.live, "group": batch.group, "reward": batch.reward, **more}
     if stored == "padded":
         return target.call(READY, mask=batch.mask, **plain)
@@ -76,27 +76,27 @@ def _record(target: Target, batch: Batch, stored: str, **more: Any) -> Any:  # n
     return target.call(READY, mask=target.call(SEGMENTS, pack(target, batch.mask, batch), batch.length), **flat)
 
 
-def _wide(target: Target, batch: Batch, column: Tensor, rows: Tensor, stored: str) -> Tensor:
+def _unpack(target: Target, batch: Batch, column: Tensor, rows: Tensor, stored: str) -> Tensor:
     if stored == "padded":
         return column
-    wide: Tensor = target.call(PADDED, column, length=batch.length[rows], width=batch.width, fill=0)
-    return wide
+    padded: Tensor = target.call(PADDED, column, length=batch.length[rows], width=batch.width, fill=0)
+    return padded
 
 
-def _cut(stored: str, *, outcome: bool, fields: Mapping[str, str]) -> Compute:
-    """Cut into mini-batches and put together; an advantage per response replaces its reward."""
+def _split_and_join(stored: str, *, outcome: bool, fields: Mapping[str, str]) -> Compute:
+    """Split ``Ready`` into mini-batches and join them; the reward of a row is its advantage, with ``outcome``."""
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         columns = {field: getattr(batch, column) for field, column in fields.items()}
         own = {"advantage": batch.reward} if outcome else {}
-        whole = _record(target, batch, stored, outcome=outcome, **columns, **own)
+        whole = _ready(target, batch, stored, outcome=outcome, **columns, **own)
         joined = {n: torch.zeros_like(column) for n, column in columns.items()}
         joined |= {"trained": torch.zeros_like(batch.mask), "reward": torch.zeros_like(batch.reward)}
         for part in target.call(APART, whole, prompts=settings["prompts"], generator=None):
             rows = torch.isin(batch.group, part.group)
             mask = part.mask if isinstance(part.mask, Tensor) else part.mask.mask
             for field, column in {**{n: getattr(part, n) for n in columns}, "trained": mask}.items():
-                joined[field][rows] = _wide(target, batch, column, rows, stored)
+                joined[field][rows] = _unpack(target, batch, column, rows, stored)
             joined["reward"][rows] += part.advantage if outcome else part.reward  # a repeated row counts twice
         return joined
 
@@ -104,10 +104,10 @@ def _cut(stored: str, *, outcome: bool, fields: Mapping[str, str]) -> Compute:
 
 
 def _token_advantage(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """Outcomes on tokens; a weight may be anything off the mask."""
+    """The outcome at each token; the weight is NaN off the mask."""
     stored = str(settings["stored"])
     weight = torch.where(batch.mask, _HALF, torch.nan) if settings["weighed"] else None
     advantage = batch.reward / _HALF if settings["weighed"] else batch.reward
-    whole = _record(target, batch, stored, outcome=True, advantage=advantage, weight=weight)
-    every = torch.ones_like(batch.live)
-    return {"advantage": _wide(target, batch, whole.token_advantage(), every, stored)}
+    whole = _ready(target, batch, stored, outcome=True, advantage=advantage, weight=weight)
+    all_rows = torch.ones_like(batch.live)
+    return {"advantage": _unpack(target, batch, whole.token_advantage(), all_rows, stored)}

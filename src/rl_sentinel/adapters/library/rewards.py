@@ -1,11 +1,11 @@
-"""Boundaries of reward shaping: rescaling, clipping, suppression, normalisation."""
+"""Boundaries of reward shaping: scaling, clipping, suppression of unscored rewards, normalisation."""
 
 from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
 from rl_sentinel.adapters.library.arguments import SIGNAL, arguments, columns, numbers, unbound, without
-from rl_sentinel.adapters.library.rows import ADVANTAGE, Compute, bind, functions
+from rl_sentinel.adapters.library.boundary_builder import ADVANTAGE, Compute, bind, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
@@ -15,8 +15,8 @@ NORMALISED = f"{SIGNAL}.normalisation.normalised"
 NORMALISATION = f"{SIGNAL}.normalisation.Normalisation"
 SUPPRESSED = f"{SIGNAL}.reward.suppressed"
 
-#: Normalisations (mean, deviation, leave one out, biased, epsilon): any two choices meet in each way they can.
-WAYS: tuple[tuple[str, str, bool, bool, float], ...] = (
+#: Normalisations (mean, deviation, leave one out, biased, epsilon): every valid pair of values occurs.
+NORMALISATIONS: tuple[tuple[str, str, bool, bool, float], ...] = (
     ("group", "group", False, False, 1e-6),
     ("group", "batch", True, True, 1e-6),
     ("group", "none", True, False, 1e-6),
@@ -28,14 +28,14 @@ WAYS: tuple[tuple[str, str, bool, bool, float], ...] = (
     ("none", "none", False, False, 1e-6),
 )
 
-#: Those that follow suppression: what never ended leaves every mean.
-SUPPRESSING = (("group", "none", False, False, 0.0), ("batch", "batch", False, False, 0.0))
+#: Normalisations after suppression, which removes unscored rewards from every mean.
+AFTER_SUPPRESSION = (("group", "none", False, False, 0.0), ("batch", "batch", False, False, 0.0))
 
 _NAMES = ("mean", "deviation", "leave_one_out", "biased", "epsilon")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each function on rewards, each normalisation, and normalisation after suppression."""
+    """All functions of rewards, all normalisations, and normalisation after suppression."""
     for path, function in functions(target.module(f"{SIGNAL}.reward")):
         yield unbound(path, "reward", function) or bind(
             target,
@@ -45,21 +45,21 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             reads=columns(function),
             outputs={"reward": Output("B", "reward", "reward")},
             settings={"default": numbers(function)},
-            said={"algorithm": function.__name__.replace("_", " ")},
+            claims={"algorithm": function.__name__.replace("_", " ")},
         )
-    for suppress, ways in ((False, WAYS), (True, SUPPRESSING)):
-        for way in ways:
-            settings: dict[str, Scalar] = dict(zip(_NAMES, way, strict=True))
+    for suppress, choices in ((False, NORMALISATIONS), (True, AFTER_SUPPRESSION)):
+        for values in choices:
+            settings: dict[str, Scalar] = dict(zip(_NAMES, values, strict=True))
             settings |= {"suppress": True} if suppress else {}
             yield bind(
                 target,
                 f"{SUPPRESSED} -> {NORMALISED}" if suppress else NORMALISED,
                 "normalise",
-                _normalised,
+                _normalise,
                 reads="reward group mask" + (" scored" if suppress else ""),
                 outputs={"advantage": ADVANTAGE},
                 settings={_name(settings): settings},
-                said=_scope(settings) | ({"suppresses": "unscored"} if suppress else {}),
+                claims=_scope(settings) | ({"suppresses": "unscored"} if suppress else {}),
             )
 
 
@@ -70,7 +70,7 @@ def _compute(path: str) -> Compute:
     return compute
 
 
-def _normalised(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+def _normalise(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
     by = target.call(NORMALISATION, **without(settings, "suppress"))
     reward = batch.reward
     if settings.get("suppress"):
@@ -84,8 +84,8 @@ def _name(settings: Settings) -> str:
 
 
 def _scope(settings: Settings) -> dict[str, str]:
-    """The claims of the choices: how far a reward reaches, and what a shift and a scale of rewards do."""
+    """The claims of a normalisation: its scope, and whether it removes the mean and the scale of the rewards."""
     over = {settings["mean"], settings["deviation"]}
-    said = {"scope": "batch" if "batch" in over else "group", "grouping": "id"}
-    said["standardised"] = "no" if settings["deviation"] == "none" else "yes"
-    return said | ({} if settings["mean"] == "none" else {"baseline": "relative"})
+    claims = {"scope": "batch" if "batch" in over else "group", "grouping": "id"}
+    claims["standardised"] = "no" if settings["deviation"] == "none" else "yes"
+    return claims | ({} if settings["mean"] == "none" else {"baseline": "relative"})

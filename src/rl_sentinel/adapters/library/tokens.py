@@ -1,12 +1,13 @@
-"""Boundaries with one number per token: log-probs, entropy, spreading rows over tokens, alignment."""
+"""Boundaries of functions that return one number per token: log-probs, entropy, broadcasts, alignment, turns."""
 
 from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.logit_kernels import FORMULAS, UNITS
 from rl_sentinel.adapters.library.arguments import PADDED, SEGMENTS, SIGNAL, numbers, pack
-from rl_sentinel.adapters.library.rows import TOKEN_ADVANTAGE, Compute, bind
+from rl_sentinel.adapters.library.boundary_builder import TOKEN_ADVANTAGE, Compute, bind
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
@@ -19,7 +20,7 @@ ALIGNED = f"{SIGNAL}.align.response_aligned"
 SCAN = f"{SIGNAL}.scan"
 TURNS = f"{SIGNAL}.segments.turns"
 
-#: Function -> its outputs in order.
+#: Function -> its outputs, in order.
 _FROM_LOGITS: Mapping[str, tuple[str, ...]] = {
     "logprobs": ("logprob",),
     "logprobs_and_entropy": ("logprob", "entropy"),
@@ -28,18 +29,11 @@ _FROM_LOGITS: Mapping[str, tuple[str, ...]] = {
     "squared_probabilities_from_hidden": ("pi_squared",),
 }
 
-_DEFINITIONS = {
-    "logprob": "log-prob of the token",
-    "entropy": "entropy of the logits",
-    "pi_squared": "sum of squared probabilities",
-}
-_UNITS = {"logprob": "nats", "entropy": "nats", "pi_squared": ""}
-
 _OUTCOME = {"scope": "sequence", "masked": "yes", "masked-slots": "any"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Each function that gives one number per token."""
+    """All functions that return one number per token."""
     for name, quantities in _FROM_LOGITS.items():
         function = target.find(f"{LOGPROB}.{name}")
         differentiable = "pi_squared" not in quantities
@@ -49,11 +43,11 @@ def boundaries(target: Target) -> Iterator[Boundary]:
             "batch",
             _from_logits(f"{LOGPROB}.{name}", quantities),
             reads="logits token mask" if "logprob" in quantities else "logits mask",
-            outputs={n: Output("B T", _UNITS[n], n) for n in quantities},
+            outputs={n: Output("B T", UNITS[n], n) for n in quantities},
             settings={"default": numbers(function)},
-            said={"knob:temperature": "0.7|1.6"}
+            claims={"knob:temperature": "0.7|1.6"}
             | ({"gradient": "own"} if differentiable else {})
-            | {f"algorithm:{n}": _DEFINITIONS[n] for n in quantities},
+            | {f"algorithm:{n}": FORMULAS[n] for n in quantities},
             kernels=True,
         )
     yield bind(
@@ -63,7 +57,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         lambda target, batch, _: {"advantage": target.call(SPREAD, batch.reward, mask=batch.mask)},
         reads="reward mask",
         outputs={"advantage": Output("B T", "reward", "advantage", "sequence")},
-        said={**_OUTCOME, "credit": "outcome", "algorithm": "outcome"},
+        claims={**_OUTCOME, "credit": "outcome", "algorithm": "outcome"},
     )
     yield bind(
         target,
@@ -72,7 +66,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         lambda target, batch, _: {"token_reward": target.call(AT_LAST, batch.reward, mask=batch.mask)},
         reads="reward mask",
         outputs={"token_reward": Output("B T", "reward", "token_reward")},
-        said={**_OUTCOME, "algorithm": "outcome at the last trained token"},
+        claims={**_OUTCOME, "algorithm": "outcome at the last trained token"},
     )
     yield bind(
         target,
@@ -82,16 +76,16 @@ def boundaries(target: Target) -> Iterator[Boundary]:
         reads="logprob length",
         outputs={"logprob": Output("B T", "nats", "logprob")},
         settings={"predicts next": {"predicts_next": True}, "in place": {"predicts_next": False}},
-        said={"conserves": "yes", "padding": "zero"},
+        claims={"conserves": "yes", "padding": "zero"},
     )
     yield bind(
         target,
         f"{SCAN}.lined_up -> {SCAN}.put_back",
         "advantage",
-        _there_and_back,
+        _reorder_and_restore,
         reads="value mask",
         outputs={"advantage": TOKEN_ADVANTAGE},
-        said={"scope": "token", "masked": "yes"},
+        claims={"scope": "token", "masked": "yes"},
     )
     for stored in ("padded", "packed"):
         yield bind(
@@ -102,27 +96,27 @@ def boundaries(target: Target) -> Iterator[Boundary]:
             reads="mask length",
             outputs={"turn": Output("B T", "count", "turn")},
             settings={stored: {"stored": stored}},
-            said={"algorithm": "trained tokens before"},
+            claims={"algorithm": "trained tokens before"},
         )
 
 
 def _from_logits(path: str, quantities: tuple[str, ...]) -> Compute:
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        given = {"mask": batch.mask}
+        passed = {"mask": batch.mask}
         if "logprob" in quantities:
-            given["token"] = batch.token
-        if path.endswith("from_hidden"):  # with a head that leaves hidden states as they are
-            given |= {"hidden": batch.logits, "weight": torch.eye(batch.logits.shape[2], dtype=batch.logits.dtype)}
+            passed["token"] = batch.token
+        if path.endswith("from_hidden"):  # with the identity as the LM head, hidden states are logits
+            passed |= {"hidden": batch.logits, "weight": torch.eye(batch.logits.shape[2], dtype=batch.logits.dtype)}
         else:
-            given["logits"] = batch.logits
-        result = target.call(path, **given, **settings)
+            passed["logits"] = batch.logits
+        result = target.call(path, **passed, **settings)
         return dict(zip(quantities, result if len(quantities) > 1 else (result,), strict=True))
 
     return compute
 
 
 def _aligned(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """Sequences with prompts of several lengths, and other numbers wherever there is no response."""
+    """Align sequences with prompts of different lengths; positions outside of the response have other values."""
     early = int(bool(settings["predicts_next"]))
     prompt = early + torch.arange(batch.rows) % 3
     size = int((prompt - early + batch.length).max())
@@ -134,15 +128,15 @@ def _aligned(target: Target, batch: Batch, settings: Settings) -> Mapping[str, T
     return {"logprob": target.call(ALIGNED, sequence, **lengths, predicts_next=bool(early))}
 
 
-def _there_and_back(target: Target, batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
-    """Numbers of tokens lined up, trained ones first, and put back."""
+def _reorder_and_restore(target: Target, batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
+    """Move the trained tokens to the front, then restore the order."""
     order = target.call(f"{SCAN}.trained_first", mask=batch.mask)
     moved = target.call(f"{SCAN}.lined_up", batch.value, mask=batch.mask, order=order)
     return {"advantage": target.call(f"{SCAN}.put_back", moved, mask=batch.mask, order=order)}
 
 
 def _turns(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """How many trained tokens come before each."""
+    """The number of trained tokens before each position."""
     if settings["stored"] == "padded":
         return {"turn": target.call(TURNS, batch.mask).double()}
     segments = target.call(SEGMENTS, pack(target, batch.mask, batch), batch.length)

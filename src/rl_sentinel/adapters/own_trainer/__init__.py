@@ -1,4 +1,4 @@
-"""The trainer of this package as a target: from trajectories to advantages, from micro-batches to a loss."""
+"""Audit of ``rl_sentinel.train``: advantages from trajectories, and losses over micro-batches."""
 
 import json
 import os
@@ -13,22 +13,22 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
 from rl_sentinel.adapters.own_trainer import composed_recipe
 from rl_sentinel.adapters.own_trainer.advantages import BUILD_BATCH
+from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN, episodes_of
 from rl_sentinel.adapters.own_trainer.losses import LOSS, ROWS
-from rl_sentinel.adapters.own_trainer.played_episodes import TRAIN, episodes_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims_from_text
 
-#: A recipe as JSON: the ``tables`` that say how the signal is computed, and the names of the reward's ``parts``.
+#: Environment variable with a recipe as JSON: its ``tables`` about the signal, and the ``parts`` of the reward.
 RECIPE_VARIABLE = "RL_SENTINEL_RECIPE"
 
 GRPO: Mapping[str, Any] = {"name": "grpo", "standardise": False, "epsilon": 0.0}
 PPO: Mapping[str, Any] = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.28}
 MODES = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum")
 
-#: Losses of the recipe, their numbers, and what each says of itself in its module.
+#: Loss -> its numbers, and the claims of its module.
 LOSSES: Mapping[str, tuple[Mapping[str, float], Mapping[str, str]]] = {
     "ppo": ({"clip_low": 0.2, "clip_high": 0.28}, {"knob:clip_low": "0.1|0.4", "knob:clip_high": "0.1|0.4"}),
     "reinforce": ({}, {}),
@@ -36,9 +36,9 @@ LOSSES: Mapping[str, tuple[Mapping[str, float], Mapping[str, str]]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Advantages of single turns, of trajectories of several rows, and with void rewards; then losses in parts.
+    """Advantages of single turns, of trajectories with several rows, and with unscored rewards; then the losses.
 
-    With a recipe in the environment variable ``RL_SENTINEL_RECIPE``, the path and the loss of that recipe only.
+    If the environment variable ``RL_SENTINEL_RECIPE`` is set, only the advantages and the loss of that recipe.
     """
     if recipe := json.loads(os.environ.get(RECIPE_VARIABLE) or "{}"):
         yield from composed_recipe.boundaries(target, recipe["tables"], tuple(recipe["parts"]))
@@ -54,25 +54,25 @@ def boundaries(target: Target) -> Iterator[Boundary]:
 def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling: str) -> Boundary:
     def compute(batch: Batch, _settings: Settings) -> Mapping[str, Tensor]:
         rollout = {"prompts": 1, "responses": 2, "tokens": 1, "merged": False, **sampling}
-        recipe, selection = _chosen(target, rollout=rollout)
-        mute = SimpleNamespace(padding=0)
-        models = target.call(f"{TRAIN}.model.policy.Models", mute, mute, None)
+        recipe, selection = _select(target, rollout=rollout)
+        unused = SimpleNamespace(padding=0)
+        models = target.call(f"{TRAIN}.model.policy.Models", unused, unused, None)
         episodes, rows = episodes_of(target, batch, frozenset(columns))
-        found, _ready = target.call(BUILD_BATCH, recipe, selection, models, episodes, step=0, kl_coefficient=0.0)
-        advantage = torch.zeros(batch.mask.shape, dtype=found.advantage.dtype)
-        advantage[torch.tensor(rows), : found.advantage.shape[1]] = found.advantage
+        built, _ready = target.call(BUILD_BATCH, recipe, selection, models, episodes, step=0, kl_coefficient=0.0)
+        advantage = torch.zeros(batch.mask.shape, dtype=built.advantage.dtype)
+        advantage[torch.tensor(rows), : built.advantage.shape[1]] = built.advantage
         return {"advantage": advantage}
 
-    said = {"algorithm": "grpo", "scope": "group", "grouping": "id", "credit": "outcome", "standardised": "no"}
-    said |= {"masked": "yes", "baseline": "relative"} | ({"suppresses": "unscored"} if "scored" in columns else {})
-    said |= {"trajectories": "step-wise"} if "trajectory" in columns else {}
+    claims = {"algorithm": "grpo", "scope": "group", "grouping": "id", "credit": "outcome", "standardised": "no"}
+    claims |= {"masked": "yes", "baseline": "relative"} | ({"suppresses": "unscored"} if "scored" in columns else {})
+    claims |= {"trajectories": "step-wise"} if "trajectory" in columns else {}
     return Boundary(
         path=BUILD_BATCH,
         stage="advantage",
         steps=(batch_step(compute, frozenset({"reward", "group", "mask", "length", *columns})),),
         outputs=by_name({"advantage": Output("B T", "reward", "advantage")}),
         settings={name: {"rollout": name}},
-        claims=claims_from_text(said, "rl_sentinel/signal/advantage/grpo.py: CLAIMS"),
+        claims=claims_from_text(claims, "rl_sentinel/signal/advantage/grpo.py: CLAIMS"),
     )
 
 
@@ -81,33 +81,35 @@ def _loss(target: Target, name: str, mode: str) -> Boundary:
     old = {"old_logprob"} if name == "ppo" else set[str]()
 
     def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        told = {n: settings[n] for n in numbers}
-        recipe, selection = _chosen(target, loss={"name": name, "aggregation": mode, **told})
+        own_numbers = {n: settings[n] for n in numbers}
+        recipe, selection = _select(target, loss={"name": name, "aggregation": mode, **own_numbers})
         laid = SimpleNamespace(prompt_length=batch.prompt_length, length=batch.length)
         columns = {"mask": batch.mask, "advantage": batch.advantage, "old_logprob": batch.old_logprob}
-        made = target.call(f"{TRAIN}.update.training_batch.TrainingBatch", laid=laid, **columns, ref_logprob=None)
+        training_batch = target.call(
+            f"{TRAIN}.update.training_batch.TrainingBatch", laid=laid, **columns, ref_logprob=None
+        )
         whole = selection.aggregation(recipe, batch.mask, batch.group)
-        rows = target.call(ROWS, made, torch.arange(batch.rows), lazy=selection.lazy)
+        rows = target.call(ROWS, training_batch, torch.arange(batch.rows), lazy=selection.lazy)
         size = max(1, -(-len(rows) // int(settings["micro_batches"] or 1)))
-        found = (batch.logprob * 0).nan_to_num().sum()
+        loss = (batch.logprob * 0).nan_to_num().sum()
         for part in torch.split(rows, size) if len(rows) else ():
             more = {"selection": selection, "aggregation": whole.of_rows(part), "coefficient": 0.0}
-            found = found + target.call(LOSS, batch.logprob[part], made, part, **more)
-        return {"loss": found}
+            loss = loss + target.call(LOSS, batch.logprob[part], training_batch, part, **more)
+        return {"loss": loss}
 
-    said = {"algorithm": name, "denominator": "given", "mean": "yes", "aggregation": mode, **knobs}
-    said |= {"ratio": "yes"} if name == "ppo" else {}
+    claims = {"algorithm": name, "denominator": "given", "mean": "yes", "aggregation": mode, **knobs}
+    claims |= {"ratio": "yes"} if name == "ppo" else {}
     return Boundary(
         path=f"{ROWS} -> {LOSS}",
         stage="policy-loss",
         steps=(batch_step(compute, frozenset({"logprob", "advantage", "mask"} | old), frozenset({"micro_batches"})),),
         outputs=by_name({"loss": Output("", "", "loss", over="live")}),
         settings={f"{name}, {mode}": dict(numbers)},
-        claims=claims_from_text(said, f"rl_sentinel/signal/loss/{name}.py: CLAIMS"),
+        claims=claims_from_text(claims, f"rl_sentinel/signal/loss/{name}.py: CLAIMS"),
     )
 
 
-#: The recipe of every boundary, without the boundary's own entries.
+#: The recipe of every boundary; a boundary overrides some tables.
 RECIPE: dict[str, Any] = {
     "out": "nowhere",
     "steps": 1,
@@ -119,16 +121,16 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def _chosen(target: Target, **more: Mapping[str, object]) -> tuple[Any, Any]:
-    """A recipe and what it selects, once for each."""
-    told = RECIPE | more
-    key = f"{id(target)} {told}"
-    if key not in _KNOWN:
-        recipe = target.call(f"{TRAIN}.config.recipe.parse_recipe", told, where="audit")
-        _KNOWN[key] = recipe, target.call(f"{TRAIN}.config.selection.select_components", recipe)
-    return _KNOWN[key]
+def _select(target: Target, **more: Mapping[str, object]) -> tuple[Any, Any]:
+    """Parse a recipe and select its components; cached."""
+    tables = RECIPE | more
 
+    def parse() -> tuple[Any, Any]:
+        recipe = target.call(f"{TRAIN}.config.recipe.parse_recipe", tables, where="audit")
+        return recipe, target.call(f"{TRAIN}.config.selection.select_components", recipe)
 
-_KNOWN: dict[str, tuple[Any, Any]] = {}
+    selected: tuple[Any, Any] = target.cached(("selection", repr(tables)), parse)
+    return selected
+
 
 FRAMEWORK = Framework(name="rl_sentinel.train", package="rl_sentinel", boundaries=boundaries)

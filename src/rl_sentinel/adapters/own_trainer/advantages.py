@@ -1,4 +1,4 @@
-"""The advantages of the trainer as a recipe composes them: from trajectories to what the loss reads."""
+"""Boundary of the trainer's advantages for one recipe: from trajectories to the training batch."""
 
 import inspect
 import math
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN, episodes_of
 from rl_sentinel.adapters.own_trainer.composition import (
     SETTING,
     Composition,
@@ -20,7 +21,6 @@ from rl_sentinel.adapters.own_trainer.composition import (
     numbers_of,
     settable_claims,
 )
-from rl_sentinel.adapters.own_trainer.played_episodes import TRAIN, episodes_of
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
@@ -33,10 +33,10 @@ _OF_FORMULA = ("algorithm", "definition:", "standardised", "deviation", "knob:")
 
 
 def advantages(composed: Composition) -> Boundary:
-    """Trajectories in, advantages out, by the trainer's ``build_training_batch``; only forward passes are replaced."""
+    """The advantages that ``build_training_batch`` computes from trajectories; only forward passes are replaced."""
     choices, reads, numbers = (
         composed.selection.choices,
-        _read(composed),
+        _columns_read(composed),
         numbers_of(composed.selection.choices.estimator),
     )
 
@@ -69,7 +69,7 @@ def advantages(composed: Composition) -> Boundary:
         steps=(replace(batch_step(compute, reads), doubles=doubles, explain=as_raised),),
         outputs=by_name({"advantage": Output("B T", "reward", "advantage")}),
         settings={SETTING: numbers or {"estimator": composed.recipe.estimator.name}},
-        claims=claims_of("estimator", composed, _said_of_advantages(composed, reads, numbers)),
+        claims=claims_of("estimator", composed, _advantage_claims(composed, reads, numbers)),
         domain=_whole_responses if composed.recipe.rollout.turns == 1 else None,
     )
 
@@ -80,7 +80,7 @@ def _whole_responses(batch: Batch) -> Batch:
     return batch if torch.equal(mask, batch.mask) else with_columns(batch, mask=mask)
 
 
-def _read(composed: Composition) -> frozenset[str]:
+def _columns_read(composed: Composition) -> frozenset[str]:
     """The columns that the advantages of a recipe depend on."""
     recipe, choices = composed.recipe, composed.selection.choices
     wanted = {n for n in inspect.signature(choices.estimator).parameters if n in COLUMNS}
@@ -102,37 +102,37 @@ def _several_steps(recipe: Any) -> bool:  # noqa: ANN401 - a class of the tree u
     return bool(recipe.update.epochs > 1 or recipe.update.prompts < recipe.rollout.prompts)
 
 
-def _said_of_advantages(composed: Composition, reads: frozenset[str], numbers: Settings) -> dict[str, str]:
-    """The claims of the estimator's module that the whole path keeps, and those that the path itself makes."""
+def _advantage_claims(composed: Composition, reads: frozenset[str], numbers: Settings) -> dict[str, str]:
+    """The claims of the estimator's module that still hold for the whole path, and the claims of the path itself."""
     choices, estimator = composed.selection.choices, composed.selection.choices.estimator
     shaped = composed.recipe.reward != type(composed.recipe.reward)()
-    said = settable_claims(composed.selection.claims[0], numbers)
-    if "standardise" in numbers and said:
-        said["standardised"] = "yes" if numbers["standardise"] else "no"
-    if said.get("standardised") == "no":
-        said.pop("knob:epsilon", None)  # nothing is divided by a deviation
+    claims = settable_claims(composed.selection.claims[0], numbers)
+    if "standardise" in numbers and claims:
+        claims["standardised"] = "yes" if numbers["standardise"] else "no"
+    if claims.get("standardised") == "no":
+        claims.pop("knob:epsilon", None)  # without division by a deviation, epsilon has no effect
     listed = any(isinstance(value, list | tuple) for value in composed.tables["estimator"].values())
     if listed or shaped or choices.weight is not None or choices.rejections or choices.kl_coefficient:
-        said = {key: text for key, text in said.items() if not key.startswith(_OF_FORMULA)}
+        claims = {key: text for key, text in claims.items() if not key.startswith(_OF_FORMULA)}
     if choices.weight is not None or math.isfinite(choices.least) or math.isfinite(choices.most):
-        said.pop("baseline", None)
-    if choices.normalisation is not None and "scope" in said:
+        claims.pop("baseline", None)
+    if choices.normalisation is not None and "scope" in claims:
         over = {choices.normalisation.mean, choices.normalisation.deviation}
-        said["scope"] = "batch" if "batch" in over else said["scope"] if said["scope"] == "batch" else "group"
+        claims["scope"] = "batch" if "batch" in over else claims["scope"] if claims["scope"] == "batch" else "group"
     parameters = inspect.signature(estimator).parameters
     if "length" in parameters and composed.recipe.rollout.turns > 1:
-        said.pop("algorithm", None)  # the trainer counts trained tokens, the formula all tokens of a response
+        claims.pop("algorithm", None)  # the trainer counts trained tokens, the formula all tokens of a response
     if "mask" not in parameters:
-        said["credit"] = "outcome"
+        claims["credit"] = "outcome"
     if choices.weight is not None:
-        said.pop("credit", None)
-    said |= {"suppresses": "unscored"} if "scored" in reads else {}
-    said |= {"trajectories": "step-wise"} if "trajectory" in reads else {}
-    return said | {"masked": "yes"}
+        claims.pop("credit", None)
+    claims |= {"suppresses": "unscored"} if "scored" in reads else {}
+    claims |= {"trajectories": "step-wise"} if "trajectory" in reads else {}
+    return claims | {"masked": "yes"}
 
 
 def _column(name: str) -> Callable[..., Tensor]:
-    """A replacement of a forward pass: it returns the rows of a known column."""
+    """A double for a forward pass: it returns the rows of a known column."""
 
     def values(policy: Any, _laid: object, rows: Tensor, *, temperature: float) -> Tensor:  # noqa: ANN401, ARG001
         column: Tensor = policy.columns[name]
@@ -142,19 +142,19 @@ def _column(name: str) -> Callable[..., Tensor]:
 
 
 def _models(composed: Composition, batch: Batch, rows: list[int], reads: frozenset[str]) -> Any:  # noqa: ANN401
-    """Policies of known log-probs: the one before the update, and the reference."""
-    old = {"logprob": _laid(batch, "old_logprob", rows), "pi_squared": _laid(batch, "pi_squared", rows)}
+    """Policies with known log-probs: the policy before the update, and the reference."""
+    old = {"logprob": _model_output(batch, "old_logprob", rows), "pi_squared": _model_output(batch, "pi_squared", rows)}
     policy = SimpleNamespace(padding=0, columns=old)
-    reference = SimpleNamespace(padding=0, columns={"logprob": _laid(batch, "ref_logprob", rows)})
-    shown = reference if "ref_logprob" in reads else None
-    return composed.target.call(f"{TRAIN}.model.policy.Models", policy, policy, shown)
+    reference = SimpleNamespace(padding=0, columns={"logprob": _model_output(batch, "ref_logprob", rows)})
+    used_reference = reference if "ref_logprob" in reads else None
+    return composed.target.call(f"{TRAIN}.model.policy.Models", policy, policy, used_reference)
 
 
 def _critic(batch: Batch, rows: list[int]) -> SimpleNamespace:
-    return SimpleNamespace(predict=lambda _laid_rows, size: _laid(batch, "value", rows))  # noqa: ARG005 - its signature
+    return SimpleNamespace(predict=lambda _rows, size: _model_output(batch, "value", rows))  # noqa: ARG005 - its signature
 
 
-def _laid(batch: Batch, column: str, rows: list[int]) -> Tensor:
-    """A column as a model computes it: float32, and 0 after each response."""
+def _model_output(batch: Batch, column: str, rows: list[int]) -> Tensor:
+    """A column as a model returns it: float32, and 0 after each response."""
     values = torch.where(batch.valid, getattr(batch, column), 0.0).float()
     return values[torch.tensor(rows), : int(batch.length.max())]

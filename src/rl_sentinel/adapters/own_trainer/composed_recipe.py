@@ -1,4 +1,4 @@
-"""The boundaries of the trainer as one recipe composes it."""
+"""Boundaries of the trainer for one recipe."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,14 +14,14 @@ def boundaries(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]
     """The advantages and the loss of a recipe.
 
     Args:
-        target: the tree that has the trainer.
-        tables: of the recipe, those that say how the signal is computed.
-        parts: the names of the parts of the environment's reward.
+        target: the tree that contains the trainer.
+        tables: the tables of the recipe that determine how the signal is computed.
+        parts: names of the environment's reward parts.
 
     Raises:
         SentinelError: if a user's module states a claim that does not exist.
     """
     without_kl = {name: table for name, table in tables.items() if name != "kl"}
-    priced = bool((tables.get("kl") or {}).get("reward"))
-    yield advantages(compose(target, tables if priced else without_kl, parts))
+    kl_in_reward = bool((tables.get("kl") or {}).get("reward"))
+    yield advantages(compose(target, tables if kl_in_reward else without_kl, parts))
     yield loss(compose(target, tables, parts))

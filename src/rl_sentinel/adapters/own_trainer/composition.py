@@ -1,4 +1,4 @@
-"""A recipe with its components, and the claims and numbers of its functions."""
+"""Parse a recipe, select its components, and collect the claims and numbers of its functions."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from rl_sentinel.adapters.own_trainer.played_episodes import TRAIN
+from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.case import Settings
@@ -38,8 +38,8 @@ class Composition:
         if not numbers:
             return self
         tables = {**self.tables, table: {**self.tables[table], **numbers}}
-        made: Composition = self.target.kept(repr(tables), lambda: compose(self.target, tables, self.parts))
-        return made
+        composed: Composition = self.target.cached(repr(tables), lambda: compose(self.target, tables, self.parts))
+        return composed
 
 
 def compose(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]) -> Composition:
@@ -51,13 +51,13 @@ def compose(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]) -
 
 
 def settable_claims(claims: Mapping[str, str], numbers: Settings) -> dict[str, str]:
-    """Claims without those on settings that the function lacks, and on values that the trainer never passes."""
-    kept = {key: text for key, text in claims.items() if key not in _NOT_CLAIMED}
-    return {key: text for key, text in kept.items() if not key.startswith("knob:") or key.partition(":")[2] in numbers}
+    """The claims without knobs that the function does not have, and without claims that do not apply to the trainer."""
+    valid = {key: text for key, text in claims.items() if key not in _NOT_CLAIMED}
+    return {key: text for key, text in valid.items() if not key.startswith("knob:") or key.partition(":")[2] in numbers}
 
 
 def numbers_of(function: Callable[..., object]) -> dict[str, Any]:
-    """The numbers that a recipe sets of a function, or leaves at their defaults."""
+    """The numeric and boolean parameters of a function, with their values in the recipe."""
     parameters = inspect.signature(function).parameters.items()
     return {n: p.default for n, p in parameters if isinstance(p.default, bool | int | float) and n not in COLUMNS}
 
@@ -68,7 +68,7 @@ def changed_numbers(numbers: Settings, settings: Settings) -> Settings:
 
 
 def claims_of(table: str, composed: Composition, texts: Mapping[str, str]) -> Claims:
-    """The claims of a table's function.
+    """The claims about the function of a table.
 
     Raises:
         SentinelError: if a user's module states a claim that does not exist.
@@ -81,5 +81,5 @@ def claims_of(table: str, composed: Composition, texts: Mapping[str, str]) -> Cl
 
 
 def as_raised(error: Exception, _passed: Mapping[str, Any]) -> Exception:
-    """The exception of the inner function, where the trainer wrapped it in a message of its own."""
+    """The exception of the inner function, if the trainer wrapped it in its own exception."""
     return error.__cause__ if isinstance(error.__cause__, Exception) else error

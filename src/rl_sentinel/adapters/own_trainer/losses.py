@@ -1,4 +1,4 @@
-"""The loss of the trainer as a recipe composes it, in parts and over ranks."""
+"""Boundary of the trainer's loss for one recipe, over micro-batches and ranks."""
 
 import inspect
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
 from rl_sentinel.adapters.own_trainer.composition import (
     SETTING,
     Composition,
@@ -18,7 +19,6 @@ from rl_sentinel.adapters.own_trainer.composition import (
     numbers_of,
     settable_claims,
 )
-from rl_sentinel.adapters.own_trainer.played_episodes import TRAIN
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
@@ -27,12 +27,12 @@ from rl_sentinel.core.layout import Axis
 GRADIENT = f"{TRAIN}.update.minibatch_gradient"
 ROWS, LOSS = f"{GRADIENT}.rows_with_gradient", f"{GRADIENT}.compute_loss"
 
-#: KL estimators of which the formula of a loss has a term.
+#: KL estimators that the formula of a loss supports as a term.
 _KLS = ("k1", "abs", "k2", "k3")
 
 
 def loss(composed: Composition) -> Boundary:
-    """The loss of a mini-batch, as the trainer divides it into parts and over ranks."""
+    """The loss of a mini-batch, split into micro-batches and ranks by the trainer."""
     recipe, selection = composed.recipe, composed.selection
     mode, kl, parameters = recipe.loss.aggregation, recipe.kl, inspect.signature(selection.loss).parameters
     numbers = numbers_of(selection.loss)
@@ -54,24 +54,23 @@ def loss(composed: Composition) -> Boundary:
         steps=(replace(batch_step(compute, frozenset(reads), cut), explain=as_raised),),
         outputs=by_name({"loss": Output("", "", "loss", over="live" if counts else "")}),
         settings={SETTING: settings or {"aggregation": mode}},
-        claims=claims_of("loss", composed, _said_of_loss(composed, numbers)),
+        claims=claims_of("loss", composed, _loss_claims(composed, numbers)),
     )
 
 
 def _in_parts(composed: Composition, batch: Batch, settings: Settings, coefficient: float) -> Tensor:
-    """The loss of a mini-batch, summed over its parts and over ranks."""
-    target, selection, every = composed.target, composed.selection, torch.arange(batch.rows)
+    target, selection = composed.target, composed.selection
     laid = SimpleNamespace(
         prompt_length=batch.prompt_length,
         length=batch.length,
         rollout=SimpleNamespace(group=batch.group, turn=batch.turn),
     )
     columns = {n: getattr(batch, n) for n in ("mask", "advantage", "old_logprob", "ref_logprob")}
-    made = target.call(
+    training_batch = target.call(
         f"{TRAIN}.update.training_batch.TrainingBatch", laid=laid, **columns, chosen=_chosen(composed, batch)
     )
     whole = selection.aggregation(composed.recipe, batch.mask, batch.group)
-    rows = target.call(ROWS, made, every, lazy=selection.lazy)
+    rows = target.call(ROWS, training_batch, torch.arange(batch.rows), lazy=selection.lazy)
     ranks, parts = int(settings.get("ranks") or 1), int(settings.get("micro_batches") or 1)
     size = max(1, -(-len(rows) // (ranks * parts)))
     total = (batch.logprob * 0).nan_to_num().sum()
@@ -80,7 +79,7 @@ def _in_parts(composed: Composition, batch: Batch, settings: Settings, coefficie
         for part in process.own_parts(rows, size=size, lengths=laid.prompt_length + laid.length):
             if len(part):
                 more = {"selection": selection, "aggregation": whole.of_rows(part), "coefficient": coefficient}
-                total = total + target.call(LOSS, batch.logprob[part], made, part, **more)
+                total = total + target.call(LOSS, batch.logprob[part], training_batch, part, **more)
     return total
 
 
@@ -95,17 +94,17 @@ def _chosen(composed: Composition, batch: Batch) -> Tensor | None:
     return chosen
 
 
-def _said_of_loss(composed: Composition, numbers: Settings) -> dict[str, str]:
+def _loss_claims(composed: Composition, numbers: Settings) -> dict[str, str]:
     recipe, kl = composed.recipe, composed.recipe.kl
-    said = settable_claims(composed.selection.claims[1], numbers)
-    if said and recipe.loss.aggregation != "token-sum":  # its formula divides by all rows, the library by live ones
-        said |= {"aggregation": recipe.loss.aggregation, "rows": "live"}
-    said |= {"denominator": "given"} if composed.selection.additive else {}
-    if recipe.loss.chosen is not None:  # a share of the tokens, perhaps drawn: another batch has others
-        said = {key: text for key, text in said.items() if key not in ("algorithm", "mean")}
+    claims = settable_claims(composed.selection.claims[1], numbers)
+    if claims and recipe.loss.aggregation != "token-sum":  # its formula divides by all rows, the library by live ones
+        claims |= {"aggregation": recipe.loss.aggregation, "rows": "live"}
+    claims |= {"denominator": "given"} if composed.selection.additive else {}
+    if recipe.loss.chosen is not None:  # a share of the tokens, possibly random, differs between batches
+        claims = {key: text for key, text in claims.items() if key not in ("algorithm", "mean")}
         choose = composed.target.find(f"rl_sentinel.signal.covariance.{recipe.loss.chosen.name}")
-        said |= {"row-order": "yes"} if "generator" in inspect.signature(choose).parameters else {}
+        claims |= {"row-order": "yes"} if "generator" in inspect.signature(choose).parameters else {}
     if kl is not None and kl.loss:
-        said |= {"kl": kl.estimator} if kl.estimator in _KLS else {}
-        said = said if kl.estimator in _KLS else {key: text for key, text in said.items() if key != "algorithm"}
-    return said
+        claims |= {"kl": kl.estimator} if kl.estimator in _KLS else {}
+        claims = claims if kl.estimator in _KLS else {key: text for key, text in claims.items() if key != "algorithm"}
+    return claims

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.forms import As
+from rl_sentinel.adapters.kit.forms import Cast
 from rl_sentinel.adapters.kit.roles import by_role, takes
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.skyrl.arguments import MODULE, PRODUCED_BY, UIDS, Arguments, arguments
@@ -106,6 +106,6 @@ def _boundary(name: str, function: Callable[..., Any], forms: Arguments) -> Boun
 def advantage_outputs(forms: Arguments, advantage: Use, returns: Use) -> Mapping[str, Output]:
     """The outputs of an estimator; ``advantage`` and ``returns`` say where its result has them."""
     return {
-        "advantage": Output("B T", "reward", "advantage", at=advantage, form=As(forms.form, torch.float32)),
-        "returns": Output("B T", "reward", "returns", at=returns, form=As(forms.form, torch.float32)),
+        "advantage": Output("B T", "reward", "advantage", at=advantage, form=Cast(forms.form, torch.float32)),
+        "returns": Output("B T", "reward", "returns", at=returns, form=Cast(forms.form, torch.float32)),
     }

@@ -10,7 +10,7 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import EachRow, Table
-from rl_sentinel.adapters.kit.forms import As, PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
@@ -202,7 +202,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
     outputs |= {
         "reward": Output("B", "reward", "reward", at=generated["rewards"], form=PerRow("list")),
         "token": Output("B T", "", "token", at=generated["tokens"], form=form),
-        "mask": Output("B T", "", "mask", at=generated["masks"], form=As(form, torch.bool)),
+        "mask": Output("B T", "", "mask", at=generated["masks"], form=Cast(form, torch.bool)),
     }
     return Boundary(
         path=PATH,
@@ -220,9 +220,9 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
 def _doubles(target: Target) -> dict[str, Callable[..., Any]]:
     """The doubles of the functions that make environments and read their metrics, at this release's paths."""
     doubles: dict[str, Callable[..., Any]] = {
-        f"{target.located(GENERATOR).rpartition('.')[0]}.skyrl_gym.make": make_environment
+        f"{target.locate(GENERATOR).rpartition('.')[0]}.skyrl_gym.make": make_environment
     }
-    metrics = f"{target.located(METRICS).rpartition('.')[0]}.{_OF_ENVIRONMENTS}"
+    metrics = f"{target.locate(METRICS).rpartition('.')[0]}.{_OF_ENVIRONMENTS}"
     return doubles | ({metrics: no_metrics} if target.has(metrics) else {})
 
 

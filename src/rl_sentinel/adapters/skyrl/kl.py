@@ -7,7 +7,7 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.forms import As
+from rl_sentinel.adapters.kit.forms import Cast
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, TRAINER, Arguments, arguments
 from rl_sentinel.adapters.target import Target
@@ -55,7 +55,7 @@ def _penalty(kind: str, forms: Arguments) -> Boundary:
         path=PENALTY,
         stage="kl",
         steps=(Step(call=PENALTY, name="kl", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
-        outputs={"kl": Output("B T", "nats", f"kl.{kind}", form=As(forms.form, torch.float32))},
+        outputs={"kl": Output("B T", "nats", f"kl.{kind}", form=Cast(forms.form, torch.float32))},
         settings={kind: {"kind": kind}},
         claims=claims(_ESTIMATORS, algorithm=kind, gradient=kind) | claims(_MASKED, masked_slots="any", masked=True),
         reach=f"trainer.algorithm.kl_estimator_type={kind}",
@@ -83,7 +83,7 @@ def _step(kind: str, forms: Arguments) -> Boundary:
         unused=frozenset({"group"}),
         outputs={
             "token_reward": Output(
-                "B T", "reward", "token_reward", at=after["rewards"], form=As(forms.form, torch.float32)
+                "B T", "reward", "token_reward", at=after["rewards"], form=Cast(forms.form, torch.float32)
             ),
             "kl": Output("", "nats", "kl.row_mean", at=after.attribute("metadata")["metrics"]["avg_kl"]),
         },

@@ -9,10 +9,10 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
-from rl_sentinel.adapters.kit.logit_kernels import OneRank, differentiated, kernel, next_tokens, uncompiled
+from rl_sentinel.adapters.kit.logit_kernels import OneRank, bind_backward, bind_logits, no_compile, with_full_sequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.world import group
 from rl_sentinel.core.batch import VOCABULARY
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -39,36 +39,38 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for name in ("logprobs_from_logits", "logprobs_from_logits_v2"):
         path = f"{_FUNCTIONS}.{name}"
         if target.has(path):
-            yield from bindable(target, kernel(path, "logprob", cite=_CITE, reach="every run", produced_by=_PRODUCED))
+            yield from bindable(
+                target, bind_logits(path, "logprob", cite=_CITE, reach="every run", produced_by=_PRODUCED)
+            )
     chunked = f"{_FUNCTIONS}.chunked_entropy_from_logits"
     if target.has(chunked):
         options: dict[str, Codec] = {"requires_grad": Constant(value=True), "chunk_size": Constant(CHUNK)}
         yield from bindable(
             target,
-            kernel(chunked, "entropy", cite=_CITE, reach="every run", produced_by=_PRODUCED, arguments=options),
+            bind_logits(chunked, "entropy", cite=_CITE, reach="every run", produced_by=_PRODUCED, arguments=options),
         )
     if target.has(SHIFTED):
         yield from bindable(target, _shifted(SHIFTED, "default", None), _shifted(SHIFTED, "in chunks", CHUNK))
     path = f"{_PARALLEL}.vocab_parallel_entropy"
     if target.has(path):
-        place = target.located(path).rpartition(".")[0]
+        place = target.locate(path).rpartition(".")[0]
         about: dict[str, Any] = {
             "cite": _SHARDED,
             "reach": "strategy=megatron",
             "produced_by": _PRODUCED,
             "doubles": {
                 f"{place}.mpu": OneRank,
-                f"{place}.torch.compile": uncompiled,
+                f"{place}.torch.compile": no_compile,
             },
         }
-        backward = differentiated(path, setting="backward", **about)
-        yield from bindable(target, kernel(path, "entropy", **about), backward)
+        backward = bind_backward(path, setting="backward", **about)
+        yield from bindable(target, bind_logits(path, "entropy", **about), backward)
         if target.has(SHIFTED):
             yield from bindable(target, _shared_logits(path, about["doubles"]))
 
 
 def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
-    return kernel(
+    return bind_logits(
         path,
         "logprob",
         cite=_SHARDED,
@@ -78,10 +80,10 @@ def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
         arguments={
             "vocab_start_index": Constant(0),
             "vocab_end_index": Constant(VOCABULARY),
-            "tp_group": Derived(lambda _inputs: group()),
+            "tp_group": Derived(lambda _inputs: one_process_group()),
             **({} if chunk is None else {"chunk_size": Constant(chunk)}),
         },
-        call=next_tokens,
+        call=with_full_sequence,
         sequences=True,
     )
 
@@ -113,7 +115,7 @@ def _shared_logits(entropy: str, doubles: Mapping[str, Callable[..., Any]]) -> B
             "3": Column("token", AfterPrompt(0)),
             "vocab_start_index": Constant(0),
             "vocab_end_index": Constant(VOCABULARY),
-            "tp_group": Derived(lambda _inputs: group()),
+            "tp_group": Derived(lambda _inputs: one_process_group()),
             "chunk_size": Constant(WIDE_CHUNK),
         },
         doubles=doubles,

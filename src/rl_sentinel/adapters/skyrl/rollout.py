@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Labels
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Object, Table
-from rl_sentinel.adapters.kit.forms import As, PerRow, Ragged, RightAligned
+from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged, RightAligned
 from rl_sentinel.adapters.kit.requirements import (
     group_sizes,
     groups_are_equal,
@@ -184,7 +184,7 @@ def _training_batch(target: Target, forms: Arguments) -> Boundary:
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=responses["logprobs"], form=form),
             "token": Output("B T", "", "token", at=responses["tokens"], form=form),
-            "mask": Output("B T", "", "mask", at=responses["masks"], form=As(form, torch.bool)),
+            "mask": Output("B T", "", "mask", at=responses["masks"], form=Cast(form, torch.bool)),
             "reward": Output("B", "reward", "reward", at=responses["rewards"]),
             "uid": Output("B", "", "group", at=responses["uids"], form=PromptNumbers()),
             "rows": Output("", "", "rows", at=responses["count"]),
@@ -222,7 +222,7 @@ def _merge() -> Boundary:
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=merged["rollout_logprobs"], form=Ragged()),
             "token": Output("B T", "", "token", at=merged["response_ids"], form=Ragged()),
-            "mask": Output("B T", "", "mask", at=merged["loss_masks"], form=As(Ragged(), torch.bool)),
+            "mask": Output("B T", "", "mask", at=merged["loss_masks"], form=Cast(Ragged(), torch.bool)),
             "reward": Output("B", "reward", "reward", at=merged["rewards"], form=PerRow("list")),
         },
         claims=_MERGED,

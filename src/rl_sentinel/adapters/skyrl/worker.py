@@ -210,7 +210,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     }
     fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
     knobs = {f"{_ALGORITHM}.loss_reduction": "loss_reduction", f"{_ALGORITHM}.use_kl_loss": "kl"}
-    place = target.located(WORKER).rpartition(".")[0]
+    place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
     optim_step = f"{WORKER}.optim_step"
     averages = target.has(optim_step) and "_micro_batches_accumulated" in inspect.getsource(target.find(optim_step))

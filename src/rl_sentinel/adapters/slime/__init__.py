@@ -7,6 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
+from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.slime import (
     advantages,
     context_parallel,
@@ -26,7 +27,6 @@ from rl_sentinel.adapters.slime import (
     updates,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.world import one_process
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 #: slime's functions only need torch; its modules import these packages.
@@ -74,7 +74,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _parallel_state() -> ModuleType:
     module = ModuleType("megatron.core.mpu")
-    vars(module).update(one_process())
+    vars(module).update(parallel_state_of_one_process())
     return module
 
 

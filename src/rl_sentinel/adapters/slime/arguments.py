@@ -41,7 +41,7 @@ def options(*knobs: str, **fixed: object) -> Object:
 
 def _log_ratio(inputs: Inputs) -> torch.Tensor:
     packed_form = Packed()
-    return packed_form.lay(inputs.batch.old_logprob, inputs) - packed_form.lay(inputs.batch.logprob, inputs)
+    return packed_form.lay_out(inputs.batch.old_logprob, inputs) - packed_form.lay_out(inputs.batch.logprob, inputs)
 
 
 #: ``ppo_kl`` of the losses: loss.py, policy_loss_function: ppo_kl = old_log_probs - log_probs.

@@ -10,8 +10,9 @@ import torch.distributed as dist
 import torch.distributed.nn as differentiable
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.rank_threads import everywhere, in_ranks, rank_number
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.slime.doubles import (
     call_on_data,
     counts_of_step,
@@ -19,7 +20,6 @@ from rl_sentinel.adapters.slime.doubles import (
     fixed_output,
     returns_pair,
 )
-from rl_sentinel.adapters.world import group as one_process_group
 
 #: Keys whose tensors are split among the ranks: of a micro-batch, of a rollout's data and of the model's output.
 SHARED = frozenset(
@@ -77,7 +77,7 @@ def advantages_in_context(
         return rank_spans, shares[rank]
 
     with context_of(size), data_in_store(compute, lambda: shares[rank_number()]):
-        ranks = in_ranks(size, work)
+        ranks = run_on_ranks(size, work)
     spans_by_rank = [rank_spans for rank_spans, _ in ranks]
     computed = [key for key in ("advantages", "returns", "kl") if key in ranks[0][1]]
     lengths = data["response_lengths"]
@@ -119,7 +119,7 @@ def train_step_in_context(
             return loss_function(args, share(batch, rank_spans), **more, logits=logits)
 
         with context_of(size), replaced_globals(loss_function.__globals__, get_log_probs_and_entropy=output_of_rank):
-            for loss, counted, report in in_ranks(size, work):
+            for loss, counted, report in run_on_ranks(size, work):
                 total, tokens = total + loss, tokens + counted
                 reported.append(report)
     per_token = args.calculate_per_token_loss
@@ -167,15 +167,15 @@ def _all_reduce(
     """The sum or maximum over the ranks, in place; another group than the context-parallel one has one rank."""
     if group is not None and group is not _CONTEXT:
         return
-    tensors = torch.stack(everywhere(tensor.detach().clone()))
+    tensors = torch.stack(gather_from_ranks(tensor.detach().clone()))
     tensor.copy_(tensors.amax(0) if op == dist.ReduceOp.MAX else tensors.sum(0))
 
 
 def _all_gather_object(gathered: list[Any], item: object, group: object = None) -> None:
     """Write the objects of all ranks to the list ``gathered``."""
-    gathered[:] = everywhere(item) if group is None or group is _CONTEXT else [item]
+    gathered[:] = gather_from_ranks(item) if group is None or group is _CONTEXT else [item]
 
 
 def _all_reduce_with_gradient(tensor: Tensor, op: object = None, group: object = None) -> Tensor:  # noqa: ARG001 - a sum
     """The sum over the ranks, with gradients."""
-    return torch.stack(everywhere(tensor)).sum(0)
+    return torch.stack(gather_from_ranks(tensor)).sum(0)

@@ -14,7 +14,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
-from rl_sentinel.adapters.kit.forms import As, PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
@@ -119,7 +119,7 @@ def _packing() -> Boundary:
     outputs = {name: Output("B T", "", name, at=unpacked[key], form=form) for name, key in keys.items()}
     outputs |= {
         "token": Output("B T", "", "token", at=unpacked["tokens"], form=RaggedSequence()),
-        "mask": Output("B T", "", "mask", at=unpacked["loss_masks"], form=As(form, torch.bool)),
+        "mask": Output("B T", "", "mask", at=unpacked["loss_masks"], form=Cast(form, torch.bool)),
         "sequences": Output("", "count", "rows", at=unpacked["raw_rewards"], form=_Count()),
     }
     return Boundary(

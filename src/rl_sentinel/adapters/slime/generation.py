@@ -9,7 +9,7 @@ import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
-from rl_sentinel.adapters.kit.forms import As, PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous, versions_never_decrease
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
@@ -205,7 +205,7 @@ def _generated(target: Target, module: str, settings: Mapping[str, Settings]) ->
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=data["rollout_log_probs"], form=form),
             "token": Output("B T", "", "token", at=data["tokens"], form=form),
-            "mask": Output("B T", "", "mask", at=data["loss_masks"], form=As(form, torch.bool)),
+            "mask": Output("B T", "", "mask", at=data["loss_masks"], form=Cast(form, torch.bool)),
             "reward": Output("B", "reward", "reward", at=data["rewards"], form=PerRow("list")),
         },
         settings=settings,

@@ -6,7 +6,7 @@ import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Namespace, Object, Table
-from rl_sentinel.adapters.kit.forms import As, PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_codecs import RowSequence
@@ -121,7 +121,7 @@ def _data(target: Target) -> Boundary:
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=result["rollout_log_probs"], form=Ragged()),
             "token": Output("B T", "", "token", at=result["tokens"], form=RaggedSequence()),
-            "mask": Output("B T", "", "mask", at=result["loss_masks"], form=As(Ragged(), torch.bool)),
+            "mask": Output("B T", "", "mask", at=result["loss_masks"], form=Cast(Ragged(), torch.bool)),
             "reward": Output("B", "reward", "reward", at=result["rewards"], form=PerRow("list")),
         },
         claims=claims(_DOCS, conserves=True),
@@ -182,7 +182,7 @@ def _supervised() -> Boundary:
     )
     outputs = {
         "token": Output("B T", "", "token", at=Use("results")["tokens"], form=RaggedSequence()),
-        "mask": Output("B T", "", "mask", at=Use("results")["masks"], form=As(RaggedSequence(), torch.bool)),
+        "mask": Output("B T", "", "mask", at=Use("results")["masks"], form=Cast(RaggedSequence(), torch.bool)),
     }
     return Boundary(
         path=SFT,

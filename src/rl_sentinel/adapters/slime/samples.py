@@ -3,7 +3,7 @@
 from dataclasses import fields, is_dataclass
 
 from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.row_codecs import Cell, Is, RowLength, RowSequence, RowTokens
+from rl_sentinel.adapters.kit.row_codecs import Cell, HasLabel, RowLength, RowSequence, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import EXCLUDED
@@ -23,7 +23,7 @@ _FIELDS: dict[str, Codec] = {
     "response_length": RowLength(),
     "reward": Cell("reward"),
     "loss_mask": RowTokens("mask", "int"),
-    "remove_sample": Is("excluded", EXCLUDED["rejected"]),
+    "remove_sample": HasLabel("excluded", EXCLUDED["rejected"]),
     "tokens": RowSequence("token", "int"),
     "rollout_log_probs": RowTokens("rollout_logprob"),
 }
@@ -50,4 +50,4 @@ def normalization_method(target: Target) -> str:
 
 def module_source(target: Target, module: str) -> str:
     """The source text of a module, read without an import."""
-    return target.root.joinpath(*target.located(module).split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    return target.root.joinpath(*target.locate(module).split(".")).with_suffix(".py").read_text(encoding="utf-8")

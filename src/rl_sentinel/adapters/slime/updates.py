@@ -9,6 +9,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachCut, Namespace, Object, Table
 from rl_sentinel.adapters.kit.sequences import ModelOutput, RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.slime.arguments import (
     LOSS,
     LOSS_MASKS,
@@ -21,7 +22,6 @@ from rl_sentinel.adapters.slime.arguments import (
 from rl_sentinel.adapters.slime.doubles import train_step
 from rl_sentinel.adapters.slime.families import DEFAULTS, NUMBERS, POLICY, REPORTS, SFT, VALUE, Family
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.world import group
 from rl_sentinel.core.boundary import Boundary, Output, Population, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
@@ -134,7 +134,7 @@ def _reduced(path: str, *, per_token: bool) -> Step:
             "calculate_per_token_loss": Constant(per_token),
             "step_global_batch_size": Derived(lambda inputs: inputs.batch.rows),
             "cp_size": Constant(1),
-            "dp_with_cp_group": Object(group, shared=True),
+            "dp_with_cp_group": Object(one_process_group, shared=True),
         },
     )
 

@@ -80,7 +80,7 @@ class CompletionMask(ResponseMask):
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
         """The mask in the form's layout."""
         present = inputs.batch.valid & inputs.batch.live.unsqueeze(1)
-        return self.form.lay(present.to(self.dtype), inputs)
+        return self.form.lay_out(present.to(self.dtype), inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,10 @@ class ToolMask(Padded):
         """The length, which the completion mask gives."""
         return frozenset({"length"})
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The mask, with 1 in the padding of rows that train."""
         outside = ~inputs.batch.valid & inputs.batch.live.unsqueeze(1)
-        laid = Padded.lay(self, torch.where(outside, torch.ones_like(column), column), inputs)
+        laid = Padded.lay_out(self, torch.where(outside, torch.ones_like(column), column), inputs)
         if inputs.layout.extra:
             laid[:, column.shape[1] :] = inputs.batch.live.to(laid.dtype).unsqueeze(1)
         return laid
@@ -107,7 +107,7 @@ class ToolMask(Padded):
         inside = torch.arange(read.shape[1]) < length.unsqueeze(1)
         return torch.where(inside, read, torch.zeros_like(read))
 
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+    def canonical(self, column: Tensor, batch: Batch) -> Tensor:
         """The column as it can be read back: 0 in the padding."""
         return torch.where(batch.valid & batch.live.unsqueeze(1), column, torch.zeros_like(column))
 

@@ -211,7 +211,7 @@ def _loss(path: str, name: str) -> Boundary:
 
 def _tokens(inputs: Inputs, response: int, prompt: int, padding: int) -> Tensor:
     trained = torch.where(inputs.batch.mask, response, padding)
-    return LeftSequence(fill=padding, prompt=prompt).lay(trained, inputs)
+    return LeftSequence(fill=padding, prompt=prompt).lay_out(trained, inputs)
 
 
 def _prompts(inputs: Inputs, prompt: int, padding: int) -> Tensor:

@@ -16,9 +16,9 @@ from rl_sentinel.core.codec import Form, Inputs, Sizes
 class LabelForm(Padded):
     """Labels ``[B, T]``: a token id where the token trains, -100 elsewhere."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The mask as labels."""
-        laid = Padded.lay(self, column, inputs)
+        laid = Padded.lay_out(self, column, inputs)
         return torch.where(laid > 0, 5, -100)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
@@ -42,7 +42,7 @@ class LeftSequence(Form):
         """The lengths."""
         return frozenset({"length"})
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """Each response at the end of its row."""
         batch = inputs.batch
         prompts, width = prompt_lengths(batch), int((batch.length + torch.tensor(prompt_lengths(batch))).max())
@@ -65,7 +65,7 @@ class LeftSequence(Form):
             read[b, :n] = value[b, start : start + n]
         return read
 
-    def lost(self, column: Tensor, batch: Batch) -> Tensor:
+    def canonical(self, column: Tensor, batch: Batch) -> Tensor:
         """The column as it can be read back: 0 in the padding."""
         valid = batch.valid.reshape(*batch.valid.shape, *[1] * (column.dim() - 2))
         return torch.where(valid, column, torch.zeros_like(column))
@@ -75,9 +75,9 @@ class LeftSequence(Form):
 class LeftLabels(LeftSequence):
     """Labels of whole completions in left-padded sequences; -100 elsewhere."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The mask as labels."""
-        return torch.where(LeftSequence.lay(self, column, inputs) > 0, 5, -100)
+        return torch.where(LeftSequence.lay_out(self, column, inputs) > 0, 5, -100)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """The mask."""
@@ -121,9 +121,9 @@ class SampledSequence(Padded):
     shift: int = 0
     fill: float = 0.0
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """Each response after its prompt."""
-        laid = Padded.lay(self, column, inputs)
+        laid = Padded.lay_out(self, column, inputs)
         around = [
             laid.new_full((laid.shape[0], n, *laid.shape[2:]), self.fill)
             for n in (PROMPT_WIDTH - self.shift, self.shift)
@@ -147,9 +147,9 @@ class SampledTokens(SampledSequence):
     response: int = 1
     padding: int = 0
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The mask as these values."""
-        laid = Padded.lay(self, column, inputs)
+        laid = Padded.lay_out(self, column, inputs)
         numbers = torch.where(laid > 0, self.response, self.padding)
         return torch.cat([numbers.new_full((laid.shape[0], PROMPT_WIDTH), self.prompt), numbers], 1)
 

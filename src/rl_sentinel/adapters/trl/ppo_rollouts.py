@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import EachCut
 from rl_sentinel.adapters.kit.forms import Number, PerRow
-from rl_sentinel.adapters.kit.rank_threads import everywhere, in_ranks
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
@@ -183,18 +183,18 @@ def logged_rewards(
         texts = [" ".join(["w1"] * count) for count in lengths[rank].sum(1).tolist()]
         entry(self, {}, {"query": texts, "response": texts}, list(rewards[rank]))
 
-    in_ranks(len(rewards), log)
+    run_on_ranks(len(rewards), log)
     return logged[0]
 
 
 def barrier() -> None:
     """Wait for the other ranks."""
-    everywhere(None)
+    gather_from_ranks(None)
 
 
 def all_reduce(tensor: Tensor, op: object = None) -> None:  # noqa: ARG001 - torch's reduction, which is a sum here
     """Replace each rank's tensor by the sum over the ranks."""
-    tensor.copy_(torch.stack(everywhere(tensor.clone())).sum(0))
+    tensor.copy_(torch.stack(gather_from_ranks(tensor.clone())).sum(0))
 
 
 #: Collective of torch -> its double.

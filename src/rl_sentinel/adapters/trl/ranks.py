@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.rank_threads import everywhere
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks
 from rl_sentinel.adapters.target import Target
 
 
 def gather(tensor: Any) -> Any:  # noqa: ANN401 - a tensor, or a container of them
     """The tensors of all ranks, concatenated and detached; a scalar counts as one row."""
-    tensors = everywhere(tensor)
+    tensors = gather_from_ranks(tensor)
     if len(tensors) == 1:
         return tensor
     if isinstance(tensor, dict):
@@ -27,12 +27,12 @@ def as_rows(tensor: Tensor) -> Tensor:
 
 def gather_object(objects: list[Any]) -> list[Any]:
     """The items of the lists of all ranks."""
-    return [item for part in everywhere(objects) for item in part]
+    return [item for part in gather_from_ranks(objects) for item in part]
 
 
 def broadcast_object_list(objects: list[Any], from_process: int = 0) -> list[Any]:
     """Replace the contents of each rank's list by those of one rank."""
-    objects[:] = everywhere(objects)[from_process]
+    objects[:] = gather_from_ranks(objects)[from_process]
     return objects
 
 
@@ -65,7 +65,7 @@ class RankAccelerator:
 
     def reduce(self, tensor: Tensor, reduction: str = "mean", scale: float = 1.0) -> Tensor:
         """The sum or the mean over the ranks; the tensor itself if there is one rank."""
-        tensors = everywhere(tensor.detach())
+        tensors = gather_from_ranks(tensor.detach())
         if len(tensors) == 1:
             return tensor
         total = torch.stack(tensors).sum(0) * scale
@@ -79,7 +79,7 @@ class RankAccelerator:
         pad_first: bool = False,  # noqa: FBT001, FBT002 - as accelerate's
     ) -> Tensor:
         """The tensor, padded along an axis to the longest tensor of all ranks."""
-        most = max(everywhere(tensor.shape[dim]))
+        most = max(gather_from_ranks(tensor.shape[dim]))
         shape = list(tensor.shape)
         shape[dim] = most - tensor.shape[dim]
         padding = tensor.new_full(shape, pad_index)
@@ -87,7 +87,7 @@ class RankAccelerator:
 
     def wait_for_everyone(self) -> None:
         """Wait for the other ranks."""
-        everywhere(None)
+        gather_from_ranks(None)
 
 
 def collectives(target: Target, kind: str) -> Mapping[str, Callable[..., Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.rank_threads import in_ranks
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.trl.log_modes import logged_elsewhere
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, Policy, RowRewards
@@ -226,7 +226,7 @@ def optimizer_step(trainers: list[Any]) -> dict[str, Any]:
 
     Each micro-batch goes through ``training_step``; its loss is the argument of ``backward``.
     """
-    losses = in_ranks(len(trainers), lambda rank: train_on_rollout(trainers[rank]))
+    losses = run_on_ranks(len(trainers), lambda rank: train_on_rollout(trainers[rank]))
     return {"loss": torch.stack(losses).mean(), "trainer": trainers[0]}
 
 
@@ -260,7 +260,7 @@ def fixed_shuffle() -> Iterator[None]:
 
 def score_ranks(method: str, trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
     """The trainer of rank 0, after each rank has sampled and scored its rows."""
-    in_ranks(len(trainers), lambda rank: getattr(trainers[rank], method)(inputs[rank]))
+    run_on_ranks(len(trainers), lambda rank: getattr(trainers[rank], method)(inputs[rank]))
     return trainers[0]
 
 
@@ -273,7 +273,7 @@ def evaluate_rollout(trainers: list[Any], inputs: list[list[dict[str, str]]]) ->
         ready.model.training = False
         ready.num_generations_eval = ready.num_generations
         ready.compute_loss = partial(no_loss, ready)
-    in_ranks(len(trainers), lambda rank: trainers[rank].prediction_step(trainers[rank].model, inputs[rank], True))  # noqa: FBT003 - as evaluation_loop
+    run_on_ranks(len(trainers), lambda rank: trainers[rank].prediction_step(trainers[rank].model, inputs[rank], True))  # noqa: FBT003 - as evaluation_loop
     rewards = [torch.tensor(ready.rollout.rewards) for ready in trainers]
     trainers[0].received = torch.cat(rewards).mean()
     return trainers[0]

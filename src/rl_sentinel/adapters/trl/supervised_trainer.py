@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.rank_threads import in_ranks
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.trl.log_modes import logged_elsewhere
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
@@ -66,7 +66,7 @@ def train_ranks(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN
 
     ``entry`` is not called here: it names the target's method that the training step calls.
     """
-    losses = in_ranks(len(trainers), lambda rank: train_rank(entry, trainers[rank]))
+    losses = run_on_ranks(len(trainers), lambda rank: train_rank(entry, trainers[rank]))
     return {"loss": torch.stack(losses).mean(), "trainer": trainers[0]}
 
 

@@ -1,4 +1,4 @@
-"""verl: its estimators and dispatch, KL, rollout correction, losses, metrics and configuration."""
+"""Adapter for verl: rewards, advantages, KL, rollout correction, losses, data transport, metrics, configuration."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""verl's actor configuration, in the form of each release."""
+"""Codecs of verl's actor configuration, in the form of each release."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -8,14 +8,14 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants
-from rl_sentinel.adapters.verl.shipped import shipped
+from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec
 
 ACTOR = "verl.workers.config.FSDPActorConfig"
 POLICY = "verl.workers.config.PolicyLossConfig"
 
-#: Neutral name of a number -> verl's, in the section of the actor.
+#: Neutral name of a number -> verl's name in the actor section.
 SECTION: Mapping[str, str] = {
     "clip_low": "clip_ratio_low",
     "clip_high": "clip_ratio_high",
@@ -25,18 +25,18 @@ SECTION: Mapping[str, str] = {
 }
 
 
-#: Fields without which verl's own validation refuses an actor.
+#: Fields that verl's validation requires.
 _REQUIRED: Settings = {"rollout_n": 4, "ppo_micro_batch_size_per_gpu": 4}
 
 
 def required(target: Target, section: str) -> dict[str, Codec]:
-    """The fields that this release's class of the actor's section asks for."""
+    """The fields that the configuration class of this release requires."""
     known = {field.name for field in fields(target.find(section))}
     return constants(**{name: value for name, value in _REQUIRED.items() if name in known})
 
 
 def section_names(settings: Settings) -> dict[str, Codec]:
-    """Knobs of the actor's section, under verl's names, for the names that are in ``settings``."""
+    """Knobs for the names in ``settings``, under verl's names in the actor section."""
     return {word: Knob(name) for name, word in SECTION.items() if name in settings}
 
 
@@ -47,14 +47,14 @@ def actor(
     counted: Mapping[str, Codec] | None = None,
     policy: Mapping[str, Codec] | None = None,
 ) -> Codec:
-    """The actor's configuration for a loss; ``knobs`` and ``policy`` are under the framework's own names.
+    """The actor configuration for a loss; ``knobs`` and ``policy`` are fields of its two sections, by verl's names.
 
-    ``counted`` are denominators of the whole mini-batch, which the trainer writes into it.
+    ``counted`` are denominators of the whole mini-batch, which the trainer writes into the configuration.
     """
     own = dict(policy or {})
     if not target.has(ACTOR):
         loss = Table({"loss_mode": Constant(name), **own})
-        return shipped(target, "actor_rollout_ref.actor", {**knobs, "policy_loss": loss})
+        return default_config(target, "actor_rollout_ref.actor", {**knobs, "policy_loss": loss})
     section: dict[str, Codec] = {}
     if target.has(POLICY):
         section = {"policy_loss": Object(POLICY, {"loss_mode": Constant(name), **own})}
@@ -66,6 +66,6 @@ def actor(
 
 
 def with_counts(config: Any, counts: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the framework's class
-    """The configuration with the counts of the mini-batch, which the trainer writes into it."""
+    """Write the counts of the mini-batch into the configuration, as the trainer does."""
     config.global_batch_info.update(counts)
     return config

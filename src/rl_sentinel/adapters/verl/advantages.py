@@ -1,4 +1,4 @@
-"""verl's advantage estimators: everything in its registry, called directly."""
+"""Boundaries of verl's advantage estimators: all functions in its registry, called directly."""
 
 import inspect
 import re
@@ -8,23 +8,23 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.forms import As, Padded
+from rl_sentinel.adapters.kit.forms import Cast, Padded
 from rl_sentinel.adapters.kit.roles import by_role, takes
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, UIDS, algorithm
-from rl_sentinel.adapters.verl.registries import ESTIMATORS, MODULE, missing, registered
-from rl_sentinel.adapters.verl.written import ENDINGS, decorated, written
+from rl_sentinel.adapters.verl.registries import ESTIMATORS, MODULE, failed_registrations, registered
+from rl_sentinel.adapters.verl.source_names import ENDINGS, decorated_functions, defined_functions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.errors import Unbindable
 
-#: Estimators that every release has under these names: used where the source cannot be read.
+#: Estimators of every release: used if the source cannot be read.
 EVERYWHERE = ("compute_gae_advantage_return", "compute_grpo_outcome_advantage")
 
-_OTB = "docstring: for each timestep in each prompt group a baseline of the returns, weighed by their path's variance"
+_OTB = "docstring: for each timestep in each prompt group a baseline of the returns, weighted by the path's variance"
 
 
 def _rloo(name: str) -> Claims:
@@ -34,7 +34,7 @@ def _rloo(name: str) -> Claims:
 
 _OUTCOME = "docstring: operating only on Outcome reward, one scalar for each response; "
 
-#: Estimators that take the prompt of a row from its uid.
+#: Claim of estimators that group rows by uid.
 _GROUPED = claims(
     "compute_grpo_outcome_advantage, docstring: index array for grouping; ray_trainer.compute_advantage gives the uid "
     "of each row's prompt as index",
@@ -47,7 +47,7 @@ _WHITENED = (
 
 _BY_GROUP = "its response is compared with the others of its prompt, by the definition in "
 
-#: What the estimators say of themselves, by the name that they are registered under; each docstring names the paper.
+#: Registered name -> claims, from the docstring, which names the paper.
 CLAIMS: Mapping[str, Claims] = {
     "gae": claims("docstring: Generalized Advantage Estimation, arXiv 1506.02438", credit="temporal", algorithm="gae")
     | claims(_WHITENED, scope="batch"),
@@ -56,7 +56,7 @@ CLAIMS: Mapping[str, Claims] = {
     | claims(_BY_GROUP + "arXiv 2402.03300, section 4.1.2", scope="group", baseline="relative"),
     "grpo_vectorized": _GROUPED
     | claims(
-        "docstring: for each group the reward less the group's mean, by its deviation, broadcast over the tokens",
+        "docstring: the reward minus the mean of its group, divided by the deviation, broadcast over the tokens",
         scope="group",
         credit="outcome",
         baseline="relative",
@@ -88,8 +88,8 @@ CLAIMS: Mapping[str, Claims] = {
     "gpg": _GROUPED
     | claims(_OUTCOME + "GPG", credit="outcome", algorithm="gpg")
     | claims(
-        "arXiv 2504.02546, section 2.2: the gradient is scaled by alpha = B / (B - M), where M of a batch of B are of "
-        "groups that are all right or all wrong",
+        "arXiv 2504.02546, section 2.2: the gradient is scaled by alpha = B / (B - M), where M of the B responses "
+        "belong to groups that are all right or all wrong",
         scope="batch",
     ),
     "gdpo": _GROUPED
@@ -100,8 +100,8 @@ CLAIMS: Mapping[str, Claims] = {
         algorithm="gdpo",
     ),
     "remax": claims(
-        "docstring: ReMax, arXiv 2310.10505, on one scalar reward for each response; its code adds up the rewards from "
-        "each token on, less the reward of the same prompt's greedy response",
+        "docstring: ReMax, arXiv 2310.10505, on one scalar reward for each response; its code sums the rewards from "
+        "each token on, minus the reward of the same prompt's greedy response",
         scope="sequence",
         credit="temporal",
         algorithm="remax",
@@ -116,26 +116,27 @@ CLAIMS: Mapping[str, Claims] = {
     "tir_optimal_token_baseline": _GROUPED | claims(_OTB, scope="group", algorithm="optimal token baseline"),
 }
 
-#: Estimators that compute one algorithm.
+#: Estimator -> another one that computes the same algorithm.
 _TWINS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
 
-#: How a comment in an estimator's code says that credit passes over tokens that do not train.
+#: A comment that says that returns skip untrained tokens.
 _SKIPPED = re.compile(r"#.*(\bskip\b.*observation|observation.*\bskip\b)", re.IGNORECASE)
 
-DISCOUNTED: Settings = {"gamma": 0.9, "lam": 0.95}
+#: Discounts of the estimators that use them; the trainer passes ``lam`` to REINFORCE++ too, which has none.
+DISCOUNTED: Mapping[str, Settings] = {"gae": {"gamma": 0.9, "lam": 0.95}, "reinforce_plus_plus": {"gamma": 0.9}}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per estimator of the registry, or of the module where there is no registry."""
+    """One boundary per estimator in the registry, or in the module of releases without a registry."""
     try:
-        found = estimators(target)
+        functions = estimators(target)
     except Unbindable as why:
-        for name in names(target):
+        for name in estimator_names(target):
             yield Unbound(f"{MODULE}.{name}", "advantage", str(why))
         return
-    yield from missing(target, ESTIMATORS)
-    by_name = {name: path_of(function) for name, function in found.items()}
-    for name, function in found.items():
+    yield from failed_registrations(target, ESTIMATORS)
+    by_name = {name: path_of(function) for name, function in functions.items()}
+    for name, function in functions.items():
         try:
             target.source(function)
             yield from bindable(target, _boundary(target, name, function, by_name))
@@ -144,30 +145,30 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def estimators(target: Target) -> dict[str, Callable[..., Any]]:
-    """Registered name to function; before there was a registry, the module's functions by name."""
-    known = registered(target, ESTIMATORS)
-    if known is not None:
-        return known
-    named = inspect.getmembers(target.module(MODULE), inspect.isfunction)
+    """Registered name -> function; for releases without a registry, the functions of the module by name."""
+    registry = registered(target, ESTIMATORS)
+    if registry is not None:
+        return registry
+    functions = inspect.getmembers(target.module(MODULE), inspect.isfunction)
     return {
         n.removeprefix("compute_").removesuffix("_outcome_advantage").removesuffix("_advantage_return"): f
-        for n, f in named
+        for n, f in functions
         if n.startswith("compute_") and n.endswith(ENDINGS)
     }
 
 
-def names(target: Target) -> tuple[str, ...]:
-    """Names of the estimators' functions, of a release whose module of them does not import."""
-    old = tuple(name for name in written(target) if name.startswith("compute_") and name.endswith(ENDINGS))
-    return decorated(target, ESTIMATORS) or old or EVERYWHERE
+def estimator_names(target: Target) -> tuple[str, ...]:
+    """Names of the estimator functions in the source, for releases whose module cannot be imported."""
+    old = tuple(name for name in defined_functions(target) if name.startswith("compute_") and name.endswith(ENDINGS))
+    return decorated_functions(target, ESTIMATORS) or old or EVERYWHERE
 
 
-def said_of(name: str, function: Callable[..., Any]) -> Claims:
-    """What an estimator says of itself: under its name, and in the comments of this release."""
-    said = CLAIMS.get(name, Claims())
+def estimator_claims(name: str, function: Callable[..., Any]) -> Claims:
+    """The claims of an estimator: those for its name, and those in comments of this release."""
+    claimed = CLAIMS.get(name, Claims())
     if name not in CLAIMS or not _SKIPPED.search(inspect.getsource(inspect.unwrap(function))):
-        return said
-    return said | claims("comment in its code: observation tokens are skipped", untrained="skipped")
+        return claimed
+    return claimed | claims("comment in its code: observation tokens are skipped", untrained="skipped")
 
 
 def path_of(function: Callable[..., Any]) -> str:
@@ -176,10 +177,10 @@ def path_of(function: Callable[..., Any]) -> str:
 
 
 def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: Mapping[str, str]) -> Boundary:
-    """An estimator as ``compute_advantage`` calls it; unnamed, it also takes prompts and configuration."""
+    """The boundary of an estimator, with the arguments that ``compute_advantage`` passes."""
     path = path_of(function)
-    said = said_of(name, function)
-    temporal = value_of(said.credit) in (None, "temporal")
+    claimed = estimator_claims(name, function)
+    temporal = value_of(claimed.credit) in (None, "temporal")
     settings = _settings(function, name)
     discounts = {"gamma": Knob("gamma", 1.0), "lam": Knob("lam", 1.0)}
     tuned = {knob: Knob(knob, default=True) for knob in ("norm_adv_by_std_in_grpo",) if "no-std" in settings}
@@ -187,7 +188,7 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
     roles = {**ROLES, "config": config, "gamma": discounts["gamma"], "lambda": discounts["lam"]}
     roles |= {"standardise": Knob("norm_adv_by_std_in_grpo", default=True)}
     arguments = by_role(function, roles)
-    if _open(function):
+    if _takes_extra_arguments(function):
         arguments = {"index": UIDS, "config": config, **arguments}
     step = Step(call=path, name="result", arguments=arguments, produced_by={"response_mask": MASK_PRODUCER})
     return Boundary(
@@ -197,14 +198,14 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
         unused=frozenset() if temporal else frozenset({"token_reward"}),
         outputs=advantage_outputs(Use("result")[0], Use("result")[1]),
         settings=settings,
-        claims=said,
+        claims=claimed,
         twins=tuple(by_name[t] for t in (_TWINS.get(name, ""),) if t in by_name),
         reach=f"algorithm.adv_estimator={name}",
     )
 
 
-def _open(function: Callable[..., Any]) -> bool:
-    """Whether a function takes, unnamed, what the dispatch passes to every estimator: prompts and configuration."""
+def _takes_extra_arguments(function: Callable[..., Any]) -> bool:
+    """Whether a function takes, as ``**kwargs``, the uids and the configuration that the dispatch passes."""
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(inspect.unwrap(function)).parameters.values())
 
 
@@ -212,13 +213,13 @@ def _settings(function: Callable[..., Any], name: str) -> Mapping[str, Settings]
     families: dict[str, Settings] = {"default": {}}
     if takes(function, "standardise") or name == "grpo_passk":
         families["no-std"] = {"norm_adv_by_std_in_grpo": False}
-    if name in ("gae", "reinforce_plus_plus"):
-        families["discounted"] = DISCOUNTED
+    if name in DISCOUNTED:
+        families["discounted"] = DISCOUNTED[name]
     return families
 
 
 def advantage_outputs(advantage: Use, returns: Use | None) -> dict[str, Output]:
-    """The advantage output and, if there are returns, the returns output, each read from its place."""
-    wide = As(Padded(), torch.float32)
+    """The output for the advantages, and for the returns if there are any, at their places."""
+    wide = Cast(Padded(), torch.float32)
     outputs = {"advantage": Output("B T", "reward", "advantage", at=advantage, form=wide)}
     return outputs | ({"returns": Output("B T", "reward", "returns", at=returns, form=wide)} if returns else {})

@@ -1,4 +1,4 @@
-"""verl's agent loop: converts sampled responses of a rollout to rows of the training batch."""
+"""Boundaries of verl's agent loop, which pads sampled responses to rows of the training batch."""
 
 import asyncio
 import inspect
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object
-from rl_sentinel.adapters.kit.forms import As, Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import Cast, Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Width
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, described
+from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -29,7 +29,7 @@ ALL = f"{WORKER}._postprocess"
 OUTPUT = f"{MODULE}.AgentLoopOutput"
 STORED = f"{OUTPUT}.as_dict"
 
-#: The padding token, and the prompt of every row.
+#: The padding token, and the prompt tokens of every row.
 PAD, PROMPT = 0, (7,)
 
 _DOCS = (
@@ -38,22 +38,22 @@ _DOCS = (
 )
 
 _SAMPLED = (
-    "tool_agent_loop.py and single_turn_agent_loop.py, run: ids, mask and log-probs of the response, all cut at the "
-    "response length; the reward of the loop's own scorer"
+    "tool_agent_loop.py and single_turn_agent_loop.py, run: ids, mask and log-probs of the response, all truncated to "
+    "the response length; the reward of the loop's own scorer"
 )
 
 
 class PaddingTokenizer:
-    """What the worker asks of its tokenizer: ``pad``, as transformers does it."""
+    """A tokenizer double with the ``pad`` method of transformers."""
 
     pad_token_id = PAD
 
     def __init__(self) -> None:
-        """Pad at the right until the worker says otherwise."""
+        """Pad at the right; the worker changes it."""
         self.padding_side = "right"
 
     def pad(self, rows: dict[str, list[int]], *, max_length: int, **about: Any) -> dict[str, Tensor]:  # noqa: ANN401
-        """One row of ids, padded at ``padding_side`` with the padding token to ``max_length`` at least."""
+        """Pad one row of ids at ``padding_side`` to at least ``max_length``."""
         ids = rows["input_ids"]
         missing = max(0, max_length - len(ids))
         left = missing if self.padding_side == "left" else 0
@@ -63,11 +63,11 @@ class PaddingTokenizer:
         return padded
 
 
-def worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 - of that class
-    """A worker whose ``__init__``, which starts clients, was not run: text only, no teacher, rewards by the loop."""
-    made: Any = object.__new__(owner)
+def make_worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 - of that class
+    """A worker without its ``__init__``, which starts clients; text only, no teacher, rewards from the loop."""
+    worker: Any = object.__new__(owner)
     scorer = SimpleNamespace(enable=False, enable_resource_pool=False, use_reward_loop=False)
-    vars(made).update(
+    vars(worker).update(
         config=SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout), reward_model=scorer),
         reward_router_address=None,
         tokenizer=PaddingTokenizer(),
@@ -77,11 +77,11 @@ def worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 - of t
         reward_loop_worker_handles=None,
         distillation_enabled=False,
     )
-    return made
+    return worker
 
 
-def rows_of(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401 - the framework's classes
-    """The training batch of what the loops returned: each one padded, then all together."""
+def postprocess_outputs(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401 - the framework's classes
+    """The training batch: each output of a loop is padded, then all are concatenated."""
     takes = inspect.signature(worker._agent_loop_postprocess).parameters  # noqa: SLF001 - the method that runs
     validate = {"validate": False} if "validate" in takes else {}
     padded = [
@@ -92,20 +92,19 @@ def rows_of(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401 - the frame
 
 
 def as_columns(outputs: list[Any]) -> dict[str, list[Any]]:
-    """The dicts that the outputs of the loops make of themselves, column by column; the reward of a row as its sum."""
+    """The columns of the dicts that ``as_dict`` returns for each output; the reward of a row is its sum."""
     rows = [output.as_dict() for output in outputs]
     columns = {name: [row[name] for row in rows] for name in ("responses", "response_mask", "rollout_log_probs")}
     return columns | {"rm_scores": [row["rm_scores"].sum() for row in rows]}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rows of a batch, padded by the worker or stored one by one, as releases have it."""
-    yield from described(target, EACH, "batch", lambda: [_rows()])
-    yield from described(target, STORED, "batch", lambda: [_stored()])
+    """The rows of a batch: padded by the worker, or stored one by one, depending on the release."""
+    yield from try_bind(target, EACH, "batch", lambda: [_rows()])
+    yield from try_bind(target, STORED, "batch", lambda: [_stored()])
 
 
 def _output() -> Object:
-    """What one loop returns of one rollout."""
     return Object(
         OUTPUT,
         {
@@ -127,11 +126,14 @@ def _stored() -> Boundary:
 
 def _rows() -> Boundary:
     rollout = Namespace(prompt_length=Constant(2), response_length=Width())
-    made = Object(worker, {"owner": Constant(Function(WORKER)), "rollout": rollout}, {"rollout": "rollout_config"})
+    parts = {"owner": Constant(Function(WORKER)), "rollout": rollout}
     step = Step(
-        call=rows_of,
+        call=postprocess_outputs,
         name="rows",
-        arguments={"worker": made, "outputs": EachRow(_output())},
+        arguments={
+            "worker": Object(make_worker, parts, {"rollout": "rollout_config"}),
+            "outputs": EachRow(_output()),
+        },
         produced_by={"outputs": _SAMPLED},
     )
     return _boundary(f"{EACH} -> {ALL}", step, Use("rows").attribute("batch"), Padded(), RowSum())
@@ -145,7 +147,7 @@ def _boundary(path: str, step: Step, batch: Use, tokens: Form, reward: Form) -> 
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=batch["rollout_log_probs"], form=tokens),
             "token": Output("B T", "", "token", at=batch["responses"], form=tokens),
-            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=As(tokens, torch.bool)),
+            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=Cast(tokens, torch.bool)),
             "reward": Output("B", "reward", "reward", at=batch["rm_scores"], form=reward),
         },
         claims=claims(_DOCS, conserves=True),

@@ -1,4 +1,4 @@
-"""verl's value loss, entropy, and aggregation of token losses to one number."""
+"""Boundaries of verl's value loss, entropy loss, and aggregation of token losses."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -10,9 +10,9 @@ from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants, described
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants, try_bind
 from rl_sentinel.adapters.verl.registries import MODULE
-from rl_sentinel.adapters.verl.written import written
+from rl_sentinel.adapters.verl.source_names import defined_functions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -25,7 +25,7 @@ AGGREGATE = f"{MODULE}.agg_loss"
 
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
 
-#: verl's name of a mode -> the field's.
+#: verl's name of a mode -> the usual name.
 NAMES: Mapping[str, str] = {
     "token-mean": "token-mean",
     "token-sum": "token-sum",
@@ -34,11 +34,11 @@ NAMES: Mapping[str, str] = {
     "seq-mean-token-mean": "sequence-mean-token-mean",
 }
 
-#: Denominators as the trainer gives them, counted over the mini-batch and all ranks.
+#: Denominators that the trainer passes, counted over the mini-batch and all ranks.
 GLOBAL: Settings = {"tokens": 64, "rows": 16, "ranks": 2}
 
-#: Of the settings above, the names by which they are given.
-GIVEN: Mapping[str, str] = {
+#: Setting -> the parameter of ``agg_loss`` that takes it.
+PARAMETERS: Mapping[str, str] = {
     "tokens": "batch_num_tokens",
     "rows": "global_batch_size",
     "ranks": "dp_size",
@@ -51,8 +51,8 @@ _COUNTS = (
 
 _ROWS = "core_algos.agg_loss, docstring: global_batch_size is the global batch size, masked sequences included"
 
-#: What stands for a denominator that is not given: agg_loss's own defaults.
-_ABSENT: Settings = {"tokens": None, "rows": None, "ranks": 1}
+#: Defaults of ``agg_loss`` for denominators that are not passed.
+_DEFAULTS: Settings = {"tokens": None, "rows": None, "ranks": 1}
 
 _MODES = "core_algos.agg_loss, docstring: how the loss matrix is aggregated into a scalar, and over which counts"
 
@@ -69,16 +69,16 @@ HALVED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The value loss, the entropy, and one boundary per mode of aggregation."""
-    yield from described(target, VALUE, "value-loss", lambda: _value(target), everywhere=True)
+    """The value loss, the entropy loss, and one boundary per aggregation mode."""
+    yield from try_bind(target, VALUE, "value-loss", lambda: _value(target), required=True)
     for path, make in ((ENTROPY, _entropy), (AGGREGATE, _aggregations)):
-        if _stands(target, path):
-            yield from described(target, path, "aggregate", partial(make, target), everywhere=True)
+        if _exists(target, path):
+            yield from try_bind(target, path, "aggregate", partial(make, target), required=True)
 
 
-def _stands(target: Target, path: str) -> bool:
-    """Whether a release has the function; by its source where the module does not import."""
-    return path.rpartition(".")[2] in written(target) if target.fails(path) else target.has(path)
+def _exists(target: Target, path: str) -> bool:
+    """Whether a release has the function, by its source if the module cannot be imported."""
+    return path.rpartition(".")[2] in defined_functions(target) if target.fails(path) else target.has(path)
 
 
 def _value(target: Target) -> Iterator[Boundary]:
@@ -104,10 +104,10 @@ def _value(target: Target) -> Iterator[Boundary]:
 
 
 def aggregation(target: Target, mode: str) -> Claims:
-    """What a release says of a mode; which rows a mean counts only where it says so."""
+    """The claims about a mode; which rows a mean counts only if the source states it."""
     source = inspect.getsource(target.find(AGGREGATE)) if target.has(AGGREGATE) else ""
-    found = claims(_MODES, aggregation=NAMES[mode])
-    return found | (claims(_LIVE, rows="live") if "exclude fully masked sequences" in source else Claims())
+    claimed = claims(_MODES, aggregation=NAMES[mode])
+    return claimed | (claims(_LIVE, rows="live") if "exclude fully masked sequences" in source else Claims())
 
 
 def _entropy(target: Target) -> Iterator[Boundary]:
@@ -146,18 +146,18 @@ def _aggregations(target: Target) -> Iterator[Boundary]:
 
         width = mode.endswith("-norm")
         cite = f"core_algos.agg_loss: the horizon of the mask{fixed and ', where no scale factor is given'}"
-        said = aggregation(target, mode) if fixed or not width else Claims()
-        one = partial(_aggregated, target, mode, said)
+        claimed = aggregation(target, mode) if fixed or not width else Claims()
+        one = partial(_aggregated, target, mode, claimed)
         more: Mapping[str, Settings] = {f"{mode}, global": GLOBAL} if fixed else {}
         yield one({mode: {}, **more}, claims(cite, normaliser="width") if width else Claims())
         if width and fixed:
             yield one({f"{mode}, scale": {"scale": 6}}, Claims())
         if "dp_size" in inspect.signature(function).parameters:
-            yield _in_parts(target, mode, said)
+            yield _in_parts(target, mode, claimed)
 
 
-def _in_parts(target: Target, mode: str, said: Claims) -> Boundary:
-    """The losses of the micro-batches of all ranks, added on each rank and averaged over the ranks as gradients are."""
+def _in_parts(target: Target, mode: str, claimed: Claims) -> Boundary:
+    """The losses of all micro-batches, summed per rank and averaged over ranks, as the gradients are."""
     names = list(inspect.signature(target.find(AGGREGATE)).parameters)
     width = mode.endswith("-norm")
     arguments: dict[str, Codec] = {
@@ -181,7 +181,7 @@ def _in_parts(target: Target, mode: str, said: Claims) -> Boundary:
         steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("part"), join="rank-mean")},
         settings={f"{mode}, in parts": {}},
-        claims=(Claims() if width else said)
+        claims=(Claims() if width else claimed)
         | claims(_ROWS, rows="all")
         | claims(_COUNTS, denominator="given")
         | (Claims() if mode == "token-sum" else claims(_MODES, mean=True)),
@@ -190,16 +190,16 @@ def _in_parts(target: Target, mode: str, said: Claims) -> Boundary:
     )
 
 
-def _aggregated(target: Target, mode: str, said: Claims, settings: Mapping[str, Settings], more: Claims) -> Boundary:
+def _aggregated(target: Target, mode: str, claimed: Claims, settings: Mapping[str, Settings], more: Claims) -> Boundary:
     names = list(inspect.signature(target.find(AGGREGATE)).parameters)
-    given: dict[str, Codec] = {GIVEN[name]: Knob(name) for name in next(iter(settings.values()))}
+    denominators: dict[str, Codec] = {PARAMETERS[name]: Knob(name) for name in next(iter(settings.values()))}
     if len(settings) > 1:
-        given = {GIVEN[name]: Knob(name, default) for name, default in _ABSENT.items()}
+        denominators = {PARAMETERS[name]: Knob(name, default) for name, default in _DEFAULTS.items()}
     arguments = {
         names[0]: Column("advantage"),
         names[1]: MASK,
         **constants(loss_agg_mode=mode),
-        **given,
+        **denominators,
     }
     return Boundary(
         path=AGGREGATE,
@@ -207,6 +207,6 @@ def _aggregated(target: Target, mode: str, said: Claims, settings: Mapping[str, 
         steps=(Step(call=AGGREGATE, name="loss", arguments=arguments, produced_by={names[1]: MASK_PRODUCER}),),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings=settings,
-        claims=said | more,
+        claims=claimed | more,
         reach=f"actor.loss_agg_mode={mode}",
     )

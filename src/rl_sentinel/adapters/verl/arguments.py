@@ -1,4 +1,4 @@
-"""Arguments of verl: right-padded tensors of responses, a uid per prompt, a ``DataProto``, a configuration section."""
+"""Codecs of verl's arguments: right-padded tensors, a uid per prompt, ``DataProto``, configuration sections."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Absent, Unbindable
 
-#: Masks are integers: ray_trainer.py, compute_response_mask cuts them from the attention mask.
+#: Masks are integers: ray_trainer.py, compute_response_mask slices them from the attention mask.
 MASK = Column("mask", dtype=torch.int64)
 MASK_PRODUCER = "verl/trainer/ppo/ray_trainer.py, compute_response_mask; with tools, the agent loop's response_mask"
 
@@ -40,11 +40,18 @@ ROLES: Mapping[str, Codec] = {
     "returns": Column("returns"),
 }
 
+#: Tensors that the policy loss of an actor reads, besides tokens and masks.
+POLICY_TENSORS: Mapping[str, Codec] = {
+    "old_log_probs": Column("old_logprob"),
+    "ref_log_prob": Column("ref_logprob"),
+    "advantages": Column("advantage"),
+}
+
 ALGORITHM = "verl.trainer.config.AlgoConfig"
 
 
 def algorithm(target: Target, **parts: Codec) -> Codec:
-    """The algorithm section of the configuration: verl's own class, or OmegaConf before it had one."""
+    """The algorithm section of the configuration: verl's class, or OmegaConf in releases without the class."""
     if target.has(ALGORITHM):
         return Object(ALGORITHM, parts, shared=True)
     return section(parts, shared=True)
@@ -66,10 +73,10 @@ def data_proto(tensors: Mapping[str, Codec], labels: Mapping[str, Codec] | None 
 
 
 def trainer_data(target: Target, entered: str, **more: Codec) -> Object:
-    """The batch as the trainer holds it when rewards and log-probs are there, with ``more`` tensors.
+    """The trainer's batch after rewards and log-probs are computed, with ``more`` tensors.
 
-    ``entered`` is the function that takes the trained tokens from it (empty: none does): where it knows the attention
-    mask alone, there is no other mask.
+    ``entered`` is the function that reads the mask of trained tokens, or empty. If it reads only the attention mask,
+    the batch has no other mask.
     """
     knows_mask = not entered or knows_response_mask(target, entered)
     masks: dict[str, Codec] = {"attention_mask": ResponseMask(AfterPrompt(1))}
@@ -87,48 +94,43 @@ def trainer_data(target: Target, entered: str, **more: Codec) -> Object:
 
 
 def every_token_is_trained(inputs: Inputs) -> str:
-    """A release whose trainer knows the attention mask alone trains every token of every response."""
+    """All response tokens are trained: the trainer of this release has only the attention mask."""
     whole = torch.equal(inputs.batch.mask, inputs.batch.valid)
-    return "" if whole else "this release trains every response token: it has no mask but the attention mask"
+    return "" if whole else "this release trains every response token: it has only the attention mask"
 
 
 def knows_response_mask(target: Target, path: str) -> bool:
-    """Whether a function takes the trained tokens from ``response_mask`` or ``loss_mask``."""
+    """Whether a function reads the mask of trained tokens from ``response_mask`` or ``loss_mask``."""
     return _names_a_mask(inspect.unwrap(target.find(path)))
 
 
 @cache
 def _names_a_mask(function: Callable[..., Any]) -> bool:
-    """Kept, since a source is read and cut into tokens each time that it is asked for."""
+    """Whether the source names a mask; cached, because ``getsource`` is slow."""
     source = inspect.getsource(function)
     return any(word in source for word in ('["response_mask"]', "['response_mask']", '["loss_mask"]'))
 
 
-def absent(why: Unbindable) -> bool:
-    """Whether a release has no such thing, which is no failure where other releases have it."""
-    return isinstance(why, Absent)
-
-
-def described(
-    target: Target, path: str, stage: Stage, make: Callable[[], Iterable[Boundary]], *, everywhere: bool = False
+def try_bind(
+    target: Target, path: str, stage: Stage, make: Callable[[], Iterable[Boundary]], *, required: bool = False
 ) -> Iterator[Boundary | Unbound]:
-    """The boundaries of a function, or why it cannot be bound; nothing where a release has no such function.
+    """Yield the boundaries of a function, or ``Unbound`` with the reason if it cannot be used.
 
-    A function that is in every release is reported where it is absent, too.
+    A function that does not exist is skipped, unless it is ``required``: expected in every release.
     """
     try:
         target.find(path)
         yield from bindable(target, *make())
     except Unbindable as why:
-        if everywhere or not absent(why):
+        if required or not isinstance(why, Absent):
             yield Unbound(path, stage, str(why))
 
 
 def knobs(names: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Codec]:
-    """A codec for each setting, under its own name."""
+    """A :class:`Knob` for each setting, under its own name."""
     return {name: Knob(name) for name in names}
 
 
 def constants(**values: Any) -> dict[str, Codec]:  # noqa: ANN401 - plain values
-    """A codec for each constant argument."""
+    """A :class:`Constant` for each argument."""
     return {name: Constant(value) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""verl's balancing of a batch over ranks: the new row order, and the token counts that it logs."""
+"""Boundary of verl's batch balancing over ranks: the new row order, and the logged token count."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
@@ -9,8 +9,8 @@ import torch
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, described
-from rl_sentinel.adapters.verl.row_columns import by_row, numbered_data, row_outputs
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
+from rl_sentinel.adapters.verl.row_columns import columns_by_row, numbered_data, row_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -19,10 +19,10 @@ from rl_sentinel.core.codec import Inputs
 
 PATH = "verl.trainer.ppo.ray_trainer.RayPPOTrainer._balance_batch"
 
-#: Most ranks of a setting: rows divide among them.
+#: Largest number of ranks in the settings; the rows must divide evenly.
 RANKS = 2
 
-#: Data-parallel ranks, and the devices among which each of them splits its model.
+#: Number of data-parallel ranks, and of model-parallel devices per rank.
 _SETTINGS: Mapping[str, Settings] = {
     "one rank": {"ranks": 1},
     "two ranks": {"ranks": RANKS},
@@ -37,9 +37,9 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's method, over one rank and over two."""
+    """The trainer's method, with one rank and with two."""
     if target.has(PATH):
-        yield from described(target, PATH, "batch", lambda: [_balanced(target)])
+        yield from try_bind(target, PATH, "batch", lambda: [_balanced(target)])
 
 
 def divides(inputs: Inputs) -> str:
@@ -48,19 +48,19 @@ def divides(inputs: Inputs) -> str:
     return f"{rows} rows do not divide among {RANKS} ranks" if rows % RANKS else ""
 
 
-def balanced(method: Callable[..., Any], batch: Any, ranks: int, devices: int, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
-    """The columns of each row, wherever it went; how often each is there; and the logged tokens of all ranks."""
+def balance_batch(method: Callable[..., Any], batch: Any, ranks: int, devices: int, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
+    """The columns of each row at its new place, the number of its copies, and the logged tokens of all ranks."""
     metrics: dict[str, float] = {}
     of_device = [rank for rank in range(ranks) for _ in range(devices)]
     group = SimpleNamespace(world_size=len(of_device), _dispatch_info={"actor": of_device})
     trainer = SimpleNamespace(actor_rollout_wg=group, _get_dp_size=lambda *_about: ranks)
     method(trainer, batch, metrics)
-    return by_row(batch, rows) | {"tokens": torch.tensor(float(metrics["global_seqlen/mean"]) * ranks)}
+    return columns_by_row(batch, rows) | {"tokens": torch.tensor(float(metrics["global_seqlen/mean"]) * ranks)}
 
 
 def _balanced(target: Target) -> Boundary:
     step = Step(
-        call=balanced,
+        call=balance_batch,
         name="balanced",
         arguments={
             "method": Constant(Function(PATH)),
@@ -71,15 +71,15 @@ def _balanced(target: Target) -> Boundary:
         },
         produced_by={"batch": MASK_PRODUCER},
     )
-    made = Use("balanced")
+    result = Use("balanced")
     return Boundary(
         path=PATH,
         stage="batch",
         steps=(step,),
         reads=frozenset({"old_logprob", "token", "group", "length"}),
         outputs={
-            **row_outputs(made),
-            "tokens": Output("", "tokens", at=made["tokens"]),
+            **row_outputs(result),
+            "tokens": Output("", "tokens", at=result["tokens"]),
         },
         settings=_SETTINGS,
         claims=_CLAIMS,

@@ -1,4 +1,4 @@
-"""verl's loss in bypass mode, which computes weights and rejections itself from the sampler's log-probs."""
+"""Boundaries of verl's bypass-mode loss, which computes weights and rejections itself from the sampler's log-probs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -19,12 +19,12 @@ from rl_sentinel.core.boundary import Boundary, Step
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 
-#: The loss that makes weights and rejections inside, of the sampler's log-probs and the current ones.
+#: Registered name of the loss.
 BYPASS = "bypass_mode"
 
 CORRECTION = "verl.trainer.config.algorithm.RolloutCorrectionConfig"
 
-#: Settings of its section; the names are the framework's own.
+#: Settings of the correction section, by verl's names.
 BYPASSES: Mapping[str, Settings] = {
     "clipped": {"loss_type": "ppo_clip", "rollout_is": None},
     "reinforce, token weights": {"loss_type": "reinforce", "rollout_is": "token"},
@@ -38,27 +38,27 @@ BYPASSES: Mapping[str, Settings] = {
 
 _BYPASS = "compute_policy_loss_bypass_mode, docstring: the ratio is of the current to the rollout policy; "
 
-#: What the docstring says of each; the rows that a rejection keeps are its own.
+#: Claims per setting; no claims with rejection, because the set of kept rows differs.
 _BYPASS_CLAIMS: Mapping[str, Claims] = {
     "clipped": claims(_BYPASS + "ppo_clip is the clipped objective, without weights", algorithm="dual clip"),
     "reinforce, token weights": claims(
-        _BYPASS + "reinforce weighs the log-prob by the truncated ratio, at most 2 by default",
+        _BYPASS + "reinforce multiplies the log-prob by the truncated ratio, at most 2 by default",
         algorithm="reinforce",
         corrected_at_most=2.0,
     ),
 }
 
 
-def holds_correction(target: Target) -> bool:
-    """Whether the policy loss's section has a place for the correction, as bypass mode reads it."""
+def has_correction_section(target: Target) -> bool:
+    """Whether the policy-loss section has the field ``rollout_correction``, which bypass mode reads."""
     section = "verl.workers.config.PolicyLossConfig"
     if not target.has(section) or target.fails(section):
-        return False  # the losses themselves tell that it fails
+        return False  # the other losses report the failure
     return "rollout_correction" in {f.name for f in fields(target.find(section))}
 
 
-def bypassing(target: Target, function: Callable[..., Any], family: str) -> Boundary:
-    """The loss with one family of settings; what it compares is the sampler's log-probs and the current ones."""
+def bypass_boundary(target: Target, function: Callable[..., Any], family: str) -> Boundary:
+    """The loss with one setting; its ratio is of the current policy to the sampler."""
     path = path_of(function)
     target.source(function)
     numbers: Settings = RANGE if family == "clipped" else {}

@@ -1,4 +1,4 @@
-"""verl's configuration classes: which settings each of them accepts before training."""
+"""Boundaries of verl's configuration classes: which settings they accept before training."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -7,21 +7,21 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.result_forms import Accepted
 from rl_sentinel.adapters.kit.value_codecs import Earlier, Spread
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import absent
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.errors import Absent, Unbindable
 
 CONTROLLER = "verl.trainer.ppo.core_algos.get_kl_controller"
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A configuration class, a sound use of it, and uses that cannot be meant, each with the reason.
+    """A configuration class with a valid setting, and invalid ones with the reason why they are invalid.
 
-    ``then`` is what the trainer calls with it before the first step; ``word`` where it promises a check.
+    ``then`` is a function that the trainer calls with the configuration before the first step; ``word`` cites the place
+    where verl promises validation.
     """
 
     path: str
@@ -81,12 +81,12 @@ SECTIONS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per class that this release has."""
+    """One boundary per configuration class of this release."""
     for section in SECTIONS:
         try:
             known = {f.name for f in fields(target.find(section.path))}
         except Unbindable as why:
-            if not absent(why):
+            if not isinstance(why, Absent):
                 yield Unbound(section.path, "config", str(why))
             continue
         yield from bindable(
@@ -99,7 +99,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _boundary(section: Section, nonsense: Mapping[str, tuple[Settings, str]]) -> Boundary:
-    """The class with the settings of each family; a setting that a family does not name keeps its default."""
+    """The boundary of a class; settings that a family does not contain keep their defaults."""
     families = {"default": section.sound} | {n: {**section.sound, **own} for n, (own, _) in nonsense.items()}
     steps = [Step(call=section.path, name="made", arguments={"settings": Spread()})]
     if section.then:

@@ -1,4 +1,4 @@
-"""verl's rollout correction: importance weights and rejection masks."""
+"""Boundaries of verl's rollout correction: importance weights and rejection masks."""
 
 import inspect
 import math
@@ -9,24 +9,24 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
-from rl_sentinel.adapters.kit.result_forms import Detached, Kept, RequiresGrad
+from rl_sentinel.adapters.kit.result_forms import Detached, KeptMask, RequiresGrad
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants, data_proto
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, constants, data_proto
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, Scope, claims
 from rl_sentinel.core.codec import Codec
-from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.errors import Absent, Unbindable
 
 MODULE = "verl.trainer.ppo.rollout_corr_helper"
 ADDED = f"{MODULE}.compute_rollout_correction_and_add_to_batch"
 CONFIG = "verl.trainer.config.algorithm.RolloutCorrectionConfig"
 BOTH = f"{MODULE}.compute_rollout_correction_and_rejection_mask"
 
-#: Options of rejection with a threshold of each kind, by verl's own names; bounds are of the ratio, one further
-#: from 1 than the other, so that a sign matters.
+#: Rejection option -> threshold, by verl's names. Bounds are on the ratio; they are not symmetric around 1, so that a
+#: wrong sign shows.
 _OPTIONS = {
     "token_k1": "0.25_2.0",
     "token_k2": "0.5",
@@ -42,18 +42,18 @@ _OPTIONS = {
     "token_k1,seq_max_k2": "0.25_2.0,1.0",
 }
 
-#: The same by the names of the first releases, with the two bounds apart.
+#: Option of the first releases -> name of the setting; these releases take two separate bounds.
 _FIRST = {"token": "token", "sequence": "seq", "geometric": "seq mean"}
 
 REJECTIONS: Mapping[str, Settings] = {
     **{name: {"rollout_rs": name, "rollout_rs_threshold": bounds} for name, bounds in _OPTIONS.items()},
     **{
-        told: {"rollout_rs": name, "rollout_rs_threshold": 2.0, "rollout_rs_threshold_lower": 0.5}
-        for name, told in _FIRST.items()
+        setting: {"rollout_rs": name, "rollout_rs_threshold": 2.0, "rollout_rs_threshold_lower": 0.5}
+        for name, setting in _FIRST.items()
     },
 }
 
-#: Importance weights: level, threshold, and whether they are normalised over the batch.
+#: Importance weights: level, threshold, normalisation over the batch.
 WEIGHTS: Mapping[str, Settings] = {
     "token": {"rollout_is": "token", "rollout_is_threshold": 2.0},
     "token icepop": {"rollout_is": "token", "rollout_is_threshold": "0.5_2.0"},
@@ -76,18 +76,18 @@ _KEEP = claims(
 
 
 def _neutral_weight(knobs: Settings) -> Settings:
-    """A weight's level and bounds, in the words of formulas."""
+    """Level and bounds of a weight, by the names in formulas."""
     low, _, high = str(knobs["rollout_is_threshold"]).rpartition("_")
-    told: Settings = {
+    neutral: Settings = {
         "level": knobs["rollout_is"],
         "high": float(high),
         "normalised": "rollout_is_batch_normalize" in knobs,
     }
-    return {**told, "low": float(low)} if low else told
+    return {**neutral, "low": float(low)} if low else neutral
 
 
 def neutral_options(knobs: Settings) -> Settings:
-    """Estimator, what it is taken over, and bounds, of one option or two; empty for those of the first releases."""
+    """Estimator, reduction and bounds of one or two options, by the names in formulas; empty for the first releases."""
     names, thresholds = (str(knobs[n]).split(",") for n in ("rollout_rs", "rollout_rs_threshold"))
     if str(knobs["rollout_rs"]) not in _OPTIONS:
         return {}
@@ -100,8 +100,8 @@ def _neutral_option(name: str, threshold: str) -> Settings:
     low, _, high = threshold.rpartition("_")
     bounds = [float(x) for x in (low, high) if x]
     ends = [math.log(x) for x in bounds] if estimator == "k1" else bounds
-    told: Settings = {"estimator": estimator, "high": ends[-1], **({"low": ends[0]} if len(ends) > 1 else {})}
-    return {**told, "over": over[0]} if over else told
+    neutral: Settings = {"estimator": estimator, "high": ends[-1], **({"low": ends[0]} if len(ends) > 1 else {})}
+    return {**neutral, "over": over[0]} if over else neutral
 
 
 _CONSTANT = claims(
@@ -111,58 +111,58 @@ _CONSTANT = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """All weights and all rejections through the function that the trainer calls."""
+    """All weights and all rejections of this release."""
     try:
         target.find(BOTH)
     except Unbindable as why:
-        if not absent(why):
+        if not isinstance(why, Absent):
             yield Unbound(BOTH, "correct", str(why))
             yield from (Unbound(ADDED, "correct", failing) for failing in (target.fails(ADDED),) if failing)
         return
-    described = [_weights(name, knobs, _correct(knobs)) for name, knobs in WEIGHTS.items() if accepts(target, knobs)]
-    if accepts(target, WEIGHTS["token"]):
-        described.append(_of_current(WEIGHTS["token"]))
-    described += [_rejection(name, knobs, _correct(knobs)) for name, knobs in rejections(target).items()]
-    yield from bindable(target, *described)
+    corrections = [_weights(name, knobs, _correct(knobs)) for name, knobs in WEIGHTS.items() if supports(target, knobs)]
+    if supports(target, WEIGHTS["token"]):
+        corrections.append(_bypass_weights(WEIGHTS["token"]))
+    corrections += [_rejection(name, knobs, _correct(knobs)) for name, knobs in rejections(target).items()]
+    yield from bindable(target, *corrections)
     yield from _steps(target)
 
 
 def _steps(target: Target) -> Iterator[Boundary | Unbound]:
-    """The same as a step of the trainer: what the batch holds afterwards is what trains."""
+    """One weight and one rejection through the trainer's step, which writes them into the batch."""
     if failing := target.fails(ADDED):
         yield Unbound(ADDED, "correct", failing)
         return
     if not target.has(ADDED):
         return
-    if accepts(target, WEIGHTS["token"]):
-        yield from bindable(target, _weights("token", WEIGHTS["token"], _add(WEIGHTS["token"])))
+    if supports(target, WEIGHTS["token"]):
+        yield from bindable(target, _weights("token", WEIGHTS["token"], _correct_batch(WEIGHTS["token"])))
     known = rejections(target)
     for name in [n for n in ("seq_mean_k1", "sequence") if n in known][:1]:
-        yield from bindable(target, _rejection(name, known[name], _add(known[name])))
+        yield from bindable(target, _rejection(name, known[name], _correct_batch(known[name])))
 
 
 def rejections(target: Target) -> Mapping[str, Settings]:
-    """The options that this release knows, by their names; no option where it has no rejection."""
+    """The rejection options of this release, by name."""
     try:
         source = inspect.getsource(target.module(MODULE))
     except Unbindable:
         return {}
-    first = '"geometric"' in source  # the others are also levels of a weight, in every release
+    first = '"geometric"' in source  # "token" and "sequence" are also weight levels, in every release
     return {
         name: knobs
         for name, knobs in REJECTIONS.items()
-        if (first if knobs["rollout_rs"] in _FIRST else _written(name, source)) and accepts(target, knobs)
+        if (first if knobs["rollout_rs"] in _FIRST else _names_options(name, source)) and supports(target, knobs)
     }
 
 
-def _written(name: str, source: str) -> bool:
-    """Whether the module names every option of a list, and takes lists where it is one of several."""
+def _names_options(name: str, source: str) -> bool:
+    """Whether the source contains all options of ``name``, and supports lists if there are several."""
     parts = name.split(",")
     return all(f'"{n}"' in source for n in parts) and (len(parts) == 1 or "comma separated" in source)
 
 
-def accepts(target: Target, knobs: Settings) -> bool:
-    """Whether this release has these knobs, and takes two bounds in one word where one is given."""
+def supports(target: Target, knobs: Settings) -> bool:
+    """Whether this release has these knobs, and accepts two bounds in one string if the knobs have them."""
     try:
         takes = inspect.signature(target.find(BOTH)).parameters
     except Unbindable:
@@ -172,29 +172,29 @@ def accepts(target: Target, knobs: Settings) -> bool:
     return set(knobs) <= set(takes) and words
 
 
-def _own(knobs: Settings) -> dict[str, Codec]:
-    """The settings that are verl's own: others are the same in the words of formulas."""
+def _verl_knobs(knobs: Settings) -> dict[str, Codec]:
+    """The knobs under verl's names; the other settings repeat them by the names in formulas."""
     return {name: Knob(name) for name in knobs if name.startswith("rollout_")}
 
 
 def _correct(knobs: Settings, trained: Column = Column("old_logprob")) -> Step:  # noqa: B008 - frozen
-    """Weights and kept mask; the trained policy is the old one, or the current one in bypass mode."""
+    """The step that computes weights and mask; ``trained`` is the old policy, or the current one in bypass mode."""
     return Step(
         call=BOTH,
         name="corrected",
-        arguments={"0": trained, "1": Column("rollout_logprob"), "2": MASK, **_own(knobs)},
+        arguments={"0": trained, "1": Column("rollout_logprob"), "2": MASK, **_verl_knobs(knobs)},
         produced_by={"2": MASK_PRODUCER},
     )
 
 
-def _add(knobs: Settings) -> Step:
-    """The same on the batch that the trainer goes on with."""
+def _correct_batch(knobs: Settings) -> Step:
+    """The trainer's step, which writes weights and mask into its batch."""
     tensors = {
         "old_log_probs": Column("old_logprob"),
         "rollout_log_probs": Column("rollout_logprob"),
         "response_mask": MASK,
     }
-    config = Object(CONFIG, {**constants(rollout_is=None), **_own(knobs)}, shared=True)
+    config = Object(CONFIG, {**constants(rollout_is=None), **_verl_knobs(knobs)}, shared=True)
     return Step(
         call=ADDED,
         name="corrected",
@@ -204,9 +204,9 @@ def _add(knobs: Settings) -> Step:
 
 
 def weights_of_sampler(target: Target) -> tuple[Step, Use]:  # noqa: ARG001 - as the trainer's configuration has it
-    """The correction's token weights as a step of a pipeline, and where they are.
+    """The step that computes token weights, for use before another step, and the place of the weights.
 
-    Most laws change what the correction does not read: equal log-probs are corrected once.
+    The step is cached for equal log-probs, because most laws change only what it does not read.
     """
     step = replace(_correct(WEIGHTS["token"]), arguments={**_correct({}).arguments, **constants(**WEIGHTS["token"])})
     return replace(step, remembered=True), Use("corrected")[0].attribute("batch")["rollout_is_weights"]
@@ -219,8 +219,8 @@ def _weights(name: str, knobs: Settings, step: Step) -> Boundary:
     return _boundary(step, outputs, f"weight {name}", {**knobs, **_neutral_weight(knobs)}, _WEIGHT)
 
 
-def _of_current(knobs: Settings) -> Boundary:
-    """The weights as bypass mode asks for them, from log-probs of the policy that is being trained."""
+def _bypass_weights(knobs: Settings) -> Boundary:
+    """The weights in bypass mode, from the log-probs of the current policy."""
     place = Use("corrected")[0].attribute("batch")["rollout_is_weights"]
     outputs = {
         "weight": Output("B T", "ratio", "weight", "token", at=place, form=Padded()),
@@ -235,24 +235,26 @@ def _rejection(name: str, knobs: Settings, step: Step) -> Boundary:
     scope: Scope = "sequence" if name.startswith("seq") else "token"
     place = Use("corrected")[1] if step.call == BOTH else Use("corrected")[0].attribute("batch")["response_mask"]
     neutral = neutral_options(knobs)
-    outputs = {"keep": Output("B T", "", "keep", scope, at=place, form=Kept(Padded()))}
+    outputs = {"keep": Output("B T", "", "keep", scope, at=place, form=KeptMask(Padded()))}
     return _boundary(step, outputs, f"reject {name}", {**knobs, **neutral}, _KEEP if neutral else Claims())
 
 
-def _boundary(step: Step, outputs: Mapping[str, Output], name: str, knobs: Settings, said: Claims) -> Boundary:
+def _boundary(step: Step, outputs: Mapping[str, Output], name: str, knobs: Settings, claimed: Claims) -> Boundary:
     return Boundary(
         path=str(step.call),
         stage="correct",
         steps=(step,),
         outputs=outputs,
         settings={name: knobs},
-        claims=said,
+        claims=claimed,
         reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items() if k.startswith("rollout_")),
     )
 
 
-def logged(names: tuple[str, ...], quantities: Mapping[str, str], knobs: Settings) -> tuple[Step, dict[str, Output]]:
-    """The correction with what it logs of these names."""
+def log_metrics(
+    names: tuple[str, ...], quantities: Mapping[str, str], knobs: Settings
+) -> tuple[Step, dict[str, Output]]:
+    """The step that computes the correction, and outputs for these logged metrics."""
     place = Use("corrected")[2]
     outputs = {
         name: Output("", "", quantities[name], over="live", at=place[f"rollout_corr/{name}"], form=Detached())

@@ -1,35 +1,39 @@
-"""verl's data-parallel critic, of releases before 0.8: the values that it computes, and its whole update."""
+"""Boundaries of verl's data-parallel critic before 0.8: its values, and its whole update."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, constants, every_token_is_trained
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, every_token_is_trained, try_bind
+from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import reducer_of
-from rl_sentinel.adapters.verl.doubles import updated, worker_of_table
-from rl_sentinel.adapters.verl.shipped import shipped
-from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, passes, reads_response_mask, worker_data
+from rl_sentinel.adapters.verl.doubles import run_update, worker_with_double
+from rl_sentinel.adapters.verl.worker_batch import (
+    SIZES,
+    accelerator_doubles,
+    forward_sizes,
+    reads_response_mask,
+    worker_data,
+    worker_object,
+)
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
-from rl_sentinel.core.errors import Unbindable
 
 MODULE = "verl.workers.critic.dp_critic"
 CRITIC = f"{MODULE}.DataParallelPPOCritic"
 VALUES = f"{CRITIC}.compute_values"
 UPDATE = f"{CRITIC}.update_critic"
 
-#: What is logged over the trained tokens of the batch.
+#: Metrics that are logged over the trained tokens.
 LOGGED: Mapping[str, Output] = {
     "critic/vf_clipfrac": Output("", "", "value_clip_fraction", over="live"),
     "critic/vpred_mean": Output("", "reward", "value.mean", over="live"),
@@ -43,36 +47,33 @@ _MASKED = claims(
     conserves=True,
 )
 
-_WORKER = "fsdp_workers.py, CriticWorker: sizes of micro-batches of the configuration"
+_WORKER = "fsdp_workers.py, CriticWorker: micro-batch sizes from the configuration"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The values, computed in micro-batches of equal rows or of equal tokens, and the update in each mode."""
-    try:
-        source = inspect.getsource(target.find(CRITIC))
-    except Unbindable as why:
-        if not absent(why):
-            yield Unbound(CRITIC, "value-loss", str(why))
-        return
-    forward, _, update = source.partition("def update_critic")
-    computed = (_values(target, forward, dynamic=dynamic) for dynamic in (False, True))
+    """The values, with equal micro-batches or a dynamic batch size, and the update in each aggregation mode."""
+    yield from try_bind(target, CRITIC, "value-loss", lambda: _critics(target))
+
+
+def _critics(target: Target) -> Iterator[Boundary]:
+    forward, _, update = inspect.getsource(target.find(CRITIC)).partition("def update_critic")
+    yield from (_values(target, forward, dynamic=dynamic) for dynamic in (False, True))
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in update else ("token-mean",)
-    yield from bindable(target, *computed, *(_update(target, mode, update) for mode in modes))
+    yield from (_update(target, mode, update) for mode in modes)
 
 
 def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec:
-    """The critic with its configuration; its model answers with given values."""
-    config = shipped(target, "critic", {**SIZES, **fields})
-    parts: dict[str, Codec] = {"0": Constant(Function(CRITIC)), "1": config, "2": Table({"values": values})}
-    return Object(worker_of_table, parts, at={"0": "__class__", "1": "config", "2": "critic_optimizer.answers"})
+    """The critic with its configuration, and a model double that returns ``values``."""
+    config = default_config(target, "critic", {**SIZES, **fields})
+    return worker_object(worker_with_double, CRITIC, config, {"values": values}, model="critic_optimizer")
 
 
 def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
     step = Step(
         call=VALUES,
         name="values",
-        doubles=accelerator(target, MODULE, source),
-        arguments={"0": _critic(target, {}, Column("value")), "1": worker_data({}, **passes(dynamic=dynamic))},
+        doubles=accelerator_doubles(target, MODULE, source),
+        arguments={"0": _critic(target, {}, Column("value")), "1": worker_data({}, **forward_sizes(dynamic=dynamic))},
         produced_by={"1": f"{MASK_PRODUCER}; {_WORKER}"},
     )
     return Boundary(
@@ -84,11 +85,11 @@ def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
         settings={"dynamic batch size" if dynamic else "equal micro-batches": {}},
         claims=_MASKED,
         reach="algorithm.adv_estimator=gae" + (", critic.use_dynamic_bsz=True" if dynamic else ""),
-        requires=(no_empty_response, *_whole(source), *(() if dynamic else (equal_micro_batches,))),
+        requires=(no_empty_response, *_mask_requirements(source), *(() if dynamic else (equal_micro_batches,))),
     )
 
 
-def _whole(source: str) -> tuple[Callable[[Inputs], str], ...]:
+def _mask_requirements(source: str) -> tuple[Callable[[Inputs], str], ...]:
     return () if reads_response_mask(source) else (every_token_is_trained,)
 
 
@@ -99,9 +100,9 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
     }
     columns: dict[str, Codec] = {"values": Column("old_value"), "returns": Column("returns")}
     step = Step(
-        call=updated,
+        call=run_update,
         name="made",
-        doubles=accelerator(target, MODULE, source),
+        doubles=accelerator_doubles(target, MODULE, source),
         arguments={
             "update": Constant(Function(UPDATE)),
             "worker": _critic(target, fields, Column("value", leaf=True)),
@@ -120,5 +121,5 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
         settings={mode: {"value_clip": 0.5}},
         claims=aggregation(target, mode) | claims(HALVED, algorithm="clipped value", factor="half"),
         reach="algorithm.adv_estimator=gae, every critic update",
-        requires=(no_empty_response, equal_micro_batches, *_whole(source)),
+        requires=(no_empty_response, equal_micro_batches, *_mask_requirements(source)),
     )

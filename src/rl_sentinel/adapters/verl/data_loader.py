@@ -1,4 +1,4 @@
-"""verl's data loaders: prompts and their order in an epoch, and where a restored run continues."""
+"""Boundary of verl's data loaders: prompt order in an epoch, and position after a restore from a checkpoint."""
 
 import importlib
 import inspect
@@ -13,8 +13,8 @@ import torch
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import described
-from rl_sentinel.adapters.verl.shipped import shipped
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
@@ -26,7 +26,7 @@ PATH = f"{MODULE}.RayPPOTrainer._create_dataloader"
 MAIN = "verl.trainer.main_ppo"
 SAMPLERS = (f"{MAIN}.create_rl_sampler", f"{MODULE}.create_rl_sampler")
 
-#: Words of how a prompt that is too long is cut, by number.
+#: Values of ``truncation``; the output is the index.
 TRUNCATIONS = ("error", "left", "right", "middle")
 
 _DOCS = "docs/examples/config.rst, data"
@@ -40,18 +40,18 @@ _KNOBS: dict[str, tuple[Scalar, Scalar]] = {
 _SHUFFLED: Settings = {"data.shuffle": True, "data.seed": 1, "data.train_batch_size": 2, "data.truncation": "error"}
 
 
-class Rows:
-    """A dataset of numbered prompts, as many as its files say; it keeps how it was asked to cut long ones."""
+class PromptDataset:
+    """A dataset double of numbered prompts; its file name is the number of prompts."""
 
     def __init__(self, *about: Any, **options: Any) -> None:  # noqa: ANN401 - whatever the trainer passes
-        """Take what the trainer passes to its dataset: files, and how to read them."""
+        """Accept the arguments of verl's dataset; store the number of prompts and the truncation."""
         sections = [one for one in (*about, *options.values()) if hasattr(one, "get") and "truncation" in one]
         files = about[0] if about else next(options[name] for name in ("parquet_files", "data_files"))
         self.rows = int(files)
         self.truncation = options.get("truncation") or next((one["truncation"] for one in sections), "error")
 
     def __len__(self) -> int:
-        """How many prompts there are."""
+        """The number of prompts."""
         return self.rows
 
     def __getitem__(self, row: int) -> int:
@@ -59,26 +59,28 @@ class Rows:
         return row
 
 
-def collated(rows: list[int]) -> list[int]:
-    """The prompts of a batch."""
+def collate(rows: list[int]) -> list[int]:
+    """The prompts of a batch, as a list."""
     return list(rows)
 
 
-def without_workers(real: Callable[..., Any], **options: Any) -> Any:  # noqa: ANN401 - the loader's own options
-    """The real loader, reading in this process; numbers need no collating."""
-    return real(**{**options, "num_workers": 0, "collate_fn": collated})
+def loader_without_workers(real: Callable[..., Any], **options: Any) -> Any:  # noqa: ANN401 - the loader's own options
+    """The real loader without worker processes and without collation."""
+    return real(**{**options, "num_workers": 0, "collate_fn": collate})
 
 
-def stateful(**options: Any) -> Any:  # noqa: ANN401 - the loader's own options
-    """The loader of torchdata, in this process."""
-    return without_workers(importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader, **options)
+def stateful_loader(**options: Any) -> Any:  # noqa: ANN401 - the loader's own options
+    """The ``StatefulDataLoader`` of torchdata, without worker processes."""
+    return loader_without_workers(
+        importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader, **options
+    )
 
 
-def drawn(create: Callable[..., Any], config: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401
-    """The order of a run, that of one restored in its second epoch, and how often each prompt is used."""
+def run_epochs(create: Callable[..., Any], config: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401
+    """The prompt order of a run, of a run restored in the second epoch, and the number of uses of each prompt."""
     config.data.train_files = config.data.val_files = rows
 
-    def loaders() -> Any:  # noqa: ANN401 - what the trainer keeps
+    def loaders() -> Any:  # noqa: ANN401 - a trainer double
         trainer = SimpleNamespace(config=config, tokenizer=None, processor=None)
         create(trainer, *([None] * (len(inspect.signature(create).parameters) - 1)))
         return trainer
@@ -105,26 +107,25 @@ def drawn(create: Callable[..., Any], config: Any, rows: int) -> dict[str, Any]:
     }
 
 
-def _epoch(trainer: Any) -> list[int]:  # noqa: ANN401 - what the trainer keeps
-    """All prompts of one pass over the training set, in order."""
+def _epoch(trainer: Any) -> list[int]:  # noqa: ANN401 - a trainer double
     return [row for batch in trainer.train_dataloader for row in batch]
 
 
 def _places(order: list[int], rows: int) -> torch.Tensor:
-    """``[B]``: where each prompt stands, -1 where it does not."""
+    """``[B]``: the position of each prompt in the order, or -1 if it is missing."""
     return torch.tensor([float(order.index(row)) if row in order else -1.0 for row in range(rows)])
 
 
-def pairs_up(inputs: Inputs) -> str:
-    """The prompts fill two whole batches at least, of two each."""
+def fills_two_batches(inputs: Inputs) -> str:
+    """The prompts fill at least two whole batches of two."""
     rows = inputs.batch.rows
-    return "" if rows % 2 == 0 and rows > 2 else f"{rows} prompts are no two whole batches of 2"
+    return "" if rows % 2 == 0 and rows > 2 else f"{rows} prompts do not fill two or more batches of 2"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loaders of the trainer for a shuffled set."""
+    """The data loaders of the trainer, with shuffling."""
     if target.has(PATH) and not target.fails("torchdata.stateful_dataloader.StatefulDataLoader"):
-        yield from described(target, PATH, "batch", lambda: [_loaders(target)])
+        yield from try_bind(target, PATH, "batch", lambda: [_loaders(target)])
 
 
 def _loaders(target: Target) -> Boundary:
@@ -133,24 +134,24 @@ def _loaders(target: Target) -> Boundary:
     fields: dict[str, Codec] = {name: Knob(name, default) for name, default in _SHUFFLED.items()}
     known = {name: pair for name, pair in _KNOBS.items() if _offered(target, source, name)}
     doubles: dict[str, Callable[..., Any]] = {
-        f"{MODULE}.StatefulDataLoader": stateful,
-        f"{MODULE}.DataLoader": partial(without_workers, torch.utils.data.DataLoader),
-        f"{MODULE}.RLHFDataset": Rows,
-        f"{MAIN}.create_rl_dataset": Rows,
-        f"{MODULE}.create_rl_dataset": Rows,
+        f"{MODULE}.StatefulDataLoader": stateful_loader,
+        f"{MODULE}.DataLoader": partial(loader_without_workers, torch.utils.data.DataLoader),
+        f"{MODULE}.RLHFDataset": PromptDataset,
+        f"{MAIN}.create_rl_dataset": PromptDataset,
+        f"{MODULE}.create_rl_dataset": PromptDataset,
     }
     step = Step(
-        call=drawn,
+        call=run_epochs,
         name="drawn",
         arguments={
             "create": Constant(Function(PATH)),
-            "config": shipped(target, "", fields),
+            "config": default_config(target, "", fields),
             "rows": Derived(lambda inputs: inputs.batch.rows),
         },
         doubles={path: double for path, double in doubles.items() if target.has(path)},
-        produced_by={"config": "verl/trainer/config: the files that the release ships"},
+        produced_by={"config": "verl/trainer/config: the configuration files of the release"},
     )
-    made, form = Use("drawn"), PerRow()
+    result, form = Use("drawn"), PerRow()
     named = {
         "rest": "uninterrupted.rest",
         "next": "uninterrupted.next",
@@ -159,8 +160,8 @@ def _loaders(target: Target) -> Boundary:
         "uses": "uses",
         "validated": "uses",
     }
-    outputs = {name: Output("B", "samples", quantity, at=made[name], form=form) for name, quantity in named.items()}
-    outputs |= {name: Output("", "", at=made[name]) for name in ("steps", "truncation")}
+    outputs = {name: Output("B", "samples", quantity, at=result[name], form=form) for name, quantity in named.items()}
+    outputs |= {name: Output("", "", at=result[name]) for name in ("steps", "truncation")}
     return Boundary(
         path=PATH,
         stage="batch",
@@ -170,12 +171,12 @@ def _loaders(target: Target) -> Boundary:
         settings={"shuffled": _SHUFFLED},
         claims=_CLAIMS | claims(_DOCS, knobs=known),
         reach="every run; one that is restarted from a checkpoint",
-        requires=(pairs_up,),
+        requires=(fills_two_batches,),
     )
 
 
 def _offered(target: Target, source: str, name: str) -> bool:
-    """Whether the release ships the setting, or its code reads it from the section of the data."""
+    """Whether the release has the setting: in its configuration files, or read by its code from the data section."""
     word = name.rpartition(".")[2]
     shipped_files = (target.root / "verl" / "trainer" / "config").rglob("*ppo*.yaml")
     read = re.search(rf"""data(_config)?(\.get\(\s*["']{word}["']|\.{word}\b)""", source)

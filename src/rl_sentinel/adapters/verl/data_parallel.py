@@ -1,51 +1,58 @@
-"""verl's data-parallel actor, of releases before 0.8: its whole update, from the trainer's batch to the gradient."""
+"""Boundaries of verl's data-parallel actor before 0.8: its whole update, from the trainer's batch to the gradient."""
 
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, absent, constants, every_token_is_trained
-from rl_sentinel.adapters.verl.doubles import data_parallel_actor, updated
+from rl_sentinel.adapters.verl.arguments import (
+    MASK_PRODUCER,
+    POLICY_TENSORS,
+    constants,
+    every_token_is_trained,
+    try_bind,
+)
+from rl_sentinel.adapters.verl.doubles import data_parallel_actor, run_update
 from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARISED
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
-from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, by_tokens, reads_response_mask, worker_data
+from rl_sentinel.adapters.verl.worker_batch import (
+    SIZES,
+    accelerator_doubles,
+    dynamic_batch_size,
+    reads_response_mask,
+    worker_data,
+    worker_object,
+)
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.codec import Codec
-from rl_sentinel.core.errors import Unbindable
 
 ACTOR = "verl.workers.actor.dp_actor.DataParallelPPOActor"
 UPDATE = f"{ACTOR}.update_policy"
 
-#: Where releases have the reducer of what a worker logged.
+#: Paths of the function that reduces logged metrics, by release.
 REDUCERS = ("verl.utils.metric.reduce_metrics", "verl.trainer.ppo.ray_trainer.reduce_metrics")
 
-_LOSS = (
-    "dp_actor.py, update_policy: the policy loss, from which the weighted entropy is taken and to which the weighted "
-    "KL loss is added"
-)
+_LOSS = "dp_actor.py, update_policy: the policy loss minus the weighted entropy plus the weighted KL loss"
 
 _KL = "dp_actor.py, update_policy: kl_penalty of log_prob and ref_log_prob by kl_loss_type"
 
-#: What is logged over the trained tokens of the batch.
+#: Metrics that are logged over the trained tokens.
 LOGGED: Mapping[str, Output] = {
     "actor/kl_loss": Output("", "nats", "kl.mean", over="live"),
     "actor/pg_clipfrac": Output("", "", "clip_fraction", over="live"),
     "actor/ppo_kl": Output("", "nats", "kl.k1", over="live"),
 }
 
-#: Claimed where each row has a share of its own in the loss: a mean over tokens weighs unequal micro-batches (SPL001).
+#: Claimed only for sequence means: with a token mean, unequal micro-batches change the loss (SPL001).
 _BY_TOKENS = claims(
     "docs/perf/perf_tuning.rst: use_dynamic_bsz lets the model process similar tokens per micro-batch, for efficiency",
     inert={"use_dynamic_bsz": (False, True)},
@@ -58,26 +65,22 @@ _PAIRS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update of the actor, one for each mode of aggregation that the release has."""
-    try:
-        target.find(UPDATE)
-    except Unbindable as why:
-        if not absent(why):
-            yield Unbound(UPDATE, "policy-loss", str(why))
-        return
+    """The update of the actor in each aggregation mode, then with each of the other losses."""
+    yield from try_bind(target, UPDATE, "policy-loss", lambda: _updates(target))
+
+
+def _updates(target: Target) -> Iterator[Boundary]:
     source = inspect.getsource(target.find(ACTOR)).partition("def update_policy")[2]
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in source else ("token-mean",)
-    yield from bindable(
-        target, *(update_of(target, mode, source, masked=reads_response_mask(source)) for mode in modes)
-    )
-    for name in selectable(target) if "loss_mode" in source else ():
-        yield from bindable(target, _other(target, name, source))
+    yield from (update_of(target, mode, source, masked=reads_response_mask(source)) for mode in modes)
+    names = selectable(target) if "loss_mode" in source else []
+    yield from (_update_with_loss(target, name, source) for name in names)
 
 
 def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Boundary:
-    """The update of an actor with all that its loss is made of; ``source`` is that of the actor's class.
+    """The update of an actor with policy loss, entropy and KL loss; ``source`` is the source of the actor's class.
 
-    ``masked`` says whether the trainer gives it a mask of the trained tokens.
+    ``masked`` is whether the trainer passes a mask of trained tokens.
     """
     logged = {name: output for name, output in LOGGED.items() if name in source and mode == "token-mean"}
     step = _step(target, _vanilla(target, mode), source)
@@ -99,78 +102,69 @@ def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Bounda
     )
 
 
-def _other(target: Target, name: str, source: str) -> Boundary:
-    """The update with another loss, aggregated per sequence."""
+def _update_with_loss(target: Target, name: str, source: str) -> Boundary:
+    """The update with another policy loss, aggregated per sequence."""
     mode = loss_mode(target, name)
     numbers: Settings = {**mode.settings, **REGULARISED}
-    said = mode.claims | claims(_KL, kl="k3")
+    claimed = mode.claims | claims(_KL, kl="k3")
     knobs = {**mode.section, **{n: Knob(n) for n in REGULARISED}}
-    config = actor(target, name, {**knobs, **_kinds("seq-mean-token-mean")}, policy=mode.policy)
+    config = actor(target, name, {**knobs, **_options("seq-mean-token-mean")}, policy=mode.policy)
     return replace(
         update_of(target, "seq-mean-token-mean", source, masked=reads_response_mask(source)),
         steps=(_step(target, config, source),),
         settings={name: numbers},
-        claims=replace(said, algorithm=None) if value_of(said.rows) == "all" else said,  # the KL has a mean of its own
+        claims=replace(claimed, algorithm=None)
+        if value_of(claimed.rows) == "all"
+        else claimed,  # the KL loss has another mean
         reach=f"actor.policy_loss.loss_mode={name} actor.use_kl_loss=True",
     )
 
 
 def reducer_of(target: Target) -> tuple[Step, ...]:
-    """The trainer's reducer of what an update logged."""
+    """The trainer's step that reduces the metrics of an update."""
     path = next(path for path in REDUCERS if target.has(path))
     return (Step(call=path, name="logged", arguments={"metrics": Earlier(Use("made")["metrics"])}),)
 
 
 def _algorithm(source: str) -> Claims:
-    """Dual clip where the update hands on its bound or chooses a loss by name, plain clip before."""
+    """Dual clip if the update passes its bound or selects a loss by name; plain PPO clip in older releases."""
     dual = "clip_ratio_c" in source or "policy_loss_fn" in source
     return claims(_LOSS, algorithm="dual clip" if dual else "ppo")
 
 
 def _aggregated(target: Target, mode: str) -> Claims:
-    """How token losses become one number; means over trained tokens before there was a mode."""
+    """The claims about the aggregation; the mean over trained tokens in releases without modes."""
     if target.has("verl.trainer.ppo.core_algos.agg_loss"):
         return aggregation(target, mode)
     return claims("core_algos.compute_policy_loss: masked_mean of the token losses", aggregation="token-mean")
 
 
 def _pairs(logged: Mapping[str, Output]) -> Claims:
-    return replace(_PAIRS, output_pairs={n: said for n, said in _PAIRS.output_pairs.items() if n in logged})
+    return replace(_PAIRS, output_pairs={n: claimed for n, claimed in _PAIRS.output_pairs.items() if n in logged})
 
 
-def _kinds(mode: str) -> Mapping[str, Codec]:
-    """Two epochs over one mini-batch, so that the old log-probs are those of the batch; the last step is read."""
+def _options(mode: str) -> Mapping[str, Codec]:
+    """Options of the update: two epochs, so that it uses the old log-probs of the batch; the last step is read."""
     words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2)
-    return {**words, **SIZES, **by_tokens(), **constants(use_torch_compile=False)}
+    return {**words, **SIZES, **dynamic_batch_size(), **constants(use_torch_compile=False)}
 
 
 def _vanilla(target: Target, mode: str) -> Codec:
     numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in NUMBERS}
-    numbers["clip_ratio"] = Knob("clip_low")  # releases without two bounds have one for both sides
-    return actor(target, "vanilla", {**numbers, **_kinds(mode)})
+    numbers["clip_ratio"] = Knob("clip_low")  # older releases have one bound for both sides
+    return actor(target, "vanilla", {**numbers, **_options(mode)})
 
 
 def _step(target: Target, config: Codec, source: str) -> Step:
-    answers = Table({"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")})
-    parts: dict[str, Codec] = {
-        "0": Constant(Function(ACTOR)),
-        "1": config,
-        "2": answers,
-    }
-    places = {"0": "__class__.__base__", "1": "config", "2": "actor_optimizer.answers"}
-    tensors: dict[str, Codec] = {
-        "old_log_probs": Column("old_logprob"),
-        "ref_log_prob": Column("ref_logprob"),
-        "advantages": Column("advantage"),
-    }
+    outputs = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
     return Step(
-        call=updated,
+        call=run_update,
         name="made",
-        doubles=accelerator(target, ACTOR.rpartition(".")[0], source),
+        doubles=accelerator_doubles(target, ACTOR.rpartition(".")[0], source),
         arguments={
             "update": Constant(Function(UPDATE)),
-            "worker": Object(data_parallel_actor, parts, at=places),
-            "data": worker_data(tensors, **constants(temperature=1.0, multi_turn=True)),
+            "worker": worker_object(data_parallel_actor, ACTOR, config, outputs, kind="__class__.__base__"),
+            "data": worker_data(POLICY_TENSORS, **constants(temperature=1.0, multi_turn=True)),
         },
         produced_by={"data": f"{MASK_PRODUCER}; ray_trainer.py, fit: update_actor of the whole batch"},
     )

@@ -1,4 +1,4 @@
-"""verl's diagnostics: rollout against training probabilities, and proxies for the variance of the gradient."""
+"""Boundaries of verl's diagnostics: rollout against training probabilities, proxies for the gradient variance."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, described, trainer_data
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.codec import Codec
@@ -31,14 +31,14 @@ _PROXIES = {
     "variance_proxy/expected_w": Output("", "", "score_norm.mean", over="rows"),
 }
 
-#: The norm of the gradient that the actor's update returned.
+#: Gradient norm of the actor's update.
 _NORM = 0.5
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Both, as the trainer calls them after log-probs and after the actor's update."""
-    yield from described(target, MISMATCH, "metric", lambda: [_mismatch(target)])
-    yield from described(target, VARIANCE, "metric", lambda: [_variance(target)])
+    """Both diagnostics; the trainer calls them after the log-probs and after the actor's update."""
+    yield from try_bind(target, MISMATCH, "metric", lambda: [_mismatch(target)])
+    yield from try_bind(target, VARIANCE, "metric", lambda: [_variance(target)])
 
 
 def _mismatch(target: Target) -> Boundary:

@@ -1,4 +1,4 @@
-"""verl's dispatch to its estimators, and the route from rejection to advantage, in its trainer's order."""
+"""Boundaries of verl's ``compute_advantage``: alone, and after rollout correction as in the trainer."""
 
 import inspect
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
-from rl_sentinel.adapters.kit.result_forms import Kept
+from rl_sentinel.adapters.kit.result_forms import KeptMask
 from rl_sentinel.adapters.kit.reward_codecs import Part
 from rl_sentinel.adapters.kit.roles import takes
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.advantages import CLAIMS, DISCOUNTED, advantage_outputs, estimators, said_of
+from rl_sentinel.adapters.verl.advantages import CLAIMS, DISCOUNTED, advantage_outputs, estimator_claims, estimators
 from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,
     UIDS,
@@ -23,7 +23,7 @@ from rl_sentinel.adapters.verl.arguments import (
     knows_response_mask,
     trainer_data,
 )
-from rl_sentinel.adapters.verl.correction import ADDED, BOTH, CONFIG, WEIGHTS, accepts, rejections, weights_of_sampler
+from rl_sentinel.adapters.verl.correction import ADDED, BOTH, CONFIG, WEIGHTS, rejections, supports, weights_of_sampler
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -33,13 +33,13 @@ from rl_sentinel.core.errors import Unbindable
 
 DISPATCH = "verl.trainer.ppo.ray_trainer.compute_advantage"
 
-#: Names that the parts of a reward are given, as a scoring function would answer them.
+#: Names of the reward parts, as a scoring function returns them.
 PARTS = ("first_part", "second_part")
 
-#: Estimators that divide by a deviation by default.
+#: Estimators that divide by the standard deviation by default.
 _STANDARDISED = ("grpo", "grpo_vectorized", "grpo_passk", "gdpo")
 
-#: Whether to divide by it, where a release has the knob.
+#: verl's setting that turns the division off.
 _BY_DEVIATION = "norm_adv_by_std_in_grpo"
 
 _DEVIATION = claims(
@@ -48,21 +48,18 @@ _DEVIATION = claims(
     knobs={_BY_DEVIATION: (True, False)},
 )
 
-#: Rejections of whole sequences, of newer releases and of the first ones.
+#: Rejection options for whole sequences: of newer releases, and of the first ones.
 SEQUENCE = ("seq_sum_k1", "seq")
 
-#: Estimators that discount; others take no discount, or have it at 1.
-_DISCOUNTS = ("gae", "reinforce_plus_plus")
-
-#: The estimator whose baseline is weighed for the sampler, where the batch has weights.
+#: The estimator that uses importance weights, if the batch has them.
 _BASELINE = "optimal_token_baseline"
 
-_WEIGHED = (
-    "compute_optimal_token_baseline_advantage, docstring: where weights of the rollout correction are given, the "
-    "baseline weighs by their squares; that correction clamps them at its threshold"
+_WEIGHTED = (
+    "compute_optimal_token_baseline_advantage, docstring: importance weights of the rollout correction are squared "
+    "in the baseline; the correction clamps them at its threshold"
 )
 
-#: Estimator -> tensors that its branch of the dispatch reads besides rewards and mask.
+#: Estimator -> tensors that the dispatch reads for it, besides rewards and mask.
 TENSORS: dict[str, dict[str, Codec]] = {
     "gae": {"values": Column("value")},
     "remax": {"reward_baselines": Column("reward_baseline")},
@@ -70,26 +67,26 @@ TENSORS: dict[str, dict[str, Codec]] = {
     "tir_optimal_token_baseline": {"old_log_probs": Column("old_logprob"), "sum_pi_squared": Column("pi_squared")},
 }
 
-#: Estimators that pay each token what follows it, so that token rewards count.
+#: Estimators with temporal credit, which read token rewards.
 _TEMPORAL = ("gae", "remax", "reinforce_plus_plus", "optimal_token_baseline", "tir_optimal_token_baseline")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The dispatch, one setting per estimator, then the route."""
+    """The dispatch with each estimator, with importance weights, and after rejection."""
     try:
         target.find(DISPATCH)
-        found = estimators(target)
+        functions = estimators(target)
     except Unbindable as why:
         yield Unbound(DISPATCH, "advantage", str(why))
         return
-    for name, function in found.items():
-        yield from bindable(target, _dispatch(target, name, said_of(name, function)))
+    for name, function in functions.items():
+        yield from bindable(target, _dispatch(target, name, estimator_claims(name, function)))
         if name != _BASELINE or not takes(function, "rollout_weight"):
             continue
         if failing := target.fails(BOTH):
             yield Unbound(f"{BOTH} -> {DISPATCH}", "advantage", failing)
-        elif accepts(target, WEIGHTS["token"]):
-            yield from bindable(target, _weighed(target, name, said_of(name, function)))
+        elif supports(target, WEIGHTS["token"]):
+            yield from bindable(target, _weighted(target, name, estimator_claims(name, function)))
     if failing := target.fails(ADDED):
         yield Unbound(f"{ADDED} -> {DISPATCH}", "advantage", failing)
     elif target.has(ADDED):
@@ -100,7 +97,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def estimate(target: Target, path: str, name: str, data: Codec, *, tuned: bool = False) -> Step:
-    """The call of the dispatch, or of what stands before it, for one estimator."""
+    """The call of the dispatch (or of another function with its parameters) for one estimator."""
     discounts: dict[str, Codec] = {n: Knob(n, 1.0) for n in ("gamma", "lam")}
     deviation = Knob(_BY_DEVIATION, default=True)
     section = discounts | ({_BY_DEVIATION: deviation} if tuned else {})
@@ -123,7 +120,7 @@ def estimate(target: Target, path: str, name: str, data: Codec, *, tuned: bool =
 
 
 def estimator_data(target: Target, name: str, entered: str, **more: Codec) -> Object:
-    """The trainer's data for one estimator."""
+    """The trainer's batch for one estimator."""
     data = trainer_data(target, entered, **TENSORS.get(name, {}), **more)
     if name != "gdpo":
         return data
@@ -133,7 +130,7 @@ def estimator_data(target: Target, name: str, entered: str, **more: Codec) -> Ob
 
 
 def unused_of(name: str) -> frozenset[str]:
-    """Columns that are in the trainer's data, and that this estimator does not read."""
+    """Columns of the trainer's batch that this estimator does not read."""
     rewards = {"reward", "token_reward"} if name == "gdpo" else set() if name in _TEMPORAL else {"token_reward"}
     return frozenset({"token", *rewards})
 
@@ -141,7 +138,7 @@ def unused_of(name: str) -> frozenset[str]:
 ESTIMATED = Use("estimated").attribute("batch")
 
 
-def _dispatch(target: Target, name: str, said: Claims) -> Boundary:
+def _dispatch(target: Target, name: str, claimed: Claims) -> Boundary:
     tuned = name in _STANDARDISED and _BY_DEVIATION in inspect.getsource(target.module(DISPATCH.rpartition(".")[0]))
     data = estimator_data(target, name, DISPATCH)
     return Boundary(
@@ -150,15 +147,15 @@ def _dispatch(target: Target, name: str, said: Claims) -> Boundary:
         steps=(estimate(target, DISPATCH, name, data, tuned=tuned),),
         unused=unused_of(name),
         outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
-        settings={name: DISCOUNTED if name in _DISCOUNTS else {}},
-        claims=said | (_DEVIATION if tuned else Claims()),
+        settings={name: DISCOUNTED.get(name, {})},
+        claims=claimed | (_DEVIATION if tuned else Claims()),
         reach=f"algorithm.adv_estimator={name}",
         requires=() if knows_response_mask(target, DISPATCH) else (every_token_is_trained,),
     )
 
 
-def _weighed(target: Target, name: str, said: Claims) -> Boundary:
-    """A baseline that is weighed for the sampler by what the correction has put into the batch."""
+def _weighted(target: Target, name: str, claimed: Claims) -> Boundary:
+    """The optimal token baseline with the importance weights of the rollout correction."""
     step, weights = weights_of_sampler(target)
     data = estimator_data(target, name, DISPATCH, rollout_is_weights=Earlier(weights))
     return Boundary(
@@ -168,13 +165,13 @@ def _weighed(target: Target, name: str, said: Claims) -> Boundary:
         unused=unused_of(name),
         outputs=advantage_outputs(ESTIMATED["advantages"], None),
         settings={f"{name}, token weights": {}},
-        claims=said | claims(_WEIGHED, corrected_at_most=2.0),
+        claims=claimed | claims(_WEIGHTED, corrected_at_most=2.0),
         reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_is=token",
     )
 
 
 def _route(target: Target, name: str, option: str, rejection: Settings) -> Boundary:
-    """Rejection before the advantages, in the trainer's order."""
+    """Rejection, then advantages, as in the trainer."""
     config = Object(CONFIG, constants(rollout_is=None, **rejection), shared=True)
     logprobs = {"old_log_probs": Column("old_logprob"), "rollout_log_probs": Column("rollout_logprob")}
     reject = Step(
@@ -185,7 +182,7 @@ def _route(target: Target, name: str, option: str, rejection: Settings) -> Bound
     )
     corrected = Use("corrected")[0]
     keep = Output(
-        "B T", "", "keep", scope="sequence", at=corrected.attribute("batch")["response_mask"], form=Kept(Padded())
+        "B T", "", "keep", scope="sequence", at=corrected.attribute("batch")["response_mask"], form=KeptMask(Padded())
     )
     return Boundary(
         path=f"{ADDED} -> {DISPATCH}",

@@ -1,4 +1,4 @@
-"""verl's distillation from a teacher: the loss of the actor's update, cut and accumulated by the engine."""
+"""Boundaries of verl's distillation loss, split into micro-batches and accumulated by the training engine."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,17 +9,12 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Packed
-from rl_sentinel.adapters.kit.requirements import (
-    equal_micro_batches,
-    every_micro_batch_trains,
-    no_empty_response,
-)
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_micro_batch_trains, no_empty_response
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import constants, described
-from rl_sentinel.adapters.verl.engine import CUT, MODES, outputs_of, through
+from rl_sentinel.adapters.verl.arguments import constants, try_bind
+from rl_sentinel.adapters.verl.engine import CUT, MODES, engine_step, outputs_of
 from rl_sentinel.adapters.verl.kl import KINDS
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.claims import Claims, claims
@@ -46,11 +41,11 @@ _NEXT = (
 
 
 @dataclass(frozen=True, slots=True)
-class OfNextToken(Packed):
-    """A nested tensor ``[B, 1 + length, 1]``: a prompt of one token, and at each position the number of the next."""
+class NextTokenNested(Packed):
+    """A nested tensor ``[B, 1 + length, 1]`` with a one-token prompt: position t holds the number of token t + 1."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """Each response, and 0 after its last token."""
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """Each response, followed by a 0."""
         rows = zip(column, inputs.batch.length.tolist(), strict=True)
         parts = [torch.cat([row[:n], row.new_zeros(1)]).unsqueeze(1) for row, n in rows]
         return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
@@ -60,38 +55,40 @@ class OfNextToken(Packed):
         return Packed.read(self, torch.cat([row[:-1, 0] for row in value.unbind()]), sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows and lengths."""
+        """The number of rows and the lengths."""
         length = torch.tensor([len(row) - 1 for row in value.unbind()], dtype=torch.int64)
         return Sizes(rows=len(length), length=length)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss with each estimator of the KL, in each mode of aggregation."""
-    yield from described(target, LOSS, "policy-loss", lambda: _losses(target))
+    """The loss with each KL estimator, in each aggregation mode."""
+    yield from try_bind(target, LOSS, "policy-loss", lambda: _losses(target))
 
 
 def _losses(target: Target) -> Iterator[Boundary]:
     for kind, name in KINDS.items():
-        if name in ("k2", "k3"):  # the others have no gradient towards the teacher, and are refused or not advised
-            said = claims(_SUPERVISED, algorithm=f"{name} as a loss")
+        if name in (
+            "k2",
+            "k3",
+        ):  # the others have no gradient towards the teacher; verl refuses or advises against them
+            claimed = claims(_SUPERVISED, algorithm=f"{name} as a loss")
             for mode in MODES:
-                yield _loss(target, f"{kind}, {mode}", mode, {"loss_mode": kind, "use_policy_gradient": False}, said)
+                yield _loss(target, f"{kind}, {mode}", mode, {"loss_mode": kind, "use_policy_gradient": False}, claimed)
     on_policy = {"loss_mode": "k1", "use_policy_gradient": True}
     yield _loss(target, "policy gradient", "token-mean", on_policy, Claims())
 
 
-def _loss(target: Target, setting: str, mode: str, kinds: Mapping[str, object], said: Claims) -> Boundary:
+def _loss(target: Target, setting: str, mode: str, kinds: Mapping[str, object], claimed: Claims) -> Boundary:
     fields: dict[str, Codec] = {
         **constants(use_task_rewards=False, loss_max_clamp=None, **kinds),
-        "distillation_loss_coef": Knob("coefficient"),
     }
     config = Object(CONFIG, {**constants(enabled=False), "distillation_loss": Object(LOSS_CONFIG, fields)}, shared=True)
     columns: dict[str, Codec] = {
         "old_log_probs": Column("old_logprob"),
         "advantages": Column("advantage"),
-        "teacher_logprobs": Column("ref_logprob", OfNextToken()),
+        "teacher_logprobs": Column("ref_logprob", NextTokenNested()),
     }
-    step = through(
+    step = engine_step(
         LOSS,
         (actor(target, "vanilla", constants(loss_agg_mode=mode)), config),
         {"log_probs": Column("logprob", leaf=True)},
@@ -105,11 +102,11 @@ def _loss(target: Target, setting: str, mode: str, kinds: Mapping[str, object], 
         steps=(step,),
         unused=frozenset({"token", "advantage"} if gradient else {"token", "advantage", "old_logprob"}),
         outputs=outputs_of({}),
-        settings={setting: {"coefficient": 1.0}},
-        claims=said | aggregation(target, mode) | claims(_COUNTED, denominator="given", rows="all"),
+        settings={setting: {}},
+        claims=claimed | aggregation(target, mode) | claims(_COUNTED, denominator="given", rows="all"),
         reach="distillation.enabled=True, distillation.distillation_loss.use_task_rewards=False, "
         f"distillation.distillation_loss.loss_mode={kinds['loss_mode']}, "
         f"distillation.distillation_loss.use_policy_gradient={gradient}",
-        # The extremes that are logged do not exist where nothing is trained: the release raises there.
+        # The logged minimum and maximum do not exist without a trained token: verl raises.
         requires=(no_empty_response, equal_micro_batches, every_micro_batch_trains),
     )

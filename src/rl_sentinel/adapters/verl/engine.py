@@ -1,4 +1,4 @@
-"""verl's training engine: the actor's whole loss, and the critic's, over micro-batches that the engine cuts itself."""
+"""Boundaries of verl's training engine: actor and critic losses over the micro-batches that the engine splits."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +16,9 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Kn
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent, constants
-from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, accepts, weights_of_sampler
-from rl_sentinel.adapters.verl.doubles import Engine, cpu_device
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, POLICY_TENSORS, constants
+from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, supports, weights_of_sampler
+from rl_sentinel.adapters.verl.doubles import EngineDouble, cpu_device
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
 from rl_sentinel.adapters.verl.registries import LOSSES, registered
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -26,7 +26,7 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
-from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.errors import Absent, Unbindable
 
 MODULE = "verl.workers.engine.fsdp.transformer_impl"
 CUT = f"{MODULE}.FSDPEngine.forward_backward_batch"
@@ -42,21 +42,21 @@ _GIVEN = claims(
 )
 
 _LOSS = (
-    "losses.ppo_loss and its comments: the policy loss, from which the weighted entropy loss is taken and to which "
-    "the weighted KL loss is added; core_algos.compute_policy_loss_vanilla, docstring: dual-clip PPO"
+    "losses.ppo_loss and its comments: the policy loss minus the weighted entropy loss plus the weighted KL loss; "
+    "core_algos.compute_policy_loss_vanilla, docstring: dual-clip PPO"
 )
 
-_ROWS = "losses.ppo_loss: the global batch size is that of the mini-batch, whose rows are all counted"
+_ROWS = "losses.ppo_loss: the global batch size is that of the mini-batch, and counts all rows"
 
 _WEIGHED = (
-    "losses.ppo_loss hands rollout_is_weights of the batch to the policy loss; compute_rollout_correction_weights, "
+    "losses.ppo_loss passes rollout_is_weights of the batch to the policy loss; compute_rollout_correction_weights, "
     "docstring: a single threshold clamps them"
 )
 
-#: Modes of aggregation, each with the regularisers on.
+#: Aggregation modes of the boundaries.
 MODES = ("token-mean", "seq-mean-token-mean")
 
-#: What the two losses log beside themselves, where the release does.
+#: Metrics of the two losses, in releases that log them.
 LOGGED: Mapping[str, Mapping[str, Output]] = {
     LOSS: {"kl_loss": Output("", "nats", "kl.mean", over="live")},
     VALUE: {
@@ -66,19 +66,19 @@ LOGGED: Mapping[str, Mapping[str, Output]] = {
 }
 
 _REFERENCE = claims(
-    "losses.ppo_loss: the KL penalty of log_prob and ref_log_prob, not yet weighed",
+    "losses.ppo_loss: the KL penalty of log_prob and ref_log_prob, before it is weighted",
     output_pairs={"kl_loss": "logprob against ref_logprob"},
 )
 
-#: Coefficients of what is added to the policy loss.
+#: Coefficients of the entropy and the KL loss.
 REGULARISED: Settings = {"entropy_coeff": 0.5, "kl_loss_coef": 0.25}
 
-#: Numbers of PPO's loss.
+#: Numbers of the PPO loss.
 NUMBERS: Settings = {**REGULARISED, "clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's loss and the critic's, cut and accumulated by the engine."""
+    """The losses of actor and critic, split into micro-batches and accumulated by the engine."""
     roles: tuple[tuple[str, Stage, Callable[[Target], Iterator[Boundary]]], ...] = (
         (LOSS, "policy-loss", _actor),
         (VALUE, "value-loss", _critic),
@@ -88,10 +88,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             for path in (loss, TENSORS, CUT):
                 target.find(path)
         except Unbindable as why:
-            if not absent(why):
+            if not isinstance(why, Absent):
                 yield Unbound(f"{CUT} -> {loss}", stage, str(why))
             continue
-        if loss == LOSS and _weighs(target) and (failing := target.fails(BOTH)):
+        if loss == LOSS and _takes_weights(target) and (failing := target.fails(BOTH)):
             yield Unbound(f"{BOTH} -> {CUT} -> {LOSS}", stage, failing)
         yield from bindable(target, *make(target))
 
@@ -104,12 +104,14 @@ def _critic(target: Target) -> Iterator[Boundary]:
             **constants(loss_agg_mode=mode, ppo_micro_batch_size_per_gpu=4),
         }
         config = Object(CRITIC, fields, shared=True)
-        logged = _logged(target, VALUE) if mode == "token-mean" else {}  # other modes are no mean over live tokens
-        step = through(VALUE, (config,), {"values": Column("value", leaf=True)}, columns)
+        logged = (
+            _logged(target, VALUE) if mode == "token-mean" else {}
+        )  # in other modes it is not a mean over trained tokens
+        step = engine_step(VALUE, (config,), {"values": Column("value", leaf=True)}, columns)
         yield Boundary(
             path=f"{CUT} -> {VALUE}",
             stage="value-loss",
-            steps=(step, *_reduced(logged)),
+            steps=(step, *_reduce_step(logged)),
             unused=frozenset({"token"}),
             outputs=outputs_of(logged),
             settings={mode: {"value_clip": 0.5}},
@@ -122,39 +124,36 @@ def _critic(target: Target) -> Iterator[Boundary]:
         )
 
 
-def _weighs(target: Target) -> bool:
-    """Whether the loss takes the correction's weights."""
+def _takes_weights(target: Target) -> bool:
+    """Whether the loss uses the importance weights of the rollout correction."""
     return '"rollout_is_weights"' in inspect.getsource(target.find(LOSS))
 
 
 def _actor(target: Target) -> Iterator[Boundary]:
-    weighs = _weighs(target) and accepts(target, WEIGHTS["token"])
-    given: dict[str, Codec] = {
-        "old_log_probs": Column("old_logprob"),
-        "ref_log_prob": Column("ref_logprob"),
-        "advantages": Column("advantage"),
-    }
+    weighs = _takes_weights(target) and supports(target, WEIGHTS["token"])
     corrected, weights = weights_of_sampler(target) if weighs else (None, None)
-    for name, mode, settings, section, policy, said in _losses(target):
-        whole = name == "vanilla"  # with all that the worker adds to a loss
+    for name, mode, settings, section, policy, loss_claims in _losses(target):
+        whole = name == "vanilla"  # only with this loss: KL loss and importance weights
         kinds = constants(use_kl_loss=whole, kl_loss_type="low_var_kl", loss_agg_mode=mode)
         answers = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
         config = actor(target, name, {**section, **kinds}, policy=policy)
-        logged = _logged(target, LOSS) if mode == "token-mean" else {}  # other modes are no mean over live tokens
+        logged = (
+            _logged(target, LOSS) if mode == "token-mean" else {}
+        )  # in other modes it is not a mean over trained tokens
         claimed = (
-            said
-            | (Claims() if said.row_order else _GIVEN)
+            loss_claims
+            | (Claims() if loss_claims.row_order else _GIVEN)
             | (_REFERENCE | claims(_LOSS, kl="k3") if whole else Claims())
         )
         claimed |= claims(_ROWS, rows="all")
-        columns, before = given, tuple[Step, ...]()
-        if corrected and weights and whole:  # the weights of the others are bound at the losses themselves
-            columns, before = {**given, "rollout_is_weights": Earlier(weights)}, (corrected,)
+        columns, before = POLICY_TENSORS, tuple[Step, ...]()
+        if corrected and weights and whole:  # adapters/verl/losses.py binds the other losses with weights
+            columns, before = {**POLICY_TENSORS, "rollout_is_weights": Earlier(weights)}, (corrected,)
             claimed |= claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token")
         yield Boundary(
             path=f"{BOTH} -> {CUT} -> {LOSS}" if before else f"{CUT} -> {LOSS}",
             stage="policy-loss",
-            steps=(*before, through(LOSS, (config,), answers, columns), *_reduced(logged)),
+            steps=(*before, engine_step(LOSS, (config,), answers, columns), *_reduce_step(logged)),
             unused=frozenset({"token"} if whole else {"token", "entropy", "ref_logprob"}),
             outputs=outputs_of(logged),
             settings={mode if whole else name: settings},
@@ -166,10 +165,10 @@ def _actor(target: Target) -> Iterator[Boundary]:
 
 
 def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, Codec], Mapping[str, Codec], Claims]]:
-    """Each loss by name, with its mode of aggregation, numbers, knobs of the two sections, and claims.
+    """Yield name, aggregation mode, numbers, knobs of the actor and loss sections, and claims of each loss.
 
-    PPO's is bound in each mode. Of the others, aggregated per sequence, those are bound that do not take the counts of
-    the mini-batch from the configuration: only through the engine can one see what they divide by.
+    The PPO loss is bound in each mode, the others with a sequence mean. Losses that read the counts of the mini-batch
+    from the configuration are left out, because they are bound directly; the denominators of the others show only here.
     """
     for mode in MODES:
         knobs: dict[str, Codec] = {SECTION.get(k, k): Knob(k) for k in NUMBERS}
@@ -183,36 +182,41 @@ def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, C
 
 
 def _logged(target: Target, loss: str) -> Mapping[str, Output]:
-    """What this release's loss logs, by its own source."""
+    """The metrics that the loss of this release logs, found in its source."""
     source = inspect.getsource(target.find(loss))
     return {name: output for name, output in LOGGED[loss].items() if f'"{name}"' in source}
 
 
 def outputs_of(logged: Mapping[str, Output]) -> dict[str, Output]:
-    """The loss that the engine accumulates, and what was logged over all micro-batches."""
+    """The loss that the engine accumulates, and the metrics reduced over all micro-batches."""
     loss = Output("", "", "loss", at=Use("self").attribute("losses"), form=Total())
     return {"loss": loss, **{name: replace(output, at=Use("logged")[name]) for name, output in logged.items()}}
 
 
-def _reduced(logged: Mapping[str, Output]) -> tuple[Step, ...]:
-    """The trainer's reducer of what the micro-batches logged, where something is read."""
+def _reduce_step(logged: Mapping[str, Output]) -> tuple[Step, ...]:
+    """The trainer's step that reduces the metrics; empty if no metric is read."""
     cite = "trainer/ppo/ray_trainer.py: reduce_metrics of the metrics that a worker returns"
     arguments: dict[str, Codec] = {"metrics": Earlier(Use("trained")["metrics"])}
     return (Step(call=REDUCE, name="logged", arguments=arguments, produced_by={"metrics": cite}),) if logged else ()
 
 
-def through(
+def engine_step(
     loss: str,
     configs: tuple[Codec, ...],
     answers: Mapping[str, Codec],
     columns: Mapping[str, Codec],
     cites: tuple[str, ...] = (),
 ) -> Step:
-    """The engine's own loop over micro-batches, of what the model answers at each token.
+    """The step that runs the engine's loop over micro-batches.
 
-    ``configs`` are the first arguments of the loss, ``columns`` the tensors of the batch besides tokens and masks.
+    Args:
+        loss: dotted path of the loss function.
+        configs: first arguments of the loss.
+        answers: model outputs per token, by name.
+        columns: tensors of the batch besides tokens and masks.
+        cites: further lines that produce the batch.
     """
-    engine = Object(Engine, {"answers": Table(answers), "lengths": Lengths()})
+    engine = Object(EngineDouble, {"answers": Table(answers), "lengths": Lengths()})
     tensors: dict[str, Codec] = {
         "prompts": Derived(lambda inputs: torch.ones(inputs.batch.rows, 1, dtype=torch.int64)),
         "responses": Column("token"),

@@ -1,4 +1,4 @@
-"""verl's KL penalties, and the step that puts a KL into the reward."""
+"""Boundaries of verl's KL estimators, and of the trainer's step that adds a KL penalty to the reward."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,11 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,
     constants,
-    described,
     every_token_is_trained,
     knobs,
     knows_response_mask,
     trainer_data,
+    try_bind,
 )
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -30,11 +30,11 @@ STEP = "verl.trainer.ppo.ray_trainer.apply_kl_penalty"
 FIXED = "verl.trainer.ppo.core_algos.FixedKLController"
 ADAPTIVE = "verl.trainer.ppo.core_algos.AdaptiveKLController"
 
-#: What makes a controller of the configuration, in releases that have a class for it.
+#: Factory of the controller, in releases with a configuration class.
 CONTROLLER = "verl.trainer.ppo.core_algos.get_kl_controller"
 SECTION = "verl.trainer.config.algorithm.KLControlConfig"
 
-#: verl's name of a kind of KL, and the name that the field gives it.
+#: verl's name of a KL estimator -> the usual name.
 KINDS = {"kl": "k1", "abs": "abs", "mse": "k2", "low_var_kl": "k3"}
 
 _ESTIMATORS = (
@@ -55,20 +55,20 @@ _CONTROL = (
     "core_algos.py, docstrings: AdaptiveKLController is that of arXiv 1909.08593, FixedKLController updates nothing"
 )
 
-#: A setting, or an argument of a class, -> the attribute of a controller.
+#: Setting or constructor argument -> attribute of the controller.
 _READ = {"kl_coef": "value", "init_kl_coef": "value", "target_kl": "target"}
 
-#: A setting of the configuration -> the name that the adaptive controller has for it.
+#: Setting -> constructor argument of the adaptive controller.
 _INITIAL = {"kl_coef": "init_kl_coef"}
 
-#: Kinds whose gradient is that of another kind, by a name that newer releases know.
+#: Estimators of newer releases whose gradient is that of k2.
 STRAIGHT = {"k3+": "k3"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per kind of KL, then the step."""
-    yield from described(target, PENALTY, "kl", lambda: _penalties(target), everywhere=True)
-    yield from described(target, STEP, "kl", lambda: _steps(target), everywhere=True)
+    """One boundary per KL estimator, then the trainer's step."""
+    yield from try_bind(target, PENALTY, "kl", lambda: _penalties(target), required=True)
+    yield from try_bind(target, STEP, "kl", lambda: _steps(target), required=True)
 
 
 def _penalties(target: Target) -> Iterator[Boundary]:
@@ -100,7 +100,7 @@ def _steps(target: Target) -> Iterator[Boundary]:
 
 
 def _controller(target: Target, kind: str, names: tuple[str, ...]) -> Codec:
-    """The controller that the trainer makes of its configuration, with these settings."""
+    """The controller that the trainer creates from its configuration, with these settings."""
     if target.has(SECTION):
         section = Object(SECTION, {**constants(type=kind), **knobs(names)}, _READ)
         return Object(CONTROLLER, {"kl_ctrl": section}, {"kl_ctrl": ""})
@@ -125,7 +125,7 @@ def _step(target: Target, control: str, settings: Mapping[str, Settings], kind: 
         produced_by={"data": MASK_PRODUCER},
     )
     name = KINDS[kind]
-    said = (
+    claimed = (
         claims(_ESTIMATORS, kl=name)
         | claims(_MEASURE, measure="mean of row means, all rows")
         | claims(
@@ -152,7 +152,7 @@ def _step(target: Target, control: str, settings: Mapping[str, Settings], kind: 
             "coefficient": Output("", "", "kl_coefficient", at=Use("kl_ctrl").attribute("value")),
         },
         settings=settings,
-        claims=said,
+        claims=claimed,
         reach="algorithm.use_kl_in_reward=True"
         + (" algorithm.kl_ctrl.type=adaptive" if control == "adaptive" else "")
         + (f" algorithm.kl_penalty={kind}" if kind != "kl" else ""),

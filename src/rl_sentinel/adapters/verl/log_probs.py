@@ -1,4 +1,4 @@
-"""verl's data-parallel actor before 0.8: log-probs and entropy computed from the model's logits."""
+"""Boundaries of verl's ``compute_log_prob`` before 0.8: log-probs and entropy from the model's logits."""
 
 import inspect
 from collections.abc import Iterator
@@ -8,25 +8,23 @@ from torch.nn.functional import cross_entropy
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants
 from rl_sentinel.adapters.verl.data_parallel import ACTOR
-from rl_sentinel.adapters.verl.doubles import worker_of_table
-from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, passes, worker_data
+from rl_sentinel.adapters.verl.doubles import worker_with_double
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator_doubles, forward_sizes, worker_data, worker_object
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec
 
 PATH = f"{ACTOR}.compute_log_prob"
 
-#: What verl calls where flash-attention is installed, as it is with a GPU.
+#: The kernel that verl calls if flash-attention is installed, as on a GPU.
 _KERNEL = "verl.utils.torch_functional.cross_entropy_loss"
 
 _CLAIMS = claims(
@@ -37,7 +35,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs, computed in micro-batches of equal rows or of equal tokens."""
+    """The log-probs, with equal micro-batches and with a dynamic batch size."""
     if target.has(PATH) and not target.fails(PATH):
         source = inspect.getsource(target.find(ACTOR)).partition("def compute_log_prob")[2].partition("def update_")[0]
         yield from bindable(target, *(_scored(target, source, dynamic=dynamic) for dynamic in (False, True)))
@@ -45,13 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
     config = actor(target, "vanilla", {**SIZES, **constants(use_torch_compile=False)})
-    parts: dict[str, Codec] = {
-        "0": Constant(Function(ACTOR)),
-        "1": config,
-        "2": Table({"logits": Column("logits")}),
-    }
-    places = {"0": "__class__", "1": "config", "2": "actor_optimizer.answers"}
-    doubles = accelerator(target, ACTOR.rpartition(".")[0], source)
+    doubles = accelerator_doubles(target, ACTOR.rpartition(".")[0], source)
     if target.has(_KERNEL):
         doubles[_KERNEL] = token_losses
     with_entropy = "calculate_entropy" in source
@@ -60,17 +52,17 @@ def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
         name="scored",
         doubles=doubles,
         arguments={
-            "0": Object(worker_of_table, parts, at=places),
-            "1": worker_data({}, **passes(dynamic=dynamic), temperature=Knob("temperature")),
+            "0": worker_object(worker_with_double, ACTOR, config, {"logits": Column("logits")}),
+            "1": worker_data({}, **forward_sizes(dynamic=dynamic), temperature=Knob("temperature")),
             **(constants(calculate_entropy=True) if with_entropy else {}),
         },
         produced_by={"1": f"{MASK_PRODUCER}; fsdp_workers.py, compute_log_prob: temperature of the rollout"},
     )
     scored = Use("scored")
-    named, paired = 'outputs["log_probs"]' in source, "return log_probs, entropys" in source
-    places_of = {"logprob": scored["log_probs"] if named else scored[0] if paired else scored}
+    returns_dict, returns_pair = 'outputs["log_probs"]' in source, "return log_probs, entropys" in source
+    places_of = {"logprob": scored["log_probs"] if returns_dict else scored[0] if returns_pair else scored}
     if with_entropy:
-        places_of["entropy"] = scored["entropys"] if named else scored[1]
+        places_of["entropy"] = scored["entropys"] if returns_dict else scored[1]
     settings: dict[str, Settings] = {"other temperature": {"temperature": 0.5}}
     return Boundary(
         path=PATH,
@@ -89,6 +81,6 @@ def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
 
 
 def token_losses(logits: Tensor, labels: Tensor, **_about: object) -> tuple[Tensor, Tensor]:
-    """Minus the log-prob of each label, in place of flash-attention's kernel; the second result (z-loss) is 0."""
+    """The cross entropy of each label, in place of flash-attention's kernel; the second result (z-loss) is 0."""
     losses = cross_entropy(logits, labels, reduction="none")
     return losses, losses.new_zeros(losses.shape)

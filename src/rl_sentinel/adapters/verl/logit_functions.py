@@ -1,26 +1,26 @@
-"""verl's functions of logits: log-probs and entropy of tokens, in chunks, and of a vocabulary split over ranks."""
+"""Boundaries of verl's functions of logits: log-probs and entropy, also in chunks or vocabulary-parallel."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_sentinel.adapters.kit.logit_kernels import OneRank, differentiated, flat, kernel, uncompiled
+from rl_sentinel.adapters.kit.logit_kernels import OneRank, bind_backward, bind_logits, no_compile, with_flat_logits
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import described
+from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.codec import Codec
 
 _FUNCTIONS = "verl.utils.torch_functional"
 _PARALLEL = "verl.utils.megatron.tensor_parallel"
 
-#: Positions of a chunk, of which most responses are no multiple; some fit into one chunk of ``WIDE``.
+#: Chunk sizes: most response lengths are not a multiple of ``CHUNK``, some responses fit into one ``WIDE`` chunk.
 CHUNK, WIDE = 2, 4
 
 _CITE = "torch_functional.py, docstrings: per-token log-probabilities of the labels; Shannon entropy from logits"
 _SHARDED = "tensor_parallel.py, docstrings: entropy when the logits are sharded in tp ranks; here one rank has all"
 _PRODUCED = "workers/actor/dp_actor.py, _forward_micro_batch: logits of the response, divided by temperature"
 
-#: Function -> what it computes of each token.
+#: Function -> its per-token output.
 PLAIN: Mapping[str, str] = {
     "logprobs_from_logits": "logprob",
     "logprobs_from_logits_naive": "logprob",
@@ -31,14 +31,14 @@ PLAIN: Mapping[str, str] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The functions that this release has."""
+    """The functions of this release."""
     for name, quantity in PLAIN.items():
         path = f"{_FUNCTIONS}.{name}"
         if target.has(path):
-            yield from described(target, path, "batch", lambda p=path, q=quantity: [_plain(p, q)])  # type: ignore[misc]
+            yield from try_bind(target, path, "batch", lambda p=path, q=quantity: [_plain(p, q)])  # type: ignore[misc]
     chunked = f"{_FUNCTIONS}.entropy_from_logits_with_chunking"
     if target.has(chunked):
-        yield from described(target, chunked, "batch", lambda: [_plain(chunked, "entropy", chunk_size=CHUNK)])
+        yield from try_bind(target, chunked, "batch", lambda: [_plain(chunked, "entropy", chunk_size=CHUNK)])
     for name, quantity, chunk in (
         ("vocab_parallel_entropy", "entropy", {}),
         ("vocab_parallel_entropy_with_chunking", "entropy", {"chunk_size": CHUNK}),
@@ -46,19 +46,19 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     ):
         path = f"{_PARALLEL}.{name}"
         if target.has(path):
-            yield from described(target, path, "batch", lambda p=path, q=quantity, c=chunk: _sharded(p, q, **c))  # type: ignore[misc]
+            yield from try_bind(target, path, "batch", lambda p=path, q=quantity, c=chunk: _sharded(p, q, **c))  # type: ignore[misc]
 
 
 def _plain(path: str, quantity: str, **options: int) -> Boundary:
     arguments: dict[str, Codec] = {name: Constant(value) for name, value in options.items()}
-    return kernel(
+    return bind_logits(
         path,
         quantity,
         cite=_CITE,
         reach="every training step",
         produced_by=_PRODUCED,
         arguments=arguments,
-        call=flat if options else None,
+        call=with_flat_logits if options else None,
     )
 
 
@@ -71,11 +71,11 @@ def _sharded(path: str, quantity: str, **options: int) -> list[Boundary]:
         "arguments": {name: Constant(value) for name, value in options.items()},
         "doubles": {
             f"{_PARALLEL}.mpu": OneRank,
-            f"{_PARALLEL}.torch.compile": uncompiled,
+            f"{_PARALLEL}.torch.compile": no_compile,
         },
     }
-    made = [kernel(path, quantity, gradient=not options, **about)]
+    forward = [bind_logits(path, quantity, gradient=not options, **about)]
     if quantity != "entropy":
-        return made
+        return forward
     about["arguments"] = {name: Constant(WIDE) for name in options}
-    return [*made, differentiated(path, setting="backward", **about)]
+    return [*forward, bind_backward(path, setting="backward", **about)]

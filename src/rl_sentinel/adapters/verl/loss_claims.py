@@ -1,4 +1,4 @@
-"""Claims about verl's policy losses: algorithms, knobs, logged metrics."""
+"""Claims about verl's policy losses: algorithms, knobs, definitions of logged metrics."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ RATIO = claims(
 
 _CHOICE = "core_algos.py, docstrings: clip_cov_ratio and kl_cov_ratio choose tokens by their covariance"
 
-#: Registered name -> the algorithm, where the loss's docstring says that it is this one.
+#: Registered name -> the algorithm that the docstring of the loss names.
 ALGORITHMS: Mapping[str, Claims] = {
     name: claims(f"core_algos.compute_policy_loss_{name}, docstring: {words}", algorithm=algorithm)
     for name, algorithm, words in (
@@ -31,7 +31,7 @@ ALGORITHMS: Mapping[str, Claims] = {
     )
 }
 
-#: By registered name; a loss that is not here is judged by the laws that need no claim.
+#: Registered name -> further claims; other losses are judged only by laws that need no claim.
 CLAIMS: Mapping[str, Claims] = {
     "vanilla": RATIO,
     "gspo": RATIO,
@@ -45,7 +45,7 @@ CLAIMS: Mapping[str, Claims] = {
     "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
 }
 
-#: Settings that the documentation names for a loss, with two values that must not give the same.
+#: Registered name -> documented settings, with two values that must give different losses.
 KNOBS: Mapping[str, Claims] = {
     "vanilla": claims(
         "verl.readthedocs.io/en/latest/algo/ppo.html: actor.clip_ratio is the PPO clip range",
@@ -53,25 +53,25 @@ KNOBS: Mapping[str, Claims] = {
     ),
 }
 
-#: Logged name -> what it says it is; all are means over the response mask.
+#: Logged name -> the quantity that its name promises; all are means over the response mask.
 LOGGED: Mapping[str, Output] = {
     "actor/pg_clipfrac": Output("", "", "clip_fraction", over="live"),
     "actor/ppo_kl": Output("", "nats", "kl.k1", over="live"),
     "actor/pg_clipfrac_lower": Output("", "", "clip_fraction_lower", over="live"),
 }
 
-#: What differs of one loss: a share of the tokens that were chosen is no mean; a name says the absolute value.
-OTHER: Mapping[str, Mapping[str, Output]] = {
+#: Exceptions by loss: a share of chosen tokens is not a mean; one loss logs the absolute value.
+UNUSUAL: Mapping[str, Mapping[str, Output]] = {
     "clip_cov": {"actor/pg_clipfrac": Output("", "", "chosen")},
     "kl_cov": {"actor/ppo_kl": Output("", "nats", "kl.abs", over="live")},
 }
 
 PAIR = claims(
-    "core_algos.py: ppo_kl is the mean of minus negative_approx_kl, which is log_prob less old_log_prob",
+    "core_algos.py: ppo_kl is the mean of minus negative_approx_kl, which is log_prob minus old_log_prob",
     output_pairs={"actor/ppo_kl": "old_logprob against logprob"},
 )
 
-WEIGHED = (
+WEIGHTED = (
     "compute_rollout_correction_weights, docstring: a single threshold clamps the weights of training to rollout "
     "policy; core_algos.py, comment in each loss: rollout correction weights are applied where provided, those of "
     "geo_mean as their geometric mean over the sequence"

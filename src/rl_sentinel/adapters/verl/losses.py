@@ -1,4 +1,4 @@
-"""verl's policy losses: everything in its registry, each with the metrics that it returns."""
+"""Boundaries of verl's policy losses: all functions in its registry, with the metrics that they return."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -11,14 +11,14 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor, section_names
 from rl_sentinel.adapters.verl.advantages import path_of
-from rl_sentinel.adapters.verl.aggregation import GIVEN, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, described
-from rl_sentinel.adapters.verl.bypass import BYPASS, BYPASSES, bypassing, holds_correction
-from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, accepts, weights_of_sampler
-from rl_sentinel.adapters.verl.loss_claims import ALGORITHMS, CLAIMS, KNOBS, LOGGED, OTHER, PAIR, RATIO, WEIGHED
+from rl_sentinel.adapters.verl.aggregation import PARAMETERS, aggregation
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, try_bind
+from rl_sentinel.adapters.verl.bypass import BYPASS, BYPASSES, bypass_boundary, has_correction_section
+from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, supports, weights_of_sampler
+from rl_sentinel.adapters.verl.loss_claims import ALGORITHMS, CLAIMS, KNOBS, LOGGED, PAIR, RATIO, UNUSUAL, WEIGHTED
 from rl_sentinel.adapters.verl.policy_loss import RANGE, loss_outputs, metrics_of
-from rl_sentinel.adapters.verl.registries import LOSSES, MODULE, missing, registered
-from rl_sentinel.adapters.verl.written import decorated
+from rl_sentinel.adapters.verl.registries import LOSSES, MODULE, failed_registrations, registered
+from rl_sentinel.adapters.verl.source_names import decorated_functions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -29,10 +29,10 @@ PLAIN = f"{MODULE}.compute_policy_loss"
 
 _PLAIN = "core_algos.compute_policy_loss, docstring: the clipped policy objective of PPO, averaged over the mask"
 
-#: How a token's loss becomes one number; the second family has all that changes a loss, and the metrics.
+#: Setting families, by aggregation mode; the second one has all numbers, importance weights and metrics.
 FAMILIES = ("default", "seq-mean-token-mean")
 
-#: Numbers of a loss, where they are not PPO's.
+#: Loss -> its numbers, if they are not those of PPO.
 NUMBERS: Mapping[str, Settings] = {
     "sapo": {"temperature": 1.5, "negative_temperature": 2.0},
     "gpg": {},
@@ -46,40 +46,40 @@ NUMBERS: Mapping[str, Settings] = {
     "dppo_kl": {"clip_low": 0.01, "clip_high": 0.02, "ceiling": 4.0},
 }
 
-#: Of these, the names that they have in the section of the policy loss.
+#: Loss -> number -> its name in the policy-loss section.
 _POLICY: Mapping[str, Mapping[str, str]] = {
     "dro": {"penalty": "dro_beta"},
     "clip_cov": {"share": "clip_cov_ratio", "cov_low": "clip_cov_lb", "cov_high": "clip_cov_ub"},
     "kl_cov": {"share": "kl_cov_ratio", "penalty": "ppo_kl_coef"},
 }
 
-#: Losses whose range is of each token's ratio, so that the clipped share can be recomputed.
+#: Losses that clip the ratio of each token, so that the clip fraction can be recomputed.
 _TOKEN_RATIO = ("vanilla", "cispo")
 
-#: Denominators as the trainer counts them over the mini-batch, and how many ranks there are.
+#: Denominators that the trainer counts over the mini-batch, and the number of ranks.
 _COUNTED: Settings = {"tokens": 24, "rows": 6, "ranks": 2}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per registered loss and family of settings, or the one loss before the registry.
+    """One boundary per registered loss and setting family, or the single loss of releases without a registry.
 
-    In the second family a loss is weighted for the sampler, by the weights that the correction makes.
+    In the second family the loss uses the importance weights of the rollout correction.
     """
     try:
         registry = registered(target, LOSSES) or {}
     except Unbindable as why:
-        paths = [f"{MODULE}.{name}" for name in decorated(target, LOSSES)]
+        paths = [f"{MODULE}.{name}" for name in decorated_functions(target, LOSSES)]
         yield from (Unbound(path, "policy-loss", str(why)) for path in paths or [PLAIN])
         return
     if registry:
-        yield from missing(target, LOSSES)
+        yield from failed_registrations(target, LOSSES)
     failing = target.fails(BOTH)
     for name, function in registry.items():
-        if failing and name != BYPASS and takes(function, "rollout_weight"):  # bypass mode fails when it is called
+        if failing and name != BYPASS and takes(function, "rollout_weight"):  # bypass mode reports the failure itself
             yield Unbound(f"{BOTH} -> {path_of(function)}", "policy-loss", failing)
-        if name == BYPASS and holds_correction(target):
+        if name == BYPASS and has_correction_section(target):
             for family in BYPASSES:
-                yield from _guarded(target, path_of(function), partial(bypassing, target, function, family))
+                yield from _guarded(target, path_of(function), partial(bypass_boundary, target, function, family))
         for family in FAMILIES if name != BYPASS else ():
             yield from _guarded(target, path_of(function), partial(_registered, target, name, function, family))
     if not registry:
@@ -88,7 +88,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossMode:
-    """A loss that the configuration selects by name: numbers, knobs of the actor's and the loss's section, claims."""
+    """A loss that the configuration selects by name: numbers, knobs of the actor and loss sections, claims."""
 
     settings: Settings
     section: Mapping[str, Codec]
@@ -97,23 +97,23 @@ class LossMode:
 
 
 def loss_mode(target: Target, name: str) -> LossMode:
-    """A registered loss with its own numbers, aggregated per sequence."""
-    own = NUMBERS.get(name, RANGE)
+    """The numbers, knobs and claims of a registered loss with a sequence mean."""
+    numbers = NUMBERS.get(name, RANGE)
     policy: dict[str, Codec] = {word: Knob(n) for n, word in _POLICY.get(name, {}).items()}
-    said = CLAIMS.get(name, Claims()) | _algorithm(target, name)
-    return LossMode(settings=own, section=section_names(own), policy=policy, claims=said)
+    claimed = CLAIMS.get(name, Claims()) | _algorithm(target, name)
+    return LossMode(settings=numbers, section=section_names(numbers), policy=policy, claims=claimed)
 
 
 def selectable(target: Target) -> list[str]:
-    """Names of the losses that a worker can be configured with, besides those of the next two.
+    """Names of the losses that a worker can select, without the PPO loss and bypass mode.
 
-    PPO's own loss is bound with all that a worker adds to it; bypass mode needs what the sampler logged.
+    The PPO loss is bound separately in each mode; bypass mode needs the log-probs of the sampler.
     """
     return [name for name in registered(target, LOSSES) or {} if name not in ("vanilla", BYPASS)]
 
 
 def _guarded(target: Target, path: str, make: Callable[[], Boundary]) -> Iterator[Boundary | Unbound]:
-    return described(target, path, "policy-loss", lambda: [make()], everywhere=True)
+    return try_bind(target, path, "policy-loss", lambda: [make()], required=True)
 
 
 def _registered(target: Target, name: str, function: Callable[..., Any], family: str) -> Boundary:
@@ -122,17 +122,17 @@ def _registered(target: Target, name: str, function: Callable[..., Any], family:
     if family == "default":
         return _default(target, name, function, path)
     mode, counts = loss_mode(target, name), _counts(target, name)
-    weighs = takes(function, "rollout_weight") and accepts(target, WEIGHTS["token"])
-    counted: dict[str, Codec] = {GIVEN[n]: Knob(n) for n in counts}
+    weighs = takes(function, "rollout_weight") and supports(target, WEIGHTS["token"])
+    counted: dict[str, Codec] = {PARAMETERS[n]: Knob(n) for n in counts}
     config = actor(target, name, mode.section, counted, mode.policy)
     roles = {**ROLES, "aggregation": Constant("seq-mean-token-mean"), "config": config}
     steps: tuple[Step, ...] = ()
     if weighs:
         step, weights = weights_of_sampler(target)
         steps, roles["rollout_weight"] = (step,), Earlier(weights)
-    said = mode.claims | PAIR
+    claimed = mode.claims | PAIR
     if weighs:
-        said |= claims(WEIGHED, corrected_at_most=2.0, corrected_by="row" if name == "geo_mean" else "token")
+        claimed |= claims(WEIGHTED, corrected_at_most=2.0, corrected_by="row" if name == "geo_mean" else "token")
     reach = f"actor.policy_loss.loss_mode={name}" + (" algorithm.rollout_correction.rollout_is=token" if weighs else "")
     return Boundary(
         path=f"{BOTH} -> {path}" if weighs else path,
@@ -140,7 +140,7 @@ def _registered(target: Target, name: str, function: Callable[..., Any], family:
         steps=(*steps, _step(path, function, roles)),
         outputs=loss_outputs(function, {n: _output(name, n) for n in metrics_of(function)}),
         settings={family: {**mode.settings, **counts}},
-        claims=said,
+        claims=claimed,
         reach=reach,
     )
 
@@ -155,10 +155,10 @@ def _step(path: str, function: Callable[..., Any], roles: Mapping[str, Codec]) -
 
 
 def _default(target: Target, name: str, function: Callable[..., Any], path: str) -> Boundary:
-    """The loss as it is configured when it ships, without metrics; only documented knobs are set."""
-    said = CLAIMS.get(name, Claims()) | KNOBS.get(name, Claims())
+    """The loss with its default configuration, without metrics; only documented knobs are set."""
+    claimed = CLAIMS.get(name, Claims()) | KNOBS.get(name, Claims())
     policy = {word: Constant(NUMBERS[name][n]) for n, word in _POLICY.get(name, {}).items() if name == "dro"}
-    tuned = {knob.name.removeprefix("actor."): IfSet(knob.name) for knob in said.knobs}
+    tuned = {knob.name.removeprefix("actor."): IfSet(knob.name) for knob in claimed.knobs}
     roles = {
         **ROLES,
         "aggregation": Constant("token-mean"),
@@ -170,34 +170,34 @@ def _default(target: Target, name: str, function: Callable[..., Any], path: str)
         steps=(_step(path, function, roles),),
         outputs=loss_outputs(function, {}),
         settings={"default": {}},
-        claims=said,
+        claims=claimed,
         reach=f"actor.policy_loss.loss_mode={name}",
     )
 
 
 def _output(name: str, metric: str) -> Output:
-    """What a metric of a loss says it is; a range that is not of each token's ratio has a clipped share of its own."""
-    other = OTHER.get(name, {}).get(metric)
-    said = LOGGED[metric]
+    """The quantity that a metric of a loss promises; ``.own`` if the loss does not clip the ratio of each token."""
+    other = UNUSUAL.get(name, {}).get(metric)
+    usual = LOGGED[metric]
     own = metric == "actor/pg_clipfrac" and name not in _TOKEN_RATIO
     own = own or (metric == "actor/pg_clipfrac_lower" and name != "vanilla")
-    return other or (replace(said, quantity=f"{said.quantity}.own") if own else said)
+    return other or (replace(usual, quantity=f"{usual.quantity}.own") if own else usual)
 
 
 def _algorithm(target: Target, name: str) -> Claims:
-    """The algorithm of a loss and how it is aggregated, where its docstring says so."""
+    """The claims about algorithm and aggregation of a loss; empty if its docstring names no algorithm."""
     if name not in ALGORITHMS:
         return Claims()
-    said = ALGORITHMS[name] | aggregation(target, "seq-mean-token-mean")
+    claimed = ALGORITHMS[name] | aggregation(target, "seq-mean-token-mean")
     if name == "geo_mean":
-        said |= claims(
+        claimed |= claims(
             "compute_policy_loss_geo_mean: the mean over the batch of one loss for each sequence", rows="all"
         )
-    return said
+    return claimed
 
 
 def _plain(target: Target) -> Boundary:
-    """The one loss of releases before there was a registry; their masks are the trainer's, of integers."""
+    """The single loss of releases without a registry."""
     function = target.find(PLAIN)
     logged = metrics_of(function)
     clips = {"clip": Constant(0.2), "clip_low": Knob("clip_low"), "clip_high": Knob("clip_high")}
@@ -216,7 +216,7 @@ def _plain(target: Target) -> Boundary:
 
 
 def _counts(target: Target, name: str) -> Settings:
-    """Denominators of the whole mini-batch, where the configuration of this release holds them."""
+    """Denominators of the whole mini-batch, if the configuration of this release contains them."""
     section = "verl.workers.config.FSDPActorConfig"
     if name == "geo_mean" or not target.has(section):
         return {}

@@ -1,4 +1,4 @@
-"""verl's actor on Megatron, of releases before 0.8: its whole update, with a schedule of one process and no model."""
+"""Boundaries of verl's Megatron actor before 0.8: its whole update, with doubles for the schedule and the model."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -11,20 +11,26 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, required
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, constants
+from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import ACTOR as DATA_PARALLEL
 from rl_sentinel.adapters.verl.data_parallel import update_of
-from rl_sentinel.adapters.verl.doubles import ModelDouble, updated
+from rl_sentinel.adapters.verl.doubles import ModelDouble, run_update
 from rl_sentinel.adapters.verl.engine import NUMBERS
-from rl_sentinel.adapters.verl.shipped import shipped
-from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator, by_tokens, reads_response_mask, worker_data
-from rl_sentinel.adapters.world import one_process
+from rl_sentinel.adapters.verl.worker_batch import (
+    SIZES,
+    accelerator_doubles,
+    dynamic_batch_size,
+    reads_response_mask,
+    worker_data,
+    worker_object,
+)
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
@@ -33,50 +39,51 @@ ACTOR = f"{MODULE}.MegatronPPOActor"
 UPDATE, ITERATE = f"{ACTOR}.update_policy", f"{ACTOR}.make_minibatch_iterator"
 CONFIG, ENGINE = "verl.workers.config.McoreActorConfig", "verl.workers.config.McoreEngineConfig"
 
-#: What makes the function that runs the model, in releases that have one.
+#: Factory of the forward function, in releases that have one.
 FORWARD = "verl.models.mcore.get_mcore_forward_fn"
 
 _PRODUCED = f"{MASK_PRODUCER}; workers/megatron_workers.py, update_actor: an iterator over mini-batches of the batch"
 
 
 class MegatronDouble(ModelDouble):
-    """Stands for a chunk of the model and the optimizer; logits hold a log-prob and an entropy at each position."""
+    """A double for model chunk and optimizer; the logits are a log-prob and an entropy per position."""
 
     training = True
+    param_groups = ({"lr": 1.0},)  # some releases log the learning rate
 
-    def step(self) -> Any:  # noqa: ANN401 - as Megatron's optimizer answers
-        """Store the gradient; the step was made, with a gradient of norm 0 and without zeros."""
+    def step(self) -> Any:  # noqa: ANN401 - as Megatron's optimizer returns
+        """Store the gradient; return success, a gradient norm of 0 and no zero gradients."""
         super().step()
         return True, 0.0, 0
 
     def zero_grad_buffer(self, **_about: object) -> None:
-        """Do nothing: the gradient is cleared with the optimizer."""
+        """Do nothing: ``zero_grad`` clears the gradient."""
 
     def logits(self, input_ids: Tensor) -> Tensor:
-        """``[b, S, 2]`` of rows whose prompts are one token, the number of the row."""
+        """``[b, S, 2]`` logits of the rows; the one-token prompt is the row number."""
         rows = input_ids[:, 0]
         answers = torch.stack([self.leaf[rows], self.answers["entropy"][rows]], dim=-1)
         return torch.nn.functional.pad(answers, (0, 0, 0, input_ids.shape[1] - answers.shape[1]))
 
 
-def nothing(*_about: object, **_more: object) -> None:
-    """Do nothing, whatever is passed."""
+def do_nothing(*_about: object, **_more: object) -> None:
+    """Accept any arguments and do nothing."""
 
 
-class Log:
-    """A log that keeps nothing."""
+class SilentLogger:
+    """A logger that discards all messages."""
 
-    debug = info = warning = warning_once = error = staticmethod(nothing)
+    debug = info = warning = warning_once = error = staticmethod(do_nothing)
 
 
-#: A profiler that is off, for releases that ask it and for those that call it unasked.
-PROFILER = SimpleNamespace(enable=False, **dict.fromkeys(("start", "step", "stop_and_save", "stop_trace"), nothing))
+#: A disabled profiler, also for releases that call it without checking ``enable``.
+PROFILER = SimpleNamespace(enable=False, **dict.fromkeys(("start", "step", "stop_and_save", "stop_trace"), do_nothing))
 
 
 def megatron_actor(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
-    """An actor of the target's class without what its constructor asks of Megatron; its model is a double."""
-    double, made = MegatronDouble(dict(answers)), object.__new__(kind)
-    vars(made).update(
+    """An actor of the target's class without its constructor, which needs Megatron; its model is a double."""
+    double, actor = MegatronDouble(dict(answers)), object.__new__(kind)
+    vars(actor).update(
         config=config,
         hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"]),
         tf_config=SimpleNamespace(sequence_parallel=False, overlap_moe_expert_parallel_comm=False),
@@ -92,22 +99,22 @@ def megatron_actor(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> Any
         has_multi_modal_inputs=False,
         optimizer_step_args=None,
     )
-    return made
+    return actor
 
 
-def mini_batches_updated(worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - objects of the target
-    """The update over the worker's own mini-batches; its metrics, and the losses of the last step."""
-    return updated(lambda actor, batch: actor.update_policy(actor.make_minibatch_iterator(batch)), worker, data)
+def run_minibatch_update(worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - objects of the target
+    """Run the update over the mini-batches of the worker; return metrics, and the losses of the last step."""
+    return run_update(lambda actor, batch: actor.update_policy(actor.make_minibatch_iterator(batch)), worker, data)
 
 
 def schedule(forward_step_func: Any, data_iterator: Any, model: Any, num_microbatches: int, **about: Any) -> list[Any]:  # noqa: ANN401
-    """Megatron's schedule without pipeline: the loss of each micro-batch over their number, accumulated."""
+    """Megatron's schedule without a pipeline: accumulate the loss of each micro-batch divided by their number."""
     iterator = data_iterator[0] if isinstance(data_iterator, list) else data_iterator
     logged = []
     for _ in range(num_microbatches):
         output, loss_of = forward_step_func(iterator, model[0])
-        loss, measured = loss_of(output)[:2]
-        logged.append(measured)
+        loss, metrics = loss_of(output)[:2]
+        logged.append(metrics)
         if not about.get("forward_only"):
             (loss / num_microbatches).backward()
     return logged
@@ -120,14 +127,22 @@ def forward(
     logits_processor: Callable[..., Any] | None = None,
     logits_processor_args: Mapping[str, Any] | None = None,
     **_about: object,
-) -> Any:  # noqa: ANN401 - logits, or what the processor makes of them
-    """The model's forward pass: logits at each position, and what the actor makes of them."""
+) -> Any:  # noqa: ANN401 - logits, or the output of the processor
+    """The forward pass of the model: its logits, passed through the actor's ``logits_processor``."""
     logits = model.logits(input_ids)
     return logits if logits_processor is None else logits_processor(logits, **(logits_processor_args or {}))
 
 
+def log_probs_in_place(logits: Tensor, _labels: object) -> Tensor:
+    """Log-probs of the labels; overwrites the logits to save memory, as Megatron's cross entropy does."""
+    answers = logits[..., 0].clone()
+    with torch.no_grad():
+        logits.zero_()
+    return answers
+
+
 class NoRouting:
-    """Nothing of a mixture of experts is recorded or replayed."""
+    """A double for the router replay of mixture-of-experts models, which is off."""
 
     is_replay_backward_action = staticmethod(lambda *_about: False)
     is_replay_forward_action = staticmethod(lambda *_about: False)
@@ -141,21 +156,21 @@ def _doubles(target: Target, source: str) -> dict[str, Callable[..., Any]]:
         "broadcast_dict_tensor": lambda *_tensors, **_about: None,
         "unwrap_model": lambda model: model,
         "get_torch_device": lambda: SimpleNamespace(empty_cache=lambda: None),
-        "vocab_parallel_log_probs_from_logits": lambda logits, _labels: logits[..., 0],
-        "vocab_parallel_entropy": lambda logits: logits[..., 1],
+        "vocab_parallel_log_probs_from_logits": log_probs_in_place,
+        "vocab_parallel_entropy": lambda logits: logits[..., 1].clone(),
         "RouterReplayHelper": NoRouting,
-        "logger": Log,  # transformers gives it a method more, where it is imported
+        "logger": SilentLogger,  # the real logger has a method that only transformers adds
     }
     present = {f"{MODULE}.{name}": double for name, double in ours.items() if target.has(f"{MODULE}.{name}")}
-    return {**accelerator(target, MODULE, source), **present, FORWARD: lambda _config: forward}
+    return {**accelerator_doubles(target, MODULE, source), **present, FORWARD: lambda _config: forward}
 
 
 def _parallel_state() -> Mapping[str, Callable[..., Any]]:
-    return {**one_process(), "get_pipeline_model_parallel_last_rank": lambda *_about: 0}
+    return {**parallel_state_of_one_process(), "get_pipeline_model_parallel_last_rank": lambda *_about: 0}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update, one for each mode of aggregation that the release has."""
+    """The update, in each aggregation mode of the release."""
     if not target.has(UPDATE) or not target.has(ITERATE):
         return
     if why := target.fails(ACTOR):
@@ -172,28 +187,17 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _update(target: Target, mode: str, source: str) -> Boundary:
-    # Where the other worker knows a mask of trained tokens, so does the trainer, whichever worker it runs.
+    # If the data-parallel worker reads a mask of trained tokens, the trainer passes it to this worker, too.
     sources = source + (inspect.getsource(target.find(DATA_PARALLEL)) if target.has(DATA_PARALLEL) else "")
     boundary = update_of(target, mode, source, masked=reads_response_mask(sources))
-    parts: dict[str, Codec] = {
-        "0": Constant(Function(ACTOR)),
-        "1": _config(target, mode),
-        "2": Table({"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}),
-    }
-    tensors: dict[str, Codec] = {
-        "old_log_probs": Column("old_logprob"),
-        "ref_log_prob": Column("ref_logprob"),
-        "advantages": Column("advantage"),
-    }
+    outputs = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
     step = Step(
-        call=mini_batches_updated,
+        call=run_minibatch_update,
         name="made",
         doubles=_doubles(target, source),
         arguments={
-            "worker": Object(
-                megatron_actor, parts, at={"0": "__class__", "1": "config", "2": "actor_optimizer.answers"}
-            ),
-            "data": worker_data(tensors, **constants(temperature=1.0, multi_turn=True)),
+            "worker": worker_object(megatron_actor, ACTOR, _config(target, mode), outputs),
+            "data": worker_data(POLICY_TENSORS, **constants(temperature=1.0, multi_turn=True)),
         },
         produced_by={"data": _PRODUCED},
     )
@@ -208,7 +212,7 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
 def _config(target: Target, mode: str) -> Codec:
     numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in NUMBERS}
     words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=1, shuffle=False)
-    fields: dict[str, Codec] = {**numbers, "clip_ratio": Knob("clip_low"), **words, **SIZES, **by_tokens()}
+    fields: dict[str, Codec] = {**numbers, "clip_ratio": Knob("clip_low"), **words, **SIZES, **dynamic_batch_size()}
     if not target.has(CONFIG):
-        return shipped(target, "actor_rollout_ref.actor", fields, "ppo_megatron_trainer")
+        return default_config(target, "actor_rollout_ref.actor", fields, "ppo_megatron_trainer")
     return Object(CONFIG, {**required(target, CONFIG), **fields, "megatron": Object(ENGINE, {})}, shared=True)

@@ -1,4 +1,4 @@
-"""verl's logged metrics of the data."""
+"""Boundaries of verl's ``compute_data_metrics``: the metrics of rewards, advantages, values and lengths."""
 
 import inspect
 import re
@@ -22,16 +22,16 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.errors import Unbindable
 
-#: Where releases have it, newest first.
+#: Paths of the function, newest release first.
 PLACES = (
     "verl.trainer.ppo.metric_utils.compute_data_metrics",
     "verl.trainer.ppo.ray_trainer.compute_data_metrics",
 )
 
-#: Statistics that are logged of most quantities.
+#: Statistics that are logged for most quantities.
 _STATISTICS = ("mean", "max", "min")
 
-#: Logged name, and the quantity that it says it is.
+#: Logged name -> the quantity that it promises.
 LOGGED: Mapping[str, Output] = {
     **{f"critic/score/{s}": Output("", "reward", f"outcome.{s}") for s in _STATISTICS},
     **{f"critic/rewards/{s}": Output("", "reward", f"shaped_reward.{s}") for s in _STATISTICS},
@@ -57,8 +57,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     declared = knows_response_mask(target, path)
     source = inspect.getsource(target.find(path))
-    named = {n: o for n, o in LOGGED.items() if re.search(rf"""["']{re.escape(n)}["']""", source)}
-    logs = {n: o if declared else replace(o, over="") for n, o in named.items()}
+    present = {n: o for n, o in LOGGED.items() if re.search(rf"""["']{re.escape(n)}["']""", source)}
+    logs = {n: o if declared else replace(o, over="") for n, o in present.items()}
     if not logs:
         yield Unbound(path, "metric", f"{path} logs none of {', '.join(LOGGED)}")
         return
@@ -85,14 +85,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         requires=(has_trained_token, *(() if declared else (every_token_is_trained,))),
     )
     yield from bindable(target, boundary)
-    anyway = ("critic/score/mean", "response_length/mean")
-    if set(anyway) <= set(logs) and declared:
-        # A step whose responses were all aborted, or rejected, is logged as any other; its means are of nothing.
+    unmasked = ("critic/score/mean", "response_length/mean")
+    if set(unmasked) <= set(logs) and declared:
+        # A step whose responses were all aborted or rejected is logged, too, with means over no values.
         yield from bindable(
             target,
             replace(
                 boundary,
-                outputs={name: replace(boundary.outputs[name], form=OrZero()) for name in anyway},
+                outputs={name: replace(boundary.outputs[name], form=OrZero()) for name in unmasked},
                 settings={"trained or not": {}},
                 requires=(),
                 reach="every run; a step in which no token is trained",

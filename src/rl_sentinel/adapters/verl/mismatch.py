@@ -1,4 +1,4 @@
-"""verl's metrics of the gap between the sampler and the trained policy."""
+"""Boundaries of verl's metrics about the mismatch between the sampler and the trained policy."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -7,17 +7,17 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, absent
-from rl_sentinel.adapters.verl.correction import BOTH, MODULE, accepts, logged, neutral_options, rejections
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER
+from rl_sentinel.adapters.verl.correction import BOTH, MODULE, log_metrics, neutral_options, rejections, supports
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.errors import Absent, Unbindable
 
 GAP = f"{MODULE}.compute_offpolicy_metrics"
 
-#: Logged name -> the quantity that it says it is. Each counts "valid tokens", or the sequences that hold some.
+#: Logged name -> the quantity that it promises, over "valid tokens" or over sequences with a valid token.
 GAPS: Mapping[str, str] = {
     "kl": "kl.k1",
     "k3_kl": "kl.k3",
@@ -36,7 +36,7 @@ GAPS: Mapping[str, str] = {
 
 _SAMPLED, _TRAINED = "rollout_logprob against old_logprob", "old_logprob against rollout_logprob"
 
-#: Logged name -> whose log-probs it is of, and against whose.
+#: Logged name -> the two policies that it compares.
 PAIRS: Mapping[str, str] = {
     "kl": _SAMPLED,
     "k3_kl": _SAMPLED,
@@ -53,7 +53,7 @@ PAIRS: Mapping[str, str] = {
     "chi2_seq": _TRAINED,
 }
 
-#: The same for importance weights.
+#: Logged name -> quantity, for importance weights.
 WEIGHTS: Mapping[str, str] = {
     "rollout_is_mean": "importance.mean",
     "rollout_is_max": "importance.max",
@@ -69,7 +69,7 @@ WEIGHTS: Mapping[str, str] = {
     "rollout_is_seq_fraction_low": "fraction",
 }
 
-#: The same for rejections, with the option's name left open.
+#: Logged name -> quantity, for rejections; ``{}`` is the name of the option.
 REJECTIONS: Mapping[str, str] = {
     "rollout_rs_{}_mean": "distance.mean",
     "rollout_rs_{}_max": "distance.max",
@@ -98,11 +98,11 @@ _DIRECTION = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The gap alone, then the metrics of each kind of weight and rejection."""
+    """The mismatch metrics alone, then the metrics of each kind of weight and rejection."""
     try:
         target.find(BOTH)
     except Unbindable as why:
-        if not absent(why):
+        if not isinstance(why, Absent):
             yield Unbound(GAP, "metric", str(why))
         return
     source = inspect.getsource(target.module(MODULE))
@@ -110,18 +110,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         names = {name: quantity for name, quantity in GAPS.items() if f'metrics["{name}"]' in source}
         yield from bindable(target, _boundary(_gap(), _numbers(names), "default", {}))
     for family, (knobs, metrics) in FAMILIES.items():
-        if not accepts(target, knobs) or ("rollout_rs" in knobs and knobs["rollout_rs"] not in rejections(target)):
+        if not supports(target, knobs) or ("rollout_rs" in knobs and knobs["rollout_rs"] not in rejections(target)):
             continue
         option = str(knobs.get("rollout_rs"))
         names = {n.format(option): q for n, q in metrics.items() if _written(n, source)}
         if names:
             neutral = neutral_options(knobs) if "rollout_rs" in knobs else {}
-            step, outputs = logged(tuple(names), names, knobs)
+            step, outputs = log_metrics(tuple(names), names, knobs)
             yield from bindable(target, _boundary(step, outputs, f"metrics of {family}", {**knobs, **neutral}))
 
 
 def _written(name: str, source: str) -> bool:
-    """Whether the module writes a metric of this name, its option left open as in ``f"{prefix}_mean"``."""
+    """Whether the source writes a metric of this name; the option's name is a variable, as in ``f"{prefix}_mean"``."""
     before, is_open, after = name.partition("{}")
     return f'}}{after}"' in source if is_open else f'"{before}"' in source
 

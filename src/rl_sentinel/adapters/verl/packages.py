@@ -2,7 +2,7 @@
 
 from rl_sentinel.adapters.installation import Installation, requirement
 
-#: Pins that serve every release from 0.2 to 0.9.1 and a newest checkout, with all that they import.
+#: Pinned packages for every release from 0.2 to 0.9.1 and for a current checkout, with their dependencies.
 LIGHT = """
 omegaconf==2.4.0
 PyYAML==6.0.3
@@ -14,17 +14,17 @@ packaging==25.0
 torchdata==0.11.0
 """
 
-#: Packages that the trainer imports and that an installation of verl does not bring.
-FORGOTTEN = ("cachetools", "fastapi", "uvicorn", "TransferQueue", "pillow")
+#: Packages that the trainer imports but verl does not declare as dependencies.
+UNDECLARED = ("cachetools", "fastapi", "uvicorn", "TransferQueue", "pillow")
 
 
 def light(_version: str) -> str:
-    """Lines for pip, each an exact pin."""
+    """Pinned requirements, one per line."""
     return LIGHT
 
 
 def installation(version: str) -> Installation:
-    """What a script that imports verl as its users do needs: it, and what it forgets to ask for."""
+    """The packages for a script that imports verl: verl, and its undeclared dependencies."""
     release, note = requirement("verl", version)
-    # Functions of a split vocabulary import Megatron, whose own requirements ask for a GPU.
-    return Installation(packages=" ".join((release, *FORGOTTEN)), alone="megatron-core", note=note)
+    # Vocabulary-parallel functions import Megatron, whose dependencies need a GPU.
+    return Installation(packages=" ".join((release, *UNDECLARED)), alone="megatron-core", note=note)

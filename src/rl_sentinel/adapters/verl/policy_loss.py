@@ -1,4 +1,4 @@
-"""A policy loss of verl as a boundary, and the metrics that it returns."""
+"""Outputs of verl's policy losses: the loss, and the metrics that it returns, in the form of each release."""
 
 import inspect
 import re
@@ -13,16 +13,16 @@ from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 
-#: PPO's range, in numbers that differ from each other.
+#: Clip range of PPO, with three different numbers.
 RANGE: Settings = {"clip_low": 0.2, "clip_high": 0.3, "ceiling": 4.0}
 
-#: Before there were names, a loss handed its metrics back in this order.
+#: In older releases a loss returns its metrics as a tuple in this order.
 _IN_ORDER = re.compile(r"return pg_loss, (pg_clipfrac, ppo_kl(?:, pg_clipfrac_lower)?)\b")
 
 
 @cache
 def metrics_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the metrics that a loss returns, by its source."""
+    """Names of the metrics that a loss returns, found in its source."""
     source = _source(function)
     in_order = _IN_ORDER.search(source)
     if in_order:
@@ -31,7 +31,7 @@ def metrics_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def loss_outputs(function: Callable[..., Any], logged: Mapping[str, Output]) -> dict[str, Output]:
-    """The loss and its metrics at their places: in a table after the loss, or by position in older releases."""
+    """The outputs for loss and metrics: metrics are in a dict after the loss, or in a tuple in older releases."""
     loss = Output("", "", "loss", at=Use("result")[0])
     in_order = _IN_ORDER.search(_source(function))
     order = [f"actor/{name}" for name in in_order[1].split(", ")] if in_order else []

@@ -1,4 +1,4 @@
-"""verl's registries, with entries that other modules of its tree register."""
+"""Read verl's registries of estimators and losses, including entries that other modules of its tree register."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -13,36 +13,36 @@ MODULE = "verl.trainer.ppo.core_algos"
 
 ESTIMATORS, LOSSES = "ADV_ESTIMATOR_REGISTRY", "POLICY_LOSS_REGISTRY"
 
-#: Table -> the decorator that fills it, and the stage of what it holds.
+#: Registry -> the decorator that fills it, and the stage of its functions.
 DECORATORS: Mapping[str, tuple[str, Stage]] = {
     ESTIMATORS: ("register_adv_est", "advantage"),
     LOSSES: ("register_policy_loss", "policy-loss"),
 }
 
-#: Folders of a checkout that hold code of a run: the package, and the recipes beside it.
+#: Folders of a checkout with code of training runs: the package and the recipes.
 FOLDERS = ("verl", "recipe")
 
 
 def registered(target: Target, table: str) -> dict[str, Callable[..., Any]] | None:
-    """Registered name to function; None where this release has no such table.
+    """Registered name -> function; None if this release has no such registry.
 
-    Modules of the tree that use the table's decorator are imported first; one that cannot be is
-    reported by :func:`missing`.
+    Modules of the tree that use the decorator are imported first. :func:`failed_registrations` reports those that
+    cannot be imported.
 
     Raises:
-        Unbindable: if the module of the table cannot be imported.
+        Unbindable: if the module of the registry cannot be imported.
     """
     module = target.module(MODULE)
-    known = getattr(module, table, None)
-    if known is None:
+    registry = getattr(module, table, None)
+    if registry is None:
         return None
     for path in _users(target.root, DECORATORS[table][0]):
         target.has(path)
-    return {str(getattr(name, "value", name)): function for name, function in known.items()}
+    return {str(getattr(name, "value", name)): function for name, function in registry.items()}
 
 
-def missing(target: Target, table: str) -> Iterator[Unbound]:
-    """What the tree would have registered, had its module been importable."""
+def failed_registrations(target: Target, table: str) -> Iterator[Unbound]:
+    """Modules that use the decorator of a registry but cannot be imported."""
     decorator, stage = DECORATORS[table]
     for path in _users(target.root, decorator):
         try:
@@ -53,12 +53,12 @@ def missing(target: Target, table: str) -> Iterator[Unbound]:
 
 @cache
 def _users(root: Path, decorator: str) -> tuple[str, ...]:
-    """Dotted paths of the modules, besides the table's own, in whose source the decorator is called."""
-    called = f"@{decorator}(".encode(), f".{decorator}(".encode()
-    found = []
+    """Dotted paths of the modules that use the decorator, except the module of the registry."""
+    calls = f"@{decorator}(".encode(), f".{decorator}(".encode()
+    modules = []
     for folder in FOLDERS:
         for file in sorted((root / folder).rglob("*.py")):
             path = ".".join(file.relative_to(root).with_suffix("").parts)
-            if path != MODULE and any(word in file.read_bytes() for word in called):
-                found.append(path)
-    return tuple(found)
+            if path != MODULE and any(call in file.read_bytes() for call in calls):
+                modules.append(path)
+    return tuple(modules)

@@ -1,4 +1,4 @@
-"""verl's mask of a response up to its first end token, as its rollouts make it from sampled tokens."""
+"""Boundary of verl's response mask, which ends at the first end-of-sequence token."""
 
 import inspect
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import described
+from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
-#: Where releases have it, newest first.
+#: Paths of the function, newest release first.
 PATHS = ("verl.utils.torch_functional.get_response_mask", "verl.utils.torch_functional.get_eos_mask")
 
 _CLAIMS = claims(
@@ -27,14 +27,14 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The function, with one end token and, where it takes a list, with two."""
+    """The function with one end token, and with two if it accepts a list."""
     path = next((p for p in PATHS if target.has(p)), "")
     if path:
-        yield from described(target, path, "batch", lambda: [_mask(target, path)])
+        yield from try_bind(target, path, "batch", lambda: [_mask(target, path)])
 
 
 def end_tokens(inputs: Inputs) -> int | list[int]:
-    """One token, or a list of two."""
+    """One end token, or a list of two."""
     first, second = inputs.settings["end"], inputs.settings.get("other_end")
     return int(first or 0) if second is None else [int(first or 0), int(second)]
 

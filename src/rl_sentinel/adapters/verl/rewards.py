@@ -1,4 +1,4 @@
-"""verl's reward managers: the token that gets the score, and the length penalty."""
+"""Boundaries of verl's reward managers: the token that gets the score, and the overlong penalty."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -16,16 +16,16 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, data_proto, described, section
+from rl_sentinel.adapters.verl.arguments import constants, data_proto, section, try_bind
 from rl_sentinel.adapters.verl.scoring import (
     SPECIAL,
     Text,
     Tokens,
     ground_truth,
-    here,
     score,
     score_each,
     score_in_order,
+    score_in_this_process,
 )
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -34,7 +34,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
-#: Managers that are asked for a whole batch, by their class.
+#: Managers that score a whole batch, by name.
 MANAGERS: Mapping[str, str] = {
     "naive": "verl.workers.reward_manager.naive.NaiveRewardManager",
     "batch": "verl.workers.reward_manager.batch.BatchRewardManager",
@@ -42,7 +42,7 @@ MANAGERS: Mapping[str, str] = {
     "dapo": "verl.workers.reward_manager.dapo.DAPORewardManager",
 }
 
-#: Managers of the reward loop, which score one response at a time.
+#: Managers of the reward loop, which score one response at a time, by name.
 _LOOP = "verl.experimental.reward_loop.reward_manager"
 LOOP: Mapping[str, str] = {
     "naive": f"{_LOOP}.naive.NaiveRewardManager",
@@ -52,7 +52,7 @@ LOOP: Mapping[str, str] = {
     "dapo": f"{_LOOP}.dapo.DAPORewardManager",
 }
 
-#: No response is longer than ``limit``; of those, the last ``buffer`` tokens cost.
+#: Responses have at most ``limit`` tokens; the last ``buffer`` of these are penalised.
 OVERLONG: Settings = {"limit": 6, "buffer": 4, "factor": 1.0}
 
 _KNOB = claims(
@@ -67,23 +67,23 @@ _LANDS = claims(
 )
 
 _PAYS = claims(
-    "verl.readthedocs.io/en/latest/algo/dapo.html, Overlong Reward Shaping, after arXiv 2503.14476: the outcome less "
+    "verl.readthedocs.io/en/latest/algo/dapo.html, Overlong Reward Shaping, after arXiv 2503.14476: the outcome minus "
     "a penalty that rises from 0 to penalty_factor over the last overlong_buffer.len tokens up to the maximum length",
     algorithm="outcome less the overlong penalty at the last response token",
 )
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per manager, and one more where a long response pays."""
+    """One boundary per reward manager; for DAPO's, with the overlong penalty."""
     for managers in (MANAGERS, LOOP):
         for name, path in managers.items():
-            yield from described(target, path, "reward", partial(_managers, target, name, path))
+            yield from try_bind(target, path, "reward", partial(_managers, target, name, path))
 
 
 def _managers(target: Target, name: str, path: str) -> Iterator[Boundary]:
     if path in LOOP.values() and not target.has(f"{path}.assemble_rm_scores"):
         return
-    here(target.module(path.rpartition(".")[0]))
+    score_in_this_process(target.module(path.rpartition(".")[0]))
     if name != "dapo":
         yield _boundary(path, name, "default", {})
     elif "overlong_buffer_cfg" in inspect.getsource(target.find(path)):
@@ -92,7 +92,7 @@ def _managers(target: Target, name: str, path: str) -> Iterator[Boundary]:
 
 def _boundary(path: str, name: str, family: str, knobs: Settings) -> Boundary:
     looped = path in LOOP.values()
-    manager, scored = _one_by_one(path, knobs) if looped else _at_once(path, knobs)
+    manager, scored = _score_each_response(path, knobs) if looped else _score_whole_batch(path, knobs)
     return Boundary(
         path=path,
         stage="reward",
@@ -113,33 +113,33 @@ def _within_limit(inputs: Inputs) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GroundTruths(Codec):
-    """What a data set says of each response: its text, which is right, and what it is worth."""
+    """The ground truth of each row in a dataset: the correct text, and its reward."""
 
     @property
     def columns(self) -> frozenset[str]:
         """The outcome."""
         return frozenset({"reward"})
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
-        """One table per row."""
-        rows = zip(inputs.batch.reward.tolist(), Text().lay(inputs.batch.token, inputs), strict=True)
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - an array of dicts
+        """One dict per row."""
+        rows = zip(inputs.batch.reward.tolist(), Text().lay_out(inputs.batch.token, inputs), strict=True)
         return np.array([*({"ground_truth": ground_truth(*row)} for row in rows), None], dtype=object)[:-1]
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - an array of tables
-        """What the right text is worth."""
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - an array of dicts
+        """The reward of the correct text."""
         return {"reward": torch.tensor([row["ground_truth"]["reward"] for row in value], dtype=torch.float32)}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The outcome as it is."""
+        """The outcome, unchanged."""
         return {"reward": batch.reward}
 
 
-def _tables(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of tables
+def _empty_dicts(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of dicts
     return np.array([*({} for _ in range(inputs.batch.rows)), None], dtype=object)[:-1]
 
 
 def _data() -> Codec:
-    """Prompts of one token, responses, and what the data set says of each: the right text and its worth."""
+    """The batch after the rollout: one-token prompts, responses, and the ground truth of each row."""
     tensors = {
         "prompts": Derived(lambda inputs: torch.full((inputs.batch.rows, 1), SPECIAL)),
         "responses": Column("token", Text()),
@@ -148,7 +148,7 @@ def _data() -> Codec:
     labels = {
         "reward_model": GroundTruths(),
         "data_source": Derived(lambda inputs: np.array(["house"] * inputs.batch.rows, dtype=object)),
-        "extra_info": Derived(_tables),
+        "extra_info": Derived(_empty_dicts),
     }
     return data_proto(tensors, labels)
 
@@ -160,19 +160,17 @@ def _penalty(knobs: Settings) -> dict[str, Codec]:
     return {"max_resp_len": Knob("limit"), "overlong_buffer_cfg": section(buffer)}
 
 
-def _at_once(path: str, knobs: Settings) -> tuple[Step, Step]:
-    """A manager that is called with the whole batch."""
+def _score_whole_batch(path: str, knobs: Settings) -> tuple[Step, Step]:
     function = score_in_order if path == MANAGERS["prime"] else score
-    made = {"tokenizer": Object(Tokens), **constants(num_examine=0, compute_score=function), **_penalty(knobs)}
+    arguments = {"tokenizer": Object(Tokens), **constants(num_examine=0, compute_score=function), **_penalty(knobs)}
     producer = "verl/trainer/ppo/reward.py, load_reward_manager; the batch as the rollout leaves it"
     return (
-        Step(call=path, name="manager", arguments=made),
+        Step(call=path, name="manager", arguments=arguments),
         Step(call=Use("manager"), name="scores", arguments={"0": _data()}, produced_by={"0": producer}),
     )
 
 
-def _one_by_one(path: str, knobs: Settings) -> tuple[Step, Step]:
-    """A manager of the reward loop, which scores one response at a time."""
+def _score_each_response(path: str, knobs: Settings) -> tuple[Step, Step]:
     kwargs = Table(_penalty(knobs))
     reward = Table({"reward_kwargs": kwargs, **constants(num_workers=1)})
     config = section({"reward": reward, **constants(trainer={"experiment_name": "house"})})

@@ -1,4 +1,4 @@
-"""Trace the rows of a ``DataProto``: the columns of each row after its rows were moved."""
+"""Follow the rows of a ``DataProto`` that were moved: number them before, and read their columns after."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.codec import Codec, Form, Inputs
 
-#: The tensor that numbers the rows.
+#: Name of the tensor with the row numbers.
 ROW = "row"
 
 
@@ -25,45 +25,45 @@ def _row_numbers(inputs: Inputs) -> Tensor:
 
 
 def numbered_data(target: Target, **more: Codec) -> Object:
-    """The trainer's batch whose rows are numbered, with the log-probs that it has computed of them."""
+    """The trainer's batch with old log-probs and row numbers."""
     return trainer_data(target, "", old_log_probs=Column("old_logprob"), **{ROW: Derived(_row_numbers)}, **more)
 
 
-def by_row(batch: Any, rows: int, times: int = 1) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
-    """The columns of each row at its first place, and how often it is there, by how often it should be (``times``)."""
+def columns_by_row(batch: Any, rows: int, times: int = 1) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
+    """The columns of each row at its first occurrence, and its number of copies divided by the expected ``times``."""
     order = batch.batch[ROW].tolist()
-    place = [order.index(row) if row in order else 0 for row in range(rows)]
+    places = [order.index(row) if row in order else 0 for row in range(rows)]
     uids = batch.non_tensor_batch["uid"].tolist()
     return {
-        "logprobs": batch.batch["old_log_probs"][place],
-        "responses": batch.batch["responses"][place],
-        "uids": torch.tensor([float(str(uids[at]).rpartition("-")[2]) for at in place]),
+        "logprobs": batch.batch["old_log_probs"][places],
+        "responses": batch.batch["responses"][places],
+        "uids": torch.tensor([float(str(uids[at]).rpartition("-")[2]) for at in places]),
         "uses": torch.tensor([order.count(row) / times for row in range(rows)]),
         "rows": torch.tensor(len(order) / times),
     }
 
 
-def in_order(batch: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
-    """The columns of each row at the place where it was; how often it is there."""
+def columns_in_order(batch: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
+    """The columns in their current order, which must be the original one, and the number of copies of each row."""
     order = batch.batch[ROW].tolist()
-    found = by_row(batch, rows)
+    columns = columns_by_row(batch, rows)
     if len(order) != rows:
-        return found
+        return columns
     uids = batch.non_tensor_batch["uid"].tolist()
-    return found | {
+    return columns | {
         "logprobs": batch.batch["old_log_probs"],
         "responses": batch.batch["responses"],
         "uids": torch.tensor([float(str(uid).rpartition("-")[2]) for uid in uids]),
     }
 
 
-def row_outputs(made: Use) -> Mapping[str, Output]:
-    """What a boundary reports of the answers of the two functions above."""
+def row_outputs(result: Use) -> Mapping[str, Output]:
+    """The outputs for the results of :func:`columns_by_row` and :func:`columns_in_order`."""
     form: Form = PerRow()
     return {
-        "old_logprob": Output("B T", "nats", "old_logprob", at=made["logprobs"], form=Padded()),
-        "uid": Output("B", "", "group", at=made["uids"], form=form),
-        "uses": Output("B", "", "uses", at=made["uses"], form=form),
-        "token": Output("B T", "", "token", at=made["responses"], form=Padded()),
-        "rows": Output("", "", "rows", at=made["rows"]),
+        "old_logprob": Output("B T", "nats", "old_logprob", at=result["logprobs"], form=Padded()),
+        "uid": Output("B", "", "group", at=result["uids"], form=form),
+        "uses": Output("B", "", "uses", at=result["uses"], form=form),
+        "token": Output("B T", "", "token", at=result["responses"], form=Padded()),
+        "rows": Output("", "", "rows", at=result["rows"]),
     }

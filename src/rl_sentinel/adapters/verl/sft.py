@@ -1,4 +1,4 @@
-"""verl's supervised fine-tuning: the trainer's step of releases before 0.8, and the loss in its training engine."""
+"""Boundaries of verl's supervised fine-tuning: the trainer's step before 0.8, and the loss in the training engine."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -12,18 +12,18 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded, Ragged
+from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Ragged
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import every_token_is_trained
-from rl_sentinel.adapters.verl.doubles import ModelDouble, cpu_device, return_unmoved, supervised, updated
+from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.doubles import ModelDouble, cpu_device, return_unmoved, run_supervised_batch, run_update
 from rl_sentinel.adapters.verl.engine import CUT, TENSORS
 from rl_sentinel.adapters.verl.engine import MODULE as ENGINE
-from rl_sentinel.adapters.verl.shipped import shipped
-from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH, accelerator, sequences
-from rl_sentinel.adapters.world import group
+from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH, accelerator_doubles, sequences, worker_object
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -38,7 +38,7 @@ DATASETS = {
     "multi-turn": "verl.utils.dataset.multiturn_sft_dataset.MultiTurnSFTDataset",
 }
 
-#: What asks for a device while a batch goes through the engine.
+#: Functions that return a device while a batch runs through the engine.
 _DEVICES = (f"{ENGINE}.get_device_id", "verl.utils.seqlen_balancing.get_device_name")
 
 _LOSS = claims(
@@ -56,23 +56,18 @@ _CUT = claims(
 
 
 @dataclass(frozen=True, slots=True)
-class BeforeToken(Padded):
-    """``[B, T + 1]`` after a prompt of one token, each number one position before its token; 0 at the last one."""
+class BeforeToken(BeforeEnd):
+    """``[B, T + 1]`` with a one-token prompt: each value one position before its token, 0 at the last position."""
 
-    def lay(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The column, and a last 0."""
-        laid = Padded.lay(self, column, inputs)
-        return torch.cat([laid, torch.zeros_like(laid[:, :1])], dim=1)
-
-    def sizes(self, value: Tensor) -> Any:  # noqa: ANN401 - as of the form after a prompt
-        """Rows and width."""
+    def sizes(self, value: Tensor) -> Any:  # noqa: ANN401 - as AfterPrompt
+        """The number of rows and the width."""
         return AfterPrompt().sizes(value)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """A step on batches of each of the datasets that the release ships, and a batch through the training engine."""
+    """The trainer's step with each dataset class of the release, and a batch through the training engine."""
     if all(target.has(path) for path in (CUT, LOSS, TENSORS)):
-        yield from bindable(target, _through_engine(target))
+        yield from bindable(target, _engine_loss(target))
     if not target.has(STEP):
         return
     if why := target.fails(STEP):
@@ -85,17 +80,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _step(target: Target, kind: str, dataset: str) -> Boundary:
     source = inspect.getsource(target.find(TRAINER))
-    shifted = "- 1] = 0" in inspect.getsource(target.find(dataset))  # its mask marks what predicts a trained token
+    # The mask of such a dataset marks the positions that predict a trained token.
+    shifted = "- 1] = 0" in inspect.getsource(target.find(dataset))
     mask = Column("mask", BeforeToken() if shifted else AfterPrompt(0), torch.int64)
     fields: dict[str, Codec] = {
         "data": Table({"micro_batch_size_per_gpu": MICRO_BATCH}),
         "model": Table({"strategy": Constant("fsdp")}),
     }
-    parts: dict[str, Codec] = {
-        "0": Constant(Function(TRAINER)),
-        "1": shipped(target, "", fields, "sft_trainer"),
-        "2": Table({"log_probs": Column("logprob", leaf=True)}),
-    }
+    config = default_config(target, "", fields, "sft_trainer")
+    outputs = {"log_probs": Column("logprob", leaf=True)}
     batch = Object(
         "tensordict.TensorDict",
         {
@@ -105,16 +98,16 @@ def _step(target: Target, kind: str, dataset: str) -> Boundary:
         at={"source": ""},
     )
     step = Step(
-        call=updated,
+        call=run_update,
         name="made",
         doubles={
-            **accelerator(target, MODULE, source),
+            **accelerator_doubles(target, MODULE, source),
             f"{MODULE}.nn.CrossEntropyLoss": token_losses,
             f"{MODULE}.torch.Tensor.cuda": return_unmoved,
         },
         arguments={
             "update": Constant(Function(STEP)),
-            "worker": Object(trainer_of_table, parts, at={"0": "__class__", "1": "config", "2": "optimizer.answers"}),
+            "worker": worker_object(trainer_with_double, TRAINER, config, outputs, model="optimizer"),
             "data": batch,
         },
         produced_by={"data": f"{dataset.rpartition('.')[0].replace('.', '/')}.py, __getitem__: the loss mask"},
@@ -132,10 +125,10 @@ def _step(target: Target, kind: str, dataset: str) -> Boundary:
     )
 
 
-def _through_engine(target: Target) -> Boundary:
-    """The loss of the engine, over micro-batches of at most so many tokens."""
+def _engine_loss(target: Target) -> Boundary:
+    """The loss in the engine, with a dynamic batch size."""
     step = Step(
-        call=supervised,
+        call=run_supervised_batch,
         name="losses",
         doubles={path: cpu_device for path in _DEVICES if target.has(path)},
         arguments={
@@ -161,13 +154,13 @@ def _through_engine(target: Target) -> Boundary:
 
 
 def _most_tokens(inputs: Inputs) -> int:
-    """What holds an even share of the batch and its longest row: its responses, each with a prompt of one token."""
+    """The maximum tokens of a micro-batch: an even share of the batch, but at least the longest sequence."""
     lengths = inputs.batch.length + 1
     return max(int(lengths.max()), -(-int(lengths.sum()) // inputs.layout.micro_batches))
 
 
 def token_losses(**_about: object) -> Callable[[Tensor, Tensor], Tensor]:
-    """In the place of the cross entropy: logits of the double are the log-probs of the tokens that come next."""
+    """A double for the cross entropy: the logits of the model double are the log-probs of the next tokens."""
     return lambda logits, _labels: -logits[..., 0]
 
 
@@ -182,9 +175,9 @@ class Schedule:
         return [0.0]
 
 
-def trainer_of_table(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
-    """The target's trainer without what its constructor loads; model and optimizer are a double."""
-    group()
+def trainer_with_double(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
+    """A trainer of the target's class without its constructor; model and optimizer are a double."""
+    one_process_group()
     trainer, double = object.__new__(kind), ModelDouble(answers)
     trainer.__dict__ |= {
         "config": config,

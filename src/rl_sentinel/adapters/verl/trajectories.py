@@ -1,4 +1,4 @@
-"""verl's newest trainer: advantages of trajectories with several outputs; and the resampling of PF-PPO."""
+"""Boundaries of verl's advantages for trajectories with several outputs (v1 trainer), and of PF-PPO's resampling."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -7,33 +7,34 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import partition
-from rl_sentinel.adapters.kit.forms import As, Padded
+from rl_sentinel.adapters.kit.forms import Cast, Padded
 from rl_sentinel.adapters.kit.result_forms import RowSum
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, advantage_outputs, estimators
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, described, trainer_data
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
 from rl_sentinel.adapters.verl.dispatch import ESTIMATED, estimate, estimator_data, unused_of
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
 OUTPUTS = "verl.trainer.ppo.v1.utils.compute_advantage_for_multi_trajectories"
 RESAMPLE = "verl.trainer.ppo.core_algos.compute_pf_ppo_reweight_data"
 
-#: An estimator that the step hands on to the dispatch, as it does with all but one.
+#: An estimator that the function delegates to the dispatch, as it does with all except GRPO.
 DELEGATED = "rloo"
 
-#: Ways of weighing a row, by verl's own names.
-METHODS = ("pow", "max_min", "max_random")
+#: Methods that weight the rows, by verl's names, with the numbers that they use.
+METHODS: Mapping[str, Settings] = {"pow": {"weight_pow": 2.0}, "max_min": {}, "max_random": {}}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The newest trainer's step, one setting per kind of estimator; then the resampling."""
-    yield from described(target, OUTPUTS, "advantage", lambda: _steps(target))
-    yield from described(target, RESAMPLE, "batch", lambda: [_resampled(target)])
+    """The advantages with GRPO and with a delegated estimator, then the resampling."""
+    yield from try_bind(target, OUTPUTS, "advantage", lambda: _steps(target))
+    yield from try_bind(target, RESAMPLE, "batch", lambda: [_resampled(target)])
 
 
 def _steps(target: Target) -> Iterator[Boundary]:
@@ -42,8 +43,8 @@ def _steps(target: Target) -> Iterator[Boundary]:
         yield _delegated(target)
 
 
-def keys(batch: Batch) -> list[str]:
-    """One key per row: prompt, trajectory, and the number of the output in it."""
+def batch_keys(batch: Batch) -> list[str]:
+    """One key per row: prompt, trajectory, and number of the output in the trajectory."""
     number = torch.where(batch.last_step, batch.step.max() + 1, batch.step)
     labels = (batch.group.tolist(), batch.trajectory.tolist(), number.tolist())
     return [f"prompt-{g}_{t}_{s}" for g, t, s in zip(*labels, strict=True)]
@@ -51,34 +52,34 @@ def keys(batch: Batch) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryKeys(Codec):
-    """One key per row; of the numbers of a trajectory's outputs, their order alone counts."""
+    """One key per row. Only the order of a trajectory's output numbers matters."""
 
     @property
     def columns(self) -> frozenset[str]:
-        """What a key is made of."""
+        """The columns in a key."""
         return frozenset({"group", "trajectory", "step", "last_step"})
 
     def put(self, inputs: Inputs) -> list[str]:
         """The keys."""
-        return keys(inputs.batch)
+        return batch_keys(inputs.batch)
 
     def sizes(self, value: list[str]) -> Sizes:
-        """Rows."""
+        """The number of rows."""
         return Sizes(rows=len(value))
 
-    def take(self, value: list[str], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - keys tell all
-        """Partitions of prompts and trajectories; the last output is the one with the greatest number."""
-        uids, whose, numbers = zip(*(key.rsplit("_", 2) for key in value), strict=True)
-        number, trajectory = torch.tensor([int(n) for n in numbers]), partition(list(zip(uids, whose, strict=True)))
+    def take(self, value: list[str], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - the keys are enough
+        """Partitions by prompt and trajectory; the last output is the one with the highest number."""
+        uids, names, numbers = zip(*(key.rsplit("_", 2) for key in value), strict=True)
+        number, trajectory = torch.tensor([int(n) for n in numbers]), partition(list(zip(uids, names, strict=True)))
         last = torch.stack([n == number[trajectory == t].max() for n, t in zip(number, trajectory, strict=True)])
         step = torch.where(last, (number - 1).clamp(min=0), number)
         return {"group": partition(uids), "trajectory": trajectory, "step": step, "last_step": last}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The last output follows all others."""
-        whose = list(zip(batch.group.tolist(), batch.trajectory.tolist(), strict=True))
+        """The columns after a round trip: the last output has the highest number."""
+        names = list(zip(batch.group.tolist(), batch.trajectory.tolist(), strict=True))
         step = torch.where(batch.last_step, batch.step.max(), batch.step)
-        labels = {"group": partition(batch.group), "trajectory": partition(whose), "step": step}
+        labels = {"group": partition(batch.group), "trajectory": partition(names), "step": step}
         return {**labels, "last_step": batch.last_step}
 
 
@@ -89,7 +90,7 @@ def _step(target: Target, name: str) -> Step:
 
 
 def _outputs(target: Target) -> Boundary:
-    said = "utils.py, docstring: only the final output takes part, and the result is broadcast to the others"
+    claimed = "utils.py, docstring: only the final output takes part, and the result is broadcast to the others"
     return Boundary(
         path=OUTPUTS,
         stage="advantage",
@@ -97,7 +98,7 @@ def _outputs(target: Target) -> Boundary:
         unused=unused_of("grpo"),
         outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
         settings={"grpo": {}},
-        claims=CLAIMS["grpo"] | claims(said, trajectories="step-wise"),
+        claims=CLAIMS["grpo"] | claims(claimed, trajectories="step-wise"),
         reach="trainer.use_v1=True algorithm.adv_estimator=grpo",
     )
 
@@ -116,7 +117,7 @@ def _delegated(target: Target) -> Boundary:
 
 
 def _has_response(inputs: Inputs) -> str:
-    return "" if bool(inputs.batch.valid.any()) else "a batch without a response has nothing to sample from"
+    return "" if bool(inputs.batch.valid.any()) else "all responses are empty, so there is nothing to resample"
 
 
 def _resampled(target: Target) -> Boundary:
@@ -126,7 +127,7 @@ def _resampled(target: Target) -> Boundary:
         arguments={
             "data": trainer_data(target, ""),
             "reweight_method": Knob("reweight_method"),
-            "weight_pow": Knob("weight_pow"),
+            "weight_pow": IfSet("weight_pow"),
         },
         produced_by={"data": MASK_PRODUCER},
     )
@@ -138,9 +139,9 @@ def _resampled(target: Target) -> Boundary:
         unused=frozenset({"token", "group"}),
         outputs={
             "reward": Output("B", "reward", "reward", at=batch["token_level_scores"], form=RowSum()),
-            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=As(Padded(), torch.float32)),
+            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=Cast(Padded(), torch.float32)),
         },
-        settings={method: {"reweight_method": method, "weight_pow": 2.0} for method in METHODS},
+        settings={method: {"reweight_method": method, **number} for method, number in METHODS.items()},
         reach="algorithm.adv_estimator=gae algorithm.use_pf_ppo=True",
         requires=(_has_response,),
     )

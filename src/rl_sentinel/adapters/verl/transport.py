@@ -1,4 +1,4 @@
-"""verl's transport of a batch: padding for ranks, mini-batches and micro-batches, repetition, concatenation."""
+"""Boundaries of verl's ``DataProto`` operations: padding for ranks, mini- and micro-batches, repeat, concat."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -13,8 +13,8 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, described
-from rl_sentinel.adapters.verl.row_columns import ROW, by_row, in_order, numbered_data, row_outputs
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
+from rl_sentinel.adapters.verl.row_columns import ROW, columns_by_row, columns_in_order, numbered_data, row_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -29,10 +29,10 @@ BALANCING = "verl.utils.seqlen_balancing"
 REARRANGE, REVERSE = f"{BALANCING}.rearrange_micro_batches", f"{BALANCING}.get_reverse_idx"
 PREPARE, RESTORE = f"{BALANCING}.prepare_dynamic_batch", f"{BALANCING}.restore_dynamic_batch"
 
-#: Sizes of a world that a batch of a few rows does not fill, and fills several times over.
+#: Numbers of ranks: less than the rows of most batches, and more than them.
 WORLDS: dict[str, Settings] = {"two ranks": {"ranks": 2}, "sixteen ranks": {"ranks": 16}}
 
-#: Rows of a mini-batch, and epochs over them.
+#: Rows of a mini-batch, and number of epochs.
 MINI_BATCH, EPOCHS = 2, 2
 
 #: Columns that are followed through micro-batches.
@@ -42,68 +42,68 @@ _KEEPS = "protocol.py, docstrings of DataProto: a batch of samples; chunk, conca
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Padding for ranks, mini-batches, repetition, and micro-batches by tokens, as releases have them."""
+    """Padding for ranks, mini-batches, repeat, concat, and micro-batches by tokens, if the release has them."""
     whole: Codec = numbered_data(target)
     makers: tuple[tuple[str, Callable[[], list[Boundary]]], ...] = (
-        (PAD, lambda: [_padded(whole)]),
+        (PAD, lambda: [_padding(whole)]),
         (ITERATE, lambda: [_mini_batches(whole)]),
         (REPEAT, lambda: [_repeated(whole)]),
-        (JOIN, lambda: [_joined(whole)]),
+        (JOIN, lambda: [_concatenated(whole)]),
     )
     for path, make in makers:
-        yield from described(target, path, "batch", make)
+        yield from try_bind(target, path, "batch", make)
     newer = target.has(PREPARE)
-    yield from described(target, PREPARE if newer else REARRANGE, "batch", lambda: [_dynamic(target, newer=newer)])
+    yield from try_bind(target, PREPARE if newer else REARRANGE, "batch", lambda: [_dynamic(target, newer=newer)])
 
 
-def through_ranks(pad: Callable[..., Any], unpad: Callable[..., Any], batch: Any, ranks: int, rows: int) -> Any:  # noqa: ANN401
-    """A batch padded for so many ranks, handed to each, put together again and unpadded."""
+def pad_and_chunk(pad: Callable[..., Any], unpad: Callable[..., Any], batch: Any, ranks: int, rows: int) -> Any:  # noqa: ANN401
+    """Pad a batch for the ranks, split it, concatenate the parts and unpad the result."""
     padded, missing = pad(batch, ranks)
     parts = padded.chunk(chunks=ranks)
-    return in_order(unpad(type(batch).concat(parts), missing), rows)
+    return columns_in_order(unpad(type(batch).concat(parts), missing), rows)
 
 
-def over_epochs(iterate: Callable[..., Any], batch: Any, rows: int) -> Any:  # noqa: ANN401
-    """All mini-batches of all epochs, put together."""
+def iterate_epochs(iterate: Callable[..., Any], batch: Any, rows: int) -> Any:  # noqa: ANN401
+    """The mini-batches of all epochs, concatenated."""
     parts = list(iterate(batch, mini_batch_size=MINI_BATCH, epochs=EPOCHS, seed=1))
-    return by_row(type(batch).concat(parts), rows, EPOCHS)
+    return columns_by_row(type(batch).concat(parts), rows, EPOCHS)
 
 
-def repeated(repeat: Callable[..., Any], batch: Any, rows: int, interleave: bool) -> Any:  # noqa: ANN401, FBT001
-    """A batch with each row so often; the first one of each, where the trainer looks for it."""
-    made = repeat(batch, repeat_times=EPOCHS, interleave=interleave)
+def repeat_rows(repeat: Callable[..., Any], batch: Any, rows: int, interleave: bool) -> Any:  # noqa: ANN401, FBT001
+    """Repeat each row; return the first copy of each row, at the place where the trainer expects it."""
+    copies = repeat(batch, repeat_times=EPOCHS, interleave=interleave)
     places = [row * EPOCHS if interleave else row for row in range(rows)]
-    return in_order(made[places], rows) | {"uses": by_row(made, rows, EPOCHS)["uses"]}
+    return columns_in_order(copies[places], rows) | {"uses": columns_by_row(copies, rows, EPOCHS)["uses"]}
 
 
 def rank_metrics(join: Callable[..., Any], batch: Any, rows: int) -> Any:  # noqa: ANN401
-    """A batch of each row's part, as of a rank each, with what the rank measured; put together."""
+    """Split a batch into one part per row, each with the metrics of a rank, and concatenate the parts."""
     parts = batch.chunk(chunks=rows)
     for row, part in enumerate(parts):
         part.meta_info = {"metrics": [{"seconds": 1.0, "rank": row}]}
-    made = join(parts)
-    measured = made.meta_info.get("metrics", [])
+    joined = join(parts)
+    measured = joined.meta_info.get("metrics", [])
     flat = [one for entry in measured for one in (entry if isinstance(entry, list) else [entry])]
     if isinstance(measured, dict):
         flat = [dict(zip(measured, values, strict=True)) for values in zip(*measured.values(), strict=True)]
-    return in_order(made, rows) | {"measured": float(len(flat))}
+    return columns_in_order(joined, rows) | {"measured": float(len(flat))}
 
 
-def by_tokens(cut: Callable[..., Any], back: Callable[..., Any], batch: Any, rows: int, most: int) -> Any:  # noqa: ANN401
-    """Micro-batches of at most so many tokens, whose columns are put together and in order again."""
+def split_by_tokens(cut: Callable[..., Any], back: Callable[..., Any], batch: Any, rows: int, most: int) -> Any:  # noqa: ANN401
+    """Split a batch into micro-batches of at most ``most`` tokens, then concatenate them and restore the order."""
     parts, places = cut(batch, max_token_len=most)
     columns = {name: back(torch.cat([part.batch[name] for part in parts]), places) for name in _COLUMNS}
     uids = np.concatenate([part.non_tensor_batch["uid"] for part in parts])
     order = np.argsort([row for part in places for row in part])
-    return in_order(SimpleNamespace(batch=columns, non_tensor_batch={"uid": uids[order]}), rows)
+    return columns_in_order(SimpleNamespace(batch=columns, non_tensor_batch={"uid": uids[order]}), rows)
 
 
-def by_tokens_of_tensors(cut: Callable[..., Any], back: Callable[..., Any], batch: Any, rows: int, most: int) -> Any:  # noqa: ANN401
-    """The same of releases that cut the tensors alone, as their workers do it."""
+def split_tensors_by_tokens(cut: Callable[..., Any], back: Callable[..., Any], batch: Any, rows: int, most: int) -> Any:  # noqa: ANN401
+    """Like :func:`split_by_tokens`, for releases whose workers split only the tensors."""
     parts, places = cut(batch=batch.batch, max_token_len=most)
     order = torch.tensor(back([row for part in places for row in part]), dtype=torch.long)
     columns = {name: torch.cat([part[name] for part in parts])[order] for name in _COLUMNS}
-    return in_order(SimpleNamespace(batch=columns, non_tensor_batch=batch.non_tensor_batch), rows)
+    return columns_in_order(SimpleNamespace(batch=columns, non_tensor_batch=batch.non_tensor_batch), rows)
 
 
 def divides(inputs: Inputs) -> str:
@@ -117,11 +117,11 @@ def _rows(inputs: Inputs) -> int:
 
 
 def _most_tokens(inputs: Inputs) -> int:
-    """What holds two of the longest rows, each with a prompt of one token."""
+    """The maximum tokens of a micro-batch: two of the longest rows, each with a one-token prompt."""
     return 2 * (inputs.batch.width + 1)
 
 
-def _carried(call: Callable[..., Any], functions: tuple[str, ...], whole: Codec, **more: Codec) -> Step:
+def _transport_step(call: Callable[..., Any], functions: tuple[str, ...], whole: Codec, **more: Codec) -> Step:
     names = list(inspect.signature(call).parameters)
     own: dict[str, Codec] = {name: Constant(Function(path)) for name, path in zip(names, functions, strict=False)}
     arguments = {**own, "batch": whole, "rows": Derived(_rows), **more}
@@ -144,29 +144,29 @@ def _boundary(path: str, step: Step, reach: str = "every run", **about: Any) -> 
     )
 
 
-def _padded(whole: Codec) -> Boundary:
-    step = _carried(through_ranks, (PAD, UNPAD), whole, ranks=Knob("ranks"))
+def _padding(whole: Codec) -> Boundary:
+    step = _transport_step(pad_and_chunk, (PAD, UNPAD), whole, ranks=Knob("ranks"))
     return _boundary(f"{PAD} -> {UNPAD}", step, "every validation; generation of an agent loop", settings=WORLDS)
 
 
 def _mini_batches(whole: Codec) -> Boundary:
-    return _boundary(ITERATE, _carried(over_epochs, (ITERATE,), whole), requires=(no_empty_response, divides))
+    return _boundary(ITERATE, _transport_step(iterate_epochs, (ITERATE,), whole), requires=(no_empty_response, divides))
 
 
 def _repeated(whole: Codec) -> Boundary:
-    step = _carried(repeated, (REPEAT,), whole, interleave=Knob("interleave"))
+    step = _transport_step(repeat_rows, (REPEAT,), whole, interleave=Knob("interleave"))
     orders: dict[str, Settings] = {"interleaved": {"interleave": True}, "stacked": {"interleave": False}}
     return _boundary(REPEAT, step, "rollout.n above 1", settings=orders)
 
 
-def _joined(whole: Codec) -> Boundary:
+def _concatenated(whole: Codec) -> Boundary:
     measured = Output("", "", "rows", at=Use("carried")["measured"])
     outputs = {**row_outputs(Use("carried")), "measured": measured}
-    return _boundary(JOIN, _carried(rank_metrics, (JOIN,), whole), "more than one rank", outputs=outputs)
+    return _boundary(JOIN, _transport_step(rank_metrics, (JOIN,), whole), "more than one rank", outputs=outputs)
 
 
 def _dynamic(target: Target, *, newer: bool) -> Boundary:
-    call, paths = (by_tokens, (PREPARE, RESTORE)) if newer else (by_tokens_of_tensors, (REARRANGE, REVERSE))
+    call, paths = (split_by_tokens, (PREPARE, RESTORE)) if newer else (split_tensors_by_tokens, (REARRANGE, REVERSE))
     tokens = numbered_data(target, input_ids=Column("token", AfterPrompt(1)))
-    step = _carried(call, paths, tokens, most=Derived(_most_tokens))
+    step = _transport_step(call, paths, tokens, most=Derived(_most_tokens))
     return _boundary(" -> ".join(paths), step, "use_dynamic_bsz=True")

@@ -1,8 +1,9 @@
-"""verl's validation metrics over several samples per prompt: mean, deviation, best, worst and majority."""
+"""Boundaries of verl's validation metrics over several samples per prompt: mean, std, best, worst, majority."""
 
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Earlier
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import described
+from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -24,13 +25,13 @@ from rl_sentinel.core.codec import Codec, Inputs
 _MODULE = "verl.trainer.ppo.metric_utils"
 PROCESS, BOOTSTRAP = f"{_MODULE}.process_validation_metrics", f"{_MODULE}.bootstrap_metric"
 
-#: The trainers' own methods, which name what is logged.
+#: Methods of the trainers, which give the metrics their logged names.
 UPDATES = (
     "verl.trainer.ppo.ray_trainer.RayPPOTrainer._val_metrics_update",
     "verl.trainer.ppo.v1.trainer_base.PPOTrainer._val_metrics_update",
 )
 
-#: Most samples of a prompt: all draws of as many are enumerated.
+#: Maximum samples per prompt: all draws are enumerated.
 MOST = 4
 
 _CLAIMS = claims(
@@ -43,7 +44,7 @@ _PRODUCED = (
     "beside those of the reward function; prompts are their uids, or their texts in releases before uids"
 )
 
-#: Name of a statistic -> what it is, and its key after the number of samples.
+#: Name of a statistic -> its quantity.
 _ALWAYS: Mapping[str, Output] = {
     "mean": Output("", "reward", "sample_mean", over="all"),
     "std": Output("", "reward", "sample_deviation", over="all"),
@@ -59,47 +60,49 @@ _VOTED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics from rewards alone and with answers to vote on, under the trainers' names, and the bootstrap."""
+    """The metrics from rewards alone, and with answers for majority voting; then the bootstrap function."""
     for path in (PROCESS, *UPDATES):
         if target.has(path):
-            yield from described(target, path, "metric", partial(_validated, target, path))
+            yield from try_bind(target, path, "metric", partial(_validated, target, path))
     if target.has(BOOTSTRAP):
-        yield from described(target, BOOTSTRAP, "metric", lambda: [_bootstrap(size) for size in ("all", "two")])
+        yield from try_bind(target, BOOTSTRAP, "metric", lambda: [_bootstrap(size) for size in ("all", "two")])
 
 
 def few_samples(inputs: Inputs) -> str:
-    """Every prompt has several samples, of which all draws can be enumerated."""
+    """Every prompt has at least two samples, and few enough to enumerate all draws."""
     return "" if 2 <= min(group_sizes(inputs)) <= MOST else f"a prompt has fewer than 2 samples or more than {MOST}"
 
 
 def one_prompt(inputs: Inputs) -> str:
-    """All samples are of one prompt."""
+    """All samples belong to one prompt."""
     return "" if len(group_sizes(inputs)) == 1 else "the function is called for the samples of one prompt"
 
 
-def every_draw(data: list[Any], subset_size: int, reduce_fns: list[Callable[..., Any]], **_about: object) -> Any:  # noqa: ANN401 - a list of pairs
-    """Mean and deviation over all draws with replacement, which the bootstrap estimates from 1,000 of them."""
+def enumerate_draws(data: list[Any], subset_size: int, reduce_fns: list[Callable[..., Any]], **_about: object) -> Any:  # noqa: ANN401 - a list of pairs
+    """Mean and deviation over all draws with replacement; the bootstrap estimates them from 1,000 random draws."""
     samples = np.array(data, dtype=object)
-    drawn = [samples[list(rows)] for rows in product(range(len(samples)), repeat=subset_size)]
-    found = [[float(reduce(one)) for one in drawn] for reduce in reduce_fns]
-    return [(float(np.mean(one)), float(np.std(one))) for one in found]
+    draws = [samples[list(rows)] for rows in product(range(len(samples)), repeat=subset_size)]
+    results = [[float(reduce(draw)) for draw in draws] for reduce in reduce_fns]
+    return [(float(np.mean(one)), float(np.std(one))) for one in results]
 
 
-def all_rows(count: int, size: tuple[int, int], replace: bool = True, **_about: object) -> Any:  # noqa: ANN401, FBT001, FBT002 - numpy's own parameters
-    """All draws of so many rows, in place of random ones."""
+def enumerate_rows(count: int, size: tuple[int, int], replace: bool = True, **_about: object) -> Any:  # noqa: ANN401, FBT001, FBT002 - numpy's own parameters
+    """All draws of ``size[1]`` rows, in place of random draws."""
     del replace
-    drawn = np.array(list(product(range(count), repeat=size[1])))
-    return drawn[np.arange(size[0]) % len(drawn)]
+    draws = np.array(list(product(range(count), repeat=size[1])))
+    return draws[np.arange(size[0]) % len(draws)]
 
 
-def extremes(estimate: Callable[..., Any], data: list[float], size: int) -> Any:  # noqa: ANN401 - a list of pairs
-    """Mean and deviation of the best and of the worst, estimated from as many draws as there are."""
+def bootstrap_extremes(estimate: Callable[..., Any], data: list[float], size: int) -> Any:  # noqa: ANN401 - a list of pairs
+    """Mean and deviation of the best and the worst sample, over all possible draws."""
     return estimate(data, size, [np.max, np.min], n_bootstrap=len(data) ** size)
 
 
-def logged(found: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - a table of metrics by source and variable, or by full name
-    """The statistics of the rewards of the one data source, by name."""
-    flat = found["task"]["reward"] if "task" in found else {k.rpartition("/reward/")[2]: v for k, v in found.items()}
+def statistics_by_name(metrics: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - metrics by source and variable, or by full name
+    """The statistics of the rewards by name; there is one data source."""
+    flat = (
+        metrics["task"]["reward"] if "task" in metrics else {k.rpartition("/reward/")[2]: v for k, v in metrics.items()}
+    )
     names = {
         "mean": f"mean@{samples}",
         "std": f"std@{samples}",
@@ -113,13 +116,13 @@ def logged(found: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - a ta
     return {name: float(flat.get(key, math.nan)) for name, key in names.items()}
 
 
-def _answers(inputs: Inputs) -> list[str]:
-    """Extracted answers: equal ones are scored alike."""
+def _extracted_answers(inputs: Inputs) -> list[str]:
+    """Extracted answers; equal answers have equal rewards."""
     return [str(reward) for reward in inputs.batch.reward.tolist()]
 
 
 def _texts(inputs: Inputs) -> list[str]:
-    """Texts of prompts, of which two share one each and differ in their image."""
+    """Prompt texts; two prompts share a text each, and differ in their image."""
     return [f"<image> question {number // 2}" for number in partition(inputs.batch.group).tolist()]
 
 
@@ -130,7 +133,7 @@ def _validated(target: Target, path: str) -> list[Boundary]:
     if by_text:
         prompts = Computed(frozenset({"group"}), _texts, "prompts with different images share a text")
     rewards: dict[str, Codec] = {"reward": Labels("reward")}
-    answers = Computed(frozenset({"reward"}), _answers, "the rewards are in the list beside")
+    answers = Computed(frozenset({"reward"}), _extracted_answers, "the rewards are read from their own list")
     return [
         _statistics(path, prompts, rewards, _ALWAYS, "rewards"),
         _statistics(path, prompts, rewards | {"pred": answers}, {**_ALWAYS, **_VOTED}, "rewards and answers"),
@@ -145,15 +148,15 @@ def _statistics(
         passed = [Derived(lambda _inputs: SimpleNamespace()), *passed, Derived(lambda _inputs: [])]
     step = Step(
         call=path,
-        name="found",
+        name="metrics",
         arguments={str(place): codec for place, codec in enumerate(passed)},
-        doubles={BOOTSTRAP: every_draw},
+        doubles={BOOTSTRAP: enumerate_draws},
         produced_by={"1": _PRODUCED},
     )
     read = Step(
-        call=logged,
+        call=statistics_by_name,
         name="logged",
-        arguments={"found": Earlier(Use("found")), "samples": Derived(lambda inputs: group_sizes(inputs)[0])},
+        arguments={"metrics": Earlier(Use("metrics")), "samples": Derived(lambda inputs: group_sizes(inputs)[0])},
     )
     return Boundary(
         path=path,
@@ -169,9 +172,7 @@ def _statistics(
 
 
 def _placed(outputs: Mapping[str, Output]) -> dict[str, Output]:
-    return {
-        name: Output(o.axes, o.unit, o.quantity, over=o.over, at=Use("logged")[name]) for name, o in outputs.items()
-    }
+    return {name: replace(output, at=Use("logged")[name]) for name, output in outputs.items()}
 
 
 def _bootstrap(size: str) -> Boundary:
@@ -179,22 +180,22 @@ def _bootstrap(size: str) -> Boundary:
         return 2 if size == "two" else inputs.batch.rows
 
     step = Step(
-        call=extremes,
-        name="found",
+        call=bootstrap_extremes,
+        name="metrics",
         arguments={"estimate": Constant(Function(BOOTSTRAP)), "data": Labels("reward"), "size": Derived(drawn)},
-        doubles={f"{_MODULE}.np.random.choice": all_rows},
+        doubles={f"{_MODULE}.np.random.choice": enumerate_rows},
         produced_by={"data": "metric_utils.py, process_validation_metrics: rewards of one prompt; all, or fewer"},
     )
     best, worst = ("best_of_two", "worst_of_two") if size == "two" else ("best_sample", "worst_sample")
-    found = Use("found")
+    result = Use("metrics")
     return Boundary(
         path=BOOTSTRAP,
         stage="metric",
         steps=(step,),
         reads=frozenset({"reward", "group"}),
         outputs={
-            "best": Output("", "reward", best, over="all", at=found[0][0]),
-            "worst": Output("", "reward", worst, over="all", at=found[1][0]),
+            "best": Output("", "reward", best, over="all", at=result[0][0]),
+            "worst": Output("", "reward", worst, over="all", at=result[1][0]),
         },
         settings={f"samples: {size}": {}},
         claims=claims(

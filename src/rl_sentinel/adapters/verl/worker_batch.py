@@ -1,4 +1,4 @@
-"""The batch that verl's trainer before 0.8 passes to a data-parallel worker, and replacements for its accelerator."""
+"""The batch that verl's trainer before 0.8 passes to a worker, and doubles for the accelerator of the worker."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,12 +13,13 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.doubles import cpu_device, no_memory, return_unmoved
+from rl_sentinel.core.call import Function
 from rl_sentinel.core.codec import Codec, Inputs
 
-#: Rows of a micro-batch: the mini-batch is cut evenly.
+#: Rows of a micro-batch; the mini-batch is split evenly.
 MICRO_BATCH = Derived(lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"}))
 
-#: Sizes of the batches of an update: one mini-batch, cut into micro-batches.
+#: Batch sizes of an update: one mini-batch, split into micro-batches.
 SIZES: Mapping[str, Codec] = {
     "ppo_mini_batch_size": Derived(lambda inputs: inputs.batch.rows),
     "ppo_micro_batch_size_per_gpu": MICRO_BATCH,
@@ -26,16 +27,16 @@ SIZES: Mapping[str, Codec] = {
 }
 
 
-def by_tokens() -> dict[str, Codec]:
-    """Whether micro-batches are of at most so many tokens, by the setting; how many these are."""
+def dynamic_batch_size() -> dict[str, Codec]:
+    """The setting for a dynamic batch size, and its maximum number of tokens."""
     return {
         "use_dynamic_bsz": Knob("use_dynamic_bsz", default=False),
         "ppo_max_token_len_per_gpu": Derived(_longest, frozenset({"extra"})),
     }
 
 
-def passes(*, dynamic: bool) -> dict[str, Codec]:
-    """Sizes of the micro-batches of a pass without gradients: of equal rows, or of at most so many tokens."""
+def forward_sizes(*, dynamic: bool) -> dict[str, Codec]:
+    """Micro-batch sizes of a pass without gradients: an equal number of rows, or at most a number of tokens."""
     return {
         "use_dynamic_bsz": Constant(dynamic),
         "micro_batch_size": Constant(1) if dynamic else MICRO_BATCH,
@@ -44,17 +45,17 @@ def passes(*, dynamic: bool) -> dict[str, Codec]:
 
 
 def _longest(inputs: Inputs) -> int:
-    """The fewest tokens of a micro-batch that verl accepts: those of one padded row."""
+    """The smallest token limit that verl accepts: one padded row."""
     return 1 + inputs.batch.width + inputs.layout.extra
 
 
 def reads_response_mask(source: str) -> bool:
-    """Whether a worker's function takes the trained tokens from the batch; before, it trains all response tokens."""
+    """Whether a worker reads the mask of trained tokens from the batch; others train all response tokens."""
     return re.search(r"""\[["'](response|loss)_mask["']\]""", source) is not None
 
 
-def accelerator(target: Target, module: str, source: str) -> dict[str, Callable[..., Any]]:
-    """Doubles of a machine without an accelerator: its device, moves there, and what is logged of its memory."""
+def accelerator_doubles(target: Target, module: str, source: str) -> dict[str, Callable[..., Any]]:
+    """Doubles for the accelerator: its device, copies to it, and its memory statistics."""
     doubles: dict[str, Callable[..., Any]] = {}
     if "get_device_id()" in source:
         doubles[f"{module}.get_device_id"] = cpu_device
@@ -69,7 +70,7 @@ def accelerator(target: Target, module: str, source: str) -> dict[str, Callable[
 
 
 def sequences() -> dict[str, Codec]:
-    """Prompts of one token, the number of the row, and responses."""
+    """Tensors of the full sequences: a one-token prompt, which is the row number, and the response."""
     return {
         "input_ids": Derived(_row_numbers, frozenset({"extra"})),
         "attention_mask": ResponseMask(AfterPrompt(1)),
@@ -77,8 +78,20 @@ def sequences() -> dict[str, Codec]:
     }
 
 
+def worker_object(
+    make: Callable[..., Any], path: str, config: Codec, outputs: Mapping[str, Codec], **at: str
+) -> Object:
+    """A worker that ``make`` creates from its class, its configuration and the outputs of its model.
+
+    ``at`` overrides where the class (``kind``) and the model (``model``) of a live worker are found.
+    """
+    parts: dict[str, Codec] = {"0": Constant(Function(path)), "1": config, "2": Table(outputs)}
+    kind, model = at.get("kind", "__class__"), at.get("model", "actor_optimizer")
+    return Object(make, parts, at={"0": kind, "1": "config", "2": f"{model}.answers"})
+
+
 def worker_data(tensors: Mapping[str, Codec], **meta: Codec) -> Object:
-    """The trainer's batch of prompts and responses with further tensors; ``meta`` is what the worker adds to it."""
+    """The trainer's batch with further ``tensors``; ``meta`` is the ``meta_info`` that the worker adds."""
     responses: dict[str, Codec] = {
         "responses": Column("token"),
         **sequences(),
@@ -90,12 +103,12 @@ def worker_data(tensors: Mapping[str, Codec], **meta: Codec) -> Object:
 
 
 def _row_numbers(inputs: Inputs) -> torch.Tensor:
-    """Token ids of a prompt of one token, the number of the row, and of a response of zeros."""
+    """Token ids: the row number as a one-token prompt, then zeros."""
     rows = torch.arange(inputs.batch.rows).unsqueeze(1)
     return torch.nn.functional.pad(rows, (0, inputs.batch.width + inputs.layout.extra))
 
 
 def _positions(inputs: Inputs) -> torch.Tensor:
-    """Positions of a prompt of one token, the response and its padding."""
+    """Position ids of a one-token prompt, the response and its padding."""
     width = 1 + inputs.batch.width + inputs.layout.extra
     return torch.arange(width).expand(inputs.batch.rows, -1)

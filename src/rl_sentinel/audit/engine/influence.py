@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import torch
 
-from rl_sentinel.adapters.loading import while_running
+from rl_sentinel.adapters.loading import forbid_stand_ins
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.sandbox.job import Event
 from rl_sentinel.core.batch import COLUMNS
@@ -81,7 +81,7 @@ def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
     shown = Case(filled(MASK, reward=REWARD, group=GROUP, length=LENGTH), setting)
     for case in (shown, *sorted(small_cases(setting), key=lambda c: -c.batch.mask.numel())):
         try:
-            with while_running():
+            with forbid_stand_ins():
                 return _map(Asker(boundary, {}), case)
         except (Refused, NotApplicable) as words:
             refusal = refusal or str(words)

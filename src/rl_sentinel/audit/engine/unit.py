@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from rl_sentinel.adapters.loading import while_running
+from rl_sentinel.adapters.loading import forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.evidence import evidence
@@ -88,7 +88,7 @@ class Unit:
     def _canary(self) -> tuple[str, str]:
         ask = Asker(self.boundary, self.others, gate=self.target)
         try:
-            with entered(self.target.root, self.target.files) as self.names, while_running():
+            with entered(self.target.root, self.target.files) as self.names, forbid_stand_ins():
                 why = canary(ask, self.setting)
         except NotApplicable as words:
             return "not-applicable", str(words)
@@ -104,7 +104,7 @@ class Unit:
             return self._verdict(law, "not-applicable", reason=why_not)
         ask = Asker(self.boundary, self.others, self.kept, self.target)
         try:
-            with while_running():
+            with forbid_stand_ins():
                 seed, budget = self.request.seed, self.request.budget
                 judgement = search(law, ask, self.setting, seed=seed, budget=budget)
                 if judgement.found is None:
@@ -126,7 +126,7 @@ class Unit:
         failed, reason = self._canary()
         if failed:
             raise NotApplicable(reason)
-        with while_running():
+        with forbid_stand_ins():
             try:
                 outcome = recheck(law, Asker(self.boundary, self.others, gate=self.target), found_case)
             except Refused as words:
@@ -151,7 +151,7 @@ class Unit:
     def _script(self, law: Law, found: Break) -> list[str]:
         ask = ScriptRecorder(Asker(self.boundary, self.others, gate=self.target))
         broken, number = found.expectation, -1
-        with while_running(), suppress(TargetRaised):
+        with forbid_stand_ins(), suppress(TargetRaised):
             for n, expectation in enumerate(law.expect(ask, found.case)):
                 if expectation.name == found.expectation.name and _same_results(expectation, found.expectation):
                     broken, number = expectation, n

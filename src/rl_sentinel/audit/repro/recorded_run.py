@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.execution import Encoded, encode, inputs_of, sizes_of
+from rl_sentinel.adapters.kit.execution import EncodedCall, encode, inputs_of, sizes_of
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
@@ -19,7 +19,7 @@ class Run:
 
     boundary: Boundary
     case: Case
-    calls: list[Encoded]
+    calls: list[EncodedCall]
     answer: Observation = field(default_factory=lambda: Observation({}))
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.execution import Encoded
+from rl_sentinel.adapters.kit.execution import EncodedCall
 from rl_sentinel.audit.engine.executor import REFUSALS
 from rl_sentinel.audit.repro.call_source import Source, keyword, variable, wrapped
 from rl_sentinel.audit.repro.literal import Unwritable, literal
@@ -157,13 +157,13 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     return [*lines, *wrapped("return {", results, "}").splitlines()]
 
 
-def _assigned(encoded: Encoded, call: str) -> str:
+def _assigned(encoded: EncodedCall, call: str) -> str:
     """Lines that assign the result of a call to the name of its step, numbered for a repeated step."""
     name = encoded.step.result
     return f"{name}_{encoded.part[0]} = {call}" if encoded.step.each else f"{name} = {call}"
 
 
-def _gathered(encoded: Encoded) -> list[str]:
+def _gathered(encoded: EncodedCall) -> list[str]:
     """Lines that collect the results of a repeated step in a list for later steps."""
     number, count = encoded.part
     if not encoded.step.each or number + 1 < count:

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 import rl_sentinel
-from rl_sentinel.adapters.own_trainer.played_episodes import episodes_of
+from rl_sentinel.adapters.own_trainer.batch_episodes import episodes_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 

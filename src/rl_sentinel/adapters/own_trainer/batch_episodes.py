@@ -1,4 +1,4 @@
-"""Trajectories of the trainer, made of the rows of a batch."""
+"""Build the trainer's episodes from the rows of a batch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,28 +12,28 @@ TRAIN = "rl_sentinel.train"
 def episodes_of(
     target: Target, batch: Batch, columns: frozenset[str], *, sampled: str = "", parts: int = 0
 ) -> tuple[list[Any], list[int]]:
-    """One trajectory for each trajectory of the batch, with a step for each of its rows, or of their turns.
+    """One episode per trajectory of the batch, with one step per row, or per turn of a row.
 
     Args:
-        target: the tree that has the trainer.
-        batch: the rows.
-        columns: the columns that count; of the others the trajectories have plain values.
-        sampled: the column of log-probs that the sampler reported, if any; else they are -1.
-        parts: the number of parts of a reward; those of the batch in turn.
+        target: the tree that contains the trainer.
+        batch: the batch.
+        columns: the columns to use; the episodes have default values for the others.
+        sampled: the column with the sampler's log-probs; if empty, they are -1.
+        parts: number of reward parts; the parts of the batch are repeated if it has fewer.
 
     Returns:
-        The trajectories, and the rows of the batch in the order of their steps.
+        The episodes, and the rows of the batch in the order of their steps.
     """
-    whose = batch.trajectory.tolist() if "trajectory" in columns else list(range(batch.rows))
+    trajectory = batch.trajectory.tolist() if "trajectory" in columns else list(range(batch.rows))
     last = batch.last_step.tolist() if "last_step" in columns else [True] * batch.rows
-    order = sorted(range(batch.rows), key=lambda row: (whose[row], last[row], int(batch.step[row])))
-    made: dict[int, Any] = {}
+    order = sorted(range(batch.rows), key=lambda row: (trajectory[row], last[row], int(batch.step[row])))
+    episodes: dict[int, Any] = {}
     for row in order:
-        if whose[row] not in made:
-            made[whose[row]] = target.call(
-                f"{TRAIN}.rollout.episodes.Episode", whose[row], int(batch.group[row]), None, (1,)
+        if trajectory[row] not in episodes:
+            episodes[trajectory[row]] = target.call(
+                f"{TRAIN}.rollout.episodes.Episode", trajectory[row], int(batch.group[row]), None, (1,)
             )
-        episode = made[whose[row]]
+        episode = episodes[trajectory[row]]
         own = batch.reward_parts[row].tolist() if "reward_parts" in columns else []
         episode.outcome = target.call(
             f"{TRAIN}.rollout.interfaces.Outcome",
@@ -57,11 +57,11 @@ def episodes_of(
                 last=last[row] and end == turns[-1][1],
             )
             episode.steps.append(step)
-    return list(made.values()), order
+    return list(episodes.values()), order
 
 
 def _turns(batch: Batch, row: int) -> Iterator[tuple[int, int]]:
-    """First position of each turn of a row, and the position behind it."""
+    """Start and end (exclusive) of each turn of a row."""
     turn, start = batch.turn[row, : int(batch.length[row])].tolist(), 0
     for place in range(1, len(turn) + 1):
         if place == len(turn) or turn[place] != turn[start]:

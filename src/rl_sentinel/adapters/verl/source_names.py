@@ -1,4 +1,4 @@
-"""Read names of verl's functions from its source, for releases whose module cannot be imported."""
+"""Find names of verl's functions in its source, for releases whose module cannot be imported."""
 
 import ast
 from collections.abc import Iterator
@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.registries import DECORATORS, MODULE
 
-#: Endings of the estimators' names, before there was a registry.
+#: Endings of the names of estimators, in releases without a registry.
 ENDINGS = ("_outcome_advantage", "_advantage_return")
 
 
-def written(target: Target) -> tuple[str, ...]:
-    """Names of the functions that the module of the registries defines; none where its source cannot be read."""
+def defined_functions(target: Target) -> tuple[str, ...]:
+    """Names of the functions in the module of the registries; empty if its source cannot be read."""
     return tuple(f.name for f in _functions(target))
 
 
-def decorated(target: Target, table: str) -> tuple[str, ...]:
-    """Names of the functions that have this registry's decorator, in the order of the file."""
+def decorated_functions(target: Target, table: str) -> tuple[str, ...]:
+    """Names of the functions with the decorator of this registry, in source order."""
     decorator = DECORATORS[table][0]
-    return tuple(f.name for f in _functions(target) if decorator in map(_called, f.decorator_list))
+    return tuple(f.name for f in _functions(target) if decorator in map(_decorator_name, f.decorator_list))
 
 
 def _functions(target: Target) -> Iterator[ast.FunctionDef]:
@@ -30,7 +30,7 @@ def _functions(target: Target) -> Iterator[ast.FunctionDef]:
     yield from (node for node in tree.body if isinstance(node, ast.FunctionDef))
 
 
-def _called(decorator: ast.expr) -> str:
-    """The last name of what a decorator calls: ``register`` of ``@core.register(...)``."""
+def _decorator_name(decorator: ast.expr) -> str:
+    """The name of a decorator without its module: ``register`` for ``@core.register(...)``."""
     function = decorator.func if isinstance(decorator, ast.Call) else decorator
     return ast.unparse(function).rpartition(".")[2]

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
-from rl_sentinel.adapters.verl.shipped import shipped
+from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Inputs
 
@@ -35,6 +35,6 @@ def test_section(loads: Loads, written: dict[str, object]) -> None:
     """A section is read from the composed file, from one whole file, or from the parts that a file lists."""
     tree = {f"verl/trainer/config/{name}.yaml": json.dumps(content) for name, content in written.items()}
     target = loads(FRAMEWORK, files() | tree, {"omegaconf/__init__.py": OMEGACONF})
-    codec = shipped(target, "critic", {"ppo_epochs": Constant(2)})
+    codec = default_config(target, "critic", {"ppo_epochs": Constant(2)})
     section = evaluate(target, codec.put(Inputs(batch_of(torch.ones(1, 1, dtype=torch.bool)))), StepResults())
     assert section == {"grad_clip": 1.0, "model": {"path": ""}, "ppo_epochs": 2}

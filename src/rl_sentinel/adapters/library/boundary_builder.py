@@ -1,4 +1,4 @@
-"""One row of a table of boundaries: a path, a function that computes its outputs, what it reads and claims."""
+"""Build a boundary of the signal library from a path, a function that computes its outputs, and its claims."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -25,10 +25,10 @@ ADVANTAGE = Output("B", "reward", "advantage")
 TOKEN_ADVANTAGE = Output("B T", "reward", "advantage")
 REQUIRES_GRAD = Output("", "", "requires_grad")
 
-#: The setting that makes kernels run at every size.
+#: Setting with which kernels run at every size.
 KERNELS = "kernels"
 
-#: Sizes of :mod:`rl_sentinel.signal.kernels.sizes` at which kernels run on the small batches of an audit.
+#: Values for :mod:`rl_sentinel.signal.kernels.sizes` with which kernels run on the small batches of an audit.
 _SMALL = {
     "LOSS": 0,
     "LOGITS": 0,
@@ -50,7 +50,7 @@ def bind(  # noqa: PLR0913 - the fields of one row
     reads: str,
     outputs: Mapping[str, Output],
     settings: Mapping[str, Settings] | None = None,
-    said: Mapping[str, str] | None = None,
+    claims: Mapping[str, str] | None = None,
     claims_of: str = "",
     follows: frozenset[Axis] = frozenset(),
     kernels: bool = False,
@@ -58,17 +58,17 @@ def bind(  # noqa: PLR0913 - the fields of one row
     """A boundary of the library.
 
     Args:
-        target: the tree under audit.
-        path: dotted path of what runs; several joined by ``" -> "``.
-        stage: where on the path of the signal it stands.
+        target: the audited tree.
+        path: dotted path of the function; several are joined by ``" -> "``.
+        stage: stage of the signal path.
         compute: computes the outputs by name.
         reads: columns of the batch, separated by spaces.
-        outputs: by name.
-        settings: by name; ``default`` without numbers if None.
-        said: claims besides those of the function's module.
-        claims_of: path of the function whose module's claims hold; the last of ``path`` if empty.
-        follows: fields of the layout that ``compute`` reads among the settings.
-        kernels: also ask at each of the settings with the kernels that large batches run by.
+        outputs: output descriptions by name.
+        settings: settings by name; an empty ``default`` if None.
+        claims: claims besides those of the function's module.
+        claims_of: path of the function whose module states the claims; the last one of ``path`` if empty.
+        follows: layout fields that ``compute`` reads from the settings.
+        kernels: repeat each setting with the kernels that large batches use.
     """
     function = target.find(claims_of or path.rpartition(" -> ")[2])
     settings = settings or {"default": {}}
@@ -77,21 +77,21 @@ def bind(  # noqa: PLR0913 - the fields of one row
     return Boundary(
         path=path,
         stage=stage,
-        steps=(batch_step(partial(_computed, compute, target), frozenset(reads.split()), follows),),
+        steps=(batch_step(partial(_compute, compute, target), frozenset(reads.split()), follows),),
         outputs=by_name(outputs),
         settings=settings,
-        claims=_claims(function, said or {}),
+        claims=_claims(function, claims or {}),
     )
 
 
-def _computed(compute: Compute, target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+def _compute(compute: Compute, target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
     with _small_sizes(target) if settings.get(KERNELS) else nullcontext():
         return compute(target, batch, {n: v for n, v in settings.items() if n != KERNELS})
 
 
 @contextmanager
 def _small_sizes(target: Target) -> Iterator[None]:
-    """Let kernels run at every size, in blocks of a few numbers, so that small batches have several blocks."""
+    """Run kernels at every size, with small blocks, so that small batches have several blocks."""
     sizes = vars(target.module(f"{SIGNAL}.kernels.sizes"))
     before = {name: sizes[name] for name in _SMALL}
     sizes.update(_SMALL)
@@ -101,16 +101,16 @@ def _small_sizes(target: Target) -> Iterator[None]:
         sizes.update(before)
 
 
-def _claims(function: Callable[..., Any], said: Mapping[str, str]) -> Claims:
+def _claims(function: Callable[..., Any], claims: Mapping[str, str]) -> Claims:
     module = inspect.getmodule(function)
-    whole = {**getattr(module, "CLAIMS", {}), **getattr(module, "CLAIMS_OF", {}).get(function.__name__, {}), **said}
-    if "aggregation" in said:
-        whole["rows"] = "live"  # every mean of a loss is over live rows
-    if said.get("standardised") == "no":
-        whole.pop("knob:epsilon", None)  # nothing is divided by a deviation
-    whole.pop("lone", None)  # which only the trainer reads
+    texts = {**getattr(module, "CLAIMS", {}), **getattr(module, "CLAIMS_OF", {}).get(function.__name__, {}), **claims}
+    if "aggregation" in claims:
+        texts["rows"] = "live"  # every mean of a loss is over live rows
+    if claims.get("standardised") == "no":
+        texts.pop("knob:epsilon", None)  # without division by a deviation, epsilon has no effect
+    texts.pop("lone", None)  # only the trainer reads it
     cite = f"{function.__module__}: CLAIMS and docstring"
-    return claims_from_text(whole, cite)
+    return claims_from_text(texts, cite)
 
 
 def functions(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -1,4 +1,4 @@
-"""Find the signal library in the audited tree, which may be another copy than the running one."""
+"""Import the signal library from the audited tree, which may be another copy than the running one."""
 
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -10,10 +10,10 @@ from rl_sentinel.core.errors import Unbindable
 
 
 def import_from(root: Path) -> None:
-    """Have ``rl_sentinel.signal`` and all below it come from the package under ``root``.
+    """Import ``rl_sentinel.signal`` and its submodules from the package in ``root``.
 
     Raises:
-        Unbindable: if the package there has no signal library.
+        Unbindable: if that package has no signal library.
     """
     folder = (root / "rl_sentinel" / "signal").resolve()
     if not (folder / "__init__.py").is_file():

@@ -9,7 +9,7 @@ import pytest
 
 import rl_sentinel
 import rl_sentinel.signal
-from rl_sentinel.adapters.library.copies import import_from
+from rl_sentinel.adapters.library.signal_import import import_from
 from rl_sentinel.core.errors import Unbindable
 
 SIGNAL = "rl_sentinel.signal"

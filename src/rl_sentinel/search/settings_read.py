@@ -1,0 +1,33 @@
+"""Which settings of a case the arguments of a boundary are built from; a formula may read further ones."""
+
+from collections.abc import Iterator, Mapping
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, Scalar
+from rl_sentinel.core.codec import Inputs
+
+
+class _Recorded(Mapping[str, Scalar]):
+    """Settings that keep the names of those that were read."""
+
+    def __init__(self, settings: Mapping[str, Scalar]) -> None:
+        self._settings = settings
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Scalar:
+        self.names.add(name)
+        return self._settings[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+
+def settings_read(boundary: Boundary, case: Case) -> set[str]:
+    """The names of the settings that the codecs of ``boundary`` read to build its arguments for ``case``."""
+    settings = _Recorded({**boundary.settings[case.setting], **case.override})
+    for codec in boundary.codecs():
+        codec.put(Inputs(case.batch, settings, case.layout))
+    return settings.names & settings.keys()

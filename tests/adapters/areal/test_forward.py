@@ -1,0 +1,127 @@
+"""AReaL's forward pass for log-probs, on a specimen of its engine: what it returns, and what the laws find there."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from adapters.areal_specimen import CONFIG
+from adapters.checks import judged_at, outputs_of
+from adapters.kit.round_trip import check_round_trip
+from rl_sentinel.adapters.areal import FRAMEWORK
+from rl_sentinel.adapters.areal.forward import boundaries
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.knob_without_effect import LAW as CFG001
+
+Loads = Callable[..., Target]
+
+ENGINE = """
+    import torch
+
+    class FSDPEngine:
+        def forward_batch(self, data):
+            rows = []
+            for cut in torch.arange(len(data["input_ids"])).tensor_split(self.config.mb_spec.n_mbs):
+                keep = data["attention_mask"][cut].bool()
+                packed = {key: x[cut][keep] for key, x in data.items() if x.dim() > 1}
+                if len(cut):
+                    labels = packed["input_ids"].long().roll(-SHIFT)
+                    logits = self.model(**packed).logits.squeeze(0) / HEAT
+                    answers = logits.log_softmax(-1).gather(-1, labels[:, None]).squeeze(-1)
+                    rows.append(torch.zeros(keep.shape).masked_scatter(PLACES, answers))
+            return torch.cat(rows)
+"""
+
+ACTOR = """
+    class PPOActor:
+        def __init__(self, config, engine):
+            self.config, self.engine = config, engine
+
+        def _compute_logp(self, data):
+            return self.engine.forward_batch(data)
+"""
+
+FIELDS = """
+    @dataclass
+    class MicroBatchSpec:
+        n_mbs: int = 1
+
+    @dataclass
+    class PPOActorConfig:
+        mb_spec: MicroBatchSpec | None = None
+        temperature: float = 1.0
+        use_decoupled_loss: bool = False
+        recompute_logprob: bool = False
+"""
+
+
+def _tree(heat: str = "self.config.temperature", shift: int = 1, places: str = "keep") -> dict[str, str]:
+    return {
+        "areal/__init__.py": "",
+        "areal/api/cli_args.py": CONFIG + FIELDS,
+        "areal/engine/fsdp_engine.py": ENGINE.replace("HEAT", heat)
+        .replace("SHIFT", str(shift))
+        .replace("PLACES", places),
+        "areal/trainer/ppo/actor.py": ACTOR,
+    }
+
+
+def _bound(loads: Loads, tree: dict[str, str]) -> tuple[Target, Boundary]:
+    target = loads(FRAMEWORK, tree)
+    (only,) = boundaries(target)
+    assert isinstance(only, Boundary)
+    return target, only
+
+
+def test_arguments_read_back(loads: Loads) -> None:
+    """Tokens, lengths, logits and temperature survive the round trip, padded and in several micro-batches."""
+    check_round_trip(*_bound(loads, _tree()))
+
+
+def test_log_probs_by_hand(loads: Loads) -> None:
+    """A vocabulary of two tokens with probabilities 3/4 and 1/4, then 1/2 each."""
+    target, boundary = _bound(loads, _tree())
+    log3 = torch.tensor(3.0).log().item()
+    batch = batch_of(
+        torch.tensor([[True, True], [True, False]]),
+        prompt_length=torch.tensor([1, 2]),
+        token=torch.tensor([[0, 1], [1, 0]]),
+        logits=torch.tensor([[[log3, 0.0], [log3, 0.0]], [[0.0, 0.0], [9.0, -9.0]]]),
+    )
+    outputs = outputs_of(target, boundary, "default", batch)
+    expected = torch.tensor([[0.75, 0.25], [0.5, 1.0]]).log()
+    torch.testing.assert_close(outputs["logprob"], expected)
+
+
+@pytest.mark.parametrize(
+    ("law", "broken"),
+    [
+        (CFG001, _tree(heat="1.0")),
+        (REF001, _tree(heat="1.0")),
+        (REF001, _tree(shift=0)),
+        (REF001, _tree(places="torch.arange(keep.numel()).reshape(keep.shape) < keep.sum()")),
+    ],
+)
+@pytest.mark.parametrize("found", [False, True])
+def test_found_where_broken_alone(
+    loads: Loads,
+    law: Law,
+    broken: dict[str, str],
+    found: bool,  # noqa: FBT001 - parametrised
+) -> None:
+    """A temperature without effect; answers for the token before; answers put where padding should be."""
+    target, boundary = _bound(loads, broken if found else _tree())
+    judgement = judged_at(law, boundary, "default", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+def test_release_with_another_layout(loads: Loads) -> None:
+    """Without ``forward_batch`` there is nothing to bind."""
+    tree = _tree()
+    tree["areal/engine/fsdp_engine.py"] = "class FSDPEngine: pass\n"
+    assert list(boundaries(loads(FRAMEWORK, tree))) == []
