@@ -259,7 +259,7 @@ def test_steps_in_order() -> None:
     assert steps_in_order(Inputs(together)) == ""
     for trajectory, last in (([0, 1, 0], [False, True, True]), ([0, 0, 1], [True, False, True])):
         batch = batch_of(mask, trajectory=torch.tensor(trajectory), last_step=torch.tensor(last))
-        assert "do not stand together" in steps_in_order(Inputs(batch))
+        assert "are not consecutive" in steps_in_order(Inputs(batch))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from adapters.kit.round_trip import check_round_trips
 from adapters.trl_data_specimen import DATASETS, TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, distillation_steps, packing, preparation
+from rl_sentinel.adapters.trl import FRAMEWORK, dataset_preparation, distillation_steps, packing
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
@@ -30,7 +30,7 @@ def _load(loads: Loads, **choices: str) -> Target:
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
     """(path, setting) to boundary."""
-    every = [b for module in (packing, preparation, distillation_steps) for b in module.boundaries(target)]
+    every = [b for module in (packing, dataset_preparation, distillation_steps) for b in module.boundaries(target)]
     return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
 
 

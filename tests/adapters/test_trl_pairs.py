@@ -12,12 +12,12 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import (
     FRAMEWORK,
     distillation,
+    kto,
     logit_metrics,
+    nash_md,
     ppo,
     preferences,
-    self_play,
     supervised,
-    unpaired,
 )
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
@@ -32,7 +32,7 @@ from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 Loads = Callable[..., Target]
 
-MODULES = (preferences, unpaired, logit_metrics, supervised, self_play, distillation, ppo)
+MODULES = (preferences, kto, logit_metrics, supervised, nash_md, distillation, ppo)
 
 DPO = "trl.trainer.dpo_trainer.DPOTrainer.compute_loss"
 KTO = "trl.trainer.kto_trainer.KTOTrainer.compute_loss"

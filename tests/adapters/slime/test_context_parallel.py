@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.context_parallel import chunks_are_full
-from rl_sentinel.adapters.slime.context_ranks import context_of, joined, share, spans
+from rl_sentinel.adapters.slime.context_ranks import context_of, merge_shares, share, spans
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.case import Case, with_layout
@@ -107,7 +107,7 @@ def test_shares_by_hand() -> None:
     held = share(data, [own])
     assert held["advantages"][0].tolist() == [1.0]
     assert held["loss_masks"] is data["loss_masks"]
-    whole = joined([[torch.tensor([2.0, 3.0, 6.0])], held["advantages"]], [[[(0, 0), (1, 4)]], [own]], [4])
+    whole = merge_shares([[torch.tensor([2.0, 3.0, 6.0])], held["advantages"]], [[[(0, 0), (1, 4)]], [own]], [4])
     assert whole[0].tolist() == [1.0, 2.0, 3.0, 6.0]
 
 

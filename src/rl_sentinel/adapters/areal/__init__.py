@@ -1,4 +1,4 @@
-"""AReaL: its actor's advantages, normalisation, KL estimators, rejection and losses."""
+"""AReaL: its boundaries, what they need installed, and the double of Megatron that it imports."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -24,15 +24,14 @@ from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 
-#: What AReaL's modules must really run: its log formatter, and its configuration's base.
+#: Packages that AReaL's functions call, so that a stub is not enough: log formatter and base of the configuration.
 LIGHT = """
 colorlog==6.10.1
 omegaconf==2.4.0
 PyYAML==6.0.3
 """
 
-
-#: What the modules of its actor import; its own requirements name another torch.
+#: Packages that the actor's modules import. AReaL's own requirements pin another torch.
 IMPORTED = (
     "numpy aiofiles aiohttp colorlog datasets einops flask httpx hydra-core lark numba openai orjson pillow pybase64 "
     "pyyaml ray swanlab tabulate tenacity tensorboardX torchdata trackio transformers uvloop wandb"
@@ -64,7 +63,7 @@ def _installation(version: str) -> Installation:
 
 
 def _parallel_state() -> ModuleType:
-    """A declared double: Megatron's parallel state in a process that no model of Megatron runs in."""
+    """A double of Megatron's parallel state, in a process without a Megatron model."""
     module = ModuleType("megatron.core.parallel_state")
     vars(module).update({**parallel_state_of_one_process(), "is_initialized": lambda: False})
     return module

@@ -1,4 +1,4 @@
-"""AReaL's advantages: the actor's methods, from raw rewards to normalized advantages."""
+"""AReaL's advantages: the actor's methods from raw rewards to normalized advantages."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -29,13 +29,13 @@ from rl_sentinel.core.errors import Unbindable
 
 PATH = f"{ACTOR}._compute_advantages"
 
-#: The trainer's call, with one item per prompt; it joins them, and calls :data:`PATH`.
+#: The method that the trainer calls with one item per prompt; it concatenates them and calls :data:`PATH`.
 BY_PROMPT = f"{ACTOR}.compute_advantages"
 
-#: A clip of rewards that no case reaches, where the clip itself is not audited.
+#: A bound that no reward reaches: these settings do not audit the clipping.
 UNCLIPPED: Settings = {"reward_clip": 1e6}
 
-_GAE = "actor.py, _compute_advantages: values are zeros where there is no critic; discount and gae_lambda are 1"
+_GAE = "actor.py, _compute_advantages: values are zeros without a critic; discount and gae_lambda are 1"
 _NO_EOS = "cli_args.py, mask_no_eos_with_zero: mask truncated generations (no EOS token), exclude from training"
 _BY_GROUP = "cli_args.py, NormConfig: mean and deviation of level 'group', of group_size rows each"
 
@@ -45,16 +45,16 @@ _SUPPRESSES = claims(_NO_EOS, suppresses="unscored")
 #: Items may have different numbers of rows.
 _ITEMS = (
     "areal/infra/remote_inf_engine.py, prepare_batch: one trajectory per accepted rollout, whose batch size can vary; "
-    "GroupedRolloutWorkflow leaves out responses that came back as None, 'using remaining results'"
+    "GroupedRolloutWorkflow drops responses that are None, 'using remaining results'"
 )
 
-#: What it takes to have prompts with different numbers of responses.
+#: When prompts have different numbers of responses.
 _UNEVEN = (
     "a workflow that returns None for some responses of a prompt, or one row per interaction of an agent "
     "(single-turn workflows of AReaL give every prompt all its responses)"
 )
 
-#: Setting -> what it claims; ``reward mean`` and its kin name the level of a statistic.
+#: Setting -> settings and claims; ``reward mean``, ``adv std`` and similar are the level of a statistic.
 FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "default": ({}, claims(_GAE, credit="outcome", scope="sequence")),
     "group reward": (
@@ -94,14 +94,14 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
 
 _DATA, _FORM = Use("data"), FullSequence(shift=1)
 
-#: Output -> where the method leaves it in its data.
+#: Output -> key of the data that the method writes it to.
 OUTPUTS: Mapping[str, str] = {"advantage": "advantages", "returns": "returns", "kl_reward": "kl_rewards"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The method, once per family, since what it claims depends on the settings."""
+    """The actor's method for each setting, then the trainer's call for settings with group statistics."""
     try:
-        # Before the trainer's call took one item per prompt, the method of its name took the whole batch.
+        # In releases without PATH, the method BY_PROMPT takes the whole batch.
         path = PATH if target.has(PATH) else BY_PROMPT
         for name in (path, CONFIG, NORM):
             target.find(name)
@@ -117,27 +117,27 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _boundary(name: str, settings: Settings, claimed: Claims, path: str) -> Boundary:
-    """One family: there is a reference policy where a KL is paid, and values where there is a critic."""
-    paid = settings.get("kl_ctl") != 0.0
-    passes = [*(["ref_logp"] if paid else []), *(["values"] if settings.get("critic") else [])]
+    """One setting: its data has reference log-probs if there is a KL penalty, and values if there is a critic."""
+    has_kl = settings.get("kl_ctl") != 0.0
+    passes = [*(["ref_logp"] if has_kl else []), *(["values"] if settings.get("critic") else [])]
     masked = bool(settings.get("mask_no_eos_with_zero"))
     step = Step(
         call=path,
         arguments={"self": actor(settings), "data": rollout(*passes)},
         produced_by={
-            "data": f"{ROLLOUT}; areal/trainer/rl_trainer.py, train: ref_logp where kl_ctl > 0, values with a critic, "
-            "prox_logp only where log-probs are recomputed"
+            "data": f"{ROLLOUT}; areal/trainer/rl_trainer.py, train: ref_logp if kl_ctl > 0, values with a critic, "
+            "prox_logp only if log-probs are recomputed"
         },
     )
     boundary = Boundary(
         path=path,
         stage="advantage",
         steps=(step,),
-        unused=frozenset({"token", "version", *(() if paid else ("old_logprob",))}),
+        unused=frozenset({"token", "version", *(() if has_kl else ("old_logprob",))}),
         outputs={
             name: Output("B T", "reward", name, at=_DATA[key], form=_FORM)
             for name, key in OUTPUTS.items()
-            if paid or name != "kl_reward"
+            if has_kl or name != "kl_reward"
         },
         settings={name: settings},
         claims=claimed,
@@ -148,17 +148,17 @@ def _boundary(name: str, settings: Settings, claimed: Claims, path: str) -> Boun
             *((unfinished_are_longest,) if masked else ()),
         ),
     )
-    # Nothing in the call says which response ended: the actor takes the longest sequences for unfinished ones.
+    # The data does not say which response is finished: the actor treats the longest sequences as unfinished.
     return replace(boundary, reads=boundary.reads | {"scored"}) if masked else boundary
 
 
 def _by_prompt(boundary: Boundary) -> Boundary:
-    """The trainer's call, with a list of the responses of each prompt, which may differ in number."""
+    """The trainer's call with one item per prompt; prompts may have different numbers of responses."""
     (step,) = boundary.steps
     (settings,) = boundary.settings.values()
-    passed = {"self": actor(settings, Derived(largest_group)), "data": EachPrompt(step.arguments["data"])}
-    cited = {"data": f"{_ITEMS}; {step.produced_by['data']}"}
-    call = replace(step, call=BY_PROMPT, name="prompts", arguments=passed, produced_by=cited)
+    arguments = {"self": actor(settings, Derived(largest_group)), "data": EachPrompt(step.arguments["data"])}
+    produced_by = {"data": f"{_ITEMS}; {step.produced_by['data']}"}
+    call = replace(step, call=BY_PROMPT, name="prompts", arguments=arguments, produced_by=produced_by)
     results = {
         name: replace(output, at=Use("prompts"), form=PromptBatches(OUTPUTS[name], _FORM))
         for name, output in boundary.outputs.items()

@@ -1,4 +1,4 @@
-"""AReaL's batches: trajectories of one length each are padded to one batch, and split again."""
+"""AReaL's batching: trajectories are padded and concatenated to a batch, and split again."""
 
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -26,52 +26,52 @@ FUNCTIONS = tuple(f"{DATA}.{name}" for name in ("concat_padded_tensors", "concat
 
 _CALLER = (
     "areal/infra/workflow_executor.py: concat_padded_tensors of the trajectories of a prompt; areal/utils/data.py, "
-    "batched_call: concat_batch of all prompts, split_batch of what the engine gives"
+    "batched_call: concat_batch of all prompts, split_batch of the engine's result"
 )
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Trajectories joined to a batch, and the batch split into its prompts."""
+    """One boundary: trajectories concatenated to a batch, and the batch split into prompts."""
     if all(target.has(path) for path in FUNCTIONS):
         yield from bindable(target, _batches())
 
 
-def joined_and_split(
+def concat_and_split(
     pad: Callable[..., Any],
     concat: Callable[..., Any],
     split: Callable[..., Any],
     rows: list[dict[str, Tensor]],
     prompts: list[int],
 ) -> dict[str, dict[str, Any]]:
-    """The sequences of the batch and of its parts, each as long as its attention mask says."""
-    trajectories = iter([_alone(row) for row in rows])
-    batch, about = concat([pad([next(trajectories) for _ in group]) for _, group in groupby(prompts)])
-    parts = split(batch, about)
+    """The sequences of the batch and of its parts, without padding."""
+    trajectories = iter([_without_padding(row) for row in rows])
+    batch, metadata = concat([pad([next(trajectories) for _ in group]) for _, group in groupby(prompts)])
+    parts = split(batch, metadata)
     return {"batch": _sequences([batch]), "parts": _sequences(parts)}
 
 
-def _alone(row: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A trajectory as a workflow gives it: one row without padding."""
+def _without_padding(row: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A trajectory as a workflow returns it: one row without padding."""
     length = int(row["attention_mask"].sum())
     return {key: value[:, :length] if value.dim() > 1 else value for key, value in row.items()}
 
 
 def _sequences(parts: list[dict[str, Tensor]]) -> dict[str, Any]:
-    found: dict[str, Any] = {key: [] for key in KEYS.values()}
+    columns: dict[str, Any] = {key: [] for key in KEYS.values()}
     for part in parts:
         lengths = part["attention_mask"].long().sum(1).tolist()
-        for key, sequences in found.items():
+        for key, sequences in columns.items():
             sequences += [row[:length] for row, length in zip(part[key], lengths, strict=True)]
-    return {**found, "rewards": torch.cat([part["rewards"] for part in parts])}
+    return {**columns, "rewards": torch.cat([part["rewards"] for part in parts])}
 
 
 def _batches() -> Boundary:
     names = ("pad", "concat", "split")
     step = Step(
-        call=joined_and_split,
-        name="made",
+        call=concat_and_split,
+        name="results",
         arguments={
-            **{one: Constant(Function(path)) for one, path in zip(names, FUNCTIONS, strict=True)},
+            **{name: Constant(Function(path)) for name, path in zip(names, FUNCTIONS, strict=True)},
             "rows": EachRow(Table(rollout().parts)),
             "prompts": PromptIds("list"),
         },
@@ -80,14 +80,14 @@ def _batches() -> Boundary:
     form = RaggedSequence()
     outputs: dict[str, Output] = {}
     for place in ("batch", "parts"):
-        made = Use("made")[place]
+        result = Use("results")[place]
         outputs |= {
             f"{column} of {place}": Output(
-                "B T", "", column, at=made[key], form=Cast(form, torch.bool) if column == "mask" else form
+                "B T", "", column, at=result[key], form=Cast(form, torch.bool) if column == "mask" else form
             )
             for column, key in KEYS.items()
         }
-        outputs[f"reward of {place}"] = Output("B", "reward", "reward", at=made["rewards"])
+        outputs[f"reward of {place}"] = Output("B", "reward", "reward", at=result["rewards"])
     return Boundary(
         path=" -> ".join(FUNCTIONS),
         stage="batch",

@@ -1,4 +1,4 @@
-"""AReaL's rejection sampling: which tokens stay, and their weight."""
+"""AReaL's rejection sampling: the mask of accepted tokens, and their importance weights."""
 
 from collections.abc import Iterator, Mapping
 
@@ -30,7 +30,7 @@ FAMILIES: Mapping[str, Settings] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per family; releases before rejection sampling have none."""
+    """One boundary for each entry of :data:`FAMILIES`; none in releases without rejection sampling."""
     if not target.has(REJECTION):
         return
     if not target.has(PATH):
@@ -42,9 +42,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _boundary(name: str, settings: Settings) -> Boundary:
     sequence = settings["level"] == "sequence"
     scope: Scope = "sequence" if sequence else "token"
-    weighed: Scope = "sequence" if sequence and settings["metric"] == "ratio" else "token"
+    weight_scope: Scope = "sequence" if sequence and settings["metric"] == "ratio" else "token"
     result, form = Use("result"), PackedSequence(shift=1)
-    weight = Output("B T", "ratio", "weight", weighed, at=result.attribute("behave_imp_weight"), form=form)
+    weight = Output("B T", "ratio", "weight", weight_scope, at=result.attribute("behave_imp_weight"), form=form)
     outputs = {"weight": weight}
     if settings.get("action", "mask") == "mask":
         outputs["keep"] = Output("B T", "", "keep", scope, at=result.attribute("loss_mask"), form=KeptMask(form))

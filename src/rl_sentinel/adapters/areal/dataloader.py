@@ -1,4 +1,4 @@
-"""AReaL's data loaders: which samples each rank draws over an epoch of training, and of validation."""
+"""AReaL's data loaders: how often all ranks together draw each sample in an epoch."""
 
 import importlib
 from collections import Counter
@@ -7,6 +7,7 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -16,53 +17,52 @@ from rl_sentinel.core.codec import Inputs
 CREATE = "areal.utils.dataloader.create_dataloader"
 TRAINING, VALIDATION = "areal.api.cli_args.TrainDatasetConfig", "areal.api.cli_args.ValidDatasetConfig"
 
-#: Ranks that share a data set, and the batch of all of them.
+#: Number of ranks that share a data set, and the batch size over all ranks.
 RANKS, BATCH = 2, 4
 
 _CALLER = "areal/trainer/rl_trainer.py, _create_dataloader: rank and world size of the data-parallel group"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The samples of an epoch, where a release has the function and configurations of both kinds."""
+    """The samples of an epoch, for training and for validation."""
     if not target.has(CREATE):
         return
     if failing := target.fails(CREATE):
         yield Unbound(CREATE, "batch", failing)
         return
-    training = next((one for one in (TRAINING, "areal.api.cli_args.DatasetConfig") if target.has(one)), TRAINING)
+    training = next((path for path in (TRAINING, "areal.api.cli_args.DatasetConfig") if target.has(path)), TRAINING)
     for name, config in (("training", training), ("validation", VALIDATION)):
         if target.has(config):
             yield from bindable(target, _loader(name, config))
 
 
 class Loader:
-    """A stateful data loader of torchdata, as far as AReaL's own code has a part in it: sampler and batches."""
+    """A double of torchdata's stateful data loader: torch's loader with the sampler and batches of AReaL."""
 
     def __init__(self, dataset: Any, **options: Any) -> None:  # noqa: ANN401 - a data set, options of a loader
-        """Take the options of torch's loader, on which torchdata's is built."""
+        """Pass the options to torch's loader, on which torchdata's is built."""
         loader: Any = importlib.import_module("torch.utils.data").DataLoader
         self.batches: Any = loader(dataset, **options)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Batches of samples."""
+        """Yield batches of samples."""
         return iter(self.batches)
 
 
-def uses_in_epoch(create: Callable[..., Any], config: Callable[..., Any], rows: int, training: bool) -> list[float]:  # noqa: FBT001 - which of the two
-    """How often each sample is drawn by all ranks, by how often it should be: a step of training is a full batch."""
-    own = create.__globals__["StatefulDataLoader"]
-    made = config(path="data", type="rl", batch_size=BATCH, num_workers=0, shuffle=False)
-    try:
-        create.__globals__["StatefulDataLoader"] = Loader
-        loaders = [create(list(range(rows)), rank, RANKS, made) for rank in range(RANKS)]
-        drawn = Counter(one for loader in loaders for batch in loader for one in batch)
-    finally:
-        create.__globals__["StatefulDataLoader"] = own
+def uses_in_epoch(create: Callable[..., Any], config: Callable[..., Any], rows: int, training: bool) -> list[float]:  # noqa: FBT001 - training or validation
+    """How often each sample is drawn by all ranks, so that 1 is correct for every sample.
+
+    Training drops the samples after the last full batch: one that is not drawn counts 1.
+    """
+    dataset_config = config(path="data", type="rl", batch_size=BATCH, num_workers=0, shuffle=False)
+    with replaced_globals(create.__globals__, StatefulDataLoader=Loader):
+        loaders = [create(list(range(rows)), rank, RANKS, dataset_config) for rank in range(RANKS)]
+        draws = Counter(sample for loader in loaders for batch in loader for sample in batch)
     full = rows - rows % BATCH if training else rows
-    return [float(drawn[row]) + float(row >= full) for row in range(rows)]
+    return [float(draws[row]) + float(row >= full) for row in range(rows)]
 
 
-def _whole_batches(inputs: Inputs) -> str:
+def _has_full_batch(inputs: Inputs) -> str:
     return f"an epoch of training has no full batch of {BATCH}" if inputs.batch.rows < BATCH else ""
 
 
@@ -86,5 +86,5 @@ def _loader(name: str, config: str) -> Boundary:
         outputs={"uses": Output("B", "samples", "uses", at=Use("uses"), form=PerRow("list"))},
         settings={name: {"training": name == "training"}},
         reach=f"every run with {'train' if name == 'training' else 'valid'}_dataset, on several data-parallel ranks",
-        requires=(_whole_batches,) if name == "training" else (),
+        requires=(_has_full_batch,) if name == "training" else (),
     )

@@ -1,4 +1,4 @@
-"""Doubles for AReaL: its FSDP engine with a model that answers from a table, and the numbers that its tracker has."""
+"""Doubles for AReaL: an FSDP engine of one process, a model with fixed outputs, and a filter for its tracker."""
 
 import importlib
 import logging
@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group
 
-#: Key of the data -> what the model answers at each position; packed and padded with the rest of the data.
-LOGPROBS, ENTROPY, VALUES = "answered_logprobs", "answered_entropy", "answered_values"
+#: Keys of the data that have the model's output at each position; AReaL packs and pads them like any other key.
+LOGPROBS, ENTROPY, VALUES = "model_logprobs", "model_entropy", "model_values"
 
 
 def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
-    """An engine of one process, whose model and optimizer are doubles; ``losses`` has those of all micro-batches."""
+    """An engine of one process with doubles of model and optimizer; ``losses`` records the loss of each micro-batch."""
     losses: list[Tensor] = []
 
     def model(**inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
@@ -26,15 +27,17 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
         )
         return SimpleNamespace(logits=values)
 
-    def answer(_engine: object, _logits: Tensor, inputs: dict[str, Tensor], *_more: object) -> tuple[Tensor, Tensor]:
+    def logprobs_and_entropy(
+        _engine: object, _logits: Tensor, inputs: dict[str, Tensor], *_more: object
+    ) -> tuple[Tensor, Tensor]:
         return inputs[LOGPROBS].reshape(-1), inputs[ENTROPY].reshape(-1)
 
-    def loss(*passed: Any, **options: Any) -> Tensor:  # noqa: ANN401 - as the method
-        found: Tensor = owner._compute_logprobs_and_loss(*passed, **options)  # noqa: SLF001 - the method that is audited
-        losses.append(found.detach())
-        return found
+    def record_loss(*args: Any, **options: Any) -> Tensor:  # noqa: ANN401 - as the method
+        loss: Tensor = owner._compute_logprobs_and_loss(*args, **options)  # noqa: SLF001 - the audited method
+        losses.append(loss.detach())
+        return loss
 
-    def nothing(*_passed: object, **_options: object) -> dict[str, float]:
+    def do_nothing(*_args: object, **_options: object) -> dict[str, float]:
         return {}
 
     parallel = SimpleNamespace(dp_size=1, sp_size=1, tp_size=1)
@@ -49,44 +52,40 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
         "device": torch.device("cpu"),
         "logger": logging.getLogger("areal"),
         "get_version": lambda _engine: 0,
-        "_compute_logprobs_entropy": answer,
-        "_compute_logprobs_and_loss": loss,
+        "_compute_logprobs_entropy": logprobs_and_entropy,
+        "_compute_logprobs_and_loss": record_loss,
         "losses": losses,
-        **dict.fromkeys(("train", "_ensure_ready", "optimizer_zero_grad", "optimizer_step"), nothing),
+        **dict.fromkeys(("train", "_ensure_ready", "optimizer_zero_grad", "optimizer_step"), do_nothing),
     }
     return object.__new__(type("Engine", (owner,), own))
 
 
-#: What AReaL's losses call to log numbers by name, and the options of these calls.
+#: The tracker's functions that log metrics by name, and the names of their options.
 LOGGING, OPTIONS = ("stat", "scalar"), frozenset({"denominator", "reduce_type", "reduce_group"})
 
 
 def update(method: Callable[..., Any], trainer: Any, data: dict[str, Any], log: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401 - a trainer
-    """The loss of one update, added up as its engine's gradients are, and what was logged under the names of ``log``.
+    """The loss of one update, summed over micro-batches like the gradients, and the metrics named by ``log``.
 
-    The tracker aggregates each name on its own, which takes most of the time of an update: others are left out.
+    The tracker skips other metrics, because it takes most of the time of an update.
     """
     tracker: Any = importlib.import_module("areal.utils.stats_tracker")
     if log:
         tracker.export_all()
     trainer.engine.losses.clear()
-    own = {name: getattr(tracker, name) for name in LOGGING if hasattr(tracker, name)}
-    if not log and hasattr(tracker, "denominator"):
-        own["denominator"] = tracker.denominator
-    try:
-        vars(tracker).update({name: _of_names(function, log) for name, function in own.items()})
+    names = (*LOGGING, *(() if log else ("denominator",)))
+    filters = {name: _only_names(getattr(tracker, name), log) for name in names if hasattr(tracker, name)}
+    with replaced_globals(vars(tracker), **filters):
         method(trainer, data)
-    finally:
-        vars(tracker).update(own)
     return {"loss": torch.stack(trainer.engine.losses).sum(), "logged": tracker.export_all() if log else {}}
 
 
-def _of_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., None]:
-    """A function of the tracker that is passed these names alone."""
+def _only_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., None]:
+    """A function of the tracker that ignores metrics with other names."""
 
     def record(*options: Any, **numbers: Any) -> None:  # noqa: ANN401 - as the tracker's
-        wanted = {name: value for name, value in numbers.items() if name in OPTIONS or name in names}
-        if wanted.keys() - OPTIONS:
-            function(*options, **wanted)
+        selected = {name: value for name, value in numbers.items() if name in OPTIONS or name in names}
+        if selected.keys() - OPTIONS:
+            function(*options, **selected)
 
     return record

@@ -1,4 +1,4 @@
-"""AReaL's policy losses and its value loss, on packed sequences."""
+"""AReaL's policy losses and value loss on packed sequences, and its sequence-level loss on padded ones."""
 
 from collections.abc import Iterator, Mapping
 from inspect import signature
@@ -41,14 +41,14 @@ GATES: Mapping[str, Settings] = {
     "sequence": {"tau_pos": 1.0, "tau_neg": 1.05, "importance_sampling_level": "sequence"},
 }
 
-#: Without recomputed log-probs, those of the sampler are both the behaviour policy's and the proximal one's.
+#: Without recomputed log-probs, the sampler is both the behaviour policy and the proximal policy.
 _NOT_DECOUPLED = "areal/trainer/ppo/actor.py, _compute_advantages: data['prox_logp'] = old_logp"
 #: The trainer passes no ``loss_fn_type``.
 _CRITIC_DEFAULT = "areal/trainer/ppo/critic.py, ppo_loss_fn: float values of packed sequences, loss_mask.bool()"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each loss that the release has; the first and the last are in all of them."""
+    """Each loss that the release has; every release has PPO and the value loss."""
     ppo = [_ppo(name, settings, {n: Knob(n) for n in settings}, "old_logprob") for name, settings in PLAIN.items()]
     if target.has(REJECTION):
         for name, settings in REJECTING.items():
@@ -91,7 +91,7 @@ def _ppo(name: str, settings: Settings, numbers: Mapping[str, Codec], sampler: s
 
 
 def _padded() -> Boundary:
-    """The sequence-level loss on padded sequences, which it knows by their two axes."""
+    """The sequence-level loss on padded sequences; it takes tensors of two axes as padded."""
     settings: Settings = {"eps_clip": 0.2, "importance_sampling_level": "sequence"}
     arguments = {
         "logprobs": Column("logprob"),
@@ -104,8 +104,8 @@ def _padded() -> Boundary:
         "cu_seqlens": Constant(None),
         **{n: Knob(n) for n in settings},
     }
-    cited = "functional.py, _compute_sequence_level_ratio_and_advantages: 2D tensors are padded, [batch, sequence]"
-    produced = dict.fromkeys(("logprobs", "old_logprobs", "advantages", "loss_mask", "cu_seqlens"), cited)
+    cite = "functional.py, _compute_sequence_level_ratio_and_advantages: 2D tensors are padded, [batch, sequence]"
+    produced = dict.fromkeys(("logprobs", "old_logprobs", "advantages", "loss_mask", "cu_seqlens"), cite)
     reach = "actor.importance_sampling_level=sequence, on padded data"
     return _loss(PPO, "policy-loss", arguments, produced, {"sequence, padded": settings}, _SEQUENCE, reach)
 
@@ -123,7 +123,7 @@ def _sapo(name: str, settings: Settings) -> Boundary:
     return _policy(SAPO, name, settings, arguments, _GATE, f"actor.use_sapo_loss=True, {reach}", {})
 
 
-def _policy(  # noqa: PLR0913 - what the losses differ in
+def _policy(  # noqa: PLR0913 - the parts in which the losses differ
     path: str,
     name: str,
     settings: Settings,
@@ -132,8 +132,8 @@ def _policy(  # noqa: PLR0913 - what the losses differ in
     reach: str,
     produced_by: Mapping[str, str],
 ) -> Boundary:
-    cited = dict.fromkeys(("logprobs", "old_logprobs", "advantages", "loss_mask", "cu_seqlens"), PACKED)
-    return _loss(path, "policy-loss", arguments, {**cited, **produced_by}, {name: settings}, claimed, reach)
+    common = dict.fromkeys(("logprobs", "old_logprobs", "advantages", "loss_mask", "cu_seqlens"), PACKED)
+    return _loss(path, "policy-loss", arguments, {**common, **produced_by}, {name: settings}, claimed, reach)
 
 
 def _critic() -> Boundary:
@@ -149,8 +149,8 @@ def _critic() -> Boundary:
         "default": {"value_eps_clip": 0.5, "loss_fn_type": "mse"},
         "huber": {"value_eps_clip": 0.5, "loss_fn_type": "huber"},
     }
-    cited = dict.fromkeys(("value", "old_value", "target_value", "loss_mask", "loss_fn_type"), _CRITIC_DEFAULT)
-    return _loss(CRITIC, "value-loss", arguments, cited, settings, Claims(), "critic.eps_clip")
+    produced_by = dict.fromkeys(("value", "old_value", "target_value", "loss_mask", "loss_fn_type"), _CRITIC_DEFAULT)
+    return _loss(CRITIC, "value-loss", arguments, produced_by, settings, Claims(), "critic.eps_clip")
 
 
 def _loss(  # noqa: PLR0913 - the fields of a loss

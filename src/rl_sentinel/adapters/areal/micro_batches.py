@@ -1,4 +1,4 @@
-"""AReaL's micro-batches: padded sequences are split, packed and padded for the model, as its engines do it."""
+"""AReaL's micro-batches: its engines split padded sequences, pack each part and pad it for the model."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.areal.arguments import ROLLOUT, padded_to_longest, rollout
+from rl_sentinel.adapters.areal.arguments import MICRO_BATCH_SPEC, ROLLOUT, padded_to_longest, rollout
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Cast
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
@@ -24,9 +25,7 @@ DATA = "areal.utils.data"
 FUNCTIONS = tuple(
     f"{DATA}.{name}" for name in ("split_padded_tensor_dict_into_mb_list", "pack_tensor_dict", "pad_mb_list")
 )
-SPEC = "areal.api.cli_args.MicroBatchSpec"
-
-#: Name -> its settings: by number, filled to the last token, and with each sequence at a multiple of a length.
+#: Name -> settings: a number of micro-batches; one that is full; sequence starts aligned to a multiple of a length.
 FAMILIES: Mapping[str, Settings] = {
     "number": {"pad_to_maximum": False},
     "filled": {"pad_to_maximum": True},
@@ -39,17 +38,17 @@ _CALLER = (
     "seq_align_to, the product of its parallel sizes"
 )
 
-#: Output -> the key of the data that holds it.
+#: Output -> its key in the data.
 KEYS: Mapping[str, str] = {"old_logprob": "logprobs", "token": "input_ids", "mask": "loss_mask", "version": "versions"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The micro-batches of a batch, by each way to fill them."""
+    """One boundary for each entry of :data:`FAMILIES`."""
     if all(target.has(path) for path in FUNCTIONS):
         yield from bindable(target, *(_micro_batches(name, settings) for name, settings in FAMILIES.items()))
 
 
-def packed_sequences(  # noqa: PLR0913 - the functions, and what they are passed
+def packed_sequences(  # noqa: PLR0913 - functions of the target, and their arguments
     split: Callable[..., Any],
     pack: Callable[..., Any],
     pad: Callable[..., Any],
@@ -58,29 +57,29 @@ def packed_sequences(  # noqa: PLR0913 - the functions, and what they are passed
     pad_to_maximum: bool,  # noqa: FBT001 - as AReaL's configuration has it
     seq_align_to: int | None = None,
 ) -> dict[str, Any]:
-    """The sequences of a batch as a model gets them, in the order of the batch, without the padding."""
-    split_up = split(data, spec)
-    split_up.mbs = [pack(one) for one in split_up.mbs]
+    """The sequences that the model receives, without padding, in the order of the batch."""
+    parts = split(data, spec)
+    parts.mbs = [pack(part) for part in parts.mbs]
     aligned = {} if seq_align_to is None else {"seq_align_to": seq_align_to}
-    padded = pad(split_up, pad_value=0.0, pad_to_maximum=pad_to_maximum, **aligned)
+    padded = pad(parts, pad_value=0.0, pad_to_maximum=pad_to_maximum, **aligned)
     sequences: dict[str, list[Tensor]] = {key: [] for key in KEYS.values()}
-    found = 0
+    total = 0
     for n, part in enumerate(padded.padded_mbs):
         ends = part["cu_seqlens"].tolist()
         count = len(ends) - 1 - (padded.padding_lengths[n] > 0)
-        lengths = split_up.mbs[n]["cu_seqlens"].diff().tolist()
-        found += count
+        lengths = parts.mbs[n]["cu_seqlens"].diff().tolist()
+        total += count
         for key, rows in sequences.items():
             rows += [part[key][start : start + size] for start, size in zip(ends, lengths, strict=False)]
-    rows_at = padded.backward_indices
-    return {"sequences": found} | {key: [rows[place] for place in rows_at] for key, rows in sequences.items()}
+    order = padded.backward_indices
+    return {"sequences": total} | {key: [rows[place] for place in order] for key, rows in sequences.items()}
 
 
 def _micro_batches(name: str, settings: Settings) -> Boundary:
     spec = Object(
-        SPEC,
+        MICRO_BATCH_SPEC,
         {
-            "n_mbs": Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"})),
+            "n_mbs": MICRO_BATCHES,
             "max_tokens_per_mb": Derived(_tokens) if settings["pad_to_maximum"] else Constant(None),
         },
     )
@@ -89,7 +88,7 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
         call=packed_sequences,
         name="packed",
         arguments={
-            **{one: Constant(Function(path)) for one, path in zip(names, FUNCTIONS, strict=True)},
+            **{name: Constant(Function(path)) for name, path in zip(names, FUNCTIONS, strict=True)},
             "data": Table(rollout().parts),
             "spec": spec,
             "pad_to_maximum": Knob("pad_to_maximum"),
@@ -121,5 +120,5 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
 
 
 def _tokens(inputs: Inputs) -> int:
-    """The tokens of all sequences: one micro-batch of this size has no room left."""
+    """The number of tokens of all sequences: one micro-batch of this size is full."""
     return int((inputs.batch.prompt_length + inputs.batch.length).sum())

@@ -22,7 +22,7 @@ OVERLONG = "areal.utils.functional.reward_overlong_penalty"
 NORMALIZE = "areal.utils.data.Normalization"
 KL = "areal.utils.data.KLEstimator"
 
-#: A penalty that starts at the second token of four.
+#: A penalty from the second of four tokens on.
 PENALTY: Settings = {"overlong_tokens": 3, "overlong_penalty_factor": 1.0, "max_response_length": 4}
 
 LEVELS: Mapping[str, Settings] = {
@@ -37,7 +37,7 @@ _CALLER = "areal/trainer/ppo/actor.py, _compute_advantages"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The penalty, each level of normalization, each kind of KL."""
+    """The overlong penalty, each level of normalization, each KL estimator."""
     yield from bindable(target, _overlong())
     yield from bindable(target, *(_normalization(name, settings) for name, settings in LEVELS.items()))
     yield from bindable(target, *(_kl(kind) for kind in ("k1", "k2", "k3")))

@@ -1,4 +1,4 @@
-"""AReaL's supervised loss on packed sequences, and what it logs of them."""
+"""AReaL's supervised loss on packed sequences, and its logged metrics."""
 
 import importlib
 import inspect
@@ -21,8 +21,8 @@ from rl_sentinel.core.codec import Codec
 PATH = "areal.trainer.sft.lm_engine.compute_packed_sft_loss"
 
 _PADDING = (
-    "areal/utils/data.py, pad_packed_tensor_dict: padding is a sequence of its own, without a trained token, which the "
-    "loss is passed where sequences are sliced among processes"
+    "areal/utils/data.py, pad_packed_tensor_dict: padding is an additional sequence without a trained token; the loss "
+    "receives it if sequences are split among processes"
 )
 
 
@@ -32,29 +32,29 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _loss(target.find(PATH)))
 
 
-def logged_loss(loss: Callable[..., Any], **passed: Any) -> dict[str, Any]:  # noqa: ANN401 - what the loss is passed
-    """A loss, and what it logs."""
+def logged_loss(loss: Callable[..., Any], **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - arguments of the loss
+    """A loss, and the metrics that it logs."""
     tracker: Any = importlib.import_module("areal.utils.stats_tracker")
     tracker.export_all()
-    return {"loss": loss(**passed), "logged": tracker.export_all()}
+    return {"loss": loss(**arguments), "logged": tracker.export_all()}
 
 
 def _loss(function: Callable[..., Any]) -> Boundary:
     source = inspect.getsource(function)
-    rolls = "roll(loss_mask" in source  # else its caller does, LMEngine._train_lm
+    rolls = "roll(loss_mask" in source  # otherwise its caller LMEngine._train_lm does
     data: dict[str, Codec] = {
         "input_ids": Column("token", PackedSequence()),
         "loss_mask": Column("mask", PackedSequence(shift=0 if rolls else 1)),
         "cu_seqlens": CumulativeLengths("total"),
     }
-    answers: dict[str, Codec] = {"logprobs": packed("logprob"), "entropy": packed("entropy")}
+    outputs: dict[str, Codec] = {"logprobs": packed("logprob"), "entropy": packed("entropy")}
     from_logits = "logits" in inspect.signature(function).parameters
     if from_logits:
-        answers = {"logits": Column("logits", PackedSequence(shift=1))}
+        outputs = {"logits": Column("logits", PackedSequence(shift=1))}
     step = Step(
         call=logged_loss,
         name="result",
-        arguments={"loss": Constant(Function(PATH)), **answers, "input_": Table(data)},
+        arguments={"loss": Constant(Function(PATH)), **outputs, "input_": Table(data)},
         produced_by={"input_": _PADDING},
     )
     result = Use("result")
@@ -73,7 +73,7 @@ def _loss(function: Callable[..., Any]) -> Boundary:
             for name, output in logged.items()
         },
         claims=claims(
-            "lm_engine.py, compute_packed_sft_loss: by the number of trained tokens", aggregation="token-mean"
+            "lm_engine.py, compute_packed_sft_loss: divided by the number of trained tokens", aggregation="token-mean"
         ),
         reach="supervised fine-tuning",
         requires=(has_trained_token,),

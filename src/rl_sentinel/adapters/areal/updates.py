@@ -1,11 +1,11 @@
-"""AReaL's updates: actor, critic and supervised loss through the FSDP engine, from padded data to micro-batches."""
+"""AReaL's updates of actor, critic and supervised model through the FSDP engine, in micro-batches."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 
-from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, REJECTION, ROLLOUT, padded_to_longest
+from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, REJECTION, ROLLOUT, SPLIT, padded_to_longest
 from rl_sentinel.adapters.areal.doubles import ENTROPY, LOGPROBS, VALUES, fsdp_engine, update
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, TokenVersions
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -28,9 +28,8 @@ CRITIC_CONFIG = "areal.api.cli_args.PPOCriticConfig"
 LM = "areal.trainer.sft.lm_engine.LMEngine"
 LM_CONFIG = "areal.api.cli_args.TrainEngineConfig"
 PLATFORM = "areal.infra.platforms.current_platform"
-MICRO_BATCHES = "areal.api.cli_args.MicroBatchSpec"
 
-#: Neutral name of a number -> its field in AReaL's configuration.
+#: Neutral name of a setting -> its field in AReaL's configuration.
 NUMBERS: Mapping[str, str] = {
     "clip_low": "eps_clip",
     "clip_high": "eps_clip_higher",
@@ -41,8 +40,8 @@ NUMBERS: Mapping[str, str] = {
 }
 
 _MEAN = claims(
-    "areal/engine/fsdp_engine.py, train_batch: loss_weight_fn counts the trained tokens of each micro-batch, by whose "
-    "total over micro-batches and ranks the losses are weighted",
+    "areal/engine/fsdp_engine.py, train_batch: loss_weight_fn counts the trained tokens of each micro-batch; the "
+    "losses are weighted by these counts over their sum over micro-batches and ranks",
     aggregation="token-mean",
     denominator="given",
     mean=True,
@@ -50,7 +49,7 @@ _MEAN = claims(
 _RATIO = claims("functional.py, ppo_actor_loss_fn: ratio of the current to the proximal policy", ratio=True)
 _PPO = _RATIO | _MEAN | claims("functional.py, ppo_actor_loss_fn, docstring: PPO actor loss", algorithm="ppo")
 
-#: What an update of the actor logs; stats_tracker.py: sums over trained tokens divided by their number.
+#: Logged name -> output of an actor's update; stats_tracker.py: sums over trained tokens divided by their number.
 LOGGED: Mapping[str, Output] = {
     "update/actor_loss/avg": Output("", over="live"),
     "update/clip_ratio/avg": Output("", "", "clip_fraction", over="live"),
@@ -64,7 +63,7 @@ LOGGED: Mapping[str, Output] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """An update under one configuration: neutral settings, fields in AReaL's own words, claims."""
+    """An update under one configuration: neutral settings, other fields of AReaL's configuration, claims."""
 
     settings: Settings
     words: Mapping[str, Codec] = field(default_factory=dict)
@@ -137,16 +136,14 @@ _UPDATE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's update under each configuration, then the critic's and the supervised one."""
+    """The actor's update under each configuration, then the critic's update and the supervised one."""
     if not target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         return  # earlier releases compute the loss inside train_batch, on an engine of several processes
-    if target.has(PLATFORM) and not target.fails(PLATFORM):
-        # AReaL chooses it when it is first asked, by a function of a package that may be absent: not while a case runs.
-        getattr(target.find(PLATFORM), "device_type", "")
-    answers = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}
+    choose_platform(target)
+    outputs = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}
     for name, family in ACTOR_FAMILIES.items():
         data = {
-            **answers,
+            **outputs,
             "logprobs": Column(family.sampler, _SHIFTED),
             "prox_logp": Column("old_logprob", _SHIFTED),
             "advantages": Column("advantage", _SHIFTED),
@@ -154,23 +151,29 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             **dict.fromkeys(("kl_rewards", "tot_rewards"), Column("token_reward", _SHIFTED)),
         }
         method = f"{ACTOR}._ppo_update"
-        # The tracker takes most of the time, and aggregates alike whatever the loss is.
+        # The tracker is slow, and its aggregation does not depend on the loss: one setting is enough.
         logged = LOGGED if name == "ppo" else {}
-        found = _boundary(name, method, (ACTOR, CONFIG), family, data, logged)
-        yield from _bound(target, found, method)
+        boundary = _boundary(name, method, (ACTOR, CONFIG), family, data, logged)
+        yield from _bound(target, boundary, method)
     critic = {
         VALUES: Column("value", _SHIFTED, leaf=True),
         "values": Column("old_value", _SHIFTED),
         "returns": Column("returns", _SHIFTED),
     }
     method = f"{CRITIC}._ppo_update"
-    found = _boundary(
+    boundary = _boundary(
         "critic", method, (CRITIC, CRITIC_CONFIG), CRITIC_FAMILY, critic, CRITIC_LOGGED, stage="value-loss"
     )
-    yield from _bound(target, found, method)
+    yield from _bound(target, boundary, method)
     method = f"{LM}._train_lm"
-    found = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, answers, SFT_LOGGED)
-    yield from _bound(target, found, method)
+    boundary = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, outputs, SFT_LOGGED)
+    yield from _bound(target, boundary, method)
+
+
+def choose_platform(target: Target) -> None:
+    """Let AReaL choose its platform now: at first use it imports packages that may be absent while a case runs."""
+    if target.has(PLATFORM) and not target.fails(PLATFORM):
+        getattr(target.find(PLATFORM), "device_type", "")
 
 
 def _bound(target: Target, boundary: Boundary, method: str) -> Iterator[Boundary | Unbound]:
@@ -181,7 +184,7 @@ def _bound(target: Target, boundary: Boundary, method: str) -> Iterator[Boundary
     yield from bindable(target, boundary)
 
 
-def _boundary(  # noqa: PLR0913 - what the updates differ in
+def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
     name: str,
     method: str,
     classes: tuple[str, str],
@@ -193,17 +196,14 @@ def _boundary(  # noqa: PLR0913 - what the updates differ in
     trainer, config = classes
     supervised = name == "sft"
     parts: dict[str, Codec] = {NUMBERS.get(n, n): Knob(n) for n in family.settings}
-    cut = Object(
-        MICRO_BATCHES, {"n_mbs": Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"}))}
-    )
-    parts |= {"mb_spec": cut, **family.words}
+    parts |= {"mb_spec": SPLIT, **family.words}
     if not supervised:
         parts["ppo_n_minibatches"] = Constant(1)  # one optimizer step, so that the loss is that of all rows
     if stage == "value-loss":
         parts["is_critic"] = Constant(value=True)
-    made = Object(config, parts, shared=True)
-    engine = Object(fsdp_engine, {"owner": Constant(Function(ENGINE)), "config": made})
-    takes_config = {} if supervised else {"config": made}
+    configuration = Object(config, parts, shared=True)
+    engine = Object(fsdp_engine, {"owner": Constant(Function(ENGINE)), "config": configuration})
+    takes_config = {} if supervised else {"config": configuration}
     table: dict[str, Codec] = {
         "input_ids": Column("token", FullSequence(), torch.int32),
         "attention_mask": AttentionMask(),

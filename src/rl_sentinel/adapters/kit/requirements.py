@@ -55,3 +55,16 @@ def every_micro_batch_trains(inputs: Inputs) -> str:
 def every_row_trains(inputs: Inputs) -> str:
     """Every response has a trained token."""
     return "" if bool(inputs.batch.live.all()) else "a response has no trained token"
+
+
+def versions_never_decrease(inputs: Inputs) -> str:
+    """Weights are never replaced by older ones."""
+    falls = (inputs.batch.version.diff(dim=1) < 0) & inputs.batch.valid[:, 1:]
+    return "a response has a token of older weights after one of newer weights" if bool(falls.any()) else ""
+
+
+def last_token_trains(inputs: Inputs) -> str:
+    """The last token of every response is trained."""
+    batch = inputs.batch
+    last = batch.mask.gather(1, (batch.length - 1).clamp(min=0).unsqueeze(1))
+    return "" if bool(last.all()) else "the last token of a response is not trained"

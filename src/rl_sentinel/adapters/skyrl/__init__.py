@@ -1,4 +1,4 @@
-"""SkyRL: generation, advantages (step-wise too), estimators, KL, corrections, losses, prompts, configuration."""
+"""SkyRL: its boundaries, what they need installed, and the stubs of what it imports."""
 
 import importlib
 from collections.abc import Iterator
@@ -31,8 +31,8 @@ from rl_sentinel.adapters.skyrl import (
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 
-#: What SkyRL's modules must really run: its log, the base of its configuration, and the progress bar that gathers
-#: conversations.
+#: Packages that SkyRL's functions call, so that a stub is not enough: the log, the base of the configuration, and
+#: tqdm, whose ``gather`` runs the conversations.
 LIGHT = """
 loguru==0.7.3
 omegaconf==2.4.0
@@ -40,7 +40,7 @@ PyYAML==6.0.3
 tqdm==4.67.1
 """
 
-#: What the modules of its trainer import; its own requirements name another torch, and kernels for a GPU.
+#: Packages that the trainer's modules import. SkyRL's own requirements pin another torch and need GPU kernels.
 IMPORTED = (
     "numpy aiohttp datasets fastapi httpx jaxtyping loguru omegaconf pandas pydantic torchdata tqdm transformers "
     "uvicorn"
@@ -72,10 +72,10 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _ray() -> ModuleType:
-    """Ray in a world of one process: never initialised, its decorator without effect."""
+    """A stub of Ray: never initialised; ``ray.remote`` returns the class unchanged."""
 
-    def remote(*things: object, **_options: object) -> object:
-        return things[0] if things else lambda thing: thing
+    def remote(*decorated: object, **_options: object) -> object:
+        return decorated[0] if decorated else lambda thing: thing
 
     module = ModuleType("ray")
     vars(module).update(remote=remote, is_initialized=lambda: False)
@@ -83,23 +83,23 @@ def _ray() -> ModuleType:
 
 
 def _environment(module: str, name: str) -> ModuleType:
-    """The settings of a text environment, which say nothing of training: a class without any."""
-    double = ModuleType(module)
-    vars(double)[name] = make_dataclass(name, ())
-    return double
+    """A stub of a text environment's settings: a class without fields, since training reads none of them."""
+    stub = ModuleType(module)
+    vars(stub)[name] = make_dataclass(name, ())
+    return stub
 
 
 def _trainer_config() -> ModuleType:
-    """The configuration of releases that had a YAML file and no class: the file's own defaults, with its sections."""
+    """The configuration class of releases that have only a YAML file: it loads the defaults of that file."""
 
     def load() -> object:
         package = importlib.import_module("skyrl_train")
         folder = Path(next(iter(package.__path__)))
-        config = importlib.import_module("omegaconf").OmegaConf
-        made = config.load(folder / "config" / "ppo_base_config.yaml")
+        omega_conf = importlib.import_module("omegaconf").OmegaConf
+        config = omega_conf.load(folder / "config" / "ppo_base_config.yaml")
         # validate_cfg adds this field before training starts.
-        config.update(made, "trainer.algorithm.max_seq_len", None, force_add=True)
-        return made
+        omega_conf.update(config, "trainer.algorithm.max_seq_len", None, force_add=True)
+        return config
 
     module = ModuleType("skyrl.train.config")
     vars(module)["SkyRLTrainConfig"] = load
@@ -129,7 +129,7 @@ FRAMEWORK = Framework(
         "ray": _ray,
         "skyrl_gym.envs.sql.env": partial(_environment, "skyrl_gym.envs.sql.env", "Text2SQLEnvConfig"),
         "skyrl_gym.envs.search.env": partial(_environment, "skyrl_gym.envs.search.env", "SearchEnvConfig"),
-        # Describes requests to a server, nothing of training; refuses some of SkyRL's types on Python 3.11.
+        # It only describes requests to a server, and rejects some of SkyRL's types on Python 3.11.
         "pydantic": lambda: ModuleType("pydantic"),
     },
     former_doubles={"skyrl.train.config": _trainer_config},

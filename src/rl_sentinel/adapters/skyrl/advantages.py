@@ -1,4 +1,4 @@
-"""SkyRL's advantage estimators: everything in its registry, called directly."""
+"""SkyRL's advantage estimators: each function of its registry, called directly."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -19,16 +19,16 @@ from rl_sentinel.core.errors import Unbindable
 
 REGISTRY = f"{MODULE}.AdvantageEstimatorRegistry"
 
-#: The estimator that every release has, so that a failed import is reported by name.
+#: An estimator that every release has: the path that a failed import is reported under.
 EVERYWHERE = f"{MODULE}.compute_grpo_outcome_advantage"
 
-#: With rewards 0 and x, mean x/2, the advantage is 1 whatever x is.
-_BY_MEAN = "ppo_utils.py, compute_maxrl_advantage: divided by the group's mean, so that a size may cancel"
+#: The size of the rewards cancels: with rewards 0 and x the mean is x/2, and the advantage of x is always 1.
+_BY_MEAN = "ppo_utils.py, compute_maxrl_advantage: divided by the group's mean, so that the reward's size may cancel"
 
 _DOC = "ppo_utils.py, the estimator's docstring"
-_BY_UID = claims("ppo_utils.py: scores are gathered by index, the uids of the prompts", grouping="id")
+_BY_UID = claims("ppo_utils.py: scores are grouped by index, the uids of the prompts", grouping="id")
 
-#: What the estimators say of themselves, by the name that they are registered under.
+#: Registered name -> the estimator's claims.
 CLAIMS: Mapping[str, Claims] = {
     "grpo": _BY_UID | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="grpo"),
     "rloo": _BY_UID | claims(_DOC, scope="group", credit="outcome", baseline="relative", algorithm="rloo"),
@@ -39,18 +39,18 @@ CLAIMS: Mapping[str, Claims] = {
     "reinforce++": claims(_DOC, scope="batch", credit="temporal", algorithm="reinforce++"),
 }
 
-#: Estimators that pay each token what follows it.
+#: Estimators that credit a token with the rewards after it.
 TEMPORAL = ("gae", "reinforce++")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per estimator of the registry."""
+    """One boundary for each estimator of the registry."""
     try:
-        found, forms = registered(target, REGISTRY), arguments(target)
+        functions, forms = registered(target, REGISTRY), arguments(target)
     except Unbindable as why:
         yield Unbound(EVERYWHERE, "advantage", str(why))
         return
-    for name, function in found.items():
+    for name, function in functions.items():
         try:
             target.source(function)
             yield from bindable(target, _boundary(name, function, forms))
@@ -59,9 +59,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def registered(target: Target, registry: str) -> dict[str, Callable[..., Any]]:
-    """Registered name to function."""
-    found = target.find(registry)
-    return {str(name): found.get(name) for name in found.list_available()}
+    """The functions of a registry, by name."""
+    entries = target.find(registry)
+    return {str(name): entries.get(name) for name in entries.list_available()}
 
 
 def path_of(function: Callable[..., Any]) -> str:
@@ -104,7 +104,7 @@ def _boundary(name: str, function: Callable[..., Any], forms: Arguments) -> Boun
 
 
 def advantage_outputs(forms: Arguments, advantage: Use, returns: Use) -> Mapping[str, Output]:
-    """Advantages and returns at their places."""
+    """The outputs of an estimator; ``advantage`` and ``returns`` say where its result has them."""
     return {
         "advantage": Output("B T", "reward", "advantage", at=advantage, form=Cast(forms.form, torch.float32)),
         "returns": Output("B T", "reward", "returns", at=returns, form=Cast(forms.form, torch.float32)),

@@ -1,4 +1,4 @@
-"""SkyRL's check of a configuration before training."""
+"""SkyRL's validation of a configuration before training."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,7 +15,7 @@ PATH = "skyrl.train.utils.utils.validate_cfg"
 
 ESTIMATOR = "trainer.algorithm.advantage_estimator"
 
-#: A critic's model and a log that needs no account, without which other checks come first.
+#: A model for the critic and a logger that needs no account: without them, another check fails first.
 _PLAIN: Settings = {"trainer.logger": "console", "trainer.critic.model.path": "critic"}
 
 FAMILIES: Mapping[str, Settings] = {
@@ -25,7 +25,9 @@ FAMILIES: Mapping[str, Settings] = {
     "stepwise_reinforce++": {**_PLAIN, STEP_WISE: True, ESTIMATOR: "reinforce++"},
 }
 
-_WHY = "trainer.py: one advantage of the last step is broadcast to all steps, which a temporal estimator has not"
+_WHY = (
+    "trainer.py: the advantage of the last step is broadcast to all steps, but a temporal estimator has one per token"
+)
 
 _BROADCAST = "a temporal estimator's advantages, one per token, cannot be taken from the last step alone"
 
@@ -33,7 +35,7 @@ CLAIMS = claims(_WHY, refused={name: _BROADCAST for name in FAMILIES if name.sta
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The check, under a sound configuration first, then under each that excludes itself."""
+    """One boundary: the validation under valid configurations and under contradictory ones."""
     paths = {path: path for settings in FAMILIES.values() for path in settings}
     whole = config(paths)
     try:

@@ -1,4 +1,4 @@
-"""SkyRL's conversations: tokens and loss mask of replies, compared with the chat template."""
+"""SkyRL's tokenization of conversations: token ids and loss mask, compared with the chat template."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,26 +17,28 @@ from rl_sentinel.core.call import Function, Use
 REPLIES = "skyrl.train.generators.utils.get_response_ids_and_loss_mask_from_messages"
 SFT = "skyrl.train.sft_trainer._tokenize_chat_all_assistants"
 
-#: What the template adds where a conversation has no system message, by setting.
+#: Setting -> the system message that the template adds to a conversation without one.
 ADDED = {"default": {"added": ""}, "template with a system message": {"added": "You are a helpful assistant."}}
 
 _TURNS = (
-    "skyrl/train/generators/skyrl_gym_generator.py, agent_loop: the chat history after the prompt; environments answer "
-    "with messages of the user"
+    "skyrl/train/generators/skyrl_gym_generator.py, agent_loop: the chat history after the prompt; environments reply "
+    "with user messages"
 )
-_DATA = "skyrl/train/sft_trainer.py, tokenize_chat_example: messages of a data set, results of tools among them"
+_DATA = "skyrl/train/sft_trainer.py, tokenize_chat_example: messages of a data set, including tool results"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The replies of a rollout that is tokenized again, and of a data set."""
+    """The function that tokenizes a rollout's messages again, and the one for a supervised data set."""
     if target.has(REPLIES):
-        yield from bindable(target, _boundary(REPLIES, of_rollouts, _TURNS, "generator.use_conversation_multi_turn"))
+        yield from bindable(
+            target, _boundary(REPLIES, rollout_differences, _TURNS, "generator.use_conversation_multi_turn")
+        )
     if target.has(SFT) and not target.fails(SFT):
-        yield from bindable(target, _boundary(SFT, of_data, _DATA, "train_on_what=all_assistant_messages"))
+        yield from bindable(target, _boundary(SFT, dataset_differences, _DATA, "train_on_what=all_assistant_messages"))
 
 
-def of_rollouts(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> dict[str, list[float]]:
-    """How the replies after a prompt differ from the template of the conversation."""
+def rollout_differences(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> dict[str, list[float]]:
+    """Count where the messages after a prompt, tokenized by SkyRL, differ from the chat template."""
     tokenizer = ChatTokenizer(added)
     counts = []
     for mask in masks:
@@ -47,8 +49,8 @@ def of_rollouts(encode: Callable[..., Any], added: str, masks: list[list[int]]) 
     return {"tokens": [tokens for tokens, _ in counts], "masks": [wrong for _, wrong in counts]}
 
 
-def of_data(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> dict[str, list[float]]:
-    """How a conversation of a data set differs from its template; one without a reply is left out."""
+def dataset_differences(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> dict[str, list[float]]:
+    """Count where a conversation of a data set differs from the chat template; one without a reply has no count."""
     tokenizer = ChatTokenizer(added)
     counts = []
     for mask in masks:
@@ -56,9 +58,9 @@ def of_data(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> d
         if all(message["role"] != REPLY for message in messages):
             counts.append((0.0, 0.0))
             continue
-        made = encode(messages, tokenizer)
-        before = [0] * (len(made["input_ids"]) - made["num_actions"])
-        counts.append(differences(tokenizer, messages, made["input_ids"], [*before, *made["loss_mask"]]))
+        example = encode(messages, tokenizer)
+        before = [0] * (len(example["input_ids"]) - example["num_actions"])
+        counts.append(differences(tokenizer, messages, example["input_ids"], [*before, *example["loss_mask"]]))
     return {"tokens": [tokens for tokens, _ in counts], "masks": [wrong for _, wrong in counts]}
 
 

@@ -1,4 +1,4 @@
-"""SkyRL's off-policy correction: weights and masks that its losses apply."""
+"""SkyRL's off-policy correction: importance weights and rejection masks of its losses."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,7 +17,7 @@ PATH = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils.compute_off
 
 SECTION = "trainer.algorithm.off_policy_correction"
 
-#: Name -> settings of the section, and the scope of its weight and of its decision.
+#: Name -> settings of the section, and the scope (token or sequence) of the weight or mask.
 FAMILIES: Mapping[str, tuple[Settings, Scope]] = {
     "token weight": ({"tis_ratio_type": "token"}, "token"),
     "sequence weight": ({"tis_ratio_type": "sequence"}, "sequence"),
@@ -32,7 +32,7 @@ FAMILIES: Mapping[str, tuple[Settings, Scope]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per family."""
+    """One boundary for each entry of :data:`FAMILIES`."""
     for name, (settings, scope) in FAMILIES.items():
         section = Config(CONFIG, knobs_at={f"{SECTION}.{knob}": knob for knob in settings}, section=SECTION)
         try:
@@ -43,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _boundary(name: str, settings: Settings, scope: Scope, section: Config, forms: Arguments) -> Boundary:
-    passed = {
+    arguments_ = {
         "old_log_probs": forms.column("old_logprob"),
         "rollout_logprobs": forms.column("rollout_logprob"),
         "loss_mask": forms.loss_mask,
@@ -57,7 +57,7 @@ def _boundary(name: str, settings: Settings, scope: Scope, section: Config, form
     return Boundary(
         path=PATH,
         stage="correct",
-        steps=(Step(call=PATH, name="result", arguments=passed, produced_by={"loss_mask": PRODUCED_BY}),),
+        steps=(Step(call=PATH, name="result", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
         outputs=outputs,
         settings={name: settings},
         reach=", ".join(f"{SECTION}.{k}={v}" for k, v in settings.items()),

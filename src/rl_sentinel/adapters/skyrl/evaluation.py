@@ -1,4 +1,4 @@
-"""SkyRL's evaluation: scores and pass@n of a generator's output, and the run over the evaluation set that logs them."""
+"""SkyRL's evaluation: mean score and pass@n of generated responses, and the loop over the evaluation set."""
 
 import asyncio
 import inspect
@@ -9,6 +9,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Labels
 from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import (
     groups_are_equal,
     no_empty_response,
@@ -29,8 +30,8 @@ METRICS = "skyrl.train.generators.utils.get_metrics_from_generator_output"
 EVALUATE, EVAL = "skyrl.train.evaluate.evaluate", f"{TRAINER}.eval"
 
 _CLAIMS = claims(
-    "generators/utils.py, get_metrics_from_generator_output, docstring: pass@n by the rewards of an example's "
-    "trajectories, which are found by uid",
+    "generators/utils.py, get_metrics_from_generator_output, docstring: pass@n from the rewards of an example's "
+    "trajectories, which are grouped by uid",
     grouping="id",
 )
 _LOGGED: Mapping[str, Output] = {
@@ -41,71 +42,74 @@ _LOGGED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of outputs with a reward per response and per token, and of a run over the evaluation set."""
+    """The metrics with a reward per response or per token, and those that a run over the evaluation set logs."""
     if target.has(METRICS):
         source = inspect.getsource(target.find(METRICS))
-        logs = _LOGGED if "mean_positive_reward" in source else _first_two()
+        logs = _logged(target)
         yield from bindable(target, _metrics("response", logs))
         if "isinstance(rewards[0], list)" in source:
             yield from bindable(target, _metrics("token", logs))
     path = EVALUATE if target.has(EVALUATE) else EVAL
     try:
         if target.has(path):
-            yield from bindable(target, _evaluated(target, path))
+            yield from bindable(target, _evaluation(target, path))
     except Unbindable as why:
         yield Unbound(path, "metric", str(why))
 
 
-def _first_two() -> Mapping[str, Output]:
-    return {name: output for name, output in _LOGGED.items() if name != "mean_positive_reward"}
+def _logged(target: Target) -> Mapping[str, Output]:
+    """The metrics that the release logs."""
+    has_mean = "mean_positive_reward" in inspect.getsource(target.find(METRICS))
+    return {name: output for name, output in _LOGGED.items() if has_mean or name != "mean_positive_reward"}
 
 
-def named(found: Any) -> dict[str, float]:  # noqa: ANN401 - a dict, or a pair in older releases
-    """The metrics by name."""
-    return dict(found) if isinstance(found, Mapping) else dict(zip(("avg_score", "pass_at_n"), found, strict=True))
+def metrics_by_name(metrics: Any) -> dict[str, float]:  # noqa: ANN401 - a dict, or a pair in older releases
+    """The metrics as a dict."""
+    names = ("avg_score", "pass_at_n")
+    return dict(metrics) if isinstance(metrics, Mapping) else dict(zip(names, metrics, strict=True))
 
 
 class Tokenizer:
-    """A tokenizer for the printed example."""
+    """A stub of the tokenizer, which decodes the example that is printed."""
 
     pad_token_id = eos_token_id = 0
 
     def decode(self, *_tokens: object, **_options: object) -> str:
-        """No text."""
+        """An empty text."""
         return ""
 
 
 class Generator:
-    """A generator that returns the rewards of a prompt's responses, in order, for as many samples as are asked for."""
+    """A stub of the generator: it returns the rewards of a prompt's responses in order, and 0 once none remains."""
 
     def __init__(self, rewards: Mapping[str, list[float]]) -> None:
-        """Take the rewards of each prompt."""
+        """Store the rewards of each prompt."""
         self.rewards = rewards
 
     async def generate(self, request: Mapping[str, Any], **_options: object) -> dict[str, Any]:
-        """One token per response, and its reward."""
-        left = {name: list(own) for name, own in self.rewards.items()}
-        asked = [messages[0]["content"] for messages in request["prompts"]]
-        ones = [[1] for _ in asked]
+        """A response of one token and a reward for each prompt of the request."""
+        remaining = {name: list(rewards) for name, rewards in self.rewards.items()}
+        prompts = [messages[0]["content"] for messages in request["prompts"]]
+        ones = [[1] for _ in prompts]
         return {
             "prompt_token_ids": ones,
             "response_ids": ones,
-            "rewards": [left[name].pop(0) if left[name] else 0.0 for name in asked],
+            "rewards": [remaining[name].pop(0) if remaining[name] else 0.0 for name in prompts],
             "loss_masks": ones,
-            "stop_reasons": ["stop"] * len(asked),
+            "stop_reasons": ["stop"] * len(prompts),
             "rollout_metrics": {},
             "rollout_logprobs": None,
         }
 
 
-def evaluated(
+def evaluate(
     run: Callable[..., Any],
     trainer: Any,  # noqa: ANN401 - the target's class
     cfg: Any,  # noqa: ANN401 - the target's class
     rewards: list[float],
     groups: list[int],
 ) -> dict[str, float]:
-    """Evaluate prompts in batches of one and the rest; the number of samples is that of evaluation alone."""
+    """Evaluate the prompts in two batches, the first one alone; only evaluation has this number of samples."""
     by_prompt: dict[str, list[float]] = {}
     for group, reward in zip(groups, rewards, strict=True):
         by_prompt.setdefault(str(group), []).append(reward)
@@ -123,11 +127,11 @@ def evaluated(
     batches = [batch for batch in (prompts[:1], prompts[1:]) if batch]
     generator, tokenizer = Generator(by_prompt), Tokenizer()
     if trainer is None:
-        found = asyncio.run(run(batches, generator, cfg, 0, tokenizer))
+        logged = asyncio.run(run(batches, generator, cfg, 0, tokenizer))
     else:
         worker = SimpleNamespace(actor_infos=[SimpleNamespace(rank=SimpleNamespace(dp_size=1))])
-        made = trainer.__new__(trainer)
-        vars(made).update(
+        bare_trainer = bare_instance(
+            trainer,
             cfg=cfg,
             eval_dataloader=batches,
             generator=generator,
@@ -140,13 +144,13 @@ def evaluated(
             ref_model=None,
             reward_model=None,
         )
-        found = asyncio.run(run(made))
+        logged = asyncio.run(run(bare_trainer))
     keys = {"avg_score": "avg_score", "pass_at_n": f"pass_at_{samples}", "mean_positive_reward": "mean_positive_reward"}
     return {
-        f"{where}: {n}": found[f"eval/{where}/{k}"]
+        f"{where}: {n}": logged[f"eval/{where}/{k}"]
         for where in ("all", "task")
         for n, k in keys.items()
-        if f"eval/{where}/{k}" in found
+        if f"eval/{where}/{k}" in logged
     }
 
 
@@ -159,15 +163,15 @@ def _per_token(inputs: Inputs) -> list[list[float]]:
 def _metrics(per: str, logs: Mapping[str, Output]) -> Boundary:
     rewards: Codec = Labels("reward")
     if per == "token":
-        rewards = Computed(frozenset({"reward", "length"}), _per_token, "the rewards are on last tokens")
+        rewards = Computed(frozenset({"reward", "length"}), _per_token, "the rewards are on the last tokens")
     output = Table({"response_ids": EachRow(RowTokens("token", "int")), "rewards": rewards})
     step = Step(
         call=METRICS,
-        name="found",
+        name="returned",
         arguments={"generator_output": output, "uids": UIDS},
         produced_by={"generator_output": GENERATED},
     )
-    read = Step(call=named, name="metrics", arguments={"found": Earlier(Use("found"))})
+    read = Step(call=metrics_by_name, name="metrics", arguments={"metrics": Earlier(Use("returned"))})
     return Boundary(
         path=METRICS,
         stage="metric",
@@ -181,29 +185,27 @@ def _metrics(per: str, logs: Mapping[str, Output]) -> Boundary:
     )
 
 
-def _evaluated(target: Target, path: str) -> Boundary:
-    own = path == EVAL
+def _evaluation(target: Target, path: str) -> Boundary:
     step = Step(
-        call=evaluated,
-        name="found",
+        call=evaluate,
+        name="logged",
         arguments={
             "run": Constant(Function(path)),
-            "trainer": Constant(Function(TRAINER) if own else None),
+            "trainer": Constant(Function(TRAINER) if path == EVAL else None),
             "cfg": config({}),
             "rewards": Labels("reward"),
             "groups": Labels("group"),
         },
         produced_by={"rewards": GENERATED, "groups": "trainer.py, eval: a batch of prompts of the evaluation set"},
     )
-    source = inspect.getsource(target.find(METRICS))
-    logs = _LOGGED if "mean_positive_reward" in source else _first_two()
+    logs = _logged(target)
     return Boundary(
         path=path,
         stage="metric",
         steps=(step,),
         reads=frozenset({"reward", "group"}),
         outputs={
-            f"{where}: {n}": Output("", o.unit, o.quantity, over=o.over, at=Use("found")[f"{where}: {n}"])
+            f"{where}: {n}": Output("", o.unit, o.quantity, over=o.over, at=Use("logged")[f"{where}: {n}"])
             for where in ("all", "task")
             for n, o in logs.items()
         },

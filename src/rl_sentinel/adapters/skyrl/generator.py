@@ -1,4 +1,4 @@
-"""SkyRL's generator: converts sampled turns to tokens, masks, log-probs and a reward."""
+"""SkyRL's generator: sampled turns and observations become token ids, loss mask, log-probs and a reward."""
 
 import asyncio
 import inspect
@@ -11,12 +11,12 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
-from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE
 from rl_sentinel.adapters.skyrl.generated_rows import RowReader, generated_rows, script_of, tails_of
-from rl_sentinel.adapters.skyrl.generator_world import (
+from rl_sentinel.adapters.skyrl.generator_doubles import (
     PER_ROW,
     STOP,
     Engine,
@@ -39,10 +39,10 @@ GENERATOR = "skyrl.train.generators.skyrl_gym_generator.SkyRLGymGenerator"
 PATH = f"{GENERATOR}.generate"
 TRAJECTORY = "skyrl.train.generators.base.TrajectoryID"
 
-#: The function that collects metrics, and what it imports for those that environments report of themselves.
+#: The function that collects metrics, and the function that it imports for the environments' own metrics.
 METRICS, _OF_ENVIRONMENTS = "skyrl.train.generators.utils.get_rollout_metrics", "aggregate_for_environment"
 
-#: Where the function that turns the sampling section into the engine's parameters is, newest place first.
+#: Paths of the function that converts the sampling section to the engine's parameters, newest first.
 SAMPLING = (
     "skyrl.backends.skyrl_train.inference_servers.engine_utils.get_sampling_params_for_backend",
     "skyrl.backends.skyrl_train.inference_engines.utils.get_sampling_params_for_backend",
@@ -53,10 +53,10 @@ _BATCHED = "generator.batched"
 _TEMPLATE = "generator.chat_template.name_or_path"
 _LOGPROBS = "generator.sampling_params.logprobs"
 
-#: A model that got the custom template before there was a setting for it.
+#: A model whose name selected the custom template in releases without a setting for it.
 _BY_MODEL = "Qwen/Qwen3-8B"
 
-#: Name -> what its settings have beside the usual ones.
+#: Name -> the settings that differ from the default.
 _SPECIAL: Mapping[str, Settings] = {
     "conversation": {},
     "conversation, stop string": {"end": "stop", "generator.sampling_params.stop": chr(STOP)},
@@ -68,15 +68,15 @@ _SPECIAL: Mapping[str, Settings] = {
     "batched": {_BATCHED: True},
 }
 
-#: Name -> its settings. ``end`` is how each turn ends (only the last one is cut off); ``closing`` says whether the
-#: environment also answers the last turn.
+#: Name -> settings. ``end`` is how each turn ends (only the last turn can be cut off); with ``closing``, the
+#: environment also returns an observation after the last turn.
 FAMILIES: Mapping[str, Settings] = {
     name: {"end": "eos", "closing": False, _BATCHED: False, **special} for name, special in _SPECIAL.items()
 }
 
 _DOCS = (
     "skyrl_gym_generator.py, agent_loop: tokens in, tokens out; loss mask 1 at sampled tokens, 0 at observations and "
-    "at an EOS that was appended; the final observation is removed; rewards of the steps are kept"
+    "at an appended EOS; the final observation is removed; rewards of the steps are kept"
 )
 _ENGINE = (
     "skyrl/train/trainer.py, train: prepare_generator_input, then generator.generate; the engine returns ids with the "
@@ -85,13 +85,13 @@ _ENGINE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The generator under each way of keeping a conversation."""
+    """The generator, under each entry of :data:`FAMILIES`."""
     if not target.has(PATH):
         return
     try:
         sampling = next(path for path in SAMPLING if target.has(path))
     except StopIteration:
-        yield Unbound(PATH, "batch", "no get_sampling_params_for_backend, which makes the engine's parameters")
+        yield Unbound(PATH, "batch", "get_sampling_params_for_backend is absent, which builds the engine's parameters")
         return
     for name, settings in FAMILIES.items():
         yield from _family(target, sampling, name, settings)
@@ -107,41 +107,40 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     end: str,
     closing: bool,  # noqa: FBT001 - passed by name
 ) -> dict[str, list[Any]]:
-    """Run the generator on one conversation per row; its rows, read at the places of the batch.
+    """Run the generator on one conversation per row, and read its output at the positions of the batch.
 
-    A token is -1 where it, or the stop token after it, is lost, doubled or moved, or where the engine was passed
-    another prompt than the row has. An untrained token has no log-prob of its own.
+    A token is -1 where it or the stop token after it is lost, duplicated or moved, or where the engine received
+    another prompt than the row's. An untrained token keeps the log-prob of the batch.
     """
     scripts = [script_of(number, row, end, closing=closing) for number, row in enumerate(rows)]
-    engine, named = Engine(scripts), inspect.signature(generator).parameters
-    made = generator(
+    engine, parameters = Engine(scripts), inspect.signature(generator).parameters
+    instance = generator(
         generator_cfg=config,
         skyrl_gym_cfg=Environments(),
         inference_engine_client=engine,
         tokenizer=Tokenizer(),
-        **({"model_name": model} if "model_name" in named else {}),
+        **({"model_name": model} if "model_name" in parameters else {}),
     )
-    passed = {
+    request = {
         "prompts": [[{"role": "user", "content": text_of([id_of(n, PER_ROW - 1)])}] for n in range(len(rows))],
         "env_classes": ["text"] * len(rows),
         "env_extras": [{"script": script} for script in scripts],
         "sampling_params": sampling("vllm", config.sampling_params),
         "trajectory_ids": [trajectory(str(n), 0) for n in range(len(rows))] if trajectory else None,
     }
-    quiet = {"disable_tqdm": True} if "disable_tqdm" in inspect.signature(made.generate).parameters else {}
-    answer = asyncio.run(made.generate(passed, **quiet))
-    made_rows = generated_rows(answer, engine)
+    quiet = {"disable_tqdm": True} if "disable_tqdm" in inspect.signature(instance.generate).parameters else {}
+    generated = generated_rows(asyncio.run(instance.generate(request, **quiet)), engine)
     joined = not (config.use_conversation_multi_turn or config.batched)
-    read = [
-        RowReader(n, row, made_rows[n]).read(engine.prompts[n], tails_of(row, end, one_message=joined))
+    columns = [
+        RowReader(n, row, generated[n]).read(engine.prompts[n], tails_of(row, end, one_message=joined))
         for n, row in enumerate(rows)
     ]
-    return {name: [one[name] for one in read] for name in ("tokens", "masks", "logprobs", "rewards")}
+    return {name: [row[name] for row in columns] for name in ("tokens", "masks", "logprobs", "rewards")}
 
 
 def _family(target: Target, sampling: str, name: str, settings: Settings) -> Iterator[Boundary | Unbound]:
     if _TEMPLATE in settings and not _has(target, _TEMPLATE):
-        # Releases without this section chose the template by the name of the model.
+        # Releases without this section choose the template by the name of the model.
         settings = {name: value for name, value in settings.items() if name != _TEMPLATE} | {"model": _BY_MODEL}
     custom = _TEMPLATE in settings or "model" in settings
     logprobs = (
@@ -152,7 +151,7 @@ def _family(target: Target, sampling: str, name: str, settings: Settings) -> Ite
     try:
         section.check(target)
     except Unbindable:
-        return  # this release has no such way
+        return  # the release lacks a setting of this family
     yield from bindable(target, _boundary(target, sampling, name, settings, section, logprobs=logprobs))
 
 
@@ -165,7 +164,7 @@ def _has(target: Target, path: str) -> bool:
 
 
 def _refuses_logprobs(target: Target, *, batched: bool) -> bool:
-    """Whether this release returns log-probs of batched calls only."""
+    """Whether the release returns log-probs for batched calls only."""
     return not batched and "should be `None` if `batched`" in inspect.getsource(target.find(GENERATOR))
 
 
@@ -180,7 +179,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
     }
     step = Step(
         call=generate,
-        name="made",
+        name="generated",
         arguments={
             "generator": Constant(Function(GENERATOR)),
             "sampling": Constant(Function(sampling)),
@@ -194,16 +193,16 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
         produced_by={"rows": _ENGINE},
         doubles=_doubles(target),
     )
-    made, form = Use("made"), Ragged()
+    generated, form = Use("generated"), Ragged()
     outputs = (
-        {"rollout_logprob": Output("B T", "nats", "rollout_logprob", at=made["logprobs"], form=form)}
+        {"rollout_logprob": Output("B T", "nats", "rollout_logprob", at=generated["logprobs"], form=form)}
         if logprobs
         else {}
     )
     outputs |= {
-        "reward": Output("B", "reward", "reward", at=made["rewards"], form=PerRow("list")),
-        "token": Output("B T", "", "token", at=made["tokens"], form=form),
-        "mask": Output("B T", "", "mask", at=made["masks"], form=Cast(form, torch.bool)),
+        "reward": Output("B", "reward", "reward", at=generated["rewards"], form=PerRow("list")),
+        "token": Output("B T", "", "token", at=generated["tokens"], form=form),
+        "mask": Output("B T", "", "mask", at=generated["masks"], form=Cast(form, torch.bool)),
     }
     return Boundary(
         path=PATH,
@@ -219,7 +218,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
 
 
 def _doubles(target: Target) -> dict[str, Callable[..., Any]]:
-    """Environments of ours, beside the functions that make and ask them in this release's layout."""
+    """The doubles of the functions that make environments and read their metrics, at this release's paths."""
     doubles: dict[str, Callable[..., Any]] = {
         f"{target.locate(GENERATOR).rpartition('.')[0]}.skyrl_gym.make": make_environment
     }
@@ -228,14 +227,14 @@ def _doubles(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def _sampled_at_both_ends(inputs: Inputs) -> str:
-    """A conversation starts with a turn of the model, and ends with one."""
-    batch = inputs.batch
-    last = batch.mask.gather(1, (batch.length - 1).clamp(min=0).unsqueeze(1))
-    sound = bool(last.all()) and bool(batch.mask[:, :1].all())
-    return "" if sound else "a conversation does not start and end with tokens of the model"
+    """Require that a conversation starts and ends with a turn of the model."""
+    sampled = not last_token_trains(inputs) and bool(inputs.batch.mask[:, :1].all())
+    return "" if sampled else "a conversation does not start and end with sampled tokens"
 
 
 def _one_turn(inputs: Inputs) -> str:
-    """A batched call samples one turn."""
+    """Require one turn per conversation: a batched call samples no more."""
     valid = torch.arange(inputs.batch.mask.shape[1]) < inputs.batch.length.unsqueeze(1)
-    return "" if torch.equal(inputs.batch.mask, valid) else "a batched call has turns of an environment"
+    return (
+        "" if torch.equal(inputs.batch.mask, valid) else "a row has observations, but a batched call samples one turn"
+    )

@@ -1,4 +1,4 @@
-"""SkyRL's KL estimators, and the trainer's step that puts a KL into the reward."""
+"""SkyRL's KL estimators, and the trainer's step that applies a KL penalty to the reward."""
 
 from collections.abc import Iterator
 
@@ -24,18 +24,17 @@ KINDS = ("k1", "abs", "k2", "k3")
 
 _ESTIMATORS = (
     "ppo_utils.py, compute_approx_kl, docstring: as in joschu.net/blog/kl-approx.html; worker.py, "
-    "_forward_backward_micro: its mean is a term of the loss where use_kl_loss is set"
+    "_forward_backward_micro: its mean is a term of the loss if use_kl_loss is set"
 )
 
-
 _MASKED = (
-    "ppo_utils.py, compute_approx_kl: the mask is of the trainable tokens; newer releases, comment: multiplying by it "
+    "ppo_utils.py, compute_approx_kl: the mask of the trainable tokens; newer releases, comment: multiplying by it "
     "can leak NaN from masked positions"
 )
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per estimator, then the step."""
+    """One boundary for each estimator, then the trainer's step."""
     try:
         forms = arguments(target)
     except Unbindable as why:

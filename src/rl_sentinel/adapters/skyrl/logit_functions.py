@@ -1,4 +1,4 @@
-"""SkyRL's functions of logits: log-probs and entropy of tokens, in chunks, and of a vocabulary split over ranks."""
+"""SkyRL's log-prob and entropy kernels: plain, chunked, and for a vocabulary-parallel group of one rank."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -24,10 +24,10 @@ _PARALLEL = "skyrl.backends.skyrl_train.distributed.megatron.model_utils"
 
 SHIFTED = f"{_PARALLEL}.from_parallel_logits_to_logprobs"
 
-#: Positions of a chunk, of which most responses are no multiple.
+#: Positions per chunk: most response lengths are no multiple of it.
 CHUNK = 2
-#: One of which some responses fill more, and some less.
-WIDE = 3
+#: Positions per chunk where two functions share logits: some responses fill several chunks, others not one.
+WIDE_CHUNK = 3
 
 _CITE = "torch_utils.py, docstrings: per-token log-probabilities for the given labels; chunked entropy from logits"
 _SHARDED = "model_utils.py, docstrings: log probabilities from sharded vocab logits; entropy of sharded logits"
@@ -35,7 +35,7 @@ _PRODUCED = "model_wrapper.py, forward: logits of whole sequences, divided by te
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The functions that this release has."""
+    """The kernels that the release has."""
     for name in ("logprobs_from_logits", "logprobs_from_logits_v2"):
         path = f"{_FUNCTIONS}.{name}"
         if target.has(path):
@@ -66,7 +66,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         backward = bind_backward(path, setting="backward", **about)
         yield from bindable(target, bind_logits(path, "entropy", **about), backward)
         if target.has(SHIFTED):
-            yield from bindable(target, _both(path, about["doubles"]))
+            yield from bindable(target, _shared_logits(path, about["doubles"]))
 
 
 def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
@@ -88,14 +88,14 @@ def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
     )
 
 
-def slope_of_both(
+def shared_logits_gradient(
     log_probs: Callable[..., Tensor],
     entropy: Callable[..., Tensor],
     logits: Tensor,
     tokens: Tensor,
     **options: Any,  # noqa: ANN401 - plain values
 ) -> Tensor:
-    """The gradient of log-probs and entropy that are made of the same logits, at the logit of each token."""
+    """The gradient of the sum of log-probs and entropy, both of the same logits, at the logit of each token."""
     leaf = (logits.detach() * 1).requires_grad_()
     whole = torch.cat([leaf, torch.zeros_like(leaf[:, :1])], dim=1)
     total = log_probs(whole, tokens, **options).sum() + entropy(whole).sum()
@@ -104,9 +104,9 @@ def slope_of_both(
     return gradient.gather(-1, tokens[:, 1:].unsqueeze(-1)).squeeze(-1)
 
 
-def _both(entropy: str, doubles: Mapping[str, Callable[..., Any]]) -> Boundary:
+def _shared_logits(entropy: str, doubles: Mapping[str, Callable[..., Any]]) -> Boundary:
     step = Step(
-        call=slope_of_both,
+        call=shared_logits_gradient,
         name="slope",
         arguments={
             "0": Constant(Function(SHIFTED)),
@@ -116,7 +116,7 @@ def _both(entropy: str, doubles: Mapping[str, Callable[..., Any]]) -> Boundary:
             "vocab_start_index": Constant(0),
             "vocab_end_index": Constant(VOCABULARY),
             "tp_group": Derived(lambda _inputs: one_process_group()),
-            "chunk_size": Constant(WIDE),
+            "chunk_size": Constant(WIDE_CHUNK),
         },
         doubles=doubles,
         produced_by={"2": "megatron_model_wrapper.py, loss_func: log-probs, then the entropy, of one tensor of logits"},

@@ -1,4 +1,4 @@
-"""SkyRL's policy losses as its trainer reaches them, and the critic's loss."""
+"""SkyRL's policy losses after the trainer's scaling of advantages, and the critic's loss."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +10,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCH_ROWS
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.skyrl.advantages import path_of, registered
@@ -27,14 +28,14 @@ PPO = f"{MODULE}.ppo_policy_loss"
 SCALE = f"{MODULE}.apply_loss_reduction_to_advantages_minibatch"
 CRITIC = f"{MODULE}.ppo_critic_loss"
 
-#: PPO's own loss, which is bound in micro-batches as well.
+#: The registered name of PPO's loss, which is also bound in micro-batches.
 PLAIN = "regular"
 
-#: Fine-tuning without a reward, entered by another route.
-_APART = ("cross_entropy",)
+#: The supervised loss, which another trainer calls.
+_SUPERVISED = ("cross_entropy",)
 
-#: Losses whose ratio is to the sampler's log-probs.
-_TO_SAMPLER = ("rollout_is", "dppo")
+#: Losses whose ratio divides by the sampler's policy.
+_RATIO_TO_SAMPLER = ("rollout_is", "dppo")
 
 WHOLE = claims(
     "configuration, loss_reduction: the average over all valid tokens in the batch, or over its sequences; worker.py, "
@@ -55,7 +56,7 @@ CLAIMS: Mapping[str, Claims] = {
     "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
 }
 
-#: Reductions that all releases know, and a fixed length for the one that asks for it.
+#: Reductions that all releases have, and the fixed length that the last one divides by.
 REDUCTIONS = ("token_mean", "sequence_mean", "seq_mean_token_sum_norm")
 LENGTH = 8
 
@@ -63,14 +64,14 @@ _SECTION = "trainer.algorithm"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per registered loss, then the critic's."""
+    """One boundary for each registered loss, then PPO's loss in micro-batches and the critic's loss."""
     try:
-        found, forms = registered(target, REGISTRY), arguments(target)
+        functions, forms = registered(target, REGISTRY), arguments(target)
     except Unbindable as why:
         yield Unbound(PPO, "policy-loss", str(why))
         return
-    for name, function in found.items():
-        if name in _APART:
+    for name, function in functions.items():
+        if name in _SUPERVISED:
             continue
         try:
             target.source(function)
@@ -79,8 +80,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _policy(target, name, function, section, forms))
         except Unbindable as why:
             yield Unbound(path_of(function), "policy-loss", str(why))
-    if PLAIN in found:
-        yield from bindable(target, _in_parts(target, found[PLAIN], forms))
+    if PLAIN in functions:
+        yield from bindable(target, _in_micro_batches(target, functions[PLAIN], forms))
     yield from bindable(target, _critic(forms))
 
 
@@ -90,7 +91,7 @@ def _section(name: str) -> Config:
 
 
 def scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
-    """The trainer's step that divides the advantages of a mini-batch by what the reduction divides by."""
+    """The trainer's step that divides the advantages of a mini-batch by the denominator of the loss reduction."""
     arguments_: dict[str, Codec] = {
         "advantages": forms.column("advantage"),
         "loss_mask": forms.loss_mask,
@@ -109,7 +110,7 @@ def scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
 
 
 def _loss(path: str, function: Callable[..., Any], forms: Arguments, advantage: Codec, section: Codec) -> Step:
-    passed = (
+    arguments_ = (
         forms.column("logprob"),
         forms.column("old_logprob"),
         advantage,
@@ -117,14 +118,14 @@ def _loss(path: str, function: Callable[..., Any], forms: Arguments, advantage: 
         forms.loss_mask,
         forms.column("rollout_logprob"),
     )
-    names = list(inspect.signature(function).parameters)[: len(passed)]
+    names = list(inspect.signature(function).parameters)[: len(arguments_)]
     return Step(
         call=path,
         name="result",
-        arguments=dict(zip(names, passed, strict=True)),
+        arguments=dict(zip(names, arguments_, strict=True)),
         produced_by={
             names[4]: PRODUCED_BY,
-            names[5]: "worker.py, _forward_backward_micro: rollout_logprobs of the sampler",
+            names[5]: "worker.py, _forward_backward_micro: rollout_logprobs from the sampler",
         },
     )
 
@@ -134,22 +135,21 @@ def rows_of(whole: Tensor, number: int, parts: int) -> Tensor:
     return whole.tensor_split(parts)[number]
 
 
-def _in_parts(target: Target, function: Callable[..., Any], forms: Arguments) -> Boundary:
-    """The loss of each micro-batch; the worker adds them, or averages them where nothing was scaled before."""
+def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Arguments) -> Boundary:
+    """The losses of micro-batches: the worker adds them, or averages them in releases without the scaling step."""
     path, scales = path_of(function), target.has(SCALE)
-    own: dict[str, Codec] = {
+    rows_of_part: dict[str, Codec] = {
         "whole": Earlier(Use("scaled")),
         "number": Derived(lambda inputs: inputs.part[0]),
         "parts": Derived(lambda inputs: inputs.part[1]),
     }
-    advantage: Codec = Object(rows_of, own) if scales else forms.column("advantage")
-    rows = Derived(lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"}))
+    advantage: Codec = Object(rows_of, rows_of_part) if scales else forms.column("advantage")
     step = replace(_loss(path, function, forms, advantage, _section(PLAIN)), each=("micro_batch",))
     loss = Output("", "", "loss", at=Use("result")[0], join="sum" if scales else "mean")
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage="policy-loss",
-        steps=(scaling(forms, rows), step) if scales else (step,),
+        steps=(scaling(forms, MICRO_BATCH_ROWS), step) if scales else (step,),
         unused=frozenset({"rollout_logprob"}),
         outputs={"loss": loss},
         settings={f"{PLAIN}, {r}, in micro-batches": {"loss_reduction": r} for r in REDUCTIONS},
@@ -160,7 +160,7 @@ def _in_parts(target: Target, function: Callable[..., Any], forms: Arguments) ->
 
 
 def _policy(target: Target, name: str, function: Callable[..., Any], section: Config, forms: Arguments) -> Boundary:
-    """The loss; where a release scales the advantages of a mini-batch for the reduction first, that step before it."""
+    """The loss, after the scaling step in releases that have it."""
     path, scales = path_of(function), target.has(SCALE)
     advantage: Codec = Earlier(Use("scaled")) if scales else forms.column("advantage")
     steps = (scaling(forms, Derived(lambda inputs: inputs.batch.rows)),) if scales else ()
@@ -169,7 +169,7 @@ def _policy(target: Target, name: str, function: Callable[..., Any], section: Co
         path=f"{SCALE} -> {path}" if scales else path,
         stage="policy-loss",
         steps=(*steps, loss),
-        unused=frozenset({"old_logprob" if name in _TO_SAMPLER else "rollout_logprob"}),
+        unused=frozenset({"old_logprob" if name in _RATIO_TO_SAMPLER else "rollout_logprob"}),
         outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
         settings={f"{name}, {reduction}": {"loss_reduction": reduction} for reduction in REDUCTIONS},
         claims=CLAIMS.get(name, Claims()),
@@ -178,7 +178,7 @@ def _policy(target: Target, name: str, function: Callable[..., Any], section: Co
 
 
 def _critic(forms: Arguments) -> Boundary:
-    passed = {
+    arguments_ = {
         "values": forms.column("value"),
         "old_values": forms.column("old_value"),
         "returns": forms.column("returns"),
@@ -188,7 +188,7 @@ def _critic(forms: Arguments) -> Boundary:
     return Boundary(
         path=CRITIC,
         stage="value-loss",
-        steps=(Step(call=CRITIC, name="result", arguments=passed, produced_by={"loss_mask": PRODUCED_BY}),),
+        steps=(Step(call=CRITIC, name="result", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
         outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
         settings={"default": {"value_clip": 0.2}},
         reach="trainer.algorithm.advantage_estimator=gae",

@@ -1,4 +1,4 @@
-"""SkyRL's logged numbers: of a rollout, of its rewards, and of the gap between trainer and sampler."""
+"""SkyRL's logged metrics: response lengths, rewards, and the log-prob gap between trainer and sampler."""
 
 import inspect
 import re
@@ -31,7 +31,7 @@ ROLLOUT = "skyrl.train.generators.utils.get_rollout_metrics"
 _WORKERS = "skyrl.backends.skyrl_train.workers.worker_utils"
 GAP, REDUCE = f"{_WORKERS}.compute_minibatch_rollout_logprob_diff_metrics", f"{_WORKERS}.reduce_metrics"
 
-#: Logged name of a rollout, and the quantity that it says it is.
+#: Logged name -> the output that the name promises, for a rollout.
 LOGGED: Mapping[str, Output] = {
     "generate/avg_tokens_zero_rewards": Output("", "tokens"),
     "generate/avg_num_tokens": Output("", "tokens", "response_length.mean"),
@@ -47,7 +47,7 @@ LOGGED: Mapping[str, Output] = {
 
 _PREFIX = "minibatch_rollout_logprobs_abs_diff"
 
-#: Logged name of the gap, and the quantity that it says it is.
+#: Logged name -> the output that the name promises, for the gap between trainer and sampler.
 GAPS: Mapping[str, Output] = {
     f"{_PREFIX}_mean": Output("", "nats", "kl.abs", over="live"),
     f"{_PREFIX}_sq_mean": Output("", "", over="live"),
@@ -57,7 +57,7 @@ GAPS: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The numbers that a run logs at each step."""
+    """The metrics of each training step."""
     try:
         forms = arguments(target)
     except Unbindable as why:
@@ -71,15 +71,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _gap(forms))
 
 
-def rewards_logged(trainer: Any) -> dict[str, float]:  # noqa: ANN401 - what the trainer's methods ask of their object
-    """The numbers of the rewards, those named for the number of samples under one name."""
+def rewards_logged(trainer: Any) -> dict[str, float]:  # noqa: ANN401 - a double of the trainer
+    """The reward metrics; the name of pass@n has the number of samples in it, so it gets a fixed name here."""
     logged = trainer.all_metrics
-    passed = next(value for name, value in logged.items() if name.startswith("reward/avg_pass_at_"))
-    return {"raw": logged["reward/avg_raw_reward"], "passed": passed}
+    pass_at_n = next(value for name, value in logged.items() if name.startswith("reward/avg_pass_at_"))
+    return {"raw": logged["reward/avg_raw_reward"], "pass_at_n": pass_at_n}
 
 
-def reduced(reduce: Callable[..., Any], parts: list[dict[str, float]]) -> Any:  # noqa: ANN401 - a dict
-    """The numbers of micro-batches, reduced as the worker does it: a list per name."""
+def reduce_parts(reduce: Callable[..., Any], parts: list[dict[str, float]]) -> Any:  # noqa: ANN401 - a dict
+    """Collect the metrics of micro-batches in a list per name and reduce them, as the worker does."""
     lists: dict[str, list[float]] = defaultdict(list)
     for part in parts:
         for name, value in part.items():
@@ -121,7 +121,7 @@ def _rewards(target: Target) -> Boundary:
         reads=frozenset({"reward", "group"}),
         outputs={
             "reward/avg_raw_reward": Output("", "reward", "outcome.mean", at=Use("logged")["raw"]),
-            "reward/avg_pass_at_n": Output("", "", at=Use("logged")["passed"]),
+            "reward/avg_pass_at_n": Output("", "", at=Use("logged")["pass_at_n"]),
         },
         reach="every run",
         requires=(prompts_are_contiguous, groups_are_equal, no_empty_response),
@@ -141,7 +141,7 @@ def _gap(forms: Arguments) -> Boundary:
         produced_by={"loss_mask": PRODUCED_BY},
     )
     reduce = Step(
-        call=reduced,
+        call=reduce_parts,
         name="metrics",
         arguments={"reduce": Constant(Function(REDUCE)), "parts": Earlier(Use("parts"))},
     )

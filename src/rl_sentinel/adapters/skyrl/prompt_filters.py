@@ -1,4 +1,4 @@
-"""SkyRL's prompt filters: prompts with equal rewards are dropped or sampled again."""
+"""SkyRL's prompt filters: drop prompts whose rewards are all equal, or sample other prompts instead."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ _VARIED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The filter before training, and the one that samples more prompts."""
+    """The filter before training, and dynamic sampling, which samples more prompts."""
     if target.has(FILTER):
         yield from bindable(target, _zero_variance(target))
     if target.has(SAMPLING):
@@ -48,22 +48,25 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def several_responses(inputs: Inputs) -> str:
-    """Every prompt has several responses."""
-    return "" if min(group_sizes(inputs)) > 1 else "a prompt has one response, which the filter keeps as it is"
+    """Require several responses per prompt."""
+    return "" if min(group_sizes(inputs)) > 1 else "a prompt has one response, which the filter always keeps"
 
 
 def kept_rows(check: Callable[..., Any], rewards: list[float], uids: list[str], masks: Any) -> list[float]:  # noqa: ANN401 - lists, or None
-    """1 for each row that the filter keeps."""
+    """1 for each row that the filter keeps, else 0."""
     kept = check(rewards, uids) if masks is None else check(rewards, uids, loss_masks=masks)
     return [float(row in kept) for row in range(len(rewards))]
 
 
 def sampled_rows(handle: Callable[..., Any], output: dict[str, Any], uids: list[str], samples: int) -> list[float]:
-    """1 for each row that is collected while more prompts are wanted than were sampled; rows are told by prompts."""
+    """1 for each row that dynamic sampling collects, else 0; the prompt of a row is its number.
+
+    The batch asks for one prompt more than were sampled, so that the collected rows can be read from the state.
+    """
     rows = range(len(uids))
     numbered = {**output, "prompt_token_ids": [[row] for row in rows]}
-    wanted = {"train_batch_size": len(uids) + 1, "n_samples_per_prompt": samples}
-    *_, state = handle(numbered, uids, wanted, {"sample_batch_count": 1})
+    config = {"train_batch_size": len(uids) + 1, "n_samples_per_prompt": samples}
+    *_, state = handle(numbered, uids, config, {"sample_batch_count": 1})
     collected = {prompt[0] for prompt in state["collected_generator_output"]["prompt_token_ids"]}
     return [float(row in collected) for row in rows]
 
@@ -110,15 +113,15 @@ def _filter_sampling() -> Boundary:
     )
 
 
-def _filter(path: str, step: Step, said: Claims, reach: str, *more: Callable[[Inputs], str]) -> Boundary:
-    reads = frozenset({"reward", "group"}) | ({"mask"} if said is _VARIED else frozenset())
+def _filter(path: str, step: Step, claimed: Claims, reach: str, *more: Callable[[Inputs], str]) -> Boundary:
+    reads = frozenset({"reward", "group"}) | ({"mask"} if claimed is _VARIED else frozenset())
     return Boundary(
         path=path,
         stage="correct",
         steps=(step,),
         reads=reads,
         outputs={"keep": Output("B", "", "keep", "group", form=PerRow("list"))},
-        claims=said,
+        claims=claimed,
         reach=reach,
         requires=(prompts_are_contiguous, no_empty_response, *more),
     )

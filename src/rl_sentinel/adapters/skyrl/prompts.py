@@ -1,4 +1,4 @@
-"""SkyRL's generator input: prompts of the dataset, repeated for each of their samples."""
+"""SkyRL's preparation of prompts: repeated for each sample, and cut to a multiple of the workers."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
 PATH = "skyrl.train.generators.utils.prepare_generator_input"
-#: The trainer's method of older releases, with another order of arguments.
+#: The method in older releases, with another order of arguments.
 METHOD = f"{TRAINER}._prepare_generator_input"
 TAIL = f"{TRAINER}._remove_tail_data"
 
-#: Workers that the samples of a step are divided among.
+#: Data-parallel workers that share the samples of a step.
 WORKERS = 4
 
 _DOCS = "generators/utils.py, prepare_generator_input: a uid per row, repeated for the samples of a prompt"
@@ -34,19 +34,20 @@ _DATASET = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The input of a generator, whose environments write to the extras of their sample."""
+    """The generator's input, and the removal of prompts that do not divide among the workers."""
     if target.has(PATH):
         yield from bindable(target, _prepared(PATH))
     elif target.has(METHOD):
         yield from bindable(target, _prepared(METHOD))
     if target.has(TAIL):
-        yield from bindable(target, _without_tail())
+        yield from bindable(target, _tail_removal())
 
 
 def prepare(method: Callable[..., Any], cfg: Any, groups: list[int], samples: int) -> dict[str, list[float]]:  # noqa: ANN401 - the target's class
     """The prompt of each sample by its uid, and how many other samples can change its extras.
 
-    The method of older releases knows the number of samples of training, too, which evaluation does not use.
+    Environments write to the extras, so samples must not share them. Older releases have the number of samples for
+    training in the same configuration; here it differs from that for evaluation, so that a mix-up shows.
     """
     prompts = [
         {
@@ -58,24 +59,24 @@ def prepare(method: Callable[..., Any], cfg: Any, groups: list[int], samples: in
         for uid in dict.fromkeys(groups)
     ]
     if cfg is None:
-        made, uids = method(prompts, samples, {}, "environment", "eval", 0)
+        prepared, uids = method(prompts, samples, {}, "environment", "eval", 0)
     else:
         cfg.generator.n_samples_per_prompt, cfg.generator.eval_n_samples_per_prompt = samples + 1, samples
         params = cfg.generator.eval_sampling_params
         phase = ["eval"] if "training_phase" in inspect.signature(method).parameters else []
-        made, uids = method(SimpleNamespace(cfg=cfg, global_step=0), samples, prompts, params, *phase)
-    extras, rows = made["env_extras"], len(groups)
+        prepared, uids = method(SimpleNamespace(cfg=cfg, global_step=0), samples, prompts, params, *phase)
+    extras, rows = prepared["env_extras"], len(groups)
     return {
-        "uids": _beside(uids, rows),
-        "prompts": _beside([messages[0]["content"] for messages in made["prompts"]], rows),
-        "environments": _beside(made["env_classes"], rows),
-        "answers": _beside([one["reward_spec"]["ground_truth"] for one in extras], rows),
+        "uids": _label_per_row(uids, rows),
+        "prompts": _label_per_row([messages[0]["content"] for messages in prepared["prompts"]], rows),
+        "environments": _label_per_row(prepared["env_classes"], rows),
+        "answers": _label_per_row([sample["reward_spec"]["ground_truth"] for sample in extras], rows),
         "changed": changed_by_others(extras)[:rows],
     }
 
 
-def _beside(labels: list[str], rows: int) -> list[float]:
-    """The label that stands beside each row, -1 where there is none: all columns are read by position."""
+def _label_per_row(labels: list[str], rows: int) -> list[float]:
+    """The label of each row as a number; -1 if the column is too short."""
     return [float(label) for label in labels[:rows]] + [-1.0] * (rows - len(labels))
 
 
@@ -114,9 +115,9 @@ def _prepared(path: str) -> Boundary:
 
 
 def uses_after_tail(method: Callable[..., Any], groups: list[int], samples: int, workers: int) -> list[float]:
-    """How often each sample is trained on, of a batch of prompts whose samples divide evenly among the workers."""
-    info = SimpleNamespace(rank=SimpleNamespace(dp_size=workers))
-    model = SimpleNamespace(actor_infos=[info])
+    """How often each sample is kept in a batch whose samples divide evenly among the workers."""
+    actor_info = SimpleNamespace(rank=SimpleNamespace(dp_size=workers))
+    model = SimpleNamespace(actor_infos=[actor_info])
     trainer = SimpleNamespace(
         cfg=SimpleNamespace(generator=SimpleNamespace(n_samples_per_prompt=samples)),
         dispatch=SimpleNamespace(get_lcm_dp_size=lambda: workers),
@@ -129,12 +130,12 @@ def uses_after_tail(method: Callable[..., Any], groups: list[int], samples: int,
 
 
 def samples_divide(inputs: Inputs) -> str:
-    """The samples divide evenly among the workers."""
+    """Require that the samples divide evenly among the workers."""
     rows = inputs.batch.rows
-    return f"{rows} samples do not divide among {WORKERS} workers" if rows % WORKERS else ""
+    return f"{rows} samples do not divide evenly among {WORKERS} workers" if rows % WORKERS else ""
 
 
-def _without_tail() -> Boundary:
+def _tail_removal() -> Boundary:
     step = Step(
         call=uses_after_tail,
         name="uses",

@@ -1,4 +1,4 @@
-"""SkyRL's rollout: converts generator output to the training batch, and merges several outputs."""
+"""SkyRL's conversion of generator output to the training batch, and the merge of several outputs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from rl_sentinel.core.errors import Unbindable
 
 PROCESS = f"{TRAINER}.postprocess_generator_output"
 CONVERT = f"{TRAINER}.convert_to_training_input"
-#: Where older releases pad the batch to the number of workers.
+#: The method that pads the batch to a multiple of the workers, in older releases.
 PAD = f"{TRAINER}.pad_batch"
 
 MERGE = "skyrl.train.generators.utils.concatenate_generator_outputs"
@@ -48,7 +48,7 @@ _MERGED = claims("generators/utils.py: concatenate the generator outputs of mult
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training batch of a rollout, and merged rollouts."""
+    """The training batch of a rollout, and the merge of rollouts."""
     try:
         forms = arguments(target)
     except Unbindable as why:
@@ -57,11 +57,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if target.has(PROCESS) and target.has(CONVERT):
         yield from bindable(target, _training_batch(target, forms))
     if target.has(MERGE):
-        yield from bindable(target, _merged())
+        yield from bindable(target, _merge())
 
 
 def generated() -> Table:
-    """What a generator returns, as lists."""
+    """The generator's output: a dict of lists."""
     return Table(
         {
             "prompt_token_ids": EachRow(RowPrompt()),
@@ -77,12 +77,12 @@ def generated() -> Table:
 
 @dataclass
 class Dispatch:
-    """The dispatch of a number of workers."""
+    """A double of the dispatch to data-parallel workers."""
 
     workers: int
 
     def get_lcm_dp_size(self) -> int:
-        """The number that the batch is padded to a multiple of."""
+        """The number of workers: the batch is padded to a multiple of it."""
         return self.workers
 
 
@@ -93,28 +93,28 @@ def trainer_of(
     workers: int,
     pad_batch: Callable[..., Any] | None = None,
 ) -> SimpleNamespace:
-    """What the trainer's methods ask of their object: the batch is one mini-batch, trained by some workers."""
+    """A double of the trainer, whose batch is one mini-batch that ``workers`` workers train."""
     cfg.trainer.train_batch_size = cfg.trainer.policy_mini_batch_size = prompts
     cfg.trainer.critic_mini_batch_size = prompts
     cfg.generator.n_samples_per_prompt = samples
-    made = SimpleNamespace(
+    trainer = SimpleNamespace(
         cfg=cfg,
         tokenizer=SimpleNamespace(pad_token_id=0),
         all_metrics={},
         dispatch=Dispatch(workers),
     )
     if pad_batch is not None:
-        made.pad_batch = MethodType(pad_batch, made)
-    return made
+        trainer.pad_batch = MethodType(pad_batch, trainer)
+    return trainer
 
 
-def output_of(processed: Any) -> Any:  # noqa: ANN401 - a dict of lists, with uids in newer releases
-    """The processed rollout, without the uids that newer releases return beside it."""
+def output_of(processed: Any) -> Any:  # noqa: ANN401 - a dict of lists, or a tuple of it and uids
+    """The processed rollout, without the uids that newer releases also return."""
     return processed[0] if isinstance(processed, tuple) else processed
 
 
 def responses_of(batch: Any, rows: int, width: int) -> dict[str, Any]:  # noqa: ANN401 - the target's class
-    """The columns of the responses, at least ``width`` wide; and their number, with rows of padding that train."""
+    """The response columns, at least ``width`` wide; ``count`` also counts the padding rows that train."""
     positions, name = batch["response_mask"].shape[1], "rewards" if "rewards" in batch else "custom_rewards"
 
     def cut(tensor: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def responses_of(batch: Any, rows: int, width: int) -> dict[str, Any]:  # noqa: 
 
 
 def trainer_object(target: Target) -> Object:
-    """The trainer, with as many prompts and samples as the batch has."""
+    """The double of the trainer, with the number of prompts and samples of the batch."""
     return Object(
         trainer_of,
         {
@@ -146,7 +146,7 @@ def trainer_object(target: Target) -> Object:
 
 
 def process_step(target: Target) -> Step:
-    """The trainer's own step from the generator's output; its object is known to later steps as ``self``."""
+    """The trainer's postprocessing of the generator's output; later steps read the trainer as ``Use("self")``."""
     return Step(
         call=PROCESS,
         name="processed",
@@ -157,7 +157,7 @@ def process_step(target: Target) -> Step:
 
 def _training_batch(target: Target, forms: Arguments) -> Boundary:
     right = isinstance(forms.form, RightAligned)
-    only = Step(call=output_of, name="output", arguments={"processed": Earlier(Use("processed"))})
+    without_uids = Step(call=output_of, name="output", arguments={"processed": Earlier(Use("processed"))})
     convert = Step(
         call=CONVERT,
         name="batch",
@@ -176,18 +176,18 @@ def _training_batch(target: Target, forms: Arguments) -> Boundary:
             "width": Derived(lambda inputs: 0 if right else inputs.batch.width),
         },
     )
-    made, form = Use("responses"), forms.form
+    responses, form = Use("responses"), forms.form
     return Boundary(
         path=f"{PROCESS} -> {CONVERT}",
         stage="batch",
-        steps=(process_step(target), only, convert, read),
+        steps=(process_step(target), without_uids, convert, read),
         outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=made["logprobs"], form=form),
-            "token": Output("B T", "", "token", at=made["tokens"], form=form),
-            "mask": Output("B T", "", "mask", at=made["masks"], form=Cast(form, torch.bool)),
-            "reward": Output("B", "reward", "reward", at=made["rewards"]),
-            "uid": Output("B", "", "group", at=made["uids"], form=PromptNumbers()),
-            "rows": Output("", "", "rows", at=made["count"]),
+            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=responses["logprobs"], form=form),
+            "token": Output("B T", "", "token", at=responses["tokens"], form=form),
+            "mask": Output("B T", "", "mask", at=responses["masks"], form=Cast(form, torch.bool)),
+            "reward": Output("B", "reward", "reward", at=responses["rewards"]),
+            "uid": Output("B", "", "group", at=responses["uids"], form=PromptNumbers()),
+            "rows": Output("", "", "rows", at=responses["count"]),
         },
         settings={"default": {}, "two workers": {"workers": 2}},
         claims=_DOCS,
@@ -197,14 +197,14 @@ def _training_batch(target: Target, forms: Arguments) -> Boundary:
 
 
 class PromptNumbers(PerRow):
-    """Uids of the prompts, read as the labels that they were made of."""
+    """Read prompt uids as the group labels that they contain."""
 
     def read(self, value: Any, sizes: Any) -> Tensor:  # noqa: ANN401, ARG002 - a list of strings
         """``[B]``."""
         return torch.tensor([int(uid.rpartition("-")[2]) for uid in value])
 
 
-def _merged() -> Boundary:
+def _merge() -> Boundary:
     step = Step(
         call=MERGE,
         name="merged",

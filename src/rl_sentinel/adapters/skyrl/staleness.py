@@ -1,4 +1,4 @@
-"""SkyRL's fully asynchronous trainer: how far generation may run ahead, and which prompts remain after a restart."""
+"""SkyRL's fully asynchronous trainer: the limit on staleness, and the data loader across a restart."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +17,10 @@ from rl_sentinel.core.codec import Codec, Inputs
 MODULE = "skyrl.train.fully_async_trainer"
 MANAGER, LOADER = f"{MODULE}._AsyncStalenessManager", f"{MODULE}._AsyncDataloader"
 
-#: More generations at a time than any session of a case starts.
+#: A limit on concurrent generations that no case reaches.
 MANY = 10_000
 
-#: Turns of the event loop after which a generation counts as held back.
+#: Iterations of the event loop after which a request for a slot counts as blocked.
 TURNS = 10
 
 _MANAGER = claims(
@@ -40,8 +40,8 @@ SETTINGS: Mapping[str, Settings] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The manager of submissions, and the data loader with its record of consumed prompts."""
-    for path, make in ((MANAGER, _admitting), (LOADER, _loading)):
+    """The staleness manager, and the data loader with its record of consumed prompts."""
+    for path, make in ((MANAGER, _manager), (LOADER, _loader)):
         if target.has(path):
             if why := target.fails(path):
                 yield Unbound(path, "batch", why)
@@ -49,8 +49,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 yield from bindable(target, make(target))
 
 
-async def _admit(manager: Any, throws: int) -> int:  # noqa: ANN401 - the target's class
-    """Start generations until one is held back, and finish each; of the first ones, some are thrown away."""
+async def _admit(manager: Any, filtered: int) -> int:  # noqa: ANN401 - the target's class
+    """Finish generations until the manager blocks the next one; the first ``filtered`` are discarded."""
     admitted = 0
     while True:
         slot = asyncio.ensure_future(manager.acquire_submission_slot())
@@ -61,15 +61,15 @@ async def _admit(manager: Any, throws: int) -> int:  # noqa: ANN401 - the target
             return admitted
         await manager.on_rollout_accepted()
         admitted += 1
-        if throws > 0:
+        if filtered > 0:
             await manager.on_rollout_filtered()
-            throws, admitted = throws - 1, admitted - 1
+            filtered, admitted = filtered - 1, admitted - 1
 
 
-def admitted(make: Callable[..., Any], rows: int, finished: int, max_staleness: int, filtered: int) -> Any:  # noqa: ANN401
-    """Samples that were admitted after so many updates, without those thrown away; and after a restart in between."""
+def count_admitted(make: Callable[..., Any], rows: int, finished: int, max_staleness: int, filtered: int) -> Any:  # noqa: ANN401
+    """Samples admitted after ``finished`` updates, without discarded ones: in one session, and after a restart."""
 
-    def made() -> Any:  # noqa: ANN401 - the target's class
+    def new_manager() -> Any:  # noqa: ANN401 - the target's class
         sizes = {"max_concurrent_generation_groups": MANY, "mini_batch_size": rows}
         return make(**sizes, max_staleness_steps=max_staleness)
 
@@ -77,27 +77,27 @@ def admitted(make: Callable[..., Any], rows: int, finished: int, max_staleness: 
         for step in range(first, finished + 1):
             count += await _admit(manager, filtered)
             if step < finished:
-                await manager.notify_capacity_change(step + 2)  # the step that is being worked on, from 1
+                await manager.notify_capacity_change(step + 2)  # the number of the next step, counted from 1
         return count
 
     async def restarted() -> int:
-        manager = made()
-        # What was generated and not trained on is lost with the process.
+        manager = new_manager()
+        # A restart loses the samples that are generated and not yet trained on.
         manager.load_state_from_checkpoint(finished + 1)
         return await session(manager, finished, finished * rows)
 
-    return {"admitted": asyncio.run(session(made(), 0, 0)), "resumed": asyncio.run(restarted())}
+    return {"admitted": asyncio.run(session(new_manager(), 0, 0)), "resumed": asyncio.run(restarted())}
 
 
 class Prompts:
-    """A stateful loader of one prompt at a time, in order."""
+    """A stateful data loader that yields one prompt at a time, in order."""
 
     def __init__(self, rows: int) -> None:
-        """Number the prompts."""
+        """Store the number of prompts."""
         self.rows = rows
 
     def __len__(self) -> int:
-        """How many prompts there are."""
+        """The number of prompts."""
         return self.rows
 
     def __iter__(self) -> Iterator[list[dict[str, str]]]:
@@ -105,16 +105,16 @@ class Prompts:
         return iter([[{"uid": str(row)}] for row in range(self.rows)])
 
     def state_dict(self) -> dict[str, int]:
-        """An initial state."""
+        """An empty state: every iteration starts at the first prompt."""
         return {}
 
     def load_state_dict(self, _state: Mapping[str, int]) -> None:
-        """Begin anew with the next iteration."""
+        """Do nothing."""
 
 
-def loaded(make: Callable[..., Any], rows: int, mini_batch: int, after: int) -> list[float]:
-    """How often each prompt is drawn in two epochs, by two; the process is restarted after some mini-batches."""
-    drawn = dict.fromkeys(map(str, range(rows)), 0)
+def count_draws(make: Callable[..., Any], rows: int, mini_batch: int, after: int) -> list[float]:
+    """How often each prompt is drawn per epoch, over two epochs with a restart after ``after`` mini-batches."""
+    draws = dict.fromkeys(map(str, range(rows)), 0)
 
     async def consume(loader: Any, count: int | None = None) -> None:  # noqa: ANN401 - the target's class
         while count is None or count > 0:
@@ -126,7 +126,7 @@ def loaded(make: Callable[..., Any], rows: int, mini_batch: int, after: int) -> 
                 return
             await loader.mark_consumed_uids(uids)
             for uid in uids:
-                drawn[uid] += 1
+                draws[uid] += 1
             count = None if count is None else count - 1
 
     async def session() -> None:
@@ -139,11 +139,11 @@ def loaded(make: Callable[..., Any], rows: int, mini_batch: int, after: int) -> 
         await consume(restored)
 
     asyncio.run(session())
-    return [count / 2 for count in drawn.values()]
+    return [count / 2 for count in draws.values()]
 
 
-def pairs_up(inputs: Inputs) -> str:
-    """The prompts fill whole mini-batches of two."""
+def fill_mini_batches(inputs: Inputs) -> str:
+    """Require an even number of prompts, which fill mini-batches of two."""
     return f"{inputs.batch.rows} prompts do not fill mini-batches of 2" if inputs.batch.rows % 2 else ""
 
 
@@ -156,27 +156,27 @@ def _step(path: str, call: Callable[..., Any], **more: Codec) -> Step:
     return Step(call=call, name="session", arguments=arguments)
 
 
-def _admitting(target: Target) -> Boundary:
+def _manager(target: Target) -> Boundary:
     names = ("finished", "max_staleness", "filtered")
-    throws = target.has(f"{MANAGER}.on_rollout_filtered")
-    made = Use("session")
+    can_filter = target.has(f"{MANAGER}.on_rollout_filtered")
+    session = Use("session")
     return Boundary(
         path=MANAGER,
         stage="batch",
-        steps=(_step(MANAGER, admitted, **{name: Knob(name) for name in names}),),
+        steps=(_step(MANAGER, count_admitted, **{name: Knob(name) for name in names}),),
         reads=frozenset({"group"}),
         outputs={
-            "admitted": Output("", "samples", "admitted", at=made["admitted"]),
-            "admitted after a restart": Output("", "samples", "admitted", at=made["resumed"]),
+            "admitted": Output("", "samples", "admitted", at=session["admitted"]),
+            "admitted after a restart": Output("", "samples", "admitted", at=session["resumed"]),
         },
-        settings={name: one for name, one in SETTINGS.items() if throws or not one["filtered"]},
+        settings={name: values for name, values in SETTINGS.items() if can_filter or not values["filtered"]},
         claims=_MANAGER,
         reach="trainer.fully_async, every step",
     )
 
 
-def _loading(_target: Target) -> Boundary:
-    step = _step(LOADER, loaded, mini_batch=Constant(2), after=Knob("after"))
+def _loader(_target: Target) -> Boundary:
+    step = _step(LOADER, count_draws, mini_batch=Constant(2), after=Knob("after"))
     return Boundary(
         path=LOADER,
         stage="batch",
@@ -186,5 +186,5 @@ def _loading(_target: Target) -> Boundary:
         settings={"not restarted": {"after": 0}, "restarted": {"after": 1}},
         claims=_LOADER,
         reach="trainer.fully_async, every step; a run that is restarted",
-        requires=(pairs_up,),
+        requires=(fill_mini_batches,),
     )

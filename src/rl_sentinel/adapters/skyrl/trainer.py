@@ -1,4 +1,4 @@
-"""SkyRL's trainer: advantages of single responses and of step-wise trajectories, and their scaling."""
+"""SkyRL's trainer: advantages of responses and of step-wise trajectories, and their batch normalization."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +39,7 @@ _NORMALIZED = claims("config.py, AlgorithmConfig.advantage_batch_normalize", sco
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The method under each estimator, plain and step-wise; then the batch normalization."""
+    """The method under each estimator, step-wise as well if its credit is an outcome; then the normalization."""
     try:
         target.find(PATH)
         names, forms = list(registered(target, REGISTRY)), arguments(target)
@@ -76,7 +76,7 @@ def _advantages(target: Target, name: str, forms: Arguments, *, step_wise: bool)
         reach=", ".join(f"{k}={v}" for k, v in settings.items()),
         requires=(steps_in_order,) if step_wise else (),
     )
-    # The last step marks a trajectory's end, so the order of rows says which rows are one trajectory.
+    # The last step marks the end of a trajectory, so the order of rows defines the trajectories.
     boundary = replace(boundary, reads=boundary.reads | {"trajectory"}) if step_wise else boundary
     try:
         config(settings).check(target)
@@ -87,12 +87,12 @@ def _advantages(target: Target, name: str, forms: Arguments, *, step_wise: bool)
 
 
 def _normalized(forms: Arguments) -> Boundary:
-    """The function of older releases, which normalizes the batch and nothing else."""
+    """The function of older releases, which only normalizes the batch."""
     return _normalization(forms, NORMALIZE, {"data": _data(forms)}, {}, optional=frozenset())
 
 
 def _scaled(forms: Arguments) -> Boundary:
-    """The method of newer releases, which also scales for the reduction of the loss: a mean over tokens here."""
+    """The method of newer releases, which also scales by the loss reduction, here a mean over tokens."""
     settings: Settings = {"trainer.algorithm.loss_reduction": "token_mean"}
     arguments_: dict[str, Codec] = {
         "self": trainer({"trainer.algorithm.advantage_batch_normalize": True, **settings}),
@@ -113,9 +113,11 @@ def _data(forms: Arguments) -> Codec:
 
 
 def _normalization(
-    forms: Arguments, path: str, passed: dict[str, Codec], more: Settings, optional: frozenset[str]
+    forms: Arguments, path: str, arguments_: dict[str, Codec], more: Settings, optional: frozenset[str]
 ) -> Boundary:
-    step = Step(call=path, name="data_after", arguments=passed, optional=optional, produced_by={"data": PRODUCED_BY})
+    step = Step(
+        call=path, name="data_after", arguments=arguments_, optional=optional, produced_by={"data": PRODUCED_BY}
+    )
     return Boundary(
         path=path,
         stage="normalise",

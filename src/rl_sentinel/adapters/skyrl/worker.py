@@ -1,4 +1,4 @@
-"""SkyRL's policy worker: losses and metrics of the micro-batches of a mini-batch, from its own forward and backward."""
+"""SkyRL's policy worker: loss, metrics and log-probs of a mini-batch that it trains in micro-batches."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -13,9 +13,11 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCH_ROWS, MICRO_BATCHES
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Width
-from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments, one_per_token
+from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.losses import CLAIMS, PLAIN, REGISTRY, SCALE, WHOLE, scaling
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -27,15 +29,16 @@ from rl_sentinel.core.errors import Unbindable
 
 _MODULE = "skyrl.backends.skyrl_train.workers.worker"
 WORKER = f"{_MODULE}.PolicyWorkerBase"
-#: The worker's own step, newest first: over a mini-batch in micro-batches, or one micro-batch at a time.
+#: The worker's step, newest first: a mini-batch in micro-batches, or one micro-batch.
 WHOLE_STEP, MICRO_STEP = f"{WORKER}.forward_backward", f"{WORKER}.training_step"
 
 _MEAN = "worker.py: the entropy of trained tokens, averaged; metrics of micro-batches are averaged"
 _ROWS = claims("worker.py: loss_fn_outputs has the log-probs of each sequence, trimmed to its response", conserves=True)
 
-#: Columns of a row that the model and the trainer's batch have.
-_MADE_BY_MODEL = ("logprob", "entropy")
-_STORED: Mapping[str, str] = {
+#: Columns that the model computes.
+_MODEL_COLUMNS = ("logprob", "entropy")
+#: Key of the training batch -> column.
+_BATCH_COLUMNS: Mapping[str, str] = {
     "advantages": "advantage",
     "action_log_probs": "old_logprob",
     "base_action_log_probs": "ref_logprob",
@@ -44,83 +47,84 @@ _STORED: Mapping[str, str] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, the logged entropy, and the log-probs that are returned."""
+    """The loss, the logged entropy, and the returned log-probs."""
     path = next((p for p in (WHOLE_STEP, MICRO_STEP) if target.has(p) and not target.fails(p)), "")
     if not path:
         return
     try:
         forms = arguments(target)
-        yield from bindable(target, *_described(target, path, forms))
+        yield from bindable(target, *_step_boundaries(target, path, forms))
     except Unbindable as why:
         yield Unbound(path, "policy-loss", str(why))
 
 
-def cpu(*_about: object) -> str:
-    """The device of a machine without an accelerator."""
+def cpu(*_args: object) -> str:
+    """The CPU as the current device."""
     return "cpu"
 
 
-def first_word(logits: Tensor, **_about: object) -> Tensor:
-    """The entropy, which stands in the place of logits."""
+def stored_entropy(logits: Tensor, **_options: object) -> Tensor:
+    """A double of the entropy function: the model double returns the entropy as its logits."""
     return logits[..., 0]
 
 
 class Strategy:
-    """A strategy of one rank that keeps the losses that it should differentiate."""
+    """A double of the distributed strategy: one rank, and a list of the losses instead of a backward pass."""
 
     def __init__(self) -> None:
-        """Start without a loss."""
+        """Start with no loss."""
         self.losses: list[Tensor] = []
 
-    def backward(self, loss: Tensor, *_about: object, **_options: object) -> None:
-        """Keep the loss: the gradient is taken of their sum."""
+    def backward(self, loss: Tensor, *_args: object, **_options: object) -> None:
+        """Record the loss; the audit differentiates the sum."""
         self.losses.append(loss)
 
-    def all_reduce(self, values: Any, *_about: object, **_options: object) -> Any:  # noqa: ANN401 - numbers by name
-        """The numbers of one rank."""
+    def all_reduce(self, values: Any, *_args: object, **_options: object) -> Any:  # noqa: ANN401 - numbers by name
+        """The values, unchanged: one rank."""
         return values
 
-    def optimizer_step(self, *_about: object, **_options: object) -> None:
-        """Leave the weights as they are."""
+    def optimizer_step(self, *_args: object, **_options: object) -> None:
+        """Do nothing."""
 
 
 class Model:
-    """A model that answers with given numbers for the rows that it is passed; their numbers are the first tokens."""
+    """A double of the model: it looks up the columns of a row, whose number is the row's first token."""
 
-    def __init__(self, answers: dict[str, Tensor]) -> None:
-        """Take the columns of all rows, as the trainer lays them out."""
-        self.answers = answers
+    def __init__(self, columns: dict[str, Tensor]) -> None:
+        """Store the columns of all rows, in the trainer's layout."""
+        self.columns = columns
 
-    def __call__(self, sequences: Tensor, num_actions: int, **_about: object) -> tuple[Tensor, dict[str, Tensor]]:
-        """Log-probs of the response, and the entropy at every position: position t predicts token t + 1."""
+    def __call__(self, sequences: Tensor, num_actions: int, **_options: object) -> tuple[Tensor, dict[str, Tensor]]:
+        """Log-probs of the response, and the entropy at every position; position t predicts token t + 1."""
         rows = sequences[:, 0]
-        entropy = self.answers["entropy"][rows]
+        entropy = self.columns["entropy"][rows]
         before = entropy.new_full((len(rows), sequences.shape[1] - num_actions - 1), 9.0)
         whole = torch.cat([before, entropy, entropy.new_full((len(rows), 1), 9.0)], dim=1)
-        return self.answers["logprob"][rows], {"entropy": whole, "logits": whole.unsqueeze(-1)}
+        return self.columns["logprob"][rows], {"entropy": whole, "logits": whole.unsqueeze(-1)}
 
     def train(self) -> None:
-        """Numbers have no mode."""
+        """Do nothing."""
 
 
-def worked(  # noqa: PLR0913 - what the worker needs
+def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the arguments of the worker
     worker: Any,  # noqa: ANN401 - the target's class
     losses: Any,  # noqa: ANN401 - the target's registry
     cfg: Any,  # noqa: ANN401 - the target's class
     section: bool,  # noqa: FBT001 - how this release passes the configuration
-    answers: dict[str, Tensor],
+    columns: dict[str, Tensor],
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,
     batches: Callable[..., Any] | None,
-    averages: bool,  # noqa: FBT001 - whether the optimizer's step divides by the number of micro-batches
+    averages: bool,  # noqa: FBT001 - whether optim_step divides by the number of micro-batches
 ) -> dict[str, Any]:
-    """The worker's step over a mini-batch in so many micro-batches: the losses, the metrics and what it returns."""
-    made, strategy = worker.__new__(worker), Strategy()
+    """Run the worker's step over a mini-batch in ``parts`` micro-batches: its loss, entropy and log-probs."""
+    strategy = Strategy()
     size = data.batch_size // parts
     cfg.trainer.micro_train_batch_size_per_gpu = size
-    vars(made).update(
+    bare_worker = bare_instance(
+        worker,
         cfg=cfg.trainer if section else cfg,
-        model=Model(answers),
+        model=Model(columns),
         strategy=strategy,
         optimizer=None,
         scheduler=SimpleNamespace(get_last_lr=lambda: [0.0]),
@@ -131,48 +135,48 @@ def worked(  # noqa: PLR0913 - what the worker needs
         _micro_batches_accumulated=0,
     )
     if batches is None:
-        returned = made.forward_backward(data)
+        returned = bare_worker.forward_backward(data)
         metrics = getattr(returned, "metrics", returned)
         outputs = getattr(returned, "loss_fn_outputs", None) or metrics.get("loss_fn_outputs", [])
     else:
-        steps = [made.training_step(one, 0, n, parts) for n, one in enumerate(batches(data, size))]
+        steps = [bare_worker.training_step(batch, 0, n, parts) for n, batch in enumerate(batches(data, size))]
         metrics = {name: sum(step[name] for step in steps) / len(steps) for name in ("policy_entropy",)}
         outputs = []
     return {
         "loss": torch.stack(strategy.losses).sum() / (parts if averages else 1),
         "entropy": float(metrics["policy_entropy"]),
-        "logprobs": [torch.tensor(one["logprobs"]) for one in outputs],
+        "logprobs": [torch.tensor(row["logprobs"]) for row in outputs],
     }
 
 
 def _row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
-    """A prompt of one token, the number of the row, and a response of zeros."""
+    """Sequences for :class:`Model`: a prompt of one token, the row's number, and a response of zeros."""
     rows = torch.arange(inputs.batch.rows).unsqueeze(1)
     return torch.nn.functional.pad(rows, (0, inputs.batch.width + inputs.layout.extra))
 
 
-def _described(target: Target, path: str, forms: Arguments) -> Iterator[Boundary]:
-    for setting, own in _SETTINGS.items():
+def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Boundary]:
+    for setting, kl in _SETTINGS.items():
         for reduction in ("token_mean", "sequence_mean"):
-            settings: Settings = {"loss_reduction": reduction, **own}
-            yield _made(
+            settings: Settings = {"loss_reduction": reduction, **kl}
+            yield _boundary(
                 target,
                 path,
                 forms,
                 "policy-loss",
-                {"loss": Output("", "", "loss", at=Use("worked")["loss"])},
+                {"loss": Output("", "", "loss", at=Use("trained")["loss"])},
                 {f"{setting}, {reduction}": settings},
                 (CLAIMS[PLAIN] if setting == "alone" else Claims()) | WHOLE,
                 frozenset() if setting == "with KL" else frozenset({"ref_logprob"}),
             )
-    logged = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=Use("worked")["entropy"])}
+    logged = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=Use("trained")["entropy"])}
     reads = frozenset({"entropy", "mask", "length"})
-    entropy = _made(target, path, forms, "metric", logged, {"metrics": _LOGGED}, claims(_MEAN), frozenset())
+    entropy = _boundary(target, path, forms, "metric", logged, {"metrics": _LOGGED}, claims(_MEAN), frozenset())
     yield replace(entropy, reads=reads)
     if path == WHOLE_STEP and "loss_fn_outputs" in inspect.getsource(target.find(path)):
-        at = Use("worked")["logprobs"]
+        at = Use("trained")["logprobs"]
         rows = {"logprob": Output("B T", "nats", "logprob", at=at, form=Ragged())}
-        batch = _made(target, path, forms, "batch", rows, {"outputs": _LOGGED}, _ROWS, frozenset())
+        batch = _boundary(target, path, forms, "batch", rows, {"outputs": _LOGGED}, _ROWS, frozenset())
         yield replace(batch, reads=frozenset({"logprob", "length"}), requires=(*batch.requires, no_empty_response))
 
 
@@ -181,58 +185,57 @@ _SETTINGS: Mapping[str, Settings] = {"alone": {"kl": False}, "with KL": {"kl": T
 _LOGGED: Settings = {"loss_reduction": "token_mean", "kl": False}
 
 
-def _made(  # noqa: PLR0913 - the parts of one description
+def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     target: Target,
     path: str,
     forms: Arguments,
     stage: Stage,
     outputs: Mapping[str, Output],
     settings: Mapping[str, Settings],
-    said: Claims,
+    claimed: Claims,
     unused: frozenset[str],
 ) -> Boundary:
     scales = target.has(SCALE)
-    stored: dict[str, Codec] = {key: forms.column(name) for key, name in _STORED.items()}
+    columns: dict[str, Codec] = {key: forms.column(name) for key, name in _BATCH_COLUMNS.items()}
     if scales:
-        stored["advantages"] = Earlier(Use("scaled"))
+        columns["advantages"] = Earlier(Use("scaled"))
     tensors: dict[str, Codec] = {
         "sequences": Derived(_row_numbers, frozenset({"extra"})),
-        "attention_mask": Derived(one_per_token, frozenset({"extra"})),
+        "attention_mask": Derived(all_ones, frozenset({"extra"})),
         "loss_mask": forms.loss_mask,
         "response_mask": forms.response_mask,
         "values": Constant(None),
         "returns": Constant(None),
-        **stored,
+        **columns,
     }
     fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
     knobs = {f"{_ALGORITHM}.loss_reduction": "loss_reduction", f"{_ALGORITHM}.use_kl_loss": "kl"}
     place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
-    stepped = f"{WORKER}.optim_step"
-    averages = target.has(stepped) and "_micro_batches_accumulated" in inspect.getsource(target.find(stepped))
+    optim_step = f"{WORKER}.optim_step"
+    averages = target.has(optim_step) and "_micro_batches_accumulated" in inspect.getsource(target.find(optim_step))
     iterator = "skyrl.backends.skyrl_train.workers.worker_utils.BatchIterator"
     doubles: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
     if "import chunked_entropy_from_logits" in module:
-        doubles[f"{place}.chunked_entropy_from_logits"] = first_word
+        doubles[f"{place}.chunked_entropy_from_logits"] = stored_entropy
     step = Step(
-        call=worked,
-        name="worked",
+        call=train_mini_batch,
+        name="trained",
         arguments={
             "worker": Constant(Function(WORKER)),
             "losses": Constant(Function(REGISTRY)),
             "cfg": Config(CONFIG, fixed, knobs),
             "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
-            "answers": Table({name: forms.column(name) for name in _MADE_BY_MODEL}),
+            "columns": Table({name: forms.column(name) for name in _MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
-            "parts": Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"})),
+            "parts": MICRO_BATCHES,
             "averages": Constant(averages),
             "batches": Constant(None if path == WHOLE_STEP else Function(iterator)),
         },
         doubles=doubles,
         produced_by={"data": PRODUCED_BY},
     )
-    rows = Derived(lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"}))
-    steps = (scaling(forms, rows), step) if scales else (step,)
+    steps = (scaling(forms, MICRO_BATCH_ROWS), step) if scales else (step,)
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage=stage,
@@ -240,7 +243,7 @@ def _made(  # noqa: PLR0913 - the parts of one description
         unused=unused | frozenset({"rollout_logprob", "entropy", "length"}),
         outputs=outputs,
         settings=settings,
-        claims=said,
+        claims=claimed,
         reach="every run; trainer.micro_train_batch_size_per_gpu below the rows of a mini-batch",
         requires=(equal_micro_batches, has_trained_token),
     )

@@ -1,4 +1,4 @@
-"""slime: reward normalisation, advantages, off-policy masking, KL, losses and their reduction."""
+"""slime: its boundaries, what they need installed, and the doubles of Megatron that it imports."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -29,19 +29,19 @@ from rl_sentinel.adapters.slime import (
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 
-#: slime's functions need torch alone; these are read when its modules are imported.
+#: slime's functions only need torch; its modules import these packages.
 LIGHT = """
 packaging==25.0
 PyYAML==6.0.3
 """
 
-#: What the modules of its rollout and its loss import, those of the engine that it rolls out with among them.
+#: Packages that the modules of its rollout and its loss import, including those that SGLang imports.
 IMPORTED = (
     "numpy aiohttp httpx ipython msgspec orjson packaging pillow pybase64 pyyaml pyzmq ray starlette transformers "
     "triton wandb"
 )
 
-#: A loss asks Megatron for its place among the processes: here, one.
+#: A loss reads its rank and the group sizes from Megatron: here, one process.
 SETUP = (
     "import torch.distributed as dist",
     "from megatron.core import parallel_state",
@@ -79,13 +79,13 @@ def _parallel_state() -> ModuleType:
 
 
 def _cross_entropy() -> ModuleType:
-    """A declared double: Megatron's cross entropy where one process has the whole vocabulary."""
+    """A double of Megatron's vocabulary-parallel cross entropy: one process has the whole vocabulary."""
     module = ModuleType("megatron.core.fusions.fused_cross_entropy")
 
-    def of_tokens(logits: Tensor, tokens: Tensor, _group: object = None) -> Tensor:
+    def cross_entropy(logits: Tensor, tokens: Tensor, _group: object = None) -> Tensor:
         return -logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
-    vars(module)["fused_vocab_parallel_cross_entropy"] = of_tokens
+    vars(module)["fused_vocab_parallel_cross_entropy"] = cross_entropy
     return module
 
 
@@ -96,7 +96,7 @@ def _installation(version: str) -> Installation:
         alone=f"megatron-core sglang sglang-router {release}",
         note=note,
         setup=dict.fromkeys(("slime.backends.megatron_utils", "slime.observability"), SETUP),
-        # Ray keeps the class of an actor behind the name that it gives to a handle.
+        # The name of a Ray actor is a handle; the class itself is in its metadata.
         written={"RolloutManager": "RolloutManager.__ray_metadata__.modified_class"},
     )
 

@@ -1,4 +1,4 @@
-"""slime's advantages: the trainer's function under each estimator, the pipeline from raw rewards, and GAE alone."""
+"""slime's advantages: each estimator, the route from raw rewards through group normalization, and GAE alone."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from rl_sentinel.adapters.slime.arguments import (
 )
 from rl_sentinel.adapters.slime.doubles import compute_advantages, takes_data
 from rl_sentinel.adapters.slime.kl import default_kind
-from rl_sentinel.adapters.slime.samples import normalized_by, sample
+from rl_sentinel.adapters.slime.samples import normalization_method, sample
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -34,7 +34,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 
 PATH = f"{LOSS}.compute_advantages_and_returns"
 
-#: Arguments that every run has, at slime's defaults.
+#: Arguments of every run, at slime's defaults.
 DEFAULTS = {
     "use_rollout_logprobs": False,
     "custom_advantage_function_path": None,
@@ -50,29 +50,29 @@ _GROUPS = "rollout.py, _post_process_rewards: mean and deviation over n_samples_
 _TEMPORAL = claims(_DOC, credit="temporal", scope="sequence")
 _WHITENED = claims(f"{_DOC}: whitened over the data-parallel group", credit="temporal", scope="batch")
 _OUTCOME = claims(_DOC, credit="outcome", scope="sequence")
-_PAYS = claims("arguments.py: --kl-coef, KL penalty coefficient for reward shaping", knobs={"kl_coef": (0.05, 0.5)})
+_HAS_KL = claims("arguments.py: --kl-coef, KL penalty coefficient for reward shaping", knobs={"kl_coef": (0.05, 0.5)})
 
-#: Setting family -> the command line, and what the estimator claims.
+#: Setting -> the command line, and the estimator's claims.
 FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
-    "ppo": ({"advantage_estimator": "ppo", "kl_coef": 0.05}, _TEMPORAL | _PAYS),
+    "ppo": ({"advantage_estimator": "ppo", "kl_coef": 0.05}, _TEMPORAL | _HAS_KL),
     "ppo, coefficient 0": ({"advantage_estimator": "ppo", "kl_coef": 0.0}, _TEMPORAL),
     "ppo, discounted": ({"advantage_estimator": "ppo", "kl_coef": 0.05, "gamma": 0.9, "lambd": 0.95}, _TEMPORAL),
     "ppo, whitened": ({"advantage_estimator": "ppo", "kl_coef": 0.05, "normalize_advantages": True}, _WHITENED),
     "grpo": ({"advantage_estimator": "grpo", "kl_coef": 0.0}, _OUTCOME),
     "gspo": ({"advantage_estimator": "gspo", "kl_coef": 0.0}, _OUTCOME),
     "cispo": ({"advantage_estimator": "cispo", "kl_coef": 0.0}, _OUTCOME),
-    "reinforce_plus_plus": ({"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.05}, _TEMPORAL | _PAYS),
+    "reinforce_plus_plus": ({"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.05}, _TEMPORAL | _HAS_KL),
     "reinforce_plus_plus, whitened": (
         {"advantage_estimator": "reinforce_plus_plus", "kl_coef": 0.05, "normalize_advantages": True},
         _WHITENED,
     ),
     "reinforce_plus_plus_baseline": (
         {"advantage_estimator": "reinforce_plus_plus_baseline", "kl_coef": 0.05},
-        _OUTCOME | _PAYS,
+        _OUTCOME | _HAS_KL,
     ),
 }
 
-#: Families whose rewards are normalized per prompt before.
+#: The same for estimators after the group normalization of raw rewards.
 GROUPED: Mapping[str, tuple[Settings, Claims]] = {
     "grpo, from rewards": (
         {"advantage_estimator": "grpo", "kl_coef": 0.0, "grpo_std_normalization": True},
@@ -88,32 +88,33 @@ _DATA = Use("rollout_data")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's function once per family, from raw rewards, then the two forms of GAE."""
+    """The trainer's function under each setting, the route from raw rewards, then the two implementations of GAE."""
     kind = default_kind(target)
-    described = [_advantages(name, settings, claimed, kind) for name, (settings, claimed) in FAMILIES.items()]
-    described += [_from_rewards(target, name, settings, claimed) for name, (settings, claimed) in GROUPED.items()]
-    for boundary in (one for one in described if _selectable(target, one)):
-        yield from bindable(target, _from_store(target, _as_written(target, boundary)))
+    candidates = [_advantages(name, settings, claimed, kind) for name, (settings, claimed) in FAMILIES.items()]
+    candidates += [_from_rewards(target, name, settings, claimed) for name, (settings, claimed) in GROUPED.items()]
+    for boundary in candidates:
+        if _has_estimator(target, boundary):
+            yield from bindable(target, _from_store(target, _without_absent_kl(target, boundary)))
     yield from bindable(target, _gae("vanilla_gae"), _gae("chunked_gae", f"{PPO}.vanilla_gae"))
 
 
-def _selectable(target: Target, boundary: Boundary) -> bool:
-    """Whether the release names the estimator of the family: it raises for any other."""
+def _has_estimator(target: Target, boundary: Boundary) -> bool:
+    """Whether the release has the estimator of the boundary; it raises for any other."""
     if not target.has(PATH) or target.fails(PATH):
         return True
     (settings,) = boundary.settings.values()
     return repr(settings["advantage_estimator"]).replace("'", '"') in inspect.getsource(target.module(LOSS))
 
 
-def _as_written(target: Target, boundary: Boundary) -> Boundary:
-    """Without the KL, where a release does not leave it in the data."""
-    leaves = not target.has(PATH) or bool(target.fails(PATH)) or '"kl"' in inspect.getsource(target.find(PATH))
-    kept = {name: output for name, output in boundary.outputs.items() if leaves or name != "kl"}
+def _without_absent_kl(target: Target, boundary: Boundary) -> Boundary:
+    """Drop the output ``kl`` if the release does not write it to the data."""
+    writes_kl = not target.has(PATH) or bool(target.fails(PATH)) or '"kl"' in inspect.getsource(target.find(PATH))
+    kept = {name: output for name, output in boundary.outputs.items() if writes_kl or name != "kl"}
     return boundary if len(kept) == len(boundary.outputs) else replace(boundary, outputs=kept)
 
 
 def _from_store(target: Target, boundary: Boundary) -> Boundary:
-    """Through the store of the process, where a release finds the data of a rollout there."""
+    """Pass the data through the process's storage in releases that read it there."""
     if not target.has(PATH) or target.fails(PATH) or takes_data(target.find(PATH)):
         return boundary
     *before, step = boundary.steps
@@ -121,12 +122,12 @@ def _from_store(target: Target, boundary: Boundary) -> Boundary:
     return replace(boundary, steps=(*before, replace(step, call=compute_advantages, arguments=arguments)))
 
 
-def _advantages(  # noqa: PLR0913 - what the families differ in
+def _advantages(  # noqa: PLR0913 - the parts in which the settings differ
     name: str, settings: Settings, claimed: Claims, kind: str, before: tuple[Step, ...] = (), rewards: Codec = REWARDS
 ) -> Boundary:
-    """One family: its data has reference log-probs where a KL is paid, and values where there is a critic."""
+    """One setting: its data has reference log-probs if there is a KL penalty, and values if there is a critic."""
     critic = settings["advantage_estimator"] == "ppo"
-    paid = bool(settings["kl_coef"])
+    has_kl = bool(settings["kl_coef"])
     data: dict[str, Codec] = {
         "log_probs": samples("old_logprob"),
         "rewards": rewards,
@@ -134,13 +135,13 @@ def _advantages(  # noqa: PLR0913 - what the families differ in
         "total_lengths": TOTAL_LENGTHS,
         "response_lengths": RESPONSE_LENGTHS,
     }
-    data |= {"ref_log_probs": samples("ref_logprob")} if paid or critic else {}
+    data |= {"ref_log_probs": samples("ref_logprob")} if has_kl or critic else {}
     data |= {"values": samples("value")} if critic else {}
     outputs = {
         "advantage": Output("B T", "reward", "advantage", at=_DATA["advantages"], form=Ragged()),
         "returns": Output("B T", "reward", "returns", at=_DATA["returns"], form=Ragged()),
     }
-    if paid or critic:
+    if has_kl or critic:
         outputs["kl"] = Output("B T", "nats", "kl.k1", at=_DATA["kl"], form=Ragged())
     fixed = {key: value for key, value in DEFAULTS.items() if key not in settings} | {"kl_loss_type": kind}
     step = Step(
@@ -155,17 +156,17 @@ def _advantages(  # noqa: PLR0913 - what the families differ in
         path=" -> ".join([str(s.call) for s in before] + [PATH]),
         stage="advantage",
         steps=(*before, step),
-        unused=frozenset({"excluded", *(() if paid or critic else ("old_logprob",))}),
+        unused=frozenset({"excluded", *(() if has_kl or critic else ("old_logprob",))}),
         outputs=outputs,
         settings={name: settings},
         claims=claimed,
         reach=", ".join(f"--{k.replace('_', '-')} {v}" for k, v in settings.items()),
-        requires=(prompts_are_contiguous, _deviation_has_siblings) if before else (),
+        requires=(prompts_are_contiguous, _group_has_deviation) if before else (),
     )
 
 
 def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims) -> Boundary:
-    """Slime groups the rewards of one rollout by position: n_samples_per_prompt each."""
+    """The route from raw rewards; slime groups them by position, n_samples_per_prompt each."""
     arguments = Object(
         "argparse.Namespace",
         {
@@ -179,7 +180,7 @@ def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims
     )
     manager = {"custom_reward_post_process_func": Constant(None), "args": arguments}
     step = Step(
-        call=normalized_by(target),
+        call=normalization_method(target),
         name="normalized",
         arguments={
             "self": Object("types.SimpleNamespace", manager),
@@ -192,14 +193,14 @@ def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims
     return _advantages(name, settings, claimed, default_kind(target), (step,), Earlier(Use("normalized")[1]))
 
 
-def _deviation_has_siblings(inputs: Inputs) -> str:
-    """slime_validate_args turns the deviation off where a prompt has one sample."""
+def _group_has_deviation(inputs: Inputs) -> str:
+    """Require several samples per prompt if rewards are divided by their deviation."""
     alone = max(group_sizes(inputs)) == 1 and bool(inputs.settings["grpo_std_normalization"])
-    return "slime_validate_args turns the deviation off where a prompt has one sample" if alone else ""
+    return "slime_validate_args turns the deviation off if a prompt has one sample" if alone else ""
 
 
 def _gae(name: str, *twins: str) -> Boundary:
-    """One form of generalized advantage estimation, on samples that the caller pads with 0 to the longest."""
+    """One implementation of GAE; its caller pads the samples with 0 to the longest."""
     padded = ZeroPadded()
     return Boundary(
         path=f"{PPO}.{name}",

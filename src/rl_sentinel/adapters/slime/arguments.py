@@ -1,4 +1,4 @@
-"""Arguments of slime: one tensor per sample, and a namespace of command-line arguments."""
+"""Build slime's arguments from a batch: a tensor per sample, packed tensors, command-line arguments."""
 
 import torch
 
@@ -12,7 +12,7 @@ PPO = "slime.utils.ppo_utils"
 LOSS = "slime.backends.megatron_utils.loss"
 REDUCER = "slime.backends.megatron_utils.cp_utils.get_sum_of_sample_mean"
 
-#: Loss masks are integer tensors on the device of the model.
+#: The line that produces the loss masks: integer tensors on the model's device.
 MASKS = "slime/backends/megatron_utils/actor.py, _get_rollout_data: loss_masks to torch.int"
 #: Log-probs and values are float32 lists, one tensor per sample.
 PER_SAMPLE = "slime/backends/megatron_utils/loss.py, _extract_per_sample"
@@ -29,12 +29,12 @@ def samples(column: str) -> Column:
 
 
 def packed(column: str) -> Column:
-    """A column with the tokens of all samples end to end."""
+    """A column with the tokens of all samples concatenated."""
     return Column(column, Packed())
 
 
 def options(*knobs: str, **fixed: object) -> Object:
-    """The namespace of arguments: ``knobs`` come from the setting, ``fixed`` are defaults; others are absent."""
+    """The namespace of arguments: ``knobs`` come from the setting, ``fixed`` are constants; it has no others."""
     parts: dict[str, Codec] = {name: Constant(value) for name, value in fixed.items()}
     return Namespace(**parts | {name: Knob(name) for name in knobs})
 
@@ -45,12 +45,14 @@ def _log_ratio(inputs: Inputs) -> torch.Tensor:
 
 
 #: ``ppo_kl`` of the losses: loss.py, policy_loss_function: ppo_kl = old_log_probs - log_probs.
-LOG_RATIO = Computed(frozenset({"old_logprob", "logprob"}), _log_ratio, "a difference does not tell its two terms")
+LOG_RATIO = Computed(
+    frozenset({"old_logprob", "logprob"}), _log_ratio, "its two terms cannot be recovered from a difference"
+)
 
 
 def _mask_sums(inputs: Inputs) -> torch.Tensor:
     return inputs.batch.mask.sum(1).float()
 
 
-#: Trained tokens of each sample's rollout; here each sample is a rollout of its own.
-MASK_SUMS = Computed(frozenset({"mask"}), _mask_sums, "a sum does not tell which tokens are trained")
+#: Trained tokens of each sample's rollout; here each rollout has one sample.
+MASK_SUMS = Computed(frozenset({"mask"}), _mask_sums, "the trained tokens cannot be recovered from their number")

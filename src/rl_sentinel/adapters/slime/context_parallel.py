@@ -1,4 +1,4 @@
-"""slime's advantages and losses where context-parallel ranks share each sequence."""
+"""slime's advantages and losses with context parallelism, where ranks share each sequence."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,38 +13,38 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.codec import Inputs
 
-#: Ranks that share each sequence: of n ranks, rank r has chunks r and 2 n - 1 - r of 2 n.
+#: Number n of ranks that share each sequence: rank r has chunks r and 2n - 1 - r of 2n.
 _SIZE = Derived(lambda inputs: inputs.layout.context, frozenset({"context"}))
 
 _PRODUCER = (
     "loss.py, get_log_probs_and_entropy: log-probs of the chunks of this rank; actor.py, _get_rollout_data: "
-    "slice_log_prob_with_cp of what the engine sampled"
+    "slice_log_prob_with_cp of the engine's log-probs"
 )
 
 _OFFSETS = "slime.backends.megatron_utils.cp_utils.get_logits_and_tokens_offset_with_cp"
 
-#: Advantages that differ where ranks share a sequence: with and without a value, a KL, and statistics over tokens.
+#: Settings of advantages that cover values, a KL, and statistics over tokens, each present and absent.
 _ADVANTAGES = ("ppo", "grpo", "reinforce_plus_plus", "reinforce_plus_plus, whitened", "ppo, whitened")
 
-#: Losses, one of each way in which the ranks meet: the mean per sample, per token, and a ratio of whole sequences.
+#: Settings of losses that cover the reductions over ranks: mean per sample, mean per token, ratio of a sequence.
 _LOSSES = ("grpo, regularised", "grpo, per token", "gspo", "grpo, opsm")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The advantages and the losses, each with the shares of the ranks."""
+    """The advantages and the losses, computed by ranks that share each sequence."""
     if not target.has(_OFFSETS):
         return
     for boundary in (*advantages.boundaries(target), *updates.boundaries(target)):
         if isinstance(boundary, Boundary) and len(boundary.settings) == 1:
             (name,) = boundary.settings
             if name in _ADVANTAGES and boundary.path == advantages.PATH:
-                yield from bindable(target, _for_the_split(_shared_advantages(boundary)))
+                yield from bindable(target, _as_parallel(_shared_advantages(boundary)))
             elif name in _LOSSES and boundary.path.startswith(updates.PATH):
-                yield from bindable(target, _for_the_split(_shared_loss(boundary)))
+                yield from bindable(target, _as_parallel(_shared_loss(boundary)))
 
 
 def _shared_advantages(boundary: Boundary) -> Boundary:
-    """The boundary of the trainer's function, whose data the ranks share."""
+    """The boundary of the advantages, with the data split among ranks."""
     arguments = boundary.steps[-1].arguments
     step = Step(
         call=advantages_in_context,
@@ -63,16 +63,16 @@ def _shared_advantages(boundary: Boundary) -> Boundary:
 
 
 def _shared_loss(boundary: Boundary) -> Boundary:
-    """The boundary of the training step, whose micro-batches the ranks share."""
+    """The boundary of the training step, with each micro-batch split among ranks."""
     trained, *reduced = boundary.steps
     size = {"size": _SIZE}
     step = replace(trained, call=train_step_in_context, arguments={**trained.arguments, **size})
-    reducers = [replace(one, arguments={**one.arguments, "cp_size": _SIZE}) for one in reduced]
+    reducers = [replace(step, arguments={**step.arguments, "cp_size": _SIZE}) for step in reduced]
     return replace(boundary, steps=(step, *reducers))
 
 
-def _for_the_split(boundary: Boundary) -> Boundary:
-    """The boundary where nothing is asked but whether the split shows."""
+def _as_parallel(boundary: Boundary) -> Boundary:
+    """The boundary for laws of the stage ``parallel`` only: the split must not change the result."""
     return replace(
         boundary,
         stage="parallel",
@@ -84,7 +84,7 @@ def _for_the_split(boundary: Boundary) -> Boundary:
 
 
 def chunks_are_full(inputs: Inputs) -> str:
-    """Each chunk of a sequence has a token that the model predicts, as in a run, where sequences are long."""
+    """Require that each chunk has a predicted token, as in real runs, whose sequences are long."""
     chunks = 2 * inputs.layout.context
     shortest = int((inputs.batch.prompt_length + inputs.batch.length).min())
     full = inputs.layout.context == 1 or shortest >= chunks * (chunks - 1) + 2

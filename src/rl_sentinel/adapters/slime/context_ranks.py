@@ -1,4 +1,4 @@
-"""Doubles for slime's context-parallel ranks: threads that each hold two chunks of every sequence."""
+"""Doubles for slime's context-parallel ranks: each thread is a rank and has two chunks of every sequence."""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
@@ -11,51 +11,51 @@ import torch.distributed.nn as differentiable
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number, run_on_ranks
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.slime.doubles import (
-    answering,
     call_on_data,
     counts_of_step,
     data_in_store,
-    replaced,
+    fixed_output,
     returns_pair,
 )
 
-#: What a rank holds the share of, in a micro-batch, in the data of a rollout and in what its model answers.
+#: Keys whose tensors are split among the ranks: of a micro-batch, of a rollout's data and of the model's output.
 SHARED = frozenset(
     {"log_probs", "ref_log_probs", "rollout_log_probs", "values", "advantages", "returns", "entropy", "kl"}
 )
 
-#: The group of the context-parallel ranks, where a double asks which group it is given.
+#: The group of the context-parallel ranks, by which the doubles of collectives recognise it.
 _CONTEXT = object()
 
 Spans = list[tuple[int, int]]
 
 
 def spans(offsets: Callable[..., Any], total: int, response: int) -> Spans:
-    """Which positions of a response the two chunks of this rank predict, by slime's own offsets."""
+    """The positions of a response that the two chunks of this rank predict, from slime's offsets."""
     _, _, logits, _ = offsets(total, response)
     before = total - response - 1
     return [(low - before, high - before) if low < high else (0, 0) for low, high in logits]
 
 
-def share(data: Mapping[str, Any], own: list[Spans]) -> dict[str, Any]:
-    """The data with a rank's positions of each sample, where a rank holds a share."""
+def share(data: Mapping[str, Any], rank_spans: list[Spans]) -> dict[str, Any]:
+    """The data of one rank: tensors under the keys of :data:`SHARED` are cut to the rank's positions."""
     return {
-        key: [torch.cat([row[low:high] for low, high in chunks]) for row, chunks in zip(value, own, strict=True)]
+        key: [torch.cat([row[low:high] for low, high in chunks]) for row, chunks in zip(value, rank_spans, strict=True)]
         if key in SHARED
         else value
         for key, value in data.items()
     }
 
 
-def joined(parts: list[list[Tensor]], held: list[list[Spans]], lengths: list[int]) -> list[Tensor]:
-    """The samples, from what each rank has of them."""
+def merge_shares(parts: list[list[Tensor]], spans_by_rank: list[list[Spans]], lengths: list[int]) -> list[Tensor]:
+    """The whole tensor of each sample, from the ranks' parts."""
     samples = []
     for n, length in enumerate(lengths):
         whole = parts[0][n].new_zeros(length)
-        for rank, own in enumerate(held):
-            places = torch.cat([torch.arange(low, high) for low, high in own[n]])
+        for rank, rank_spans in enumerate(spans_by_rank):
+            places = torch.cat([torch.arange(low, high) for low, high in rank_spans[n]])
             whole = whole.index_add(0, places, parts[rank][n])
         samples.append(whole)
     return samples
@@ -67,21 +67,21 @@ def advantages_in_context(
     data: dict[str, Any],
     size: int,
 ) -> dict[str, list[Tensor]]:
-    """What ``compute_advantages_and_returns`` leaves in the data, from the shares of ``size`` ranks."""
+    """Run ``compute_advantages_and_returns`` on ``size`` ranks, and merge what it writes to their data."""
     shares: dict[int, dict[str, Any]] = {}
 
     def work(rank: int) -> tuple[list[Spans], dict[str, Any]]:
-        own = _own_spans(compute, data, size)
-        shares[rank] = share(data, own)
+        rank_spans = _spans_on_rank(compute, data, size)
+        shares[rank] = share(data, rank_spans)
         call_on_data(compute, args, shares[rank])
-        return own, shares[rank]
+        return rank_spans, shares[rank]
 
     with context_of(size), data_in_store(compute, lambda: shares[rank_number()]):
         ranks = run_on_ranks(size, work)
-    held = [own for own, _ in ranks]
+    spans_by_rank = [rank_spans for rank_spans, _ in ranks]
     computed = [key for key in ("advantages", "returns", "kl") if key in ranks[0][1]]
     lengths = data["response_lengths"]
-    return {key: joined([one[key] for _, one in ranks], held, lengths) for key in computed}
+    return {key: merge_shares([data[key] for _, data in ranks], spans_by_rank, lengths) for key in computed}
 
 
 def train_step_in_context(
@@ -91,11 +91,11 @@ def train_step_in_context(
     global_batch_size: int,
     size: int,
 ) -> dict[str, Any]:
-    """The losses of all micro-batches and ranks as Megatron adds them up, and what each reported.
+    """The loss of all micro-batches and ranks, reduced as Megatron does, and the report of each call.
 
     Megatron divides by the number of micro-batches (schedules.py, forward_step: a loss function that returns three
-    values), and its gradients are averaged over the ranks; with a loss per token both are left out, and the sum is
-    divided by the tokens that all ranks counted.
+    values), and averages gradients over the ranks. With a loss per token it does neither, and divides the sum by the
+    tokens that all ranks counted.
     """
     pair = returns_pair(loss_function.__globals__["get_log_probs_and_entropy"])
     more = counts_of_step(loss_function, len(micro_batches), global_batch_size)
@@ -104,8 +104,8 @@ def train_step_in_context(
         batch = {key: value for key, value in micro_batch.items() if key != "output"}
         shares: dict[int, Any] = {}
 
-        def answer(*passed: object, shares: dict[int, Any] = shares, **options: object) -> Any:  # noqa: ANN401 - its own
-            return answering(shares[rank_number()], pair=pair)(*passed, **options)
+        def output_of_rank(*args: object, shares: dict[int, Any] = shares, **options: object) -> Any:  # noqa: ANN401
+            return fixed_output(shares[rank_number()], pair=pair)(*args, **options)
 
         def work(
             rank: int,
@@ -113,12 +113,12 @@ def train_step_in_context(
             shares: dict[int, Any] = shares,
             output: dict[str, Any] = micro_batch["output"],
         ) -> Any:  # noqa: ANN401 - as the loss
-            own = _own_spans(loss_function, batch, size)
-            shares[rank] = share(output, own)
-            logits = torch.zeros(1, sum(high - low for chunks in own for low, high in chunks), 1)
-            return loss_function(args, share(batch, own), **more, logits=logits)
+            rank_spans = _spans_on_rank(loss_function, batch, size)
+            shares[rank] = share(output, rank_spans)
+            logits = torch.zeros(1, sum(high - low for chunks in rank_spans for low, high in chunks), 1)
+            return loss_function(args, share(batch, rank_spans), **more, logits=logits)
 
-        with context_of(size), replaced(loss_function.__globals__, get_log_probs_and_entropy=answer):
+        with context_of(size), replaced_globals(loss_function.__globals__, get_log_probs_and_entropy=output_of_rank):
             for loss, counted, report in run_on_ranks(size, work):
                 total, tokens = total + loss, tokens + counted
                 reported.append(report)
@@ -128,29 +128,29 @@ def train_step_in_context(
 
 @contextmanager
 def context_of(size: int) -> Iterator[None]:
-    """Megatron's parallel state and torch's collectives, as ``size`` context-parallel ranks have them."""
+    """Replace Megatron's parallel state and torch's collectives by those of ``size`` context-parallel threads."""
     mpu: Any = importlib.import_module("megatron.core").mpu
     state = {
-        "get_context_parallel_world_size": lambda **_about: size,
-        "get_context_parallel_rank": lambda **_about: rank_number(),
-        "get_context_parallel_group": lambda **_about: _CONTEXT,
-        "get_data_parallel_world_size": lambda with_context_parallel=False, **_about: (
+        "get_context_parallel_world_size": lambda **_options: size,
+        "get_context_parallel_rank": lambda **_options: rank_number(),
+        "get_context_parallel_group": lambda **_options: _CONTEXT,
+        "get_data_parallel_world_size": lambda with_context_parallel=False, **_options: (
             size if with_context_parallel else 1
         ),
-        "get_data_parallel_group": lambda with_context_parallel=False, **_about: (
+        "get_data_parallel_group": lambda with_context_parallel=False, **_options: (
             _CONTEXT if with_context_parallel else one_process_group()
         ),
     }
     with (
-        replaced(vars(mpu), **state),
-        replaced(vars(dist), all_reduce=_all_reduce, all_gather_object=_all_gather_object),
-        replaced(vars(differentiable), all_reduce=_all_reduce_with_gradient),
+        replaced_globals(vars(mpu), **state),
+        replaced_globals(vars(dist), all_reduce=_all_reduce, all_gather_object=_all_gather_object),
+        replaced_globals(vars(differentiable), all_reduce=_all_reduce_with_gradient),
     ):
         yield
 
 
-def _own_spans(function: Callable[..., Any], data: Mapping[str, Any], size: int) -> list[Spans]:
-    """The spans of each sample on this rank, by the offsets that stand beside the function's module."""
+def _spans_on_rank(function: Callable[..., Any], data: Mapping[str, Any], size: int) -> list[Spans]:
+    """The spans of each sample on this rank, from ``cp_utils`` in the function's package."""
     if size == 1:
         return [[(0, int(length))] for length in data["response_lengths"]]
     offsets = importlib.import_module(f"{function.__module__.rpartition('.')[0]}.cp_utils")
@@ -164,18 +164,18 @@ def _all_reduce(
     group: object = None,
     **_options: object,
 ) -> None:
-    """The sum or the largest over the ranks of a group, in place; this process alone is a group of its own."""
+    """The sum or maximum over the ranks, in place; another group than the context-parallel one has one rank."""
     if group is not None and group is not _CONTEXT:
         return
     tensors = torch.stack(gather_from_ranks(tensor.detach().clone()))
     tensor.copy_(tensors.amax(0) if op == dist.ReduceOp.MAX else tensors.sum(0))
 
 
-def _all_gather_object(gathered: list[Any], own: object, group: object = None) -> None:
-    """The objects of the ranks of a group, put into a list."""
-    gathered[:] = gather_from_ranks(own) if group is None or group is _CONTEXT else [own]
+def _all_gather_object(gathered: list[Any], item: object, group: object = None) -> None:
+    """Write the objects of all ranks to the list ``gathered``."""
+    gathered[:] = gather_from_ranks(item) if group is None or group is _CONTEXT else [item]
 
 
 def _all_reduce_with_gradient(tensor: Tensor, op: object = None, group: object = None) -> Tensor:  # noqa: ARG001 - a sum
-    """The sum over the ranks, through which gradients pass."""
+    """The sum over the ranks, with gradients."""
     return torch.stack(gather_from_ranks(tensor)).sum(0)

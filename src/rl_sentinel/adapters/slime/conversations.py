@@ -1,4 +1,4 @@
-"""slime's loss masks of conversations: tokens and mask of its generator beside those of the template."""
+"""slime's loss masks of conversations, compared with the chat template and the replies."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from rl_sentinel.core.case import Settings
 
 GENERATOR = "slime.utils.mask_utils.MultiTurnLossMaskGenerator"
 
-#: Setting -> the kind of tokenizer, the message that its template adds, and whether the data has one.
+#: Setting -> kind of tokenizer, system message that its template adds, and whether the data has a system message.
 FAMILIES: Mapping[str, Settings] = {
     "qwen": {"kind": "qwen", "added": "You are a helpful assistant."},
     "qwen, system message": {"kind": "qwen", "added": "You are a helpful assistant.", "system": True},
@@ -26,38 +26,38 @@ FAMILIES: Mapping[str, Settings] = {
 }
 
 _CALLER = (
-    "slime/rollout/sft_rollout.py, generate_rollout: get_loss_mask(messages) of a data set's conversations; "
+    "slime/rollout/sft_rollout.py, generate_rollout: get_loss_mask(messages) for conversations of a data set; "
     "slime/utils/arguments.py: --loss-mask-type, qwen by default"
 )
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The generator for each kind of tokenizer that the template here is of."""
+    """The mask generator, for each kind of tokenizer whose template the audit has."""
     if target.has(f"{GENERATOR}.get_loss_mask") and not target.fails(GENERATOR):
         yield from bindable(target, *(_generator(name, settings) for name, settings in FAMILIES.items()))
 
 
-def generated(
+def mask_differences(
     generator: Callable[..., Any],
     kind: str,
     added: str,
     masks: list[list[int]],
     system: bool = False,  # noqa: FBT001, FBT002 - a setting
 ) -> dict[str, list[float]]:
-    """At how many tokens each conversation differs from its template, and its mask from the replies."""
+    """Count the tokens of each conversation that differ from its template, and the mask values that are wrong."""
     first = [{"role": "system", "content": "answer briefly"}] if system else []
     tokenizer = ChatTokenizer(added)
-    made = generator(tokenizer, tokenizer_type=kind)
+    mask_generator = generator(tokenizer, tokenizer_type=kind)
     counts = []
     for mask in masks:
         whole = [*first, *conversation(mask)]
-        counts.append(differences(tokenizer, whole, *made.get_loss_mask(whole)))
+        counts.append(differences(tokenizer, whole, *mask_generator.get_loss_mask(whole)))
     return {"tokens": [tokens for tokens, _ in counts], "masks": [wrong for _, wrong in counts]}
 
 
 def _generator(name: str, settings: Settings) -> Boundary:
     step = Step(
-        call=generated,
+        call=mask_differences,
         name="differ",
         arguments={
             "generator": Constant(Function(GENERATOR)),

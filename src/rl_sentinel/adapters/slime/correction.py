@@ -1,4 +1,4 @@
-"""slime's off-policy corrections: sequence masking, truncated weights, IcePop."""
+"""slime's off-policy corrections: sequence masking (OPSM), truncated importance sampling, IcePop."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ from rl_sentinel.core.case import Settings
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The masking, then each weight with slime's default bounds."""
+    """The sequence mask, then each importance weight with slime's default bounds."""
     yield from bindable(
         target,
         _masking(),
@@ -58,7 +58,7 @@ def _weight(name: str, bounds: Settings) -> Boundary:
     path = f"{LOSS}.{name}"
     arguments = {
         "args": options(*bounds),
-        # A loss of 1 per token leaves the weight; slime passes the loss of policy_loss_function.
+        # The function returns loss * weight, so a loss of 1 per token gives the weight.
         "pg_loss": Derived(lambda inputs: torch.ones(int(inputs.batch.length.sum()))),
         "train_log_probs": samples("old_logprob"),
         "rollout_log_probs": samples("rollout_logprob"),

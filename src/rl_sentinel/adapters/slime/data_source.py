@@ -1,4 +1,4 @@
-"""slime's data source: the prompts of each rollout, over epochs, and after it was saved and loaded."""
+"""slime's data source: the prompts of each rollout over epochs, and after a restart from a checkpoint."""
 
 import tempfile
 from argparse import Namespace
@@ -9,14 +9,14 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
-from rl_sentinel.adapters.slime.doubles import replaced
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 
-#: Where releases have it, newest first; the first one is the default of --data-source-path.
+#: Paths of the class, newest first; the first one is the default of --data-source-path.
 SOURCES = (
     "slime.rollout.data_source.RolloutDataSourceWithBuffer",
     "slime.ray.rollout_data_source.RolloutDataSourceWithBuffer",
@@ -25,7 +25,7 @@ SOURCES = (
 )
 DATASET = "slime.utils.data.Dataset"
 
-#: Responses per prompt, the seed of the shuffle, and how many rollouts are made before each restart.
+#: Responses per prompt, seed of the shuffle, and the number of rollouts before each restart.
 SAMPLES, SEED, RESTARTS = 2, 42, (1, 2)
 
 _CALLER = (
@@ -35,14 +35,14 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The prompts that a run draws, in the order of the file and shuffled."""
+    """The prompts that a run draws, in file order and shuffled."""
     path = next((path for path in SOURCES if target.has(path)), "")
     if path and target.has(DATASET):
         yield from bindable(target, _source(path))
 
 
 def arguments_of(folder: str, *, shuffle: bool) -> Namespace:
-    """The arguments of a run with a data set and a folder of checkpoints."""
+    """The arguments of a run with a data set and a checkpoint folder."""
     return Namespace(
         rollout_global_dataset=True,
         prompt_data="prompts.jsonl",
@@ -72,64 +72,64 @@ def prompts_of_rollouts(
     rows: int,
     shuffle: bool,  # noqa: FBT001 - as slime's arguments have it
 ) -> dict[str, list[float]]:
-    """How often each prompt is drawn per epoch; and the prompts and numbers after each restart, and without one.
+    """How often each prompt is drawn per epoch; the prompts and sample numbers after each restart, and without one.
 
-    A rollout leaves one prompt of an epoch over, so that epochs end within rollouts.
+    A rollout draws one prompt less than an epoch has, so that epochs end within rollouts.
     """
     size = max(1, rows - 1)
-    whole_epochs = 2 * rows  # so many rollouts are 2 * size epochs
+    whole_epochs = 2 * rows  # this many rollouts are 2 * size epochs
     count = whole_epochs + max(RESTARTS)
 
-    def made(folder: str) -> Any:  # noqa: ANN401 - the target's class
-        return _opened(source, dataset, [sample(prompt=str(row)) for row in range(rows)], folder, shuffle=shuffle)
+    def open_source(folder: str) -> Any:  # noqa: ANN401 - the target's class
+        return _open_source(source, dataset, [sample(prompt=str(row)) for row in range(rows)], folder, shuffle=shuffle)
 
-    found: dict[str, list[float]] = {}
+    columns: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        whole = made(folder)
+        whole = open_source(folder)
         rollouts = []
         for number in range(count):
             rollouts.append(whole.get_samples(size))
             if number + 1 in RESTARTS:
                 whole.save(number)
         for restart in RESTARTS:
-            again = made(folder)
-            again.load(restart - 1)
-            resumed = [again.get_samples(size) for _ in range(restart, count)]
-            for name, drawn in (("whole", rollouts[restart:]), ("resumed", resumed)):
-                groups = [group for rollout in drawn for group in rollout][:rows]
-                found[f"{name} prompts {restart}"] = [float(group[0].prompt) for group in groups]
-                found[f"{name} numbers {restart}"] = [float(group[0].index) for group in groups]
-    drawn_rows = Counter(one.prompt for rollout in rollouts[:whole_epochs] for group in rollout for one in group)
-    found["uses"] = [drawn_rows[str(row)] / (2 * size * SAMPLES) for row in range(rows)]
-    return found
+            restarted = open_source(folder)
+            restarted.load(restart - 1)
+            resumed = [restarted.get_samples(size) for _ in range(restart, count)]
+            for name, rest in (("whole", rollouts[restart:]), ("resumed", resumed)):
+                groups = [group for rollout in rest for group in rollout][:rows]
+                columns[f"{name} prompts {restart}"] = [float(group[0].prompt) for group in groups]
+                columns[f"{name} numbers {restart}"] = [float(group[0].index) for group in groups]
+    draws = Counter(row.prompt for rollout in rollouts[:whole_epochs] for group in rollout for row in group)
+    columns["uses"] = [draws[str(row)] / (2 * size * SAMPLES) for row in range(rows)]
+    return columns
 
 
-def _opened(
+def _open_source(
     source: Callable[..., Any], dataset: type[object], samples: list[Any], folder: str, *, shuffle: bool
 ) -> Any:  # noqa: ANN401
-    """The source on a data set that is in memory: its own reading of a file needs a tokenizer."""
+    """The source over a data set in memory: reading a file would need a tokenizer."""
 
-    def read(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - the target's class
-        made: Any = dataset.__new__(dataset)
-        vars(made).update(origin_samples=samples, samples=samples, epoch_id=-1, seed=SEED)
-        return made
+    def in_memory(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - the target's class
+        bare_dataset: Any = dataset.__new__(dataset)
+        vars(bare_dataset).update(origin_samples=samples, samples=samples, epoch_id=-1, seed=SEED)
+        return bare_dataset
 
-    nothing = SimpleNamespace(from_pretrained=lambda *_args, **_options: None)
+    no_tokenizer = SimpleNamespace(from_pretrained=lambda *_args, **_options: None)
     doubles = {
-        "Dataset": read,
+        "Dataset": in_memory,
         "load_tokenizer": lambda *_args, **_options: None,
         "load_processor": lambda *_args, **_options: None,
-        "AutoTokenizer": nothing,
-        "AutoProcessor": nothing,
+        "AutoTokenizer": no_tokenizer,
+        "AutoProcessor": no_tokenizer,
     }
     modules = {id(one): one for kind in source.__mro__[:-1] if (one := _globals(kind))}  # type: ignore[attr-defined]  # a class
-    with replaced(*modules.values(), **doubles):
+    with replaced_globals(*modules.values(), **doubles):
         return source(arguments_of(folder, shuffle=shuffle))
 
 
 def _globals(kind: type) -> dict[str, Any]:
-    made: dict[str, Any] = getattr(vars(kind).get("__init__"), "__globals__", {})
-    return made
+    module: dict[str, Any] = getattr(vars(kind).get("__init__"), "__globals__", {})
+    return module
 
 
 def _source(path: str) -> Boundary:
@@ -148,8 +148,8 @@ def _source(path: str) -> Boundary:
     drawn, form = Use("drawn"), PerRow("list")
     outputs = {"uses of a prompt": Output("B", "samples", "uses", at=drawn["uses"], form=form)}
     for restart in RESTARTS:
-        for what in ("prompts", "numbers"):
-            key, after = f"{what} {restart}", f"{what} after rollout {restart}"
+        for column in ("prompts", "numbers"):
+            key, after = f"{column} {restart}", f"{column} after rollout {restart}"
             outputs[after] = Output("B", "", f"uninterrupted.{key}", at=drawn[f"whole {key}"], form=form)
             outputs[f"{after} and a restart"] = Output("B", "", f"resumed.{key}", at=drawn[f"resumed {key}"], form=form)
     return Boundary(

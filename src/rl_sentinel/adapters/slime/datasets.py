@@ -1,4 +1,4 @@
-"""slime's data sets: rows of a file become samples; long prompts are left out, the others stay in the file's order."""
+"""slime's data set: the samples that it makes of a file's rows, without long prompts."""
 
 import inspect
 import json
@@ -9,8 +9,8 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
-from rl_sentinel.adapters.slime.doubles import replaced
 from rl_sentinel.adapters.slime.engine import FIRST, Words
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -19,7 +19,7 @@ from rl_sentinel.core.case import Settings
 
 DATASET = "slime.utils.data.Dataset"
 
-#: Setting -> how the data set is read: all of it, its last rows, prompts up to a length.
+#: Setting -> options: ``last`` reads the last rows only, ``most`` drops prompts with more tokens.
 FAMILIES: Mapping[str, Settings] = {
     "default": {},
     "last rows": {"last": 2},
@@ -30,18 +30,21 @@ _DOCS = "slime/utils/data.py, Dataset: a sample for each row of the file; --roll
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The samples of a file, by what a release can read."""
+    """The samples of a file, under the options that the release has."""
     if not target.has(DATASET) or target.fails(DATASET):
         return
     module = target.find(DATASET).__init__.__globals__
-    sliced = "_parse_generalized_path" in module and "pd" not in module  # pandas is read from in early releases
-    yield from bindable(target, _read({name: one for name, one in FAMILIES.items() if sliced or "last" not in one}))
+    sliced = "_parse_generalized_path" in module and "pd" not in module  # early releases read with pandas
+    yield from bindable(
+        target, _read({name: options for name, options in FAMILIES.items() if sliced or "last" not in options})
+    )
 
 
 def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Settings) -> dict[str, list[float]]:
-    """How often each row of a file becomes a sample, by how often it should, and how many columns are of another row.
+    """How often each row of a file becomes a sample, and how many of its columns come from another row.
 
-    A row's prompt has as many tokens as ``prompts`` says; its label and metadata name the row.
+    A row that must not become a sample counts one use more, so that 1 is correct for every row. ``prompts`` has the
+    number of tokens of each prompt; the label and the metadata of a row contain its number.
     """
     rows = [_row(number, length) for number, length in enumerate(prompts)]
     with tempfile.TemporaryDirectory() as folder:
@@ -50,15 +53,15 @@ def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Se
         samples = _samples(dataset, file, rows, options)
     last, most = int(options.get("last") or len(rows)), options.get("most")
     wanted = [n for n in range(len(rows)) if n >= len(rows) - last and (most is None or prompts[n] <= int(most))]
-    found = [int(sample.label) for sample in samples]
-    uses = [found.count(n) if n in wanted else 1 + found.count(n) for n in range(len(rows))]
+    labels = [int(sample.label) for sample in samples]
+    uses = [labels.count(n) if n in wanted else 1 + labels.count(n) for n in range(len(rows))]
     others = [0.0] * len(rows)
     for place, sample in enumerate(samples):
         row = int(sample.label)
         other_place = place >= len(wanted) or wanted[place] != row
         columns = (_first(sample.prompt) - FIRST, int(sample.metadata["row"]))
-        others[row] = float(other_place + sum(one != row for one in columns))
-    return {"uses": [float(one) for one in uses], "others": others}
+        others[row] = float(other_place + sum(source != row for source in columns))
+    return {"uses": [float(count) for count in uses], "others": others}
 
 
 def _first(prompt: Any) -> int:  # noqa: ANN401 - a text, or messages
@@ -77,7 +80,7 @@ def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]]
     known = inspect.signature(init).parameters
     module: dict[str, Any] = init.__globals__
     last = options.get("last")
-    given = {
+    arguments = {
         "path": f"{file}@[{_start(len(rows), int(last))}:]" if last else str(file),
         "tokenizer": Words(),
         "processor": None,
@@ -87,14 +90,14 @@ def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]]
         "metadata_key": "metadata",
         "apply_chat_template_kwargs": {},
     }
-    read = {"read_file": lambda _path: iter(rows)} if "pd" in module else {}
-    with replaced(module, **read):
-        made: Any = dataset(**{name: value for name, value in given.items() if name in known})
-    return list(made.samples)
+    reader = {"read_file": lambda _path: iter(rows)} if "pd" in module else {}
+    with replaced_globals(module, **reader):
+        loaded: Any = dataset(**{name: value for name, value in arguments.items() if name in known})
+    return list(loaded.samples)
 
 
 def _start(rows: int, last: int) -> int:
-    """Where the last rows start: counted from the end of the file for an even number of rows, else from its start."""
+    """The start of the slice of the last rows: a negative index for an odd number of rows, to cover both notations."""
     return max(0, rows - last) if rows % 2 else -last
 
 

@@ -1,4 +1,4 @@
-"""Doubles for slime: Megatron's loop over micro-batches with a model that answers from a table, and plain objects."""
+"""Doubles for slime: Megatron's loop over micro-batches, a model with fixed outputs, the process's storage."""
 
 import ast
 import inspect
@@ -10,18 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
-@contextmanager
-def replaced(*owners: dict[str, Any], **values: Any) -> Iterator[None]:  # noqa: ANN401 - globals of a module
-    """The globals of modules with other values, until the context ends; names that they lack are not added."""
-    before = [{name: owner[name] for name in values if name in owner} for owner in owners]
-    try:
-        for owner, own in zip(owners, before, strict=True):
-            owner.update({name: values[name] for name in own})
-        yield
-    finally:
-        for owner, own in zip(owners, before, strict=True):
-            owner.update(own)
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 
 
 def train_step(
@@ -30,24 +19,24 @@ def train_step(
     micro_batches: list[dict[str, Any]],
     global_batch_size: int,
 ) -> dict[str, Any]:
-    """The losses of all micro-batches as Megatron adds them up, and what each reported.
+    """The loss of all micro-batches, reduced as Megatron does, and the report of each.
 
-    The item ``output`` of a micro-batch is what the model answers: its logits, or a dict with the log-probs and the
-    entropy of each sample, which then replace those that the loss would compute from logits.
+    The item ``output`` of a micro-batch is the model's output: its logits, or a dict with the log-probs and the
+    entropy of each sample. The dict replaces the result of ``get_log_probs_and_entropy``.
     """
     module = loss_function.__globals__
-    own = module["get_log_probs_and_entropy"]
+    original = module["get_log_probs_and_entropy"]
     count = len(micro_batches)
     more = counts_of_step(loss_function, count, global_batch_size)
     total, tokens, reported = torch.zeros(()), torch.zeros(()), []
     for micro_batch in micro_batches:
         batch = {key: value for key, value in micro_batch.items() if key != "output"}
         logits = output = micro_batch["output"]
-        answer = own
+        compute = original
         if isinstance(output, dict):
             logits = torch.zeros(1, sum(batch["total_lengths"]), 1)
-            answer = answering(output, pair=returns_pair(own))
-        with replaced(module, get_log_probs_and_entropy=answer):
+            compute = fixed_output(output, pair=returns_pair(original))
+        with replaced_globals(module, get_log_probs_and_entropy=compute):
             loss, counted, report = loss_function(args, batch, **more, logits=logits)
         total, tokens = total + loss, tokens + counted
         reported.append(report)
@@ -56,92 +45,85 @@ def train_step(
 
 
 def counts_of_step(loss_function: Callable[..., Any], micro_batches: int, global_batch_size: int) -> dict[str, int]:
-    """The counts of a step that the loss of a release takes."""
+    """The counts of a step that the release's loss function takes."""
     counts = {"num_microbatches": micro_batches, "step_global_batch_size": global_batch_size}
     return {name: count for name, count in counts.items() if name in inspect.signature(loss_function).parameters}
 
 
 def compute_advantages(compute: Callable[..., Any], args: Any, rollout_data: dict[str, Any]) -> None:  # noqa: ANN401 - a namespace
-    """Fill the data of a rollout; before July 2025 the function found it in a store of its process."""
+    """Add the advantages to the data of a rollout; before July 2025 the function read it from the process's storage."""
     with data_in_store(compute, lambda: rollout_data):
         call_on_data(compute, args, rollout_data)
 
 
 def call_on_data(compute: Callable[..., Any], args: Any, rollout_data: dict[str, Any]) -> None:  # noqa: ANN401 - a namespace
-    """Call the function with the data, where it takes it."""
+    """Call the function, with the data if it takes it."""
     compute(args, rollout_data) if takes_data(compute) else compute(args)
 
 
 @contextmanager
 def data_in_store(compute: Callable[..., Any], data: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """The store of the process, for a function that takes no data: ``data()`` is what the process that asks has."""
+    """Replace the process's storage by ``data()``, for a function that does not take the data as an argument."""
     store = {
         "get_local_storage": lambda key: data().get(key),
         "set_local_storage": lambda key, value: data().__setitem__(key, value),
     }
-    with replaced(compute.__globals__, **({} if takes_data(compute) else store)):
+    with replaced_globals(compute.__globals__, **({} if takes_data(compute) else store)):
         yield
 
 
 def takes_data(compute: Callable[..., Any]) -> bool:
-    """Whether the function of a release is given the data of the rollout."""
+    """Whether the release's function takes the data of the rollout as an argument."""
     return "rollout_data" in inspect.signature(compute).parameters
 
 
-def answering(output: Mapping[str, list[Tensor]], *, pair: bool) -> Callable[..., Any]:
-    """What computes log-probs and entropy from logits, with the given answer, alone or after a tensor."""
+def fixed_output(output: Mapping[str, list[Tensor]], *, pair: bool) -> Callable[..., Any]:
+    """A double of ``get_log_probs_and_entropy`` that returns ``output``; with ``pair``, after an empty tensor."""
 
-    def answer(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - as the release's own
+    def compute(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - as the release's own
         return (torch.empty(0), dict(output)) if pair else dict(output)
 
-    return answer
+    return compute
 
 
 def returns_pair(function: Callable[..., Any]) -> bool:
-    """Whether a function returns two values: newer releases return an empty tensor beside the table."""
+    """Whether a function returns two values: newer releases return an empty tensor before the dict."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
     return any(isinstance(value, ast.Tuple) for value in returned)
 
 
-def bare_instance(owner: type, **attributes: object) -> Any:  # noqa: ANN401 - of that class
-    """An object of a class with these attributes, whose ``__init__`` was not run: it would start engines."""
-    made: Any = object.__new__(owner)
-    vars(made).update(attributes)
-    return made
-
-
 def filter_prompts(check: Callable[..., Any], args: Any, prompts: list[list[Any]]) -> list[float]:  # noqa: ANN401
-    """1 for each sample of a prompt that the filter keeps, 0 for each of another."""
-    kept = []
+    """1 for each sample of a prompt that the filter keeps, else 0."""
+    keep = []
     for samples in prompts:
-        answer = check(args, samples)
-        kept += [float(getattr(answer, "keep", answer))] * len(samples)
-    return kept
+        decision = check(args, samples)
+        keep += [float(getattr(decision, "keep", decision))] * len(samples)
+    return keep
 
 
-def sft_samples(
+def supervised_samples(
     generate: Callable[..., Any],
     args: Any,  # noqa: ANN401 - a namespace
     generator: Any,  # noqa: ANN401 - slime's MultiTurnLossMaskGenerator
     samples: list[Any],
 ) -> dict[str, list[Tensor]]:
-    """The sequences that the supervised rollout makes of conversations, and which of their tokens it trains.
+    """The token ids and loss masks of the samples that the supervised rollout makes of conversations.
 
-    The prompt of a sample holds its tokens and their mask: a tokenizer has no part in what is audited.
+    The prompt of a sample is its token ids and mask, so that no tokenizer is needed.
     """
     generator.get_loss_mask = lambda messages, **_options: messages
     buffer = bare_instance(_Buffer, samples=[[sample] for sample in samples])
-    own = {"TOKENIZER": object(), "PROCESSOR": object(), "MASK_GENERATOR": generator, "SAMPLE_PRINTED": True}
-    with replaced(generate.__globals__, **own):
-        made = [sample[0] for sample in generate(args, 0, buffer)]
-    before = [len(sample.tokens) - len(sample.loss_mask) for sample in made]
-    masks = [torch.tensor([0] * n + list(sample.loss_mask)) for n, sample in zip(before, made, strict=True)]
-    return {"tokens": [torch.tensor(sample.tokens) for sample in made], "masks": masks}
+    module_globals = {"TOKENIZER": object(), "PROCESSOR": object(), "MASK_GENERATOR": generator, "SAMPLE_PRINTED": True}
+    with replaced_globals(generate.__globals__, **module_globals):
+        results = [sample[0] for sample in generate(args, 0, buffer)]
+    before = [len(sample.tokens) - len(sample.loss_mask) for sample in results]
+    masks = [torch.tensor([0] * n + list(sample.loss_mask)) for n, sample in zip(before, results, strict=True)]
+    return {"tokens": [torch.tensor(sample.tokens) for sample in results], "masks": masks}
 
 
 class _Buffer:
-    """A data source that hands out what it has."""
+    """A data source that returns all its samples."""
 
     samples: list[list[Any]]
 

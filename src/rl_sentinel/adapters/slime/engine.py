@@ -1,4 +1,4 @@
-"""Doubles for slime's rollout: a server that samples known responses, a tokenizer of numbers, a run's arguments."""
+"""Doubles for slime's rollout: scripted inference server, tokenizer of numbers, arguments of a run."""
 
 import inspect
 from argparse import Namespace
@@ -8,105 +8,84 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from rl_sentinel.adapters.slime.doubles import replaced
+from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.scripted_sampling import Sampled, ScriptedResponse
 
-#: The first token of a prompt says which response the server samples.
+#: The first token of prompt n is ``FIRST + n``: it tells the server which response to sample.
 FIRST = 7000
 
-#: What a token is where a request does not go on from what was sampled.
-WRONG = -1
-
-#: The reward model of the audit, as ``--custom-rm-path`` names it.
+#: The path of the reward function, for ``--custom-rm-path``.
 REWARD = f"{__name__}.labelled_reward"
 
 
-@dataclass(slots=True)
-class Response:
-    """One response to sample: tokens and their log-probs, and the weights that sample each."""
-
-    prompt: list[int]
-    tokens: list[int]
-    logprobs: list[float]
-    versions: list[int]
-
-
 class Words:
-    """A tokenizer whose words are numbers."""
+    """A tokenizer whose words are token ids."""
 
     special_tokens_map: dict[str, str] = {}  # noqa: RUF012 - as the attribute of a tokenizer
 
     def encode(self, text: str, **_options: object) -> list[int]:
-        """The numbers."""
+        """The token ids of a text."""
         return [int(word) for word in text.split()]
 
     def __call__(self, text: Any, **_options: object) -> dict[str, Any]:  # noqa: ANN401 - one text, or several
-        """The numbers of each text."""
-        return {"input_ids": self.encode(text) if isinstance(text, str) else [self.encode(one) for one in text]}
+        """The token ids of one text or of several, in the dict that transformers returns."""
+        return {"input_ids": self.encode(text) if isinstance(text, str) else [self.encode(part) for part in text]}
 
     def apply_chat_template(self, messages: Any, *_tools: object, **options: object) -> Any:  # noqa: ANN401 - messages
-        """The text of the messages, which has no words of a template; its numbers where they are asked for."""
-        text = messages if isinstance(messages, str) else "".join(one["content"] for one in messages)
+        """The contents of the messages without any template, as token ids or as text."""
+        text = messages if isinstance(messages, str) else "".join(message["content"] for message in messages)
         return self.encode(text) if options.get("tokenize", True) else text
 
     def decode(self, ids: list[int], **_options: object) -> str:
-        """The text, in which each number ends with a space."""
-        return "".join(f"{one} " for one in ids)
+        """The text, with a space after each token id."""
+        return "".join(f"{token} " for token in ids)
 
 
 @dataclass(slots=True)
 class Server:
-    """An inference server that samples known responses, and stops a request where new weights arrive.
+    """An inference server that samples scripted responses, and stops a request at a weight update.
 
-    ``room`` is how long a response can be; ``asked`` collects the sampling parameters of all requests by response.
+    ``room`` is the maximum response length; ``requests`` has the sampling parameters of all requests, by response.
     """
 
-    responses: list[Response]
+    responses: list[ScriptedResponse]
     room: int
-    asked: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    requests: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
-    async def post(self, _url: str, payload: dict[str, Any] | None = None, *_more: object, **_about: object) -> Any:  # noqa: ANN401
-        """The answer to a request, in the server's own form."""
+    async def post(self, _url: str, payload: dict[str, Any] | None = None, *_more: object, **_options: object) -> Any:  # noqa: ANN401
+        """The reply to a request, in SGLang's format."""
         if not payload or "sampling_params" not in payload:
             return {}
         ids = list(payload["input_ids"]) if "input_ids" in payload else Words().encode(payload["text"])
         params = dict(payload["sampling_params"])
         row = ids[0] - FIRST
-        self.asked.setdefault(row, []).append(params)
-        return self._sampled(self.responses[row], ids, int(params["max_new_tokens"]))
+        self.requests.setdefault(row, []).append(params)
+        return _reply(self.responses[row].sample(ids, int(params["max_new_tokens"]), self.room), len(ids))
 
-    async def get(self, *_passed: object, **_about: object) -> dict[str, Any]:
-        """No workers to stop."""
+    async def get(self, *_passed: object, **_options: object) -> dict[str, Any]:
+        """No workers."""
         return {"workers": [], "urls": []}
 
-    def _sampled(self, one: Response, ids: list[int], most: int) -> dict[str, Any]:
-        start = len(ids) - len(one.prompt)
-        spare = most if len(one.tokens) == self.room else 0  # a response that fills its room has not come to an end
-        known = [*one.tokens, *[WRONG] * spare]
-        versions = [*one.versions, *one.versions[-1:] * spare]
-        logprobs = [*one.logprobs, *[0.0] * spare]
-        end = start
-        while end < min(len(known), start + most) and versions[end] == versions[start]:
-            end += 1
-        goes_on = ids == [*one.prompt, *known[:start]]
-        tokens = known[start:end] if goes_on else [WRONG] * (end - start)
-        why = "length" if end == start + most else "stop" if end == len(known) else "abort"
-        version = {} if why == "abort" else {"weight_version": str(versions[end - 1])}
-        about = {
-            **version,  # which the server leaves out of the answer to a request that it stops
-            "finish_reason": {"type": why},
-            "output_token_logprobs": [(p, t, None) for p, t in zip(logprobs[start:end], tokens, strict=True)],
-            "prompt_tokens": len(ids),
-            "completion_tokens": end - start,
-            "cached_tokens": 0,
-        }
-        return {"text": Words().decode(tokens), "meta_info": about}
+
+def _reply(sampled: Sampled, prompt_tokens: int) -> dict[str, Any]:
+    # SGLang leaves the version out of the reply to a request that it aborts.
+    version = {} if sampled.reason == "abort" else {"weight_version": str(sampled.version)}
+    meta_info = {
+        **version,
+        "finish_reason": {"type": sampled.reason},
+        "output_token_logprobs": [(p, t, None) for p, t in zip(sampled.logprobs, sampled.tokens, strict=True)],
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": len(sampled.tokens),
+        "cached_tokens": 0,
+    }
+    return {"text": Words().decode(sampled.tokens), "meta_info": meta_info}
 
 
 class Silent:
     """A progress bar that shows nothing."""
 
     def __init__(self, *_args: object, **_options: object) -> None:
-        """Take the options of a bar."""
+        """Ignore the options."""
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
         """A method that does nothing."""
@@ -114,17 +93,17 @@ class Silent:
 
 
 class Arguments(Namespace):
-    """The arguments of a run; an option that is not given is None, as most options of the command line are."""
+    """The arguments of a run; an option that is not set is None, the default of most options."""
 
     def __getattr__(self, name: str) -> None:
-        """The default of an option."""
+        """None, the default."""
         if name.startswith("__"):
             raise AttributeError(name)
 
 
 def arguments(room: int, samples: int, **more: object) -> Arguments:
-    """The arguments of a run whose responses have this room; ``samples`` per prompt."""
-    given: dict[str, Any] = {
+    """The arguments of a run with at most ``room`` tokens per response and ``samples`` responses per prompt."""
+    defaults: dict[str, Any] = {
         "hf_checkpoint": "model",
         "sglang_server_concurrency": 512,
         "sglang_router_ip": "server",
@@ -146,26 +125,26 @@ def arguments(room: int, samples: int, **more: object) -> Arguments:
         "use_http2": False,
         "slime_router_middleware_paths": [],
     }
-    names: dict[str, Any] = {"partial_rollout": True, **given, **more}
+    names: dict[str, Any] = {"partial_rollout": True, **defaults, **more}
     return Arguments(**{name: value for name, value in names.items() if value is not None})
 
 
 async def labelled_reward(_args: object, samples: Any, **_more: object) -> Any:  # noqa: ANN401 - a sample, or several
-    """The reward that the label of a sample states; several samples get one each."""
-    return [float(one.label) for one in samples] if isinstance(samples, list) else float(samples.label)
+    """The reward of one sample or of several: the number in its label."""
+    return [float(sample.label) for sample in samples] if isinstance(samples, list) else float(samples.label)
 
 
 @contextmanager
 def serving(rollout: Callable[..., Any], server: Server) -> Iterator[dict[str, Any]]:
-    """The module of a rollout function with the server in the place of HTTP, and a state of its own."""
+    """Replace HTTP by the server in the module of a rollout function, and yield the module's globals."""
     module: dict[str, Any] = inspect.unwrap(rollout).__globals__
-    loads = SimpleNamespace(from_pretrained=lambda *_args, **_options: Words())
+    auto_tokenizer = SimpleNamespace(from_pretrained=lambda *_args, **_options: Words())
     doubles: dict[str, Any] = {
         "post": server.post,
         "get": server.get,
         "load_tokenizer": lambda *_args, **_options: Words(),
         "load_processor": lambda *_args, **_options: None,
-        "AutoTokenizer": loads,
+        "AutoTokenizer": auto_tokenizer,
         "AutoProcessor": SimpleNamespace(from_pretrained=lambda *_args, **_options: None),
         "get_rollout_num_engines": lambda _args: 1,
         "abort_servers_until_idle": server.get,
@@ -173,14 +152,14 @@ def serving(rollout: Callable[..., Any], server: Server) -> Iterator[dict[str, A
         "print": lambda *_args, **_options: None,
         "EVAL_PROMPT_DATASET": {},
     }
-    with replaced(module, **doubles):
-        forget(module["GenerateState"])
+    with replaced_globals(module, **doubles):
+        reset_singleton(module["GenerateState"])
         try:
             yield module
         finally:
-            forget(module["GenerateState"])
+            reset_singleton(module["GenerateState"])
 
 
-def forget(state: Any) -> None:  # noqa: ANN401 - a class of slime
-    """Let the next call make the one state of the process anew."""
+def reset_singleton(state: Any) -> None:  # noqa: ANN401 - a class of slime
+    """Forget the only instance of a singleton class, so that the next call makes a new one."""
     getattr(type(state), "_instances", {}).pop(state, None)

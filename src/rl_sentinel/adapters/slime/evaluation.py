@@ -1,4 +1,4 @@
-"""slime's evaluation: sampling parameters of data sets, rewards of their samples, and what is logged of them."""
+"""slime's evaluation: sampling parameters of each data set, rewards of its samples, and logged metrics."""
 
 import asyncio
 import inspect
@@ -11,12 +11,13 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.scripted_sampling import sampling_option
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
-from rl_sentinel.adapters.slime.doubles import replaced
 from rl_sentinel.adapters.slime.engine import arguments, serving
 from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
-from rl_sentinel.adapters.slime.ranks import TRACKERS
+from rl_sentinel.adapters.slime.ranks import recording_trackers
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -26,14 +27,14 @@ from rl_sentinel.core.claims import Claims, claims
 
 CONFIG = "slime.utils.eval_config.build_eval_dataset_configs"
 
-#: Where releases log an evaluation, newest first.
+#: Paths of the function that logs an evaluation, newest first.
 LOGS = (
     "slime.observability.rollout_metrics.log_eval_rollout_data",
     "slime.ray.rollout.log_eval_rollout_data",
     "slime.ray.rollout._log_eval_rollout_data",
 )
 
-#: Parameter of a request -> its option, and two values of it; the first one is not the default.
+#: Parameter of a request -> its option, and two values of it; the first value is not the default.
 PARAMETERS: Mapping[str, tuple[str, tuple[Scalar, Scalar]]] = {
     "temperature": ("temperature", (0.7, 0.3)),
     "top_p": ("top_p", (0.9, 0.5)),
@@ -47,7 +48,7 @@ PARAMETERS: Mapping[str, tuple[str, tuple[Scalar, Scalar]]] = {
     "no_stop_trim": ("no_stop_trim", (True, False)),
 }
 
-#: Options of the command line that replace those of the rollout.
+#: Options of the command line that override those of the rollout.
 _COMMAND_LINE = ("temperature", "top_p", "top_k", "max_response_len", "min_new_tokens")
 
 _PRODUCER = "slime/utils/arguments.py, _resolve_eval_datasets: names and paths of --eval-prompt-data, or --eval-config"
@@ -55,43 +56,43 @@ _CONSERVES = claims("sglang_rollout.py, eval_rollout_single_dataset: rewards of 
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rewards of an evaluation by where its parameters come from; and what is logged of it."""
-    module = next((one for one in MODULES if target.has(f"{one}.eval_rollout")), "")
+    """The rewards and requests for each source of the sampling parameters, then the logged metrics."""
+    module = next((name for name in MODULES if target.has(f"{name}.eval_rollout")), "")
     if not module or target.fails(module):
         return
     evaluate = f"{module}.eval_rollout"
-    yield from bindable(target, *(_evaluated(target, evaluate, *one) for one in _sources(target)))
+    yield from bindable(target, *(_evaluated(target, evaluate, *source) for source in _sources(target)))
     log = next((path for path in LOGS if target.has(path)), "")
     if log:
         yield from bindable(target, _logged(target, evaluate, log))
 
 
 def _sources(target: Target) -> Iterator[tuple[str, Claims, str]]:
-    """Setting, its knobs and how to reach it: the command line; each data set and defaults of them, by its class."""
+    """Setting, knobs and reach of each source: command line, configuration of a data set, defaults of all data sets."""
     options = {f"eval_{name}": values for name, values in PARAMETERS.values() if name in _COMMAND_LINE}
     if target.has("slime.utils.arguments"):
         text = target.root.joinpath("slime", "utils", "arguments.py").read_text(encoding="utf-8")
         options = {name: values for name, values in options.items() if f"--{name.replace('_', '-')}" in text}
-    words = "arguments.py, add_eval_arguments: override the rollout version during eval"
-    yield "command line", claims(words, knobs=options), ", ".join(f"--{name.replace('_', '-')}" for name in options)
+    cite = "arguments.py, add_eval_arguments: override the rollout version during eval"
+    yield "command line", claims(cite, knobs=options), ", ".join(f"--{name.replace('_', '-')}" for name in options)
     config = "slime.utils.eval_config.EvalDatasetConfig"
     if not target.has(config) or target.fails(config):
         return
     known = _annotations(target.find(config))
-    named = {name: values for name, values in PARAMETERS.values() if name in known}
-    for where, says in {
+    present = {name: values for name, values in PARAMETERS.values() if name in known}
+    for where, cite in {
         "dataset": "eval_config.py, EvalDatasetConfig: dataset-specific overrides",
-        "defaults": "eval_config.py, build_eval_dataset_configs: defaults are the values that no data set sets",
+        "defaults": "eval_config.py, build_eval_dataset_configs: defaults apply to what no data set sets",
     }.items():
-        knobs = {f"{where}.{name}": values for name, values in named.items()}
-        yield f"--eval-config, {where}", claims(says, knobs=knobs), f"--eval-config with eval.{where}"
+        knobs = {f"{where}.{name}": values for name, values in present.items()}
+        yield f"--eval-config, {where}", claims(cite, knobs=knobs), f"--eval-config with eval.{where}"
 
 
 def _annotations(owner: type) -> set[str]:
     return {name for kind in owner.__mro__ for name in vars(kind).get("__annotations__", {})}
 
 
-def evaluated(  # noqa: PLR0913 - the functions, and what an evaluation is given
+def run_evaluation(  # noqa: PLR0913 - functions of the target, and the arguments of an evaluation
     evaluate: Callable[..., Any],
     sample: Callable[..., Any],
     configure: Callable[..., Any] | None,
@@ -100,52 +101,45 @@ def evaluated(  # noqa: PLR0913 - the functions, and what an evaluation is given
     options: Settings,
     log: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:
-    """The rewards of an evaluation set by row, the parameters that the server was asked with, and what is logged."""
+    """The rewards of an evaluation set by row, the parameters of its requests, and the logged metrics."""
     (samples,), server = samples_of(sample, [rows])
     server.room = room
-    words = {name: _option(name, value) for name, value in options.items()}
+    values = {name: sampling_option(name, value) for name, value in options.items()}
     run = arguments(
         room,
         1,
         eval_prompt_data=["task", "prompts.jsonl"],
         use_wandb=True,
         partial_rollout=False,
-        **{name: value for name, value in words.items() if "." not in name},
+        **{name: value for name, value in values.items() if "." not in name},
     )
     if configure is not None:
-        run.eval_datasets = _configured(configure, run, words)
+        run.eval_datasets = _configured(configure, run, values)
     with (
         serving(evaluate, server) as module,
-        replaced(module, Dataset=lambda *_a, **_k: SimpleNamespace(samples=samples)),
+        replaced_globals(module, Dataset=lambda *_a, **_k: SimpleNamespace(samples=samples)),
     ):
-        found: Any = asyncio.run(evaluate(run, 0))
-    first: Any = found[0] if isinstance(found, tuple) else found
+        returned: Any = asyncio.run(evaluate(run, 0))
+    first: Any = returned[0] if isinstance(returned, tuple) else returned
     data: dict[str, Any] = getattr(first, "data", first)
-    asked = {key: [_number(server.asked[row][0].get(key)) for row in sorted(server.asked)] for key in PARAMETERS}
+    sent = {key: [_number(server.requests[row][0].get(key)) for row in sorted(server.requests)] for key in PARAMETERS}
     logged = _log(log, run, data) if log is not None else {}
-    return {"rewards": list(data["task"]["rewards"]), **asked, "logged": logged}
+    return {"rewards": list(data["task"]["rewards"]), **sent, "logged": logged}
 
 
-def _configured(configure: Callable[..., Any], run: Any, words: Mapping[str, Any]) -> Any:  # noqa: ANN401 - slime's class
-    own: dict[str, dict[str, Any]] = {"dataset": {}, "defaults": {}}
-    for name, value in words.items():
+def _configured(configure: Callable[..., Any], run: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - slime's class
+    sections: dict[str, dict[str, Any]] = {"dataset": {}, "defaults": {}}
+    for name, value in values.items():
         where, _, key = name.partition(".")
         if key:
-            own[where][key] = value
-    sets = [{"name": "task", "path": "prompts.jsonl", **own["dataset"]}]
+            sections[where][key] = value
+    sets = [{"name": "task", "path": "prompts.jsonl", **sections["dataset"]}]
     takes_args = "args" in inspect.signature(configure).parameters
-    return configure(*([run] if takes_args else []), sets, own["defaults"])
-
-
-def _option(name: str, value: Scalar) -> Any:  # noqa: ANN401 - a scalar, or a list
-    """The value of an option: stop words and stop tokens are lists."""
-    if name.endswith("stop_token_ids"):
-        return [int(str(value))]
-    return [value] if name.endswith("stop") else value
+    return configure(*([run] if takes_args else []), sets, sections["defaults"])
 
 
 def _number(value: object) -> float:
-    """A parameter as a number; others than numbers by a digest, of which equal ones have the same."""
+    """A parameter as a number: -1 for None, and a digest for other values that are no number."""
     if isinstance(value, int | float):
         return float(value)
     return -1.0 if value is None else float(zlib.crc32(repr(value).encode()) % 1000)
@@ -153,19 +147,14 @@ def _number(value: object) -> float:
 
 def _log(log: Callable[..., Any], run: Any, data: dict[str, Any]) -> dict[str, float]:  # noqa: ANN401 - a namespace
     logged: dict[str, Any] = {}
-
-    def keep(*passed: Any, **_options: object) -> None:  # noqa: ANN401 - as the trackers
-        for numbers in passed:
-            logged.update(numbers if isinstance(numbers, dict) else {})
-
-    with replaced(log.__globals__, **dict.fromkeys(TRACKERS, SimpleNamespace(log=keep)), print=lambda *_a, **_k: None):
+    with replaced_globals(log.__globals__, **recording_trackers(logged), print=lambda *_a, **_k: None):
         log(0, run, data)
     return {name: float(value) for name, value in logged.items() if name.startswith("eval/task")}
 
 
 def _step(target: Target, evaluate: str, log: str = "") -> Step:
     return Step(
-        call=evaluated,
+        call=run_evaluation,
         name="evaluated",
         arguments={
             "evaluate": Constant(Function(evaluate)),
@@ -206,9 +195,9 @@ def _logged(target: Target, evaluate: str, log: str) -> Boundary:
         stage="metric",
         steps=(_step(target, evaluate, log),),
         reads=frozenset({"reward", "length"}),
-        outputs={name: replace(one, at=Use("evaluated")["logged"][name]) for name, one in outputs.items()},
+        outputs={name: replace(output, at=Use("evaluated")["logged"][name]) for name, output in outputs.items()},
         claims=claims(
-            "rollout_metrics.py, log_eval_rollout_data: the share of samples that were cut off",
+            "rollout_metrics.py, log_eval_rollout_data: the share of truncated samples",
             output_definitions={"eval/task-truncated_ratio": "no room left"},
         ),
         reach="every evaluation",

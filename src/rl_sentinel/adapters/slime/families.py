@@ -1,4 +1,4 @@
-"""slime's losses as its command line selects them: settings in neutral words, slime's words, claims, reports."""
+"""slime's losses by command line: neutral settings, slime's own options, claims, reported metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 
-#: Neutral name of a number -> its argument on slime's command line.
+#: Neutral name of a setting -> its argument on slime's command line.
 NUMBERS: Mapping[str, str] = {
     "clip_low": "eps_clip",
     "clip_high": "eps_clip_high",
@@ -20,7 +20,7 @@ NUMBERS: Mapping[str, str] = {
     "least": "tis_clip_low",
 }
 
-#: Arguments that every run has, at the defaults of slime/utils/arguments.py.
+#: Arguments of every run, at the defaults of slime/utils/arguments.py.
 DEFAULTS: Settings = {
     "advantage_estimator": "grpo",
     "loss_type": "policy_loss",
@@ -68,7 +68,7 @@ _RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A loss under one command line: neutral settings, slime's own words, claims, and what the data has besides."""
+    """A loss under one command line: neutral settings, other options, claims, more columns, reported metrics."""
 
     settings: Settings
     words: Settings = field(default_factory=dict)
@@ -81,7 +81,7 @@ CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
 
 _PPO = _RATIO | claims("loss.py, policy_loss_function: PPO-style clipped loss", algorithm="ppo")
 
-#: What every policy loss reports. reduce_train_step_metrics, docstring: "per-rollout-mean: divisor = constant
+#: The metrics of every policy loss. reduce_train_step_metrics, docstring: "per-rollout-mean: divisor = constant
 #: step_global_batch_size from the rollout side", which model.py, train_one_step passes ("Rollout count for this
 #: training step"), so a sample without a trained token is declared to count; "per-token-loss: the genuine per-token
 #: average".

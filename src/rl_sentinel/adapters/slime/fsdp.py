@@ -1,6 +1,6 @@
-"""slime's FSDP backend: sequences packed and taken apart again, and log-probs of the packed ones.
+"""slime's FSDP backend: packing and unpacking of sequences, and log-probs of packed sequences.
 
-Newer revisions have no such backend.
+Newer revisions do not have this backend.
 """
 
 import inspect
@@ -15,11 +15,12 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.arguments import LOSS_MASKS, RESPONSE_LENGTHS, REWARDS, samples
-from rl_sentinel.adapters.slime.doubles import bare_instance
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -30,10 +31,8 @@ PACKING = "slime.backends.fsdp_utils.data_packing"
 PACK, UNPACK = f"{PACKING}.pack_sequences", f"{PACKING}.unpack_sequences"
 ACTOR = "slime.backends.fsdp_utils.actor.FSDPTrainRayActor"
 
-#: Where revisions have the pass of a policy over packed sequences, newest first.
+#: Paths of the method that computes log-probs of packed sequences, newest first.
 PASSES = (f"{ACTOR}._compute_log_prob", f"{ACTOR}.compute_log_prob")
-
-_PACKS = Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"}))
 
 _DATA: Mapping[str, Codec] = {
     "tokens": Column("token", RaggedSequence()),
@@ -51,7 +50,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The packing, and the pass over what is packed, where the revision has the backend."""
+    """The packing, and the log-probs of packed sequences."""
     if not target.has(PACK) or not target.has(UNPACK):
         return
     yield from bindable(target, _packing())
@@ -60,15 +59,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _log_probs(passes))
 
 
-def packed_and_unpacked(
+def pack_and_unpack(
     pack: Callable[..., Any], unpack: Callable[..., Any], data: dict[str, Any], packs: int
 ) -> dict[str, list[Any]]:
-    """The data of each sample after packing, in the order of the samples."""
-    made = [one for part in _packs(pack, data, packs) for one in unpack(part)]
-    return _in_order(made, (*data, "raw_rewards"))
+    """Pack and unpack the data, and return it in the order of the samples."""
+    samples_ = [sample for part in _packs(pack, data, packs) for sample in unpack(part)]
+    return _in_order(samples_, (*data, "raw_rewards"))
 
 
-def log_probs_of_packs(  # noqa: PLR0913 - the functions, and what they are passed
+def log_probs_of_packs(  # noqa: PLR0913 - functions of the target, and their arguments
     compute: Callable[..., Any],
     pack: Callable[..., Any],
     unpack: Callable[..., Any],
@@ -77,51 +76,51 @@ def log_probs_of_packs(  # noqa: PLR0913 - the functions, and what they are pass
     logits: list[Tensor],
     packs: int,
 ) -> dict[str, list[Any]]:
-    """The log-probs of each sample's response, where the model answers a pack with the logits of its sequences."""
+    """The log-probs of each response; the double of the model returns the logits of a pack's sequences."""
     parts = _packs(pack, data, packs)
-    answers = iter([torch.cat([logits[row] for row in part["raw_rewards"]]).unsqueeze(0) for part in parts])
+    outputs = iter([torch.cat([logits[row] for row in part["raw_rewards"]]).unsqueeze(0) for part in parts])
 
     def model(**_inputs: object) -> SimpleNamespace:
-        return SimpleNamespace(logits=next(answers))
+        return SimpleNamespace(logits=next(outputs))
 
     actor.model = model
     compute(actor, "actor", parts)
-    return _in_order([one for part in parts for one in unpack(part)], ("log_probs", "raw_rewards"))
+    return _in_order([sample for part in parts for sample in unpack(part)], ("log_probs", "raw_rewards"))
 
 
 def _packs(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list[dict[str, Any]]:
-    """The packs; the raw reward of each sample, which training does not read, is its row."""
+    """The packs; the raw reward of each sample is its row number, since training does not read raw rewards."""
     plain = {key: [x.tolist() if isinstance(x, Tensor) else x for x in values] for key, values in data.items()}
     known = inspect.signature(pack).parameters
-    passed = {key: values for key, values in plain.items() if key in known}
-    made: list[dict[str, Any]] = pack(**passed, raw_rewards=list(range(len(data["rewards"]))), num_packs=packs)
-    return made
+    columns = {key: values for key, values in plain.items() if key in known}
+    packed: list[dict[str, Any]] = pack(**columns, raw_rewards=list(range(len(data["rewards"]))), num_packs=packs)
+    return packed
 
 
-def _in_order(made: list[dict[str, Any]], keys: tuple[str, ...]) -> dict[str, list[Any]]:
-    rows = sorted(made, key=lambda one: int(one["raw_rewards"]))
-    return {key: [one[key] for one in rows] for key in keys if all(key in one for one in rows)}
+def _in_order(samples_: list[dict[str, Any]], keys: tuple[str, ...]) -> dict[str, list[Any]]:
+    rows = sorted(samples_, key=lambda row: int(row["raw_rewards"]))
+    return {key: [row[key] for row in rows] for key in keys if all(key in row for row in rows)}
 
 
 def _packing() -> Boundary:
     step = Step(
-        call=packed_and_unpacked,
-        name="made",
+        call=pack_and_unpack,
+        name="unpacked",
         arguments={
             "pack": Constant(Function(PACK)),
             "unpack": Constant(Function(UNPACK)),
             "data": Table(_DATA),
-            "packs": _PACKS,
+            "packs": MICRO_BATCHES,
         },
         produced_by={"data": _CALLER},
     )
-    made, form = Use("made"), Ragged()
+    unpacked, form = Use("unpacked"), Ragged()
     keys = {"rollout_logprob": "rollout_log_probs", "advantage": "advantages", "returns": "returns"}
-    outputs = {name: Output("B T", "", name, at=made[key], form=form) for name, key in keys.items()}
+    outputs = {name: Output("B T", "", name, at=unpacked[key], form=form) for name, key in keys.items()}
     outputs |= {
-        "token": Output("B T", "", "token", at=made["tokens"], form=RaggedSequence()),
-        "mask": Output("B T", "", "mask", at=made["loss_masks"], form=Cast(form, torch.bool)),
-        "sequences": Output("", "count", "rows", at=made["raw_rewards"], form=_Count()),
+        "token": Output("B T", "", "token", at=unpacked["tokens"], form=RaggedSequence()),
+        "mask": Output("B T", "", "mask", at=unpacked["loss_masks"], form=Cast(form, torch.bool)),
+        "sequences": Output("", "count", "rows", at=unpacked["raw_rewards"], form=_Count()),
     }
     return Boundary(
         path=f"{PACK} -> {UNPACK}",
@@ -136,14 +135,14 @@ def _packing() -> Boundary:
 
 
 class _Count(PerRow):
-    """The number of items of a list."""
+    """The length of a list, as a scalar."""
 
     def read(self, value: Any, sizes: object) -> Tensor:  # noqa: ANN401, ARG002 - a list
         """A tensor without axes."""
         return torch.tensor(float(len(value)))
 
     def source(self, expression: str, sizes: object) -> str:  # noqa: ARG002
-        """The number, as a tensor."""
+        """The length, as an expression."""
         return f"torch.tensor(float(len({expression})))"
 
 
@@ -160,7 +159,7 @@ def _log_probs(path: str) -> Boundary:
     }
     step = Step(
         call=log_probs_of_packs,
-        name="made",
+        name="computed",
         arguments={
             "compute": Constant(Function(path)),
             "pack": Constant(Function(PACK)),
@@ -168,7 +167,7 @@ def _log_probs(path: str) -> Boundary:
             "actor": Object(bare_instance, parts),
             "data": Table(_DATA),
             "logits": Column("logits", RaggedSequence(shift=1)),
-            "packs": _PACKS,
+            "packs": MICRO_BATCHES,
         },
         produced_by={"data": _CALLER},
     )
@@ -177,10 +176,10 @@ def _log_probs(path: str) -> Boundary:
         stage="batch",
         steps=(step,),
         reads=frozenset({"logits", "token", "length"}),
-        outputs={"logprob": Output("B T", "nats", "logprob", at=Use("made")["log_probs"], form=Ragged())},
+        outputs={"logprob": Output("B T", "nats", "logprob", at=Use("computed")["log_probs"], form=Ragged())},
         settings={"default": {"temperature": 1.0}, "other temperature": {"temperature": 0.5}},
         claims=claims(
-            "arguments.py: --rollout-temperature, the temperature that the policy samples with; actor.py, "
+            "arguments.py: --rollout-temperature, the sampling temperature; actor.py, "
             "compute_log_prob, docstring: token log-probabilities for packed batches",
             output_algorithms={"logprob": "log-prob of the token"},
             knobs={"temperature": (0.7, 1.6)},

@@ -1,4 +1,4 @@
-"""slime's generation: samples go to the server, come back in parts, are scored, and become training data."""
+"""slime's generation with partial rollouts: server requests, rewards, and conversion to training data."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -10,13 +10,14 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
 from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
-from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
+from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous, versions_never_decrease
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, Earlier
-from rl_sentinel.adapters.slime.engine import FIRST, WRONG, Response, Server, Words, arguments, forget, serving
+from rl_sentinel.adapters.slime.engine import FIRST, Server, Words, arguments, reset_singleton, serving
 from rl_sentinel.adapters.slime.ranks import received_rows
 from rl_sentinel.adapters.slime.rollout import even_ranks, received
-from rl_sentinel.adapters.slime.samples import SAMPLE
+from rl_sentinel.adapters.slime.samples import SAMPLE, module_source
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -25,108 +26,110 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
 
-#: Where releases generate the samples of a prompt, newest first.
+#: Modules that generate the samples of a prompt, newest first.
 MODULES = ("slime.rollout.sglang_rollout", "slime.rollout.sglang_example")
 
-#: Setting -> options of the command line beside ``--partial-rollout``.
+#: Setting -> options of the command line, in addition to ``--partial-rollout``.
 FAMILIES: Mapping[str, Settings] = {"default": {}, "reward of a group": {"group_rm": True}}
 MASKED: Settings = {"mask_offpolicy_in_partial_rollout": True}
 
 _DOCS = (
-    "sglang_rollout.py, generate: tokens of the server are appended, a stopped request goes on from them; "
+    "sglang_rollout.py, generate: tokens of the server are appended, an aborted request continues from them; "
     "rollout.py, _convert_samples_to_train_data"
 )
 _PRODUCER = (
-    "slime/rollout/data_source.py, get_samples: n_samples_per_prompt copies of a prompt, and samples that an earlier "
-    "rollout did not finish; the server stops a request when weights are updated"
+    "slime/rollout/data_source.py, get_samples: n_samples_per_prompt copies of a prompt, and unfinished samples of an "
+    "earlier rollout; the server aborts a request when weights are updated"
 )
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training data of generated samples; with --mask-offpolicy-in-partial-rollout, where a release has it."""
-    module = next((one for one in MODULES if target.has(f"{one}.generate_and_rm_group")), "")
+    """The training data of generated samples, also with --mask-offpolicy-in-partial-rollout if the release has it."""
+    module = next((name for name in MODULES if target.has(f"{name}.generate_and_rm_group")), "")
     if not module or target.fails(module):
         return
     yield from bindable(target, _generated(target, module, FAMILIES))
-    source = target.root.joinpath(*target.locate(module).split(".")).with_suffix(".py").read_text(encoding="utf-8")
-    if next(iter(MASKED)) in source:
+    if next(iter(MASKED)) in module_source(target, module):
         masked = replace(
             _generated(target, module, {"old tokens masked": MASKED}),
-            domain=newest_weights_train,
+            domain=train_last_rollout,
             reach="--partial-rollout --mask-offpolicy-in-partial-rollout",
         )
-        yield from bindable(target, replace(masked, requires=(*masked.requires, _newest_train)))
+        yield from bindable(target, replace(masked, requires=(*masked.requires, _last_rollout_trains)))
 
 
 def samples_of(sample: Callable[..., Any], prompts: list[list[dict[str, Any]]]) -> tuple[list[list[Any]], Server]:
-    """The samples of each prompt as the data source makes them, and the server that knows their responses."""
-    groups, responses = list[list[Any]](), list[Response]()
-    known = {one.name for one in fields(sample)} if is_dataclass(sample) else None
+    """The samples of each prompt as the data source makes them, and the server that samples their responses."""
+    groups, responses = list[list[Any]](), list[ScriptedResponse]()
+    known = {field.name for field in fields(sample)} if is_dataclass(sample) else None
     for number, prompt in enumerate(prompts):
         group = []
         for row in prompt:
             ids = [FIRST + len(responses), *row["prompt"]]
-            about = {
+            arguments_ = {
                 "group_index": number,
                 "index": len(responses),
                 "prompt": Words().decode(ids),
                 "label": repr(row["reward"]),
             }
-            group.append(sample(**{name: value for name, value in about.items() if known is None or name in known}))
+            group.append(
+                sample(**{name: value for name, value in arguments_.items() if known is None or name in known})
+            )
             versions = row.get("versions", [0] * len(row["tokens"]))
-            responses.append(Response(ids, row["tokens"], row["logprobs"], versions))
+            responses.append(ScriptedResponse(ids, row["tokens"], row["logprobs"], versions))
         groups.append(group)
-    return groups, Server(responses, max(1, *(len(one.tokens) for one in responses)))
+    return groups, Server(responses, max(1, *(len(response.tokens) for response in responses)))
 
 
-def generated(
+def generate_all(
     generate: Callable[..., Any],
     sample: Callable[..., Any],
     prompts: list[list[dict[str, Any]]],
     room: int,
     options: Settings,
 ) -> list[Any]:
-    """The samples of all prompts, in order, once none of them was stopped."""
+    """Repeat rollouts until every sample is finished, and return the samples of all prompts in order."""
     groups, server = samples_of(sample, prompts)
     server.room = room
     run = arguments(room, len(groups[0]), **options)
     with serving(generate, server) as module:
 
         async def rollout() -> list[list[Any]]:
-            forget(module["GenerateState"])  # each rollout has an event loop of its own here
+            reset_singleton(module["GenerateState"])  # each rollout here has its own event loop
             state = module["GenerateState"](run)
             return [
                 await generate(run, group, state.sampling_params.copy()) if _unfinished(group) else group
                 for group in groups
             ]
 
-        for _ in range(1 + max(len(set(one.versions)) for one in server.responses)):
+        for _ in range(1 + max(len(set(response.versions)) for response in server.responses)):
             groups = asyncio.run(rollout())
-    return [one for group in groups for one in group]
+    return [row for group in groups for row in group]
 
 
 def _unfinished(group: list[Any]) -> bool:
-    """Whether a sample of a prompt was not sampled, or stopped: a rollout takes all samples of the prompt up again."""
-    return any(one.status.name in {"PENDING", "ABORTED"} for one in group)
+    """Whether any sample of a prompt is not finished: then the next rollout continues all samples of the prompt."""
+    return any(sample.status.name in {"PENDING", "ABORTED"} for sample in group)
 
 
-def of_lengths(rows: dict[str, list[Any]], lengths: list[int]) -> dict[str, list[Any]]:
-    """The data of each response, as long as what the server sampled: what is missing, or too much, counts as wrong."""
-    made: dict[str, list[Any]] = {"rewards": [float("inf") if one is None else one for one in rows["rewards"]]}
+def fit_rows(rows: dict[str, list[Any]], lengths: list[int]) -> dict[str, list[Any]]:
+    """The data of each response, fitted to the length that the server sampled; see :func:`fit_to_length`."""
+    columns: dict[str, list[Any]] = {
+        "rewards": [float("inf") if reward is None else reward for reward in rows["rewards"]]
+    }
     wrong = {"tokens": WRONG, "loss_masks": 0, "rollout_log_probs": float("inf")}
     for name, value in wrong.items():
-        made[name] = []
+        columns[name] = []
         for row, length, whole in zip(
             rows[name] or [[]] * len(lengths), rows["response_lengths"], lengths, strict=True
         ):
-            own = list(row)[-int(length) :] if length else []
-            cut = own if len(own) <= whole else [*own[: whole - 1], value]
-            made[name].append(torch.tensor([*cut, *[value] * whole][:whole]))
-    return made
+            response = list(row)[-int(length) :] if length else []
+            columns[name].append(fit_to_length(response, whole, value))
+    return columns
 
 
-def newest_weights_train(batch: Batch) -> Batch:
-    """The tokens are trained that the last rollout of their prompt sampled: each new version is one more rollout."""
+def train_last_rollout(batch: Batch) -> Batch:
+    """Train the tokens of the last rollout of each prompt; every change of version starts another rollout."""
     starts = (batch.version.diff(dim=1) != 0).long()
     rollout = torch.nn.functional.pad(starts.cumsum(1), (1, 0)).masked_fill(~batch.valid, -1)
     prompts = torch.unique_consecutive(batch.group, return_inverse=True)[1]
@@ -134,9 +137,9 @@ def newest_weights_train(batch: Batch) -> Batch:
     return with_columns(batch, mask=(rollout == last.unsqueeze(1)) & batch.valid)
 
 
-def _newest_train(inputs: Inputs) -> str:
+def _last_rollout_trains(inputs: Inputs) -> str:
     batch = inputs.batch
-    same = torch.equal(newest_weights_train(batch).mask, batch.mask)
+    same = torch.equal(train_last_rollout(batch).mask, batch.mask)
     return "" if same else "the trained tokens are not those of the last rollout of their prompt"
 
 
@@ -145,23 +148,17 @@ def _all_train(inputs: Inputs) -> str:
     return "" if torch.equal(batch.mask, batch.valid) else "a response of one turn has a token that is not trained"
 
 
-def all_train(batch: Batch) -> Batch:
-    """All tokens of a response of one turn are trained."""
+def train_all(batch: Batch) -> Batch:
+    """Train all tokens: a response has one turn."""
     return with_columns(batch, mask=batch.valid)
 
 
-def versions_grow(inputs: Inputs) -> str:
-    """Weights are never replaced by older ones."""
-    falls = (inputs.batch.version.diff(dim=1) < 0) & inputs.batch.valid[:, 1:]
-    return "a response has a token of older weights after one of newer weights" if bool(falls.any()) else ""
-
-
 def room_of(inputs: Inputs) -> int:
-    """The most tokens that a response can have."""
+    """The maximum number of tokens of a response."""
     return inputs.mini_batch.width
 
 
-#: A response to sample, its prompt and its reward.
+#: One row: a response to sample, its prompt and its reward.
 ROW: Mapping[str, Codec] = {
     "prompt": RowPrompt(),
     "tokens": RowTokens("token", "int"),
@@ -170,15 +167,14 @@ ROW: Mapping[str, Codec] = {
     "reward": Cell("reward"),
 }
 
-
-#: The same where no weights are updated while requests run.
+#: The same without weight updates during requests.
 ONE_VERSION: Mapping[str, Codec] = {name: part for name, part in ROW.items() if name != "versions"}
 
 
 def _generated(target: Target, module: str, settings: Mapping[str, Settings]) -> Boundary:
     path = f"{module}.generate_and_rm_group"
     generate = Step(
-        call=generated,
+        call=generate_all,
         name="generated",
         arguments={
             "generate": Constant(Function(path)),
@@ -192,8 +188,8 @@ def _generated(target: Target, module: str, settings: Mapping[str, Settings]) ->
     assembled, (convert, receive) = received(target)
     convert = replace(convert, arguments={**convert.arguments, "samples": Earlier(Use("generated"))}, produced_by={})
     rows = Step(call=received_rows, name="received", arguments={"ranks": Earlier(Use("ranks"))})
-    fitted = Step(
-        call=of_lengths,
+    fit = Step(
+        call=fit_rows,
         name="data",
         arguments={
             "rows": Earlier(Use("received")),
@@ -204,7 +200,7 @@ def _generated(target: Target, module: str, settings: Mapping[str, Settings]) ->
     return Boundary(
         path=f"{path} -> {assembled}",
         stage="batch",
-        steps=(generate, convert, receive, rows, fitted),
+        steps=(generate, convert, receive, rows, fit),
         reads=frozenset({"token", "rollout_logprob", "reward", "mask", "version", "group"}),
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=data["rollout_log_probs"], form=form),
@@ -213,9 +209,9 @@ def _generated(target: Target, module: str, settings: Mapping[str, Settings]) ->
             "reward": Output("B", "reward", "reward", at=data["rewards"], form=PerRow("list")),
         },
         settings=settings,
-        domain=all_train,
+        domain=train_all,
         claims=claims(_DOCS, conserves=True),
         reach="every run with --partial-rollout",
-        requires=(no_empty_response, prompts_are_contiguous, versions_grow, even_ranks)
+        requires=(no_empty_response, prompts_are_contiguous, versions_never_decrease, even_ranks)
         + ((_all_train,) if settings is FAMILIES else ()),
     )

@@ -1,4 +1,4 @@
-"""slime's log-probs and entropy of the response tokens, from the logits of packed sequences."""
+"""slime's log-probs and entropy of response tokens, from the logits of packed sequences."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The function that the losses and the passes of old and reference policies call."""
+    """The function that the losses call, and the forward passes of the old and the reference policy."""
     args = Namespace(
         rollout_temperature=Knob("temperature"),
         log_probs_chunk_size=Constant(-1),
@@ -51,7 +51,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             "with_entropy": Constant(value=True),
         },
         produced_by={
-            "logits": "slime/backends/megatron_utils/model.py, forward_step: float32 logits of sequences end to end"
+            "logits": "slime/backends/megatron_utils/model.py, forward_step: float32 logits of concatenated sequences"
         },
     )
     boundary = Boundary(

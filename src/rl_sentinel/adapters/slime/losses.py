@@ -1,4 +1,4 @@
-"""slime's policy losses with the reducer that its trainer gives them, and that reducer alone."""
+"""slime's policy losses per token with their reducer, and the reducer alone."""
 
 from collections.abc import Iterator, Mapping
 
@@ -80,7 +80,7 @@ def _cispo() -> Step:
 
 
 def _reduced(per_token: Codec) -> tuple[Step, Step]:
-    """The reducer that loss_function makes for the micro-batch, and its use on the loss per token."""
+    """The step that makes the reducer of a micro-batch, and the step that applies it to the loss per token."""
     arguments = {
         "total_lengths": TOTAL_LENGTHS,
         "response_lengths": RESPONSE_LENGTHS,
@@ -88,7 +88,7 @@ def _reduced(per_token: Codec) -> tuple[Step, Step]:
         "sample_denoms": MASK_SUMS,
         "calculate_per_token_loss": Knob("calculate_per_token_loss", default=False),
     }
-    made = Step(
+    make_reducer = Step(
         call=REDUCER,
         name="sum_of_sample_mean",
         arguments=arguments,
@@ -98,7 +98,7 @@ def _reduced(per_token: Codec) -> tuple[Step, Step]:
             "sample_denoms": "loss.py, loss_function: rollout_mask_sums of rollout.py, _convert_samples_to_train_data",
         },
     )
-    return made, Step(call=Use("sum_of_sample_mean"), name="loss", arguments={"0": per_token})
+    return make_reducer, Step(call=Use("sum_of_sample_mean"), name="loss", arguments={"0": per_token})
 
 
 def _loss(steps: tuple[Step, ...], settings: Mapping[str, Settings], claimed: Claims) -> Boundary:

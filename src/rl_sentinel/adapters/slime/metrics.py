@@ -1,4 +1,4 @@
-"""What slime logs of a rollout: numbers of samples, and of each data-parallel rank, reduced by its own gather."""
+"""slime's rollout metrics: of samples, and of data-parallel ranks after slime's own reduction."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -19,6 +19,7 @@ from rl_sentinel.adapters.slime.arguments import (
     TOTAL_LENGTHS,
     samples,
 )
+from rl_sentinel.adapters.slime.generation import room_of
 from rl_sentinel.adapters.slime.kl import default_kind
 from rl_sentinel.adapters.slime.ranks import log_received, log_step
 from rl_sentinel.adapters.slime.rollout import even_ranks, received
@@ -27,19 +28,19 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec
 
 #: Modules that log the data of a rollout on the ranks, newest first.
-PLACES = ("slime.observability.train_metric_utils", "slime.backends.megatron_utils.data")
+LOG_MODULES = ("slime.observability.train_metric_utils", "slime.backends.megatron_utils.data")
 
-#: Where releases compute metrics from samples, newest first.
+#: Paths of the function that computes metrics from samples, newest first.
 FROM_SAMPLES = (
     "slime.observability.rollout_metrics.compute_metrics_from_samples",
     "slime.ray.rollout.compute_metrics_from_samples",
     "slime.ray.rollout._compute_metrics_from_samples",
 )
 
-#: Logged name -> the quantity that it is; train_metric_utils.py, per_rollout_mean_keys: means of the samples' means.
+#: Logged name -> output; train_metric_utils.py, per_rollout_mean_keys: means of the samples' means.
 LOGGED: Mapping[str, Output] = {
     "rollout/rewards": Output("", "reward", "outcome.mean", over="all"),
     "rollout/response_lengths": Output("", "tokens", "response_length.mean", over="all"),
@@ -58,7 +59,7 @@ _KL = claims(
 )
 
 
-#: Lengths that ranks log; train_metric_utils.py, log_multi_turn_data.
+#: Logged name -> output, for the lengths of train_metric_utils.py, log_multi_turn_data.
 LENGTHS: Mapping[str, Output] = {
     "multi_turn/raw_response_length/response_length_mean": Output("", "tokens", "response_length.mean", over="all"),
     "multi_turn/raw_response_length/response_length_max": Output("", "tokens", "response_length.max", over="all"),
@@ -75,7 +76,7 @@ _LENGTHS = claims(
     | {n: "no room left" for n in LENGTHS if "clip" in n},
 )
 
-#: Words of the command line that every log of a rollout reads.
+#: Arguments that every function for logging reads.
 _LOGGING = {
     **dict.fromkeys(("ci_test", "log_multi_turn", "log_passrate", "log_correct_samples"), False),
     "use_wandb": True,
@@ -87,11 +88,11 @@ _LOGGING = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rollout of a run with a critic and a KL penalty, which logs all keys; lengths; samples of each rank."""
-    module = next((p for p in PLACES if target.has(f"{p}.log_rollout_data")), "")
+    """The metrics of a rollout with critic and KL penalty, which logs all keys; of lengths; of correct samples."""
+    module = next((p for p in LOG_MODULES if target.has(f"{p}.log_rollout_data")), "")
     log = f"{module}.log_rollout_data"
     if not module or not target.has(ADVANTAGES):
-        yield Unbound(f"{PLACES[0]}.log_rollout_data", "metric", "no function logs the data of a rollout on its ranks")
+        yield Unbound(f"{LOG_MODULES[0]}.log_rollout_data", "metric", "log_rollout_data is absent")
     else:
         if '"ppo"' in inspect.getsource(target.find(ADVANTAGES)):
             yield from bindable(target, _rollout(target, log))
@@ -104,10 +105,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _from_samples(target, from_samples))
 
 
-def _longest(inputs: Inputs) -> int:
-    return inputs.mini_batch.width
-
-
 def _options(target: Target, **more: object) -> Object:
     fixed = {
         **DEFAULTS,
@@ -118,7 +115,7 @@ def _options(target: Target, **more: object) -> Object:
         **more,
     }
     parts: dict[str, Codec] = {name: Constant(value) for name, value in fixed.items()}
-    return Namespace(**parts, rollout_max_response_len=Derived(_longest))
+    return Namespace(**parts, rollout_max_response_len=Derived(room_of))
 
 
 def _rollout(target: Target, log: str) -> Boundary:
@@ -184,7 +181,7 @@ def _lengths(target: Target, log: str) -> Boundary:
 
 
 def _correct(target: Target, log: str) -> Boundary:
-    """The log of a rollout that came through the rollout's own assembly, with the option that pairs rewards."""
+    """The metrics of a rollout that slime itself sends to the ranks, with the lengths of correct samples."""
     path, steps = received(target)
     step = Step(
         call=log_received,
@@ -220,13 +217,13 @@ def _from_samples(target: Target, path: str) -> Boundary:
         reward_key=Constant(None),
         log_reward_category=Constant(None),
         sglang_speculative_algorithm=Constant(None),
-        rollout_max_response_len=Derived(_longest),
+        rollout_max_response_len=Derived(room_of),
     )
     step = Step(
         call=path,
         name="computed",
         arguments={"args": args, "samples": EachRow(sample(target))},
-        produced_by={"samples": "slime/ray/rollout.py, generate: the samples of a rollout, before they are converted"},
+        produced_by={"samples": "slime/ray/rollout.py, generate: the samples of a rollout before conversion"},
     )
     names = ("mean", "max", "min")
     return Boundary(
@@ -241,7 +238,7 @@ def _from_samples(target: Target, path: str) -> Boundary:
             for name in names
         },
         claims=claims(
-            "types.py, Sample.effective_response_length: the sum of the loss mask, where there is one",
+            "types.py, Sample.effective_response_length: the sum of the loss mask, if there is one",
             output_definitions=dict.fromkeys((f"response_len/{name}" for name in names), "trained tokens"),
         ),
         reach="every run",

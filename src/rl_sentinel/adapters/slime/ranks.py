@@ -1,4 +1,4 @@
-"""Doubles for slime's data-parallel ranks: Ray's store, the gather of logged numbers, and the trackers."""
+"""Doubles for slime's data-parallel ranks: Ray's object store, the gather of metrics, and the trackers."""
 
 import importlib
 import inspect
@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rl_sentinel.adapters.slime.doubles import replaced
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 
-#: Modules that hand numbers to a tracker, by their name in the module that logs.
-TRACKERS = ("logging_utils", "tracking_utils", "wandb")
+#: Names under which a module that logs imports the tracker.
+_TRACKERS = ("logging_utils", "tracking_utils", "wandb")
 
 
 def receive_rollout(
@@ -24,24 +24,28 @@ def receive_rollout(
     data: dict[str, Any],
     dp_size: int,
 ) -> list[dict[str, Any]]:
-    """The data of a rollout as each rank receives it; Ray's object store hands on a copy of what it gets."""
+    """The data of a rollout as each rank receives it; like Ray's object store, the double returns copies."""
     split = getattr(type(manager), "_split_train_data_by_dp", None)
     modules = [function.__globals__ for function in (split, receive) if function is not None]
-    store = SimpleNamespace(put=lambda value, **_about: value, get=deepcopy)
-    alone = {"get_rank": lambda *_a: 0, "broadcast_object_list": lambda *_a, **_k: None}
-    with replaced(*modules, ray=store), replaced(vars(dist), **alone), _current_device_is_cpu():
+    store = SimpleNamespace(put=lambda value, **_options: value, get=deepcopy)
+    single_process = {"get_rank": lambda *_a: 0, "broadcast_object_list": lambda *_a, **_k: None}
+    with (
+        replaced_globals(*modules, ray=store),
+        replaced_globals(vars(dist), **single_process),
+        _current_device_is_cpu(),
+    ):
         if split is None:
-            sent: Any = SimpleNamespace(inner=data)
+            stored: Any = SimpleNamespace(inner=data)
         else:
             takes_size = "dp_size" in inspect.signature(split).parameters
-            sent = split(manager, data, **({"dp_size": dp_size} if takes_size else {}))
-        return [receive(manager.args, sent, rank, dp_size) for rank in range(dp_size)]
+            stored = split(manager, data, **({"dp_size": dp_size} if takes_size else {}))
+        return [receive(manager.args, stored, rank, dp_size) for rank in range(dp_size)]
 
 
 def received_rows(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The data of all ranks, each key with one entry per sample in the order of the rollout."""
-    rows = [(place, rank, n) for rank, one in enumerate(ranks) for n, place in enumerate(_places(one))]
-    keys = [key for key in ranks[0] if all(_per_sample(one, key) for one in ranks)]
+    """The data of all ranks: under each key, one entry per sample in the order of the rollout."""
+    rows = [(place, rank, n) for rank, data in enumerate(ranks) for n, place in enumerate(_places(data))]
+    keys = [key for key in ranks[0] if all(_per_sample(data, key) for data in ranks)]
     return {key: [ranks[rank][key][n] for _, rank, n in sorted(rows)] for key in keys}
 
 
@@ -51,15 +55,15 @@ def log_received(
     ranks: list[dict[str, Any]],
     log_probs: list[Tensor],
 ) -> dict[str, Any]:
-    """What the ranks log of a rollout, and the mean length of the responses that they take for correct.
+    """The metrics that the ranks log, and the mean length of the responses that they count as correct.
 
-    ``log_probs`` has the model's answer for each sample, in the order of the rollout.
+    ``log_probs`` has the model's log-probs of each sample, in the order of the rollout.
     """
-    for one in ranks:
-        one["log_probs"] = [log_probs[place] for place in _places(one)]
-        one["loss_masks"] = [torch.as_tensor(mask, dtype=torch.int32) for mask in one["loss_masks"]]
+    for data in ranks:
+        data["log_probs"] = [log_probs[place] for place in _places(data)]
+        data["loss_masks"] = [torch.as_tensor(mask, dtype=torch.int32) for mask in data["loss_masks"]]
     logged = log_step(log, args, ranks)
-    correct = [length for one in ranks for length in one["correct_response_lengths"]]
+    correct = [length for data in ranks for length in data["correct_response_lengths"]]
     return {**logged, "correct_lengths": sum(correct) / max(len(correct), 1)}
 
 
@@ -69,62 +73,66 @@ def log_step(
     ranks: list[dict[str, Any]],
     advantages: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:
-    """What the first of several data-parallel ranks logs of a rollout, after each has computed its advantages.
+    """The metrics that rank 0 logs, after each data-parallel rank has computed its advantages.
 
-    Ranks run one after the other; the first one runs last, and has the numbers of all.
+    Ranks run one after the other; rank 0 runs last and gathers the metrics of all.
     """
     if advantages is not None:
         for data in ranks:
             advantages(args, data)
     sent: list[list[Any]] = [[] for _ in ranks]
     logged: dict[str, Any] = {}
-
-    def keep(*passed: Any, **_options: object) -> None:  # noqa: ANN401 - as the trackers
-        for numbers in passed:
-            logged.update(numbers if isinstance(numbers, dict) else {})
-
     for rank, data in reversed(list(enumerate(ranks))):
-        own: list[Any] = sent[rank]
+        objects: list[Any] = sent[rank]
 
-        def receive(numbers: Any, gathered: list[Any] | None, own: list[Any] = own, **_about: object) -> None:  # noqa: ANN401
-            own.append(numbers)
+        def receive(numbers: Any, gathered: list[Any] | None, objects: list[Any] = objects, **_options: object) -> None:  # noqa: ANN401
+            objects.append(numbers)
             if gathered is not None:
-                gathered[:] = [numbers, *(others[len(own) - 1] for others in sent[1:])]
+                gathered[:] = [numbers, *(others[len(objects) - 1] for others in sent[1:])]
 
-        trackers = dict.fromkeys(TRACKERS, SimpleNamespace(log=keep))
-        with replaced(log.__globals__, **trackers), _rank_of(rank, len(ranks), receive):
+        with replaced_globals(log.__globals__, **recording_trackers(logged)), _rank_of(rank, len(ranks), receive):
             log(0, args, data)
     return logged
 
 
-def _places(one: dict[str, Any]) -> list[int]:
-    """Where the samples of a rank are in the rollout."""
-    places: list[int] = one["partition"] if "partition" in one else one["sample_indices"]
+def recording_trackers(logged: dict[str, Any]) -> dict[str, Any]:
+    """Doubles of the trackers, by name, that write metrics to ``logged``."""
+
+    def record(*arguments: Any, **_options: object) -> None:  # noqa: ANN401 - as the trackers
+        for metrics in arguments:
+            logged.update(metrics if isinstance(metrics, dict) else {})
+
+    return dict.fromkeys(_TRACKERS, SimpleNamespace(log=record))
+
+
+def _places(data: dict[str, Any]) -> list[int]:
+    """The position in the rollout of each sample of a rank."""
+    places: list[int] = data["partition"] if "partition" in data else data["sample_indices"]
     return [int(place) for place in places]
 
 
-def _per_sample(one: dict[str, Any], key: str) -> bool:
-    value = one.get(key)
-    return isinstance(value, list | Tensor) and len(value) == len(_places(one))
+def _per_sample(data: dict[str, Any], key: str) -> bool:
+    value = data.get(key)
+    return isinstance(value, list | Tensor) and len(value) == len(_places(data))
 
 
 @contextmanager
 def _rank_of(rank: int, size: int, gather: Callable[..., Any]) -> Iterator[None]:
-    """The place of a process among ``size`` data-parallel ranks, whose gather is ``gather``."""
+    """Replace the rank, the world size and the gather of this process."""
     mpu: Any = importlib.import_module("megatron.core").mpu
-    answers = {"get_data_parallel_world_size": lambda **_about: size, "get_data_parallel_rank": lambda **_about: rank}
-    own = dist.get_rank
-    world = {"get_rank": lambda group=None: rank if group is None else own(group), "gather_object": gather}
-    with replaced(vars(mpu), **answers), replaced(vars(dist), **world):
+    state = {"get_data_parallel_world_size": lambda **_options: size, "get_data_parallel_rank": lambda **_options: rank}
+    get_rank = dist.get_rank
+    world = {"get_rank": lambda group=None: rank if group is None else get_rank(group), "gather_object": gather}
+    with replaced_globals(vars(mpu), **state), replaced_globals(vars(dist), **world):
         yield
 
 
 @contextmanager
 def _current_device_is_cpu() -> Iterator[None]:
-    """Earlier revisions move what they receive to the GPU of the process."""
-    own = torch.cuda.current_device
+    """Make the CPU the current device: earlier revisions move received data to the GPU."""
+    original = torch.cuda.current_device
     try:
         torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
         yield
     finally:
-        torch.cuda.current_device = own
+        torch.cuda.current_device = original

@@ -1,4 +1,4 @@
-"""slime's rollout: samples become the data of each rank; prompts are filtered; conversations become samples."""
+"""slime's rollout: conversion of samples to the data of each rank, dynamic sampling filter, supervised rollout."""
 
 from collections.abc import Iterator
 
@@ -7,11 +7,12 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Namespace, Object, Table
 from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_codecs import RowSequence
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
-from rl_sentinel.adapters.slime.doubles import bare_instance, filter_prompts, sft_samples
+from rl_sentinel.adapters.slime.doubles import filter_prompts, supervised_samples
 from rl_sentinel.adapters.slime.ranks import receive_rollout, received_rows
 from rl_sentinel.adapters.slime.samples import CONVERT, SAMPLE, manager, sample
 from rl_sentinel.adapters.target import Target
@@ -20,7 +21,7 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
 
-#: Where releases have what a rank receives, newest first.
+#: Paths of the function that receives the data on a rank, newest first.
 RECEIVE = ("slime.utils.data.process_rollout_data", "slime.backends.utils.data.process_rollout_data")
 
 FILTER = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
@@ -40,25 +41,25 @@ _SFT_DOCS = (
 
 
 def ranks_of(inputs: Inputs) -> int:
-    """The data-parallel ranks of the layout."""
+    """The number of data-parallel ranks."""
     return inputs.layout.ranks
 
 
 def even_ranks(inputs: Inputs) -> str:
-    """Slime refuses a rollout whose samples do not divide into its ranks."""
+    """Require that the samples divide evenly among the ranks: slime rejects others."""
     rows, ranks = inputs.batch.rows, inputs.layout.ranks
-    return f"{rows} samples do not divide into {ranks} ranks, which slime refuses" if rows % ranks else ""
+    return f"{rows} samples do not divide evenly among {ranks} ranks, which slime rejects" if rows % ranks else ""
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data of a rollout as its ranks receive it, the filter of dynamic sampling, the supervised rollout."""
+    """The data of a rollout on its ranks, the filter of dynamic sampling, the supervised rollout."""
     yield from bindable(target, _data(target), _filter(target))
     if target.has(SFT):
         yield from bindable(target, _supervised())
 
 
 def received(target: Target) -> tuple[str, tuple[Step, ...]]:
-    """The functions that bring samples to the ranks, and the steps that call them; the last one gives one dict each."""
+    """The path of functions from samples to ranks, and the steps that call them; the last returns a dict per rank."""
     owner, function = manager(target), next((path for path in RECEIVE if target.has(path)), RECEIVE[0])
     arguments = Namespace(
         advantage_estimator=Constant("ppo"),
@@ -77,7 +78,7 @@ def received(target: Target) -> tuple[str, tuple[Step, ...]]:
         "dp_size": Derived(ranks_of, frozenset({"ranks"})),
         **{name: Constant(1) for name in ("cp_size", "vpp_size", "microbatch_group_size_per_vp_stage")},
     }
-    made = Object(
+    rollout_manager = Object(
         bare_instance,
         {
             "owner": Constant(Function(owner)),
@@ -90,7 +91,7 @@ def received(target: Target) -> tuple[str, tuple[Step, ...]]:
     convert = Step(
         call=f"{owner}.{CONVERT}",
         name="converted",
-        arguments={"self": made, "samples": EachRow(sample(target))},
+        arguments={"self": rollout_manager, "samples": EachRow(sample(target))},
         produced_by={"samples": _SAMPLES},
     )
     receive = Step(
@@ -163,8 +164,8 @@ def _supervised() -> Boundary:
         {"0": RowSequence("token", "int"), "1": RowSequence("mask", "int")},
     )
     step = Step(
-        call=sft_samples,
-        name="made",
+        call=supervised_samples,
+        name="results",
         arguments={
             "generate": Constant(Function(SFT)),
             "args": Namespace(
@@ -180,8 +181,8 @@ def _supervised() -> Boundary:
         },
     )
     outputs = {
-        "token": Output("B T", "", "token", at=Use("made")["tokens"], form=RaggedSequence()),
-        "mask": Output("B T", "", "mask", at=Use("made")["masks"], form=Cast(RaggedSequence(), torch.bool)),
+        "token": Output("B T", "", "token", at=Use("results")["tokens"], form=RaggedSequence()),
+        "mask": Output("B T", "", "mask", at=Use("results")["masks"], form=Cast(RaggedSequence(), torch.bool)),
     }
     return Boundary(
         path=SFT,
@@ -196,5 +197,5 @@ def _supervised() -> Boundary:
 
 
 def _conversation(tokens: list[int], mask: list[int]) -> tuple[list[int], list[int]]:
-    """What the mask generator is passed, and answers."""
+    """The prompt of a sample, which is also the result of the mask generator's double."""
     return tokens, mask

@@ -1,4 +1,4 @@
-"""slime's loop of a rollout: prompts are drawn from the data source, generated, filtered and handed to training."""
+"""slime's rollout loop: how often each sample is trained, with dynamic sampling and the hook for all samples."""
 
 import asyncio
 from collections import Counter
@@ -17,62 +17,62 @@ from rl_sentinel.adapters.kit.requirements import (
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.slime.engine import Server, arguments, serving
 from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
-from rl_sentinel.adapters.slime.samples import SAMPLE
+from rl_sentinel.adapters.slime.samples import SAMPLE, module_source
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Inputs
 
-#: Setting -> which options a run has: a filter that drops every other prompt, a hook that is given all samples.
+#: Setting -> options; ``filtered`` adds a filter that drops every other prompt.
 FAMILIES: Mapping[str, Settings] = {"default": {}, "filtered": {"filtered": True}}
 
 DROP, HOOK = f"{__name__}.drop_first_prompt", f"{__name__}.note_all_samples"
-#: The option of the hook, which early releases lack.
+#: The option of the hook that receives all samples, also dropped ones; early releases lack it.
 ALL_SAMPLES = "rollout_all_samples_process_path"
 
 _PRODUCER = "slime/rollout/data_source.py, get_samples: the prompts of an epoch in order, one rollout after the other"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """How often each sample is trained, and handed to the hook that gets those that the filter dropped, too."""
-    module = next((one for one in MODULES if target.has(f"{one}.generate_rollout_async")), "")
+    """One boundary: how often each sample is trained, and passed to the hook."""
+    module = next((name for name in MODULES if target.has(f"{name}.generate_rollout_async")), "")
     if not module or target.fails(module):
         return
-    source = target.root.joinpath(*target.locate(module).split(".")).with_suffix(".py").read_text(encoding="utf-8")
-    yield from bindable(target, _loop(f"{module}.generate_rollout_async", hook=ALL_SAMPLES in source))
+    hook = ALL_SAMPLES in module_source(target, module)
+    yield from bindable(target, _loop(f"{module}.generate_rollout_async", hook=hook))
 
 
 def drop_first_prompt(_args: object, samples: list[Any], **_more: object) -> bool:
-    """Drop the first prompt, the third one, and so on."""
+    """Drop the first prompt, the third, and so on."""
     return int(samples[0].index) // len(samples) % 2 == 1
 
 
 def note_all_samples(args: Any, groups: list[list[Any]], *_source: object) -> None:  # noqa: ANN401 - a namespace
-    """Note which samples are handed to the hook."""
-    args.noted.update(one.index for group in groups for one in group)
+    """Count the samples that the hook receives."""
+    args.noted.update(sample.index for group in groups for sample in group)
 
 
 class Prompts:
-    """A data source that hands out the prompts in order: a function, or an object, by release."""
+    """A data source that returns the prompts in order; releases call it as a function or use its methods."""
 
     def __init__(self, groups: list[list[Any]]) -> None:
-        """Take the samples of each prompt."""
+        """Store the samples of each prompt."""
         self.left = list(groups)
 
     def get_samples(self, count: int) -> list[list[Any]]:
         """The next prompts."""
-        taken, self.left = self.left[:count], self.left[count:]
-        return taken
+        batch, self.left = self.left[:count], self.left[count:]
+        return batch
 
     __call__ = get_samples
 
     def add_samples(self, groups: list[list[Any]]) -> None:
-        """Take back what was not trained."""
+        """Put back samples that are not trained."""
         self.left = [*groups, *self.left]
 
 
-def uses_in_rollouts(  # noqa: PLR0913 - the functions, and what a run is given
+def uses_in_rollouts(  # noqa: PLR0913 - functions of the target, and the arguments of a run
     run: Callable[..., Any],
     sample: Callable[..., Any],
     prompts: list[list[dict[str, Any]]],
@@ -80,10 +80,10 @@ def uses_in_rollouts(  # noqa: PLR0913 - the functions, and what a run is given
     options: Settings,
     hook: bool,  # noqa: FBT001 - whether the release has it
 ) -> dict[str, list[float]]:
-    """How often each sample is trained, and handed to the hook, by how often it should be.
+    """How often each sample is trained and passed to the hook, so that 1 is correct for every sample.
 
-    Each rollout trains one prompt. A prompt that the filter drops is never trained; one that is not drawn counts as
-    used as it should be.
+    Each rollout trains one prompt. A prompt that the filter drops must not be trained: then it counts 1. The hook
+    counts 1 for a prompt that is not drawn.
     """
     groups, server = samples_of(sample, prompts)
     server.room = room
@@ -98,12 +98,12 @@ def uses_in_rollouts(  # noqa: PLR0913 - the functions, and what a run is given
         noted=noted,
         **({ALL_SAMPLES: HOOK} if hook else {}),
     )
-    trained = Counter(one.index for group in _rollouts(run, args, server, groups, len(kept)) for one in group)
-    rows = [(number, one.index) for number, group in enumerate(groups) for one in group]
-    drawn = max(kept, default=-1)
+    trained = Counter(row.index for group in _rollouts(run, args, server, groups, len(kept)) for row in group)
+    rows = [(number, row.index) for number, group in enumerate(groups) for row in group]
+    last_drawn = max(kept, default=-1)
     return {
         "trained": [float(trained[row]) if number in kept else float(trained[row] == 0) for number, row in rows],
-        "noted": [float(noted[row]) if number <= drawn else 1.0 for number, row in rows],
+        "noted": [float(noted[row]) if number <= last_drawn else 1.0 for number, row in rows],
     }
 
 
@@ -117,22 +117,22 @@ def _rollouts(
     source, trained = Prompts(groups), list[list[Any]]()
     with serving(run, server) as module:
         for number in range(count):
-            found: Any = asyncio.run(_one(module, run, args, number, source))
-            samples: Any = found[0] if isinstance(found, tuple) else found
+            returned: Any = asyncio.run(_rollout(module, run, args, number, source))
+            samples: Any = returned[0] if isinstance(returned, tuple) else returned
             trained += getattr(samples, "samples", samples)
     return trained
 
 
-async def _one(module: dict[str, Any], run: Callable[..., Any], args: Any, number: int, source: Prompts) -> Any:  # noqa: ANN401
+async def _rollout(module: dict[str, Any], run: Callable[..., Any], args: Any, number: int, source: Prompts) -> Any:  # noqa: ANN401
     state = module["GenerateState"](args)
-    state.semaphore = asyncio.Semaphore(args.sglang_server_concurrency)  # each rollout has its own event loop here
+    state.semaphore = asyncio.Semaphore(args.sglang_server_concurrency)  # each rollout here has its own event loop
     return await run(args, number, source)
 
 
-def _one_stays(inputs: Inputs) -> str:
-    """A rollout goes on until it has a prompt that the filter keeps."""
+def _filter_keeps_a_prompt(inputs: Inputs) -> str:
+    """Require a prompt that the filter keeps: a rollout continues until it has one."""
     alone = bool(inputs.settings.get("filtered")) and len(group_sizes(inputs)) == 1
-    return "the filter drops the only prompt, and slime draws prompts until one stays" if alone else ""
+    return "the filter drops the only prompt, and slime draws prompts until it keeps one" if alone else ""
 
 
 def _loop(path: str, *, hook: bool) -> Boundary:
@@ -161,5 +161,5 @@ def _loop(path: str, *, hook: bool) -> Boundary:
         outputs=outputs,
         settings=FAMILIES,
         reach="every run; --dynamic-sampling-filter-path, --rollout-all-samples-process-path",
-        requires=(no_empty_response, prompts_are_contiguous, groups_are_equal, _one_stays),
+        requires=(no_empty_response, prompts_are_contiguous, groups_are_equal, _filter_keeps_a_prompt),
     )

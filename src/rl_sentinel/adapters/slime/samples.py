@@ -1,4 +1,4 @@
-"""slime's samples, and the class that turns them into training data, as each revision has them."""
+"""slime's samples, and the paths of its modules and methods in each revision."""
 
 from dataclasses import fields, is_dataclass
 
@@ -11,13 +11,13 @@ from rl_sentinel.core.codec import Codec
 
 SAMPLE = "slime.utils.types.Sample"
 
-#: What converts samples to training data, newest first.
+#: Classes that convert samples to training data, newest first.
 MANAGERS = ("slime.ray.rollout.RolloutManager", "slime.ray.buffer.RolloutController", "slime.ray.buffer.Buffer")
 
 CONVERT = "_convert_samples_to_train_data"
 
-#: What a rollout leaves in a sample: the engine fills tokens, reward and mask, a filter sets ``remove_sample``.
-_PARTS: dict[str, Codec] = {
+#: Field of a sample after the rollout -> its value; a filter sets ``remove_sample``.
+_FIELDS: dict[str, Codec] = {
     "group_index": Cell("group", "int"),
     "index": Derived(lambda inputs: inputs.part[0]),
     "response_length": RowLength(),
@@ -30,19 +30,24 @@ _PARTS: dict[str, Codec] = {
 
 
 def sample(target: Target, *without: str) -> Object:
-    """A sample as the rollout leaves it, with the fields that the revision has."""
-    names = set(_PARTS)
+    """A sample after the rollout, with the fields that the revision has."""
+    names = set(_FIELDS)
     if target.has(SAMPLE) and not target.fails(SAMPLE) and is_dataclass(target.find(SAMPLE)):
         names &= {field.name for field in fields(target.find(SAMPLE))}
-    return Object(SAMPLE, {name: part for name, part in _PARTS.items() if name in names and name not in without})
+    return Object(SAMPLE, {name: part for name, part in _FIELDS.items() if name in names and name not in without})
 
 
 def manager(target: Target) -> str:
-    """The class that converts samples."""
+    """The path of the class that converts samples."""
     return next((path for path in MANAGERS if target.has(f"{path}.{CONVERT}")), MANAGERS[0])
 
 
-def normalized_by(target: Target) -> str:
-    """The method of that class that normalizes rewards."""
+def normalization_method(target: Target) -> str:
+    """The path of its method that normalizes rewards."""
     names = (f"{manager(target)}.{name}" for name in ("_post_process_rewards", "post_process_rewards"))
     return next((path for path in names if target.has(path)), f"{manager(target)}._post_process_rewards")
+
+
+def module_source(target: Target, module: str) -> str:
+    """The source text of a module, read without an import."""
+    return target.root.joinpath(*target.locate(module).split(".")).with_suffix(".py").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""slime's training step: ``loss_function`` with the loss that its command line selects, over all micro-batches."""
+"""slime's training step: ``loss_function`` over all micro-batches, with each loss of the command line."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ from rl_sentinel.core.errors import Unbindable
 
 PATH = f"{LOSS}.loss_function"
 
-#: What reduces the reports of the micro-batches of all ranks, newest place first.
+#: Paths of the function that reduces the reports of micro-batches and ranks, newest first.
 REDUCERS = (
     "slime.observability.train_metric_utils.reduce_train_step_metrics",
     "slime.backends.megatron_utils.cp_utils.reduce_train_step_metrics",
@@ -43,17 +43,17 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step with each policy loss, then with the critic's and the supervised one."""
+    """The step with each policy loss, then with the value loss and the supervised loss."""
     try:
         target.find(PATH)
     except Unbindable as why:
         yield Unbound(PATH, "policy-loss", str(why))
         return
-    answers = Table({"log_probs": samples("logprob"), "entropy": samples("entropy")})
+    output = Table({"log_probs": samples("logprob"), "entropy": samples("entropy")})
     policy: dict[str, Codec] = {"log_probs": samples("old_logprob"), "advantages": samples("advantage")}
     for name, family in POLICY.items():
-        found = replace(family, reports={**REPORTS, **family.reports})
-        yield from _bound(target, name, "policy-loss", found, {"output": answers, **policy})
+        with_reports = replace(family, reports={**REPORTS, **family.reports})
+        yield from _bound(target, name, "policy-loss", with_reports, {"output": output, **policy})
     critic = {"output": Column("value", ModelOutput(shift=1)), "values": samples("old_value")}
     yield from _bound(target, "value", "value-loss", VALUE, {**critic, "returns": samples("returns")})
     supervised = {"output": Table({"log_probs": samples("logprob")})}
@@ -70,15 +70,15 @@ def _bound(
         if kind in source:
             yield Unbound(f"{PATH} -> {loss}", stage, f"{loss} is absent")
         return
-    if all(word in source for word in _words(family)):
+    if all(name in source for name in _names(family)):
         yield from bindable(target, _boundary(target, name, stage, family, data))
 
 
-def _words(family: Family) -> list[str]:
-    """What the source of a revision contains that has all arguments of the family, its estimator and its functions."""
-    words = [NUMBERS.get(name, name) for name in family.settings if name != "opsm_delta"] + list(family.words)
+def _names(family: Family) -> list[str]:
+    """Names in the source of every revision that has the family: arguments, estimator and custom function."""
+    names = [NUMBERS.get(name, name) for name in family.settings if name != "opsm_delta"] + list(family.words)
     chosen = (family.words.get(name, "") for name in ("advantage_estimator", "custom_tis_function_path"))
-    return [*words, *(str(value).rpartition(".")[2] for value in chosen)]
+    return [*names, *(str(value).rpartition(".")[2] for value in chosen)]
 
 
 def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Mapping[str, Codec]) -> Boundary:
@@ -120,12 +120,12 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
         outputs=outputs,
         settings={name: family.settings},
         claims=family.claims,
-        reach=_spelt(family),
+        reach=_command(family),
     )
 
 
 def _reduced(path: str, *, per_token: bool) -> Step:
-    """What the step reports: the sums of all micro-batches and ranks, by their common denominator."""
+    """The reduction of the reports: the sums over micro-batches and ranks, divided by their common denominator."""
     return Step(
         call=path,
         name="reported",
@@ -140,12 +140,12 @@ def _reduced(path: str, *, per_token: bool) -> Step:
 
 
 def command_line(settings: Settings, words: Settings, **more: Codec) -> Object:
-    """The arguments of slime: defaults, then ``words`` in its own names, then knobs for the neutral ``settings``."""
+    """The arguments: slime's defaults, overridden by ``words`` (slime's own names), and knobs for ``settings``."""
     knobs: dict[str, Codec] = {NUMBERS.get(name, name): Knob(name) for name in settings}
     return Namespace(**{name: Constant(value) for name, value in {**DEFAULTS, **words}.items()} | knobs | more)
 
 
-def _spelt(family: Family) -> str:
-    """The command line that leads there."""
-    given: dict[str, Scalar] = {NUMBERS.get(name, name): value for name, value in family.settings.items()}
-    return ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in {**family.words, **given}.items())
+def _command(family: Family) -> str:
+    """The options of the command line, as text."""
+    numbers: dict[str, Scalar] = {NUMBERS.get(name, name): value for name, value in family.settings.items()}
+    return ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in {**family.words, **numbers}.items())

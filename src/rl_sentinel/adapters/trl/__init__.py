@@ -1,28 +1,28 @@
-"""TRL: rollouts, rewards, advantages, losses and logged numbers of its online trainers."""
+"""TRL: the boundaries of its online, preference, supervised and distillation trainers."""
 
 from collections.abc import Iterator
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import (
-    assembly,
+    dataset_preparation,
     distillation,
     distillation_steps,
     early_losses,
+    kto,
     log_probs,
     logit_metrics,
     losses,
+    nash_md,
     packages,
     packing,
     ppo,
     preferences,
-    preparation,
+    rollout_batch,
     rollout_metrics,
     samplers,
     scoring,
-    self_play,
     supervised,
-    unpaired,
     updates,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -34,18 +34,18 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         scoring,
         rollout_metrics,
         samplers,
-        assembly,
+        rollout_batch,
         early_losses,
         losses,
         log_probs,
         updates,
         preferences,
-        unpaired,
+        kto,
         logit_metrics,
         supervised,
-        preparation,
+        dataset_preparation,
         packing,
-        self_play,
+        nash_md,
         distillation,
         distillation_steps,
         ppo,

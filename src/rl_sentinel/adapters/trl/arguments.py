@@ -1,4 +1,4 @@
-"""Arguments of TRL's trainers: a trainer and its settings, the dict of a micro-batch, prompts and completions."""
+"""Build TRL's arguments from a batch: trainer with settings, dict of a micro-batch, prompts, completions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.codecs import Column, OneColumn, ResponseMask, partition
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.user_layouts import PerResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
@@ -23,7 +24,7 @@ from rl_sentinel.core.layout import Axis
 GRPO = "trl.trainer.grpo_trainer.GRPOTrainer"
 RLOO = "trl.trainer.rloo_trainer.RLOOTrainer"
 
-#: Neutral name of a setting -> its field in the configuration of a trainer, where it differs.
+#: Neutral name of a setting -> its field in a trainer's configuration, if the names differ.
 FIELDS: Mapping[str, str] = {
     "clip_low": "epsilon",
     "clip_high": "epsilon_high",
@@ -36,36 +37,40 @@ FIELDS: Mapping[str, str] = {
     "negative_temperature": "sapo_temperature_neg",
 }
 
-
-#: Field of a trainer that no configuration has under this name -> its place.
+#: Setting that is no field of the configuration -> its place in the trainer.
 PLACES: Mapping[str, str] = {"reward_weight": "reward_funcs.0.weight"}
 
 
 def trainer(kind: str, settings: Settings, described: frozenset[str] = frozenset()) -> Object:
-    """The trainer of a setting, built once; ``described`` settings are passed to formulas only."""
+    """The trainer under a setting, built once; only formulas read the settings in ``described``."""
     fields = {FIELDS.get(name, name): name for name in settings if name not in described}
     parts: dict[str, Codec] = {"kind": Constant(kind), **{f: IfSet(name) for f, name in fields.items()}}
     return Object(make_trainer, parts, at={f: PLACES.get(f, f"args.{f}") for f in fields}, shared=True)
 
 
-def micro_batch_count() -> Derived:
-    """Number of gradient accumulation steps in the optimizer step that uses these rows."""
-    return Derived(lambda inputs: inputs.layout.micro_batches, frozenset({"micro_batches"}))
+def itself(trainer: object) -> object:
+    """The trainer, unchanged: a step that names it for later steps."""
+    return trainer
+
+
+def one_rank(inputs: Inputs) -> str:
+    """Require one rank: the result is read from one process only."""
+    return "the result is read from one process, but there are several ranks" if inputs.layout.ranks > 1 else ""
 
 
 def training(kind: str, settings: Settings, described: frozenset[str] = frozenset()) -> Object:
     """The same trainer at the start of an optimizer step."""
-    parts = {"trainer": trainer(kind, settings, described), "micro_batches": micro_batch_count()}
+    parts = {"trainer": trainer(kind, settings, described), "micro_batches": MICRO_BATCHES}
     return Object(ready_to_train, parts, at={"trainer": "", "micro_batches": "args.gradient_accumulation_steps"})
 
 
-#: The model that trains: what its forward pass gives on the case's tokens.
+#: The double of the trained model: log-probs and entropies of the batch's tokens.
 POLICY = Object(Policy, {"logprobs": Column("logprob"), "entropies": Column("entropy")})
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionMask(ResponseMask):
-    """1 at every token of a completion that trains; a row that is masked as a whole has none."""
+    """The completion mask: 1 at every token of a completion, but 0 in a row without any trained token."""
 
     @property
     def shapes(self) -> frozenset[str]:
@@ -73,22 +78,22 @@ class CompletionMask(ResponseMask):
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The mask, laid out."""
+        """The mask in the form's layout."""
         present = inputs.batch.valid & inputs.batch.live.unsqueeze(1)
         return self.form.lay_out(present.to(self.dtype), inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolMask(Padded):
-    """1 at tokens of the model, 0 at those of a tool, 1 in the padding; a row that is masked as a whole has only 0."""
+    """The tool mask: 1 at model tokens and padding, 0 at tool tokens; all 0 in a row without any trained token."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """The completion mask tells the lengths."""
+        """The length, which the completion mask gives."""
         return frozenset({"length"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The mask with 1 in the padding of rows that train."""
+        """The mask, with 1 in the padding of rows that train."""
         outside = ~inputs.batch.valid & inputs.batch.live.unsqueeze(1)
         laid = Padded.lay_out(self, torch.where(outside, torch.ones_like(column), column), inputs)
         if inputs.layout.extra:
@@ -96,24 +101,24 @@ class ToolMask(Padded):
         return laid
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The mask with 0 in the padding."""
+        """The mask, with 0 in the padding."""
         read = Padded.read(self, value, sizes)
         length = torch.zeros(read.shape[0], dtype=torch.int64) if sizes.length is None else sizes.length
         inside = torch.arange(read.shape[1]) < length.unsqueeze(1)
         return torch.where(inside, read, torch.zeros_like(read))
 
     def canonical(self, column: Tensor, batch: Batch) -> Tensor:
-        """The padding."""
+        """The column as it can be read back: 0 in the padding."""
         return torch.where(batch.valid & batch.live.unsqueeze(1), column, torch.zeros_like(column))
 
 
 def prompt(value: int) -> Derived:
-    """A prompt of one token."""
+    """A prompt of one token with this value."""
     return Derived(lambda inputs: torch.full((inputs.batch.rows, 1), value, dtype=torch.int64))
 
 
 def micro_batch(columns: Mapping[str, Codec], *, tools: bool) -> Table:
-    """The dict that a micro-batch is; with ``tools`` some tokens of a completion are not the model's."""
+    """The dict of a micro-batch; with ``tools``, completions have tokens that the model did not sample."""
     masks: dict[str, Codec] = {"completion_mask": Column("mask", dtype=torch.int64)}
     if tools:
         masks = {
@@ -125,20 +130,20 @@ def micro_batch(columns: Mapping[str, Codec], *, tools: bool) -> Table:
 
 
 def trains_whole_completions(inputs: Inputs) -> str:
-    """Without tools the mask has no gap: each token of a completion trains, or none does."""
+    """Require that a completion trains as a whole or not at all: without tools, the mask has no gaps."""
     batch = inputs.batch
     gap = (batch.mask != batch.valid)[batch.live]
-    return "some tokens of a completion do not train, and no tool is called" if bool(gap.any()) else ""
+    return "some tokens of a completion do not train, but there are no tools" if bool(gap.any()) else ""
 
 
 def trains_every_completion(inputs: Inputs) -> str:
-    """Without mask_truncated_completions each completion trains."""
-    return "" if bool(inputs.batch.live.all()) else "a completion does not train, and none is masked"
+    """Require that every completion trains, as without mask_truncated_completions."""
+    return "" if bool(inputs.batch.live.all()) else "a completion does not train, but none can be masked"
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts(OneColumn):
-    """One dict per row with its prompt, as the data loader repeats them; labels become a partition."""
+    """One dict per row with its prompt, repeated as by the data loader; group labels become a partition."""
 
     name: str = "group"
 
@@ -152,7 +157,7 @@ class Prompts(OneColumn):
 
     def take(self, value: list[dict[str, str]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - as above
         """Group labels: rows with equal prompts get the same label."""
-        return {self.name: partition([one["prompt"] for one in value])}
+        return {self.name: partition([row["prompt"] for row in value])}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The labels, renumbered."""
@@ -161,7 +166,7 @@ class Prompts(OneColumn):
 
 @dataclass(frozen=True, slots=True)
 class PromptsOfRanks(OneColumn):
-    """The prompts of each rank: a list for each, of equally many rows."""
+    """The prompts of each rank: one list per rank, of equal length."""
 
     name: str = "group"
 
@@ -182,7 +187,7 @@ class PromptsOfRanks(OneColumn):
 
     def take(self, value: list[list[dict[str, str]]], sizes: Sizes) -> Mapping[str, Tensor]:
         """Group labels: rows with equal prompts get the same label."""
-        return Prompts().take([one for rank in value for one in rank], sizes)
+        return Prompts().take([row for rank in value for row in rank], sizes)
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The labels, renumbered."""
@@ -191,9 +196,9 @@ class PromptsOfRanks(OneColumn):
 
 @dataclass(frozen=True, slots=True)
 class Completions(Codec):
-    """Token ids as an engine returns them: one list per row, whose last token ends it, unless it was cut off.
+    """Token ids as an engine returns them: one list per row, which ends with EOS unless the completion is truncated.
 
-    ``cut`` is the column that says which ones were cut off: ``"mask"`` (those without a trained token) or ``"scored"``.
+    ``cut`` is the column that marks truncated completions: ``"mask"`` (no trained token) or ``"scored"`` (False).
     """
 
     cut: str = ""
@@ -201,13 +206,13 @@ class Completions(Codec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The column that says which completions ended."""
+        """The column that marks truncated completions."""
         return frozenset({self.cut} if self.cut else ())
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """The mask: the ids say only which rows have no trained token."""
-        return {self.cut: "ids do not say which tokens are trained"} if self.cut == "mask" else {}
+        """The mask: the ids only show which rows have no trained token."""
+        return {self.cut: "the trained tokens cannot be read from the ids"} if self.cut == "mask" else {}
 
     @property
     def shapes(self) -> frozenset[str]:
@@ -215,7 +220,7 @@ class Completions(Codec):
         return frozenset({"length"})
 
     def ended(self, batch: Batch) -> Tensor:
-        """``[B]``: the rows that were not cut off."""
+        """``[B]``: True where the completion is not truncated."""
         if self.cut == "mask":
             return batch.live
         return batch.scored if self.cut else torch.ones(batch.rows, dtype=torch.bool)
@@ -231,22 +236,22 @@ class Completions(Codec):
         return Sizes(rows=len(value), length=torch.tensor([len(ids) for ids in value]))
 
     def take(self, value: list[list[int]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - lists say it
-        """The rows that ended."""
+        """``scored``: True where the completion is not truncated."""
         return {"scored": torch.tensor([ids[-1] == 1 for ids in value])} if self.cut == "scored" else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The rows that ended."""
+        """``scored``: True where the completion is not truncated."""
         return {"scored": batch.scored} if self.cut == "scored" else {}
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierRows(Codec):
-    """The rows of the current micro-batch of what an earlier step left for all rows."""
+    """The rows of the current micro-batch, of a result that an earlier step computed for all rows."""
 
     place: Use
 
     def put(self, inputs: Inputs) -> Call:
-        """The rows: micro-batches are equal, and in the order of the rows."""
+        """The slice: micro-batches have equal sizes and keep the order of the rows."""
         rows = inputs.batch.rows
         return Call(rows_of, (self.place, inputs.part[0] * rows, rows))
 
@@ -256,7 +261,7 @@ def rows_of(value: Tensor, start: int, count: int) -> Tensor:
     return value[start : start + count]
 
 
-def cut_completions_fill_the_width(inputs: Inputs) -> str:
-    """A completion that is cut off has max_completion_length tokens."""
+def truncated_fill_width(inputs: Inputs) -> str:
+    """Require that a truncated completion has max_completion_length tokens."""
     short = ~inputs.batch.scored & (inputs.batch.length < inputs.batch.width)
-    return "a completion was cut off before max_completion_length" if bool(short.any()) else ""
+    return "a truncated completion is shorter than max_completion_length" if bool(short.any()) else ""

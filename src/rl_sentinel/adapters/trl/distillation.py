@@ -1,4 +1,4 @@
-"""TRL's distillation: the divergence between student and teacher, its loss on a batch, and labels of sampled tokens."""
+"""TRL's distillation (GKD): divergence of student and teacher, loss of a batch, labels of sampled completions."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Knob
@@ -38,16 +39,16 @@ from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec, Form, Inputs
 
 GKD = "trl.trainer.gkd_trainer.GKDTrainer"
-GKD_NOW = "trl.experimental.gkd.gkd_trainer.GKDTrainer"
+GKD_EXPERIMENTAL = "trl.experimental.gkd.gkd_trainer.GKDTrainer"
 
 _DOC = "gkd_trainer.py, generalized_jsd_loss, docstring: equation 1 of https://huggingface.co/papers/2306.13649"
 _BETA = "gkd_config.py, GKDConfig, docstring of beta: 0.0 is the KL divergence, 1.0 the inverse one"
 _JSD = claims(_DOC, algorithm="generalised jsd")
 _BATCHMEAN = claims(
-    "gkd_trainer.py, reduction 'batchmean': by the tokens whose label is not -100", aggregation="token-mean"
+    "gkd_trainer.py, reduction 'batchmean': divided by the tokens whose label is not -100", aggregation="token-mean"
 )
 
-#: Name of a setting -> share of the teacher and temperature.
+#: Setting -> weight of the teacher in the mixture, and temperature.
 BETAS: Mapping[str, Settings] = {
     "default": {"mixture": 0.5, "temperature": 1.0},
     "beta 0.1": {"mixture": 0.1, "temperature": 1.0},
@@ -57,16 +58,13 @@ BETAS: Mapping[str, Settings] = {
     "temperature": {"mixture": 0.5, "temperature": 0.5},
 }
 
-#: The same for batches that the student samples.
+#: The setting in which the student samples the completions.
 SAMPLED = "sampled"
-
-#: What counts where no label says it.
-ALL_TOKENS = "every position counts without labels"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The divergence with labels and without, the loss of a batch, labels of sampled tokens."""
-    path = next((p for p in (GKD, GKD_NOW) if target.has(p)), GKD)
+    """The divergence with and without labels, the loss of a batch, the labels of sampled completions."""
+    path = next((p for p in (GKD, GKD_EXPERIMENTAL) if target.has(p)), GKD)
     if not target.has(path):
         return
     if why := target.fails(path):
@@ -75,11 +73,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     function = f"{path}.generalized_jsd_loss"
     labelled = "labels" in inspect.signature(target.find(function)).parameters
     yield from bindable(target, *(_divergence(function, name) for name in BETAS if labelled))
-    yield from bindable(target, *(_without_labels(function, name, said) for name, said in REDUCTIONS.items()))
+    yield from bindable(target, *(_without_labels(function, name, claimed) for name, claimed in REDUCTIONS.items()))
     yield from bindable(target, *(_loss(path, name) for name in ("default", "beta 0.1")), _loss(path, SAMPLED))
     generate = f"{path}.generate_on_policy_outputs"
     if target.has(generate) and "new_labels" in source_of(target.find(generate)):
-        yield from bindable(target, _sampled(target, generate))
+        yield from bindable(target, _sampled_labels(target, generate))
 
 
 def _divergence(path: str, name: str) -> Boundary:
@@ -105,7 +103,7 @@ def _divergence(path: str, name: str) -> Boundary:
 
 _PRODUCER = "gkd_trainer.py, compute_loss: labels of the completion, -100 at the prompt and the padding"
 
-#: Reduction -> what it claims where no labels are passed.
+#: Reduction -> claims without labels.
 REDUCTIONS: Mapping[str, Claims] = {
     "sum": claims("gkd_trainer.py, reduction 'sum'", aggregation="token-sum"),
     "batchmean": claims(
@@ -117,11 +115,12 @@ REDUCTIONS: Mapping[str, Claims] = {
 
 
 def every_position_trains(inputs: Inputs) -> str:
-    """Each position of each row counts."""
-    return "" if bool(inputs.batch.mask.all()) and not inputs.layout.extra else ALL_TOKENS
+    """Require that every position trains, without padding: there are no labels to exclude any."""
+    every = bool(inputs.batch.mask.all()) and not inputs.layout.extra
+    return "" if every else "a position does not train, but without labels every position counts"
 
 
-def _without_labels(path: str, reduction: str, said: Claims) -> Boundary:
+def _without_labels(path: str, reduction: str, claimed: Claims) -> Boundary:
     arguments: dict[str, Codec] = {
         "student_logits": Column("logits"),
         "teacher_logits": Column("ref_logits"),
@@ -134,7 +133,7 @@ def _without_labels(path: str, reduction: str, said: Claims) -> Boundary:
         steps=(Step(call=path, name="loss", arguments=arguments),),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={f"{reduction}, no labels": {"mixture": 0.5}},
-        claims=_JSD | said,
+        claims=_JSD | claimed,
         reach=f"called directly, reduction={reduction}",
         requires=(every_position_trains,),
         domain=every_position,
@@ -142,10 +141,10 @@ def _without_labels(path: str, reduction: str, said: Claims) -> Boundary:
 
 
 class LogitsModel:
-    """A model whose logits of each sequence are known; ``eval`` and training are alike."""
+    """A double of a model that returns fixed logits."""
 
     def __init__(self, logits: Tensor) -> None:
-        """Take ``[B, S, V]`` logits."""
+        """Store ``[B, S, V]`` logits."""
         self.logits = logits
 
     def eval(self) -> None:
@@ -171,8 +170,8 @@ def _loss(path: str, name: str) -> Boundary:
     )
     lengths = frozenset({"mask"})
     inputs: dict[str, Codec] = {
-        "input_ids": Computed(lengths, lambda i: _tokens(i, 5, 4, 0), "ids of one value say no mask"),
-        "attention_mask": Computed(lengths, lambda i: _tokens(i, 1, 1, 0), "a mask of whole sequences"),
+        "input_ids": Computed(lengths, lambda i: _tokens(i, 5, 4, 0), "the mask cannot be read from ids of one value"),
+        "attention_mask": Computed(lengths, lambda i: _tokens(i, 1, 1, 0), "the mask covers whole sequences"),
         "labels": Column("mask", LeftLabels(), torch.int64),
         "prompts": Derived(lambda i: _prompts(i, 4, 0)),
         "prompt_attention_mask": Derived(lambda i: _prompts(i, 1, 0)),
@@ -221,32 +220,26 @@ def _prompts(inputs: Inputs, prompt: int, padding: int) -> Tensor:
 
 
 def make_distiller(kind: Any, beta: float, teacher: Tensor) -> Any:  # noqa: ANN401 - a class of the target
-    """The target's trainer with what its loss reads; its constructor would load both models."""
-    made = object.__new__(kind)
-    made.__dict__ |= {
-        "beta": beta,
-        "teacher_model": LogitsModel(teacher),
-        "use_liger_gkd_loss": False,
-        "use_liger_loss": False,
-    }
-    return made
+    """A bare trainer with the attributes that its loss reads."""
+    switches = dict.fromkeys(("use_liger_gkd_loss", "use_liger_loss"), False)
+    return bare_instance(kind, beta=beta, teacher_model=LogitsModel(teacher), **switches)
 
 
 def distil(entry: Callable[..., Any], distiller: Any, model: LogitsModel, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
-    """The loss of a batch; ``entry`` is the method of the target that computes it."""
+    """The loss of a batch; ``entry`` is the target's method that computes it."""
     loss: Tensor = entry(distiller, model, inputs)
     return loss
 
 
 def longest_fills_the_width(batch: Batch) -> Batch:
-    """Whole completions as a model generates them: as wide as the longest one."""
+    """Completions that train as a whole, in a batch as wide as the longest one."""
     whole = every_completion_trains(batch)
     longest = int(whole.length.max()) if whole.rows else whole.width
     return whole if longest == whole.width else take_positions(whole, torch.arange(longest))
 
 
-def _sampled(target: Target, path: str) -> Boundary:
-    """Labels of what the student samples, where the padding token is the end token, as in many tokenizers."""
+def _sampled_labels(target: Target, path: str) -> Boundary:
+    """The labels of sampled completions if padding and EOS are the same token, as in many tokenizers."""
     parameters = inspect.signature(target.find(path)).parameters
     arguments: dict[str, Codec] = {
         "generate": Constant(Function(path)),
@@ -260,7 +253,7 @@ def _sampled(target: Target, path: str) -> Boundary:
         stage="batch",
         steps=(step,),
         outputs={"mask": Output("B T", "", "mask", at=Use("sampled"), form=AsReturned())},
-        claims=claims("gkd_trainer.py: labels of the generated completion, its end included", conserves=True),
+        claims=claims("gkd_trainer.py: labels of the generated completion, including its EOS", conserves=True),
         reach="lmbda above 0, and a tokenizer whose padding token is its end token",
         requires=(no_empty_response, every_row_trains, trains_whole_completions),
         domain=longest_fills_the_width,
@@ -268,12 +261,12 @@ def _sampled(target: Target, path: str) -> Boundary:
 
 
 def sampled_labels(generate: Callable[..., Any], completions: list[list[int]], width: int, *, pads: bool) -> Tensor:
-    """1 at each token of a completion that has a label, where padding and end are token 1."""
+    """1 at each token of a completion that has a label; token 1 is both padding and EOS."""
     longest, prompts = max(map(len, completions)), torch.full((len(completions), 2), 4)
     rows = torch.tensor([ids + [1] * (longest - len(ids)) for ids in completions])
     sequences = torch.cat([prompts, rows], 1)
     model = SimpleNamespace(generate=lambda **_options: SimpleNamespace(sequences=sequences))
     config = SimpleNamespace(eos_token_id=1, pad_token_id=1)
     inputs = {"prompts": prompts, "prompt_attention_mask": torch.ones_like(prompts)}
-    found = generate(model, inputs, config, 1) if pads else generate(model, inputs, config)
-    return pad((found[-1][:, 2:] != -100).float(), (0, width - longest))
+    returned = generate(model, inputs, config, 1) if pads else generate(model, inputs, config)
+    return pad((returned[-1][:, 2:] != -100).float(), (0, width - longest))

@@ -1,4 +1,4 @@
-"""Layouts of the inputs of TRL's distillation: logits and labels of prompts and completions, and the trained tokens."""
+"""Codecs and forms for TRL's distillation: left-padded sequences, labels, sampled completions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from rl_sentinel.core.codec import Form, Inputs, Sizes
 
 @dataclass(frozen=True, slots=True)
 class LabelForm(Padded):
-    """Labels ``[B, T]``: a token's id where it counts, else -100, also in the padding."""
+    """Labels ``[B, T]``: a token id where the token trains, -100 elsewhere."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The mask as labels."""
@@ -28,9 +28,9 @@ class LabelForm(Padded):
 
 @dataclass(frozen=True, slots=True)
 class LeftSequence(Form):
-    """Prompt and completion of each row at the right end of ``[B, S]``, as the collator pads them.
+    """Left-padded sequences ``[B, S]`` of prompt and completion, as from the collator.
 
-    ``shift`` is 1 where a position holds what belongs to the next token; ``fill`` stands at the prompt and the padding.
+    With ``shift`` 1, position t is about token t + 1. ``fill`` is the value at the prompt and the padding.
     """
 
     shift: int = 0
@@ -56,7 +56,7 @@ class LeftSequence(Form):
         return torch.stack(rows)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """Each response at the start of its row, 0 in the padding."""
+        """Each response at the start of its row, with 0 in the padding."""
         lengths: list[int] = [] if sizes.length is None else sizes.length.tolist()
         width = sizes.width or max(lengths, default=0)
         read = value.new_zeros((value.shape[0], width, *value.shape[2:]))
@@ -66,14 +66,14 @@ class LeftSequence(Form):
         return read
 
     def canonical(self, column: Tensor, batch: Batch) -> Tensor:
-        """Padding is 0."""
+        """The column as it can be read back: 0 in the padding."""
         valid = batch.valid.reshape(*batch.valid.shape, *[1] * (column.dim() - 2))
         return torch.where(valid, column, torch.zeros_like(column))
 
 
 @dataclass(frozen=True, slots=True)
 class LeftLabels(LeftSequence):
-    """Labels of whole completions in that layout: -100 elsewhere."""
+    """Labels of whole completions in left-padded sequences; -100 elsewhere."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The mask as labels."""
@@ -91,7 +91,7 @@ class LeftLabels(LeftSequence):
 
 @dataclass(frozen=True, slots=True)
 class EndedCompletions(OneColumn):
-    """One list of ids per row whose last one is token 1, the end; each token trains."""
+    """One list of token ids per row that ends with token 1, the EOS; every token trains."""
 
     name: str = "mask"
 
@@ -110,13 +110,13 @@ class EndedCompletions(OneColumn):
         return {"mask": torch.arange(int(length.max())) < length.unsqueeze(1)}
 
 
-#: Tokens of each prompt from which the student samples, padding included.
-WIDE = 2
+#: Width of the prompts from which the student samples, including padding.
+PROMPT_WIDTH = 2
 
 
 @dataclass(frozen=True, slots=True)
 class SampledSequence(Padded):
-    """Prompts of one width, then completions padded at the right, as the student samples them."""
+    """Sequences as the student samples them: prompts of equal width, then right-padded completions."""
 
     shift: int = 0
     fill: float = 0.0
@@ -125,32 +125,33 @@ class SampledSequence(Padded):
         """Each response after its prompt."""
         laid = Padded.lay_out(self, column, inputs)
         around = [
-            laid.new_full((laid.shape[0], n, *laid.shape[2:]), self.fill) for n in (WIDE - self.shift, self.shift)
+            laid.new_full((laid.shape[0], n, *laid.shape[2:]), self.fill)
+            for n in (PROMPT_WIDTH - self.shift, self.shift)
         ]
         return torch.cat([around[0], laid, around[1]], 1)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """The responses."""
-        return Padded.read(self, value[:, WIDE - self.shift :], sizes)
+        return Padded.read(self, value[:, PROMPT_WIDTH - self.shift :], sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
         """Rows and width."""
-        return Sizes(rows=value.shape[0], width=value.shape[1] - WIDE)
+        return Sizes(rows=value.shape[0], width=value.shape[1] - PROMPT_WIDTH)
 
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens(SampledSequence):
-    """A mask in that layout, as one number at the prompt, one at trained tokens, and one in the padding."""
+    """A mask in sampled sequences, with one value for the prompt, one for trained tokens and one for padding."""
 
     prompt: int = 1
     response: int = 1
     padding: int = 0
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The numbers."""
+        """The mask as these values."""
         laid = Padded.lay_out(self, column, inputs)
         numbers = torch.where(laid > 0, self.response, self.padding)
-        return torch.cat([numbers.new_full((laid.shape[0], WIDE), self.prompt), numbers], 1)
+        return torch.cat([numbers.new_full((laid.shape[0], PROMPT_WIDTH), self.prompt), numbers], 1)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """The mask."""
@@ -158,21 +159,21 @@ class SampledTokens(SampledSequence):
 
 
 def prompt_lengths(batch: Batch) -> list[int]:
-    """Prompts of two tokens and of one, in turn."""
-    return [WIDE - b % 2 for b in range(batch.rows)]
+    """Prompt lengths: two tokens in even rows, one in odd rows."""
+    return [PROMPT_WIDTH - b % 2 for b in range(batch.rows)]
 
 
 def whole_completions(batch: Batch) -> Batch:
-    """Each response trains as a whole, or not at all."""
+    """Make each response train as a whole, or not at all."""
     return with_columns(batch, mask=batch.valid & batch.live.unsqueeze(1))
 
 
 def every_position(batch: Batch) -> Batch:
-    """Responses of the full width, all of them trained."""
+    """Make every position train, with responses of the full width."""
     return with_columns(batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.width))
 
 
 def every_completion_trains(batch: Batch) -> Batch:
-    """Responses of one token or more, all of them trained."""
+    """Make every token train, with responses of at least one token."""
     length = batch.length.clamp(min=1)
     return with_columns(batch, length=length, mask=torch.arange(batch.width) < length.unsqueeze(1))

@@ -1,4 +1,4 @@
-"""TRL's distillation under gradient accumulation: training steps over the micro-batches of one optimizer step."""
+"""TRL's distillation with gradient accumulation: the loss of one optimizer step over its micro-batches."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +12,19 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import EachCut, Object, Table
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import micro_batch_count, trains_whole_completions
-from rl_sentinel.adapters.trl.distillation import GKD, GKD_NOW, LogitsModel
-from rl_sentinel.adapters.trl.distillation_codecs import WIDE, SampledSequence, SampledTokens, every_completion_trains
-from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer
+from rl_sentinel.adapters.trl.arguments import trains_whole_completions
+from rl_sentinel.adapters.trl.distillation import GKD, GKD_EXPERIMENTAL, LogitsModel
+from rl_sentinel.adapters.trl.distillation_codecs import (
+    PROMPT_WIDTH,
+    SampledSequence,
+    SampledTokens,
+    every_completion_trains,
+)
+from rl_sentinel.adapters.trl.preference_trainers import batch_samples, make_pair_trainer
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -32,8 +38,8 @@ ROW = {"messages": [{"role": "user", "content": "w1"}, {"role": "assistant", "co
 _PRODUCER = "transformers, Trainer.get_batch_samples: labels are counted over all micro-batches of an optimizer step"
 
 _MEAN = claims(
-    "gkd_trainer.py, reduction 'batchmean': by the tokens whose label is not -100; transformers, "
-    "Trainer.training_step: micro-batches are those of one large batch",
+    "gkd_trainer.py, reduction 'batchmean': divided by the tokens whose label is not -100; transformers, "
+    "Trainer.training_step: micro-batches count as one large batch",
     aggregation="token-mean",
     algorithm="generalised jsd",
     denominator="given",
@@ -42,40 +48,40 @@ _MEAN = claims(
 
 @dataclass(frozen=True, slots=True)
 class StepLogits(SampledSequence):
-    """Logits of sequences to which a layout adds no padding: a micro-batch is as wide as its longest one."""
+    """Logits of sequences without extra padding: a micro-batch is as wide as its longest sequence."""
 
     shift: int = 1
 
     @property
     def axes(self) -> frozenset[Any]:
-        """No field of the layout."""
+        """None: the layout adds no padding."""
         return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class StepTokens(SampledTokens):
-    """Tokens of such sequences."""
+    """Tokens of sequences without extra padding."""
 
     @property
     def axes(self) -> frozenset[Any]:
-        """No field of the layout."""
+        """None: the layout adds no padding."""
         return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceMask(ResponseMask):
-    """1 at the tokens of prompt and completion."""
+    """The attention mask: 1 at the tokens of prompt and completion."""
 
     form: Form = field(default_factory=lambda: StepTokens(prompt=1, response=1, padding=0))
 
     def sizes(self, value: Tensor) -> Sizes:
         """Rows, width and lengths, without the prompts."""
-        return Sizes(length=value.sum(1) - WIDE).merge(self.form.sizes(value))
+        return Sizes(length=value.sum(1) - PROMPT_WIDTH).merge(self.form.sizes(value))
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The steps of a trainer whose loss is told how many tokens an optimizer step has."""
-    trainer = next((p for p in (GKD, GKD_NOW) if target.has(p)), GKD)
+    """The step of a trainer whose loss takes the number of tokens of the optimizer step."""
+    trainer = next((p for p in (GKD, GKD_EXPERIMENTAL) if target.has(p)), GKD)
     path = f"{trainer}.compute_loss"
     if (
         target.has(path)
@@ -97,7 +103,7 @@ def _steps(path: str, trainer: str) -> Boundary:
     }
     inputs["attention_mask"] = SequenceMask()
     part = Object(
-        part_of_step,
+        Part,
         {"student": Column("logits", logits), "teacher": Column("ref_logits", logits), "inputs": Table(inputs)},
         at={"student": "student.logits", "teacher": "teacher.logits"},
     )
@@ -109,7 +115,7 @@ def _steps(path: str, trainer: str) -> Boundary:
             "entry": Constant(Function(path)),
             "trainer": Object(make_student, built, at={"trainer": "__class__", "beta": "args.beta"}, shared=True),
             "parts": EachCut(part, "micro_batches"),
-            "count": micro_batch_count(),
+            "count": MICRO_BATCHES,
         },
         produced_by={"parts": _PRODUCER},
     )
@@ -127,10 +133,10 @@ def _steps(path: str, trainer: str) -> Boundary:
 
 
 class Part:
-    """A micro-batch with the models that answer it."""
+    """A micro-batch, and doubles of the models with its logits."""
 
     def __init__(self, student: Tensor, teacher: Tensor, inputs: Mapping[str, Tensor]) -> None:
-        """Take ``[B, S, V]`` logits, and the collated tokens."""
+        """Store the collated tokens, and models with ``[B, S, V]`` logits."""
         self.student, self.teacher = TrainedModel(student), TrainedModel(teacher)
         self.inputs = {
             **inputs,
@@ -140,7 +146,7 @@ class Part:
 
 
 class TrainedModel(LogitsModel):
-    """The same where a step puts it into training first."""
+    """A double of a model that a training step puts into training mode."""
 
     training = True
 
@@ -148,28 +154,21 @@ class TrainedModel(LogitsModel):
         """Do nothing."""
 
 
-def part_of_step(student: Tensor, teacher: Tensor, inputs: Mapping[str, Tensor]) -> Part:
-    """A micro-batch with the models that answer it."""
-    return Part(student, teacher, inputs)
-
-
 def make_student(trainer: Callable[..., Any], beta: float) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer with a teacher, made by its own constructor; completions are those of the data set."""
+    """A trainer with a teacher, built by its own constructor; it trains on completions of the data set."""
     return make_pair_trainer(trainer, rows=[ROW] * 2, beta=beta, lmbda=0.0)
 
 
 def accumulate(entry: Any, trainer: Any, parts: list[Part], count: int) -> Tensor:  # noqa: ANN401, ARG001 - a method of the target, a trainer
-    """The sum of what ``backward`` is called with, over the micro-batches of an optimizer step.
+    """The sum of the losses passed to ``backward`` over the micro-batches of an optimizer step.
 
-    ``entry`` is the method of the target that each step enters.
+    ``entry`` is not called here: it names the target's method that each training step calls.
     """
     ready = copy(trainer)
     ready.args = copy(trainer.args)
     ready.accelerator = RankAccelerator(trainer.accelerator, 0, 1)
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = count
-    sample = ready.get_batch_samples
-    device = {"device": torch.device("cpu")} if "device" in inspect.signature(sample).parameters else {}
-    batches, tokens = sample(iter([part.inputs for part in parts]), len(parts), **device)
+    batches, tokens = batch_samples(ready, [part.inputs for part in parts])
     for part, batch in zip(parts, batches, strict=True):
         ready.teacher_model = part.teacher
         ready.training_step(part.student, dict(batch), tokens)

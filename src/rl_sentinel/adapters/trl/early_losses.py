@@ -1,4 +1,4 @@
-"""GRPO's first loss in TRL: one method that samples, scores, computes the loss and logs."""
+"""GRPO's loss in early TRL releases: one method that samples, scores, computes the loss and logs."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -19,7 +19,7 @@ from rl_sentinel.adapters.trl.arguments import GRPO, Completions, Prompts, train
 from rl_sentinel.adapters.trl.release import log_place, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_doubles import Rollout, generated_rows
-from rl_sentinel.adapters.trl.scoring import pads_to_the_longest, rollout_conditions
+from rl_sentinel.adapters.trl.scoring import no_extra_padding, rollout_conditions
 from rl_sentinel.adapters.trl.tiny_trainer import RowRewards
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -40,7 +40,7 @@ _OWN = claims("grpo_trainer.py, compute_loss: advantages of the rewards of a pro
 
 _PRODUCER = "transformers, Trainer.training_step: the rows of the data set, one for each prompt"
 
-#: Logged name -> what it is.
+#: Logged name -> output.
 LOGGED = {
     "reward": Output("", "reward", "outcome.mean", over="all"),
     "rewards/first": Output("", "reward", "outcome.mean", over="all"),
@@ -50,36 +50,36 @@ LOGGED = {
 
 
 class LogProbs(Tensor):
-    """Logits that are log-probs already."""
+    """A tensor of log-probs that the target takes for logits."""
 
     def log_softmax(self, dim: int) -> Tensor:  # type: ignore[override]  # noqa: ARG002 - as torch's
-        """The log-probs as they are."""
+        """The log-probs, unchanged."""
         return self.as_subclass(Tensor)
 
 
 class KnownModel(nn.Module):
-    """A model that answers each position of a completion with one log-prob, whatever the token, and samples nothing."""
+    """A double of a model with known completions, whose log-prob at a position is the same for every token."""
 
     def __init__(self, logprobs: Tensor, completions: list[list[int]]) -> None:
-        """Take ``[B, T]`` log-probs, and the tokens that are sampled."""
+        """Store ``[B, T]`` log-probs, and the token ids of the completions."""
         super().__init__()
         self.logprobs = logprobs
         self.rollout = Rollout(completions=completions)
 
     def forward(self, input_ids: Tensor, **_more: object) -> SimpleNamespace:
-        """The answers at all positions, of which each belongs to the next token."""
-        answers = self.logprobs[:, : input_ids.shape[1] - 1]
-        wide = torch.cat([answers, answers.new_zeros(len(answers), 1)], 1).unsqueeze(2).expand(-1, -1, 8)
-        return SimpleNamespace(logits=wide.as_subclass(LogProbs))
+        """The log-probs as logits; each position is about the next token."""
+        logprobs = self.logprobs[:, : input_ids.shape[1] - 1]
+        logits = torch.cat([logprobs, logprobs.new_zeros(len(logprobs), 1)], 1).unsqueeze(2).expand(-1, -1, 8)
+        return SimpleNamespace(logits=logits.as_subclass(LogProbs))
 
     def generate(self, input_ids: Tensor, **_options: object) -> Tensor:
-        """Each prompt as often as it has completions, with these."""
+        """The prompts, repeated for each of their completions, and the completions."""
         repeated = input_ids.repeat_interleave(len(self.logprobs) // len(input_ids), 0)
         return generated_rows(repeated, self.rollout.completions)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of releases in which it generates."""
+    """The loss, in releases where it also samples."""
     if not target.has(PATH) or target.fails(PATH) or "reward_funcs" not in source_of(target.find(PATH)):
         return
     yield from bindable(target, _boundary(target))
@@ -87,8 +87,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _boundary(target: Target) -> Boundary:
     step = Step(
-        call=generated_loss,
-        name="made",
+        call=rollout_loss,
+        name="computed",
         arguments={
             "trainer": trainer("grpo", _SETTINGS),
             "models": Table({"policy": _model("logprob"), "reference": _model("ref_logprob")}),
@@ -98,7 +98,7 @@ def _boundary(target: Target) -> Boundary:
         },
         produced_by={"rows": _PRODUCER},
     )
-    place = log_place(target, "grpo", Use("made")["trainer"])
+    place = log_place(target, "grpo", Use("computed")["trainer"])
     logged = {
         name: Output(o.axes, o.unit, o.quantity, over=o.over, at=place[name], form=Logged())
         for name, o in LOGGED.items()
@@ -107,11 +107,11 @@ def _boundary(target: Target) -> Boundary:
         path=PATH,
         stage="policy-loss",
         steps=(step,),
-        outputs={"loss": Output("", "", "loss", at=Use("made")["loss"]), **logged},
+        outputs={"loss": Output("", "", "loss", at=Use("computed")["loss"]), **logged},
         settings={"default": _SETTINGS},
         claims=_KL | _OWN,
         reach="every training step",
-        requires=(*rollout_conditions(masked=False), pads_to_the_longest),
+        requires=(*rollout_conditions(masked=False), no_extra_padding),
     )
 
 
@@ -120,14 +120,14 @@ def _model(column: str) -> Object:
     return Object(KnownModel, parts, {"completions": "rollout.completions"})
 
 
-def generated_loss(
+def rollout_loss(
     trainer: Any,  # noqa: ANN401 - a trainer
     models: dict[str, KnownModel],
     rewards: list[float],
     rows: list[dict[str, str]],
     generations: int,
 ) -> dict[str, Any]:
-    """The loss of a batch of prompts, and the trainer that logged; ``rows`` has each prompt for each completion."""
+    """The loss of a batch of prompts, and the trainer with its log; ``rows`` repeats each prompt per completion."""
     ready = copy(trainer)
     ready.num_generations, ready.ref_model = generations, models["reference"]
     ready._metrics = type(trainer._metrics)(list)  # noqa: SLF001 - where the trainer logs

@@ -1,4 +1,4 @@
-"""Whether TRL's trainers log numbers of an evaluation under training, or numbers of training under evaluation."""
+"""Count metrics that TRL's trainers log under the wrong mode: evaluation as training, or training as evaluation."""
 
 import contextlib
 import io
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any
 
-#: What transformers adds to every entry of the history.
+#: Names that transformers adds to every entry of the log history.
 ALWAYS = ("epoch", "step", "loss")
 
 
@@ -15,7 +15,10 @@ def logged_elsewhere(
     evaluate: Callable[[], object],
     train: Callable[[], object],
 ) -> float:
-    """How many numbers an evaluation that a user asks for, and a step before another one is due, log as the other's."""
+    """The number of metrics logged under the other mode.
+
+    Run an evaluation that the user starts while none is scheduled, then a training step before a scheduled one.
+    """
     trainer.control, trainer.state = copy(trainer.control), copy(trainer.state)
     trainer.state.log_history = []
     trainer.model.eval()
@@ -31,7 +34,7 @@ def logged_elsewhere(
 
 
 def _log(trainer: Any, logs: dict[str, float]) -> set[str]:  # noqa: ANN401 - a trainer
-    """The names that ``log`` of a trainer writes to its history beside these."""
+    """The names that the trainer's ``log`` adds to these in its history."""
     with contextlib.redirect_stdout(io.StringIO()):
         trainer.log(dict(logs))
     return set(trainer.state.log_history[-1]) - set(logs)

@@ -1,4 +1,4 @@
-"""Log-probs and entropy that TRL's trainers compute from the logits of a model, at the sampling temperature."""
+"""TRL's log-probs and entropy from the logits of a model, at the sampling temperature."""
 
 import inspect
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ _CLAIMS = claims(_CITE, output_algorithms={"logprob": "log-prob of the token"}, 
 _ENTROPY = claims(_CITE, output_algorithms={"entropy": "entropy of the logits"}, knobs={"temperature": (0.7, 1.6)})
 
 _PRODUCER = (
-    "grpo_trainer.py, _generate_and_score_completions: prompts padded at the left, completions at the right; a model "
-    "of transformers answers with the logits of each next token, or of the last logits_to_keep ones"
+    "grpo_trainer.py, _generate_and_score_completions: left-padded prompts, right-padded completions; a model of "
+    "transformers returns the logits of each next token, or of the last logits_to_keep tokens"
 )
 
 
@@ -42,12 +42,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _boundary(target, path, kind, "entropy", _ENTROPY))
 
 
-def _boundary(target: Target, path: str, kind: str, output: str, said: Claims) -> Boundary:
-    passed = inspect.signature(target.find(path)).parameters
-    chunks = {"batch_size": Constant(2)} if "batch_size" in passed else {}
+def _boundary(target: Target, path: str, kind: str, output: str, claimed: Claims) -> Boundary:
+    parameters = inspect.signature(target.find(path)).parameters
+    chunks = {"batch_size": Constant(2)} if "batch_size" in parameters else {}
     step = Step(
         call=compute_log_probs,
-        name="made",
+        name="computed",
         arguments={
             "trainer": Object(
                 logit_trainer, {"kind": Constant(kind), "temperature": Knob("temperature")}, _PLACES, shared=True
@@ -63,13 +63,13 @@ def _boundary(target: Target, path: str, kind: str, output: str, said: Claims) -
         path=path,
         stage="batch",
         steps=(step,),
-        outputs={output: Output("B T", "nats", output, at=Use("made")[output], form=Padded())},
+        outputs={output: Output("B T", "nats", output, at=Use("computed")[output], form=Padded())},
         settings={output: {"temperature": 1.0}},
-        claims=said,
+        claims=claimed,
         reach="every training step; temperature",
         requires=(no_empty_response,),
     )
 
 
-#: Where a trainer has what it was made from.
+#: Argument of :func:`logit_trainer` -> its place in the trainer.
 _PLACES = {"kind": "kind", "temperature": "args.temperature"}

@@ -1,4 +1,4 @@
-"""Logit metrics that TRL's trainers of pairs and single responses log: means, entropy, token accuracy."""
+"""TRL's logit metrics of preference trainers: mean logits, entropy, token accuracy."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,6 +11,8 @@ from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import itself
+from rl_sentinel.adapters.trl.kto import ALTERNATING, KTO, KTO_EXPERIMENTAL, LabelledFeatures, logged_metrics
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding, PairFeatures, as_pairs, rows_are_pairs
 from rl_sentinel.adapters.trl.preference_families import (
     CPO_FAMILIES,
@@ -22,25 +24,23 @@ from rl_sentinel.adapters.trl.preference_families import (
 from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
 from rl_sentinel.adapters.trl.preferences import (
     CPO,
-    CPO_NOW,
+    CPO_EXPERIMENTAL,
     DPO,
     ORPO,
-    ORPO_NOW,
+    ORPO_EXPERIMENTAL,
     PAIRED,
     Release,
     families_of,
     ready_trainer,
-    same,
     trainer_path,
 )
-from rl_sentinel.adapters.trl.token_model import answer_with_logits
-from rl_sentinel.adapters.trl.unpaired import ALTERNATING, KTO, KTO_BEFORE, LabelledFeatures, logged_numbers
+from rl_sentinel.adapters.trl.token_model import set_logits
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
-#: Logged name -> what it is: means of logits, then what their distribution says.
+#: Logged name -> algorithm of the metric: means of logits, then metrics of their distribution.
 LEVELS: Mapping[str, str] = {
     "logits/chosen": "mean logit of preferred responses",
     "logits/rejected": "mean logit of other responses",
@@ -55,29 +55,29 @@ _LOGS = (
     "average entropy; dpo_trainer.py: token accuracy for the chosen completions"
 )
 
-#: Each trainer's places in the releases, the settings under which it is asked, and whether its rows are pairs.
+#: Paths of each trainer by release, its settings, and whether its rows are pairs.
 TRAINERS: tuple[tuple[tuple[str, ...], Family, bool], ...] = (
     ((DPO,), DPO_FAMILIES["default"], True),
-    ((CPO, CPO_NOW), CPO_FAMILIES["default"], True),
-    ((ORPO, ORPO_NOW), ORPO_FAMILIES["default"], True),
-    ((KTO, KTO_BEFORE), KTO_FAMILIES["default"], False),
+    ((CPO, CPO_EXPERIMENTAL), CPO_FAMILIES["default"], True),
+    ((ORPO, ORPO_EXPERIMENTAL), ORPO_FAMILIES["default"], True),
+    ((KTO, KTO_EXPERIMENTAL), KTO_FAMILIES["default"], False),
 )
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The numbers of each trainer that the release logs; a trainer that cannot be built is reported with its loss."""
-    for places, family, paired in TRAINERS:
-        for found in families_of(target, trainer_path(target, *places), {"default": family}):
-            if isinstance(found, Unbound):
+    """The metrics that each trainer logs; :mod:`preferences` reports a trainer that cannot be built."""
+    for paths, family, paired in TRAINERS:
+        for entry in families_of(target, trainer_path(target, *paths), {"default": family}):
+            if isinstance(entry, Unbound):
                 continue
-            release, _, _ = found
-            for name, numbers in {"logged logits": LEVELS, "logged of logits": DISTRIBUTIONS}.items():
-                logged = {n: what for n, what in numbers.items() if f'{n}"]' in release.source}
+            release, _, _ = entry
+            for name, metrics in {"logged logits": LEVELS, "logged of logits": DISTRIBUTIONS}.items():
+                logged = {n: algorithm for n, algorithm in metrics.items() if f'{n}"]' in release.source}
                 if logged:
-                    yield from bindable(target, _numbers(release, family, name, logged, paired=paired))
+                    yield from bindable(target, _metrics(release, family, name, logged, paired=paired))
 
 
-def _numbers(release: Release, family: Family, name: str, logged: Mapping[str, str], *, paired: bool) -> Boundary:
+def _metrics(release: Release, family: Family, name: str, logged: Mapping[str, str], *, paired: bool) -> Boundary:
     entry = f"{release.path}.compute_loss"
     features: Codec = (
         PairFeatures(whole=release.whole, names=release.names, prompts=1)
@@ -85,7 +85,7 @@ def _numbers(release: Release, family: Family, name: str, logged: Mapping[str, s
         else LabelledFeatures(whole='"completion_labels"' in release.source, prompts=1)
     )
     step = Step(
-        call=learn_logits,
+        call=train_on_logits,
         name="loss",
         arguments={
             "entry": Constant(Function(entry)),
@@ -95,15 +95,15 @@ def _numbers(release: Release, family: Family, name: str, logged: Mapping[str, s
             "tokens": Column("token", NoPadding()),
             "level": Constant(logged.keys() <= LEVELS.keys()),
         },
-        produced_by={"features": "the trainer's own data collator, from token ids as its tokenized data set has them"},
+        produced_by={"features": "the trainer's own data collator, on token ids of a tokenized data set"},
     )
     return Boundary(
         path=entry,
         stage="policy-loss",
         steps=(
-            Step(call=same, name="trainer", arguments={"0": ready_trainer(release, family)}),
+            Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family)}),
             step,
-            Step(call=logged_numbers, name="logs", arguments={"learner": Earlier(Use("trainer"))}),
+            Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))}),
         ),
         outputs={n: Output("", "nats", at=Use("logs")[n], form=Number()) for n in logged},
         settings={name: family.settings},
@@ -114,7 +114,7 @@ def _numbers(release: Release, family: Family, name: str, logged: Mapping[str, s
     )
 
 
-def learn_logits(  # noqa: PLR0913 - a trainer, its batch, and what the model answers
+def train_on_logits(  # noqa: PLR0913 - a trainer, its batch, and the model's logits
     entry: Callable[..., Any],
     learner: Any,  # noqa: ANN401 - a trainer
     features: list[dict[str, Any]],
@@ -123,11 +123,11 @@ def learn_logits(  # noqa: PLR0913 - a trainer, its batch, and what the model an
     *,
     level: bool,
 ) -> Tensor:
-    """The loss of a batch whose policy, and reference, have these logits.
+    """The loss of a batch for which policy and reference have these logits.
 
-    ``entry`` is the method of the target that the step enters.
+    ``entry`` is not called here: it names the target's method that the training step calls.
     """
-    answer_with_logits(learner.model, logits, tokens, level=level)
+    set_logits(learner.model, logits, tokens, level=level)
     if getattr(learner, "ref_model", None) is not None:
-        answer_with_logits(learner.ref_model, logits, tokens, level=level)
+        set_logits(learner.ref_model, logits, tokens, level=level)
     return train_one_batch(entry, learner, learner.data_collator(features))

@@ -1,4 +1,4 @@
-"""A replacement model that returns known logits to TRL's trainers, and the call of its forward pass."""
+"""A double of a model with known logits, and the call of TRL's log-prob method on it."""
 
 import inspect
 from functools import partial
@@ -12,32 +12,32 @@ from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
 
 class Logits(nn.Module):
-    """A model, or the backbone of one, whose answer at position p of a sequence belongs to its token p + 1.
+    """A double of a model or its backbone; the logits at position p predict token p + 1.
 
-    The prompt's last token names the row, so that rows may come in any cut.
+    The last token of the prompt is the row's number, so that the trainer may pass rows in any chunks.
     """
 
     def __init__(self) -> None:
-        """Start without an answer."""
+        """Start without logits."""
         super().__init__()
-        self.answers: Tensor = torch.empty(0)
+        self.logits: Tensor = torch.empty(0)
         self.prompt = 2
 
     def forward(self, input_ids: Tensor, logits_to_keep: int = 0, **_more: object) -> SimpleNamespace:
-        """The answers for these rows, of all positions or of the last ones."""
-        found = self.answers[input_ids[:, self.prompt - 1]]
-        before = found.new_zeros(len(found), self.prompt - 1, found.shape[2])
-        whole = torch.cat([before, found, found.new_zeros(len(found), 1, found.shape[2])], 1)
+        """The logits of these rows, at all positions or at the last ones."""
+        logits = self.logits[input_ids[:, self.prompt - 1]]
+        before = logits.new_zeros(len(logits), self.prompt - 1, logits.shape[2])
+        whole = torch.cat([before, logits, logits.new_zeros(len(logits), 1, logits.shape[2])], 1)
         whole = whole[:, -logits_to_keep:] if logits_to_keep else whole
         return SimpleNamespace(logits=whole, last_hidden_state=whole, aux_loss=None)
 
 
 def logit_trainer(kind: str, temperature: float) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer at a sampling temperature; its model, or the backbone below its head, answers with known logits."""
+    """A trainer at a sampling temperature, whose model (or its backbone, with a fused head) is :class:`Logits`."""
     trainer = make_trainer(kind, temperature=temperature)
     trainer.kind, trainer.known = kind, Logits()
     fused = "fused_lm_head" in inspect.getsource(inspect.unwrap(per_token(trainer).__func__))
-    trainer.asked = trainer.model if fused else trainer.known
+    trainer.forward_model = trainer.model if fused else trainer.known
     if fused:
         trainer.model.model = trainer.known
     trainer.fused = fused
@@ -45,7 +45,7 @@ def logit_trainer(kind: str, temperature: float) -> Any:  # noqa: ANN401 - a tra
 
 
 def per_token(trainer: Any) -> Any:  # noqa: ANN401 - a trainer, and its method
-    """The method that computes log-probs."""
+    """The trainer's method that computes log-probs."""
     name = "_get_per_token_logps_and_entropies"
     return getattr(trainer, name if hasattr(trainer, name) else "_get_per_token_logps")
 
@@ -55,24 +55,24 @@ def compute_log_probs(
     logits: Tensor,
     completion_ids: Tensor,
     completion_mask: Tensor,
-    **passed: int,
+    **options: int,
 ) -> dict[str, Tensor]:
-    """The log-probs of completions, and their entropies where they are computed, for prompts of one and two tokens."""
+    """The log-probs of completions, and entropies if the release computes them, for prompts of one and two tokens."""
     rows = torch.arange(len(logits))
     prompt_ids, prompt_mask = torch.stack([torch.zeros_like(rows), rows], 1), torch.stack([rows % 2, rows * 0 + 1], 1)
-    trainer.known.answers = logits
+    trainer.known.logits = logits
     if trainer.fused:
         head = nn.Linear(logits.shape[2], logits.shape[2], bias=False)
         head.weight = nn.Parameter(torch.eye(logits.shape[2], dtype=logits.dtype), requires_grad=False)
         trainer.model.get_output_embeddings = partial(getattr, SimpleNamespace(head=head), "head")
     compute = per_token(trainer)
     entropies = {"compute_entropy": True} if "compute_entropy" in inspect.signature(compute).parameters else {}
-    made = compute(
-        trainer.asked,
+    computed = compute(
+        trainer.forward_model,
         torch.cat([prompt_ids, completion_ids], 1),
         torch.cat([prompt_mask, completion_mask], 1),
         completion_ids.shape[1],
-        **passed,
+        **options,
         **entropies,
     )
-    return {"logprob": made[0], "entropy": made[1]} if isinstance(made, tuple) else {"logprob": made}
+    return {"logprob": computed[0], "entropy": computed[1]} if isinstance(computed, tuple) else {"logprob": computed}

@@ -1,4 +1,4 @@
-"""The losses that TRL's configuration selects: settings, and claims from its documentation."""
+"""GRPO's losses by TRL's configuration: settings, and claims from the documentation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 
 _DOC = "grpo_config.py, GRPOConfig, docstring of {}"
-_ROWS = "grpo_trainer.py, _compute_loss: a mean over all rows, whether they train or not"
+_ROWS = "grpo_trainer.py, _compute_loss: a mean over all rows, trained or not"
 _ACCUMULATED = "grpo_trainer.py, _compute_loss: scaled by current_gradient_accumulation_steps, as one large batch"
 _COUNTED = "grpo_config.py, loss_type 'dapo': the number of active tokens in the global accumulated batch"
 RATIO = claims("grpo_trainer.py, _compute_loss: exp(per_token_logps - old_per_token_logps)", ratio=True)
@@ -18,7 +18,7 @@ _KL = claims(
     output_pairs={"kl": "logprob against ref_logprob"},
 )
 
-#: Rows may be out of training, and old log-probs are those of an earlier policy.
+#: Settings with rows that do not train, and with old log-probs of an earlier policy.
 MASKED: Settings = {"num_iterations": 2, "mask_truncated_completions": True}
 PLAIN: Settings = {"clip_low": 0.2, "clip_high": 0.28, **MASKED}
 
@@ -35,9 +35,9 @@ _PPO = _loss_type("grpo", algorithm="ppo")
 
 @dataclass(frozen=True)
 class Family:
-    """A loss under some settings: what it claims, and which settings only a formula reads.
+    """A loss under some settings, and its claims; only formulas read the settings in ``described``.
 
-    Numbers that the loss logs are the same as in another family where ``logs`` is False.
+    With ``tools``, completions may have untrained tokens. ``logs`` is False if another family has the same metrics.
     """
 
     settings: Settings
@@ -54,17 +54,17 @@ _CHOSEN = claims(
 _TOKENS = _loss_type("dapo", aggregation="token-mean")
 _SEQUENCE: Settings = {**PLAIN, "importance_sampling_level": "sequence"}
 _GSPO = claims(_DOC.format("importance_sampling_level"), algorithm="gspo")
-_HELD_ABOVE = frozenset({"clip_low", "clip_high"})
+_CISPO_FORMULA = frozenset({"clip_low", "clip_high"})
 
-#: Families whose micro-batches have columns of the sampler, which only a whole step makes.
+#: Families that are bound in a whole optimizer step only, which computes the sampler's columns.
 ONLY_IN_STEPS = ("off-policy mask, vLLM",)
 
-#: The family of releases whose loss has no log-probs of an earlier policy.
+#: The family of releases whose loss does not read old log-probs.
 ON_POLICY = "on policy"
 
 FAMILIES: Mapping[str, Family] = {
     ON_POLICY: Family({"kl_loss_coef": 0.25}, _KL, tools=False),
-    "default": Family(  # without epsilon_high both sides of the range are epsilon
+    "default": Family(  # without epsilon_high, epsilon bounds both sides of the range
         {"clip_low": 0.2, "clip_high": 0.2, "num_iterations": 2, "loss_type": "dapo"},
         _PPO | _TOKENS | _GLOBAL,
         frozenset({"clip_high"}),
@@ -82,7 +82,7 @@ FAMILIES: Mapping[str, Family] = {
     "cispo": Family(
         {"loss_type": "cispo", **MASKED, "ratio_high": 5.0, "clip_low": 1.0, "clip_high": 4.0},
         _loss_type("cispo", algorithm="cispo", aggregation="token-mean") | _GLOBAL,
-        _HELD_ABOVE,
+        _CISPO_FORMULA,
     ),
     "sapo": Family(
         {"loss_type": "sapo", **MASKED, "temperature": 1.0, "negative_temperature": 1.05},
@@ -158,12 +158,12 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
-#: Family of older releases -> the field with which it was replaced.
+#: Family of older releases -> the field that replaced it: releases with the field do not have the family.
 REPLACED = {
     "no loss type": "loss_type",
     "KL, no loss type": "loss_type",
     "vLLM, capped": "vllm_importance_sampling_mode",
 }
 
-#: Settings that are no loss of their own and that older releases do not name, with the value of these.
+#: Settings that older releases lack, and the value that they imply.
 IMPLIED: Settings = {"importance_sampling_level": "token", "use_bias_correction_kl": False}

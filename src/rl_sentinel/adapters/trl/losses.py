@@ -1,4 +1,4 @@
-"""TRL's policy losses: ``_compute_loss`` of the trainers, over the micro-batches of one optimizer step."""
+"""TRL's policy losses: ``_compute_loss`` of GRPO and RLOO, summed over micro-batches."""
 
 import inspect
 import re
@@ -16,6 +16,7 @@ from rl_sentinel.adapters.trl.arguments import (
     POLICY,
     RLOO,
     EarlierRows,
+    itself,
     micro_batch,
     training,
     trains_every_completion,
@@ -35,7 +36,7 @@ from rl_sentinel.adapters.trl.loss_families import (
 )
 from rl_sentinel.adapters.trl.release import config_fields, log_place, method, reads_tool_mask, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.scoring import pads_to_the_longest, scored
+from rl_sentinel.adapters.trl.scoring import no_extra_padding, rollout_steps
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -43,16 +44,16 @@ from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
-#: Where the columns of a micro-batch come from.
+#: The lines that produce the columns of a micro-batch.
 _PRODUCER = (
-    "grpo_trainer.py, _generate_and_score_completions: advantages [B], old_per_token_logps where a batch is used for "
-    "several optimizer steps, masks of int64; _prepare_inputs cuts its rows into micro-batches"
+    "grpo_trainer.py, _generate_and_score_completions: advantages [B], old_per_token_logps if a batch is used for "
+    "several optimizer steps, masks of int64; _prepare_inputs splits its rows into micro-batches"
 )
 
-#: Loss types whose denominator is counted over the generation batch.
+#: Loss types whose denominator is the number of tokens in the generation batch.
 COUNTED = ("dapo", "cispo", "vespo")
 
-#: Logged name -> what it is, and which of its definitions.
+#: Logged name -> output, and which definition of the quantity it follows.
 LOGGED: Mapping[str, tuple[Output, str]] = {
     "kl": (Output("", "nats", "kl.mean", over="live"), ""),
     "entropy": (Output("", "nats", "entropy.mean", over="live"), ""),
@@ -68,12 +69,11 @@ _LOGS = (
     "clip_ratio: the fraction of tokens where the PPO objective is clipped"
 )
 
-
-#: The loss of releases with one loss type, where it is a mean over tokens.
+#: The loss in releases with one loss type, if it is a mean over tokens.
 _TOKEN_MEAN = re.compile(r"\(per_token_loss \* completion_mask\)\.sum\(\) / completion_mask\.sum\(\)")
 
 _SAME_MEAN = (
-    "grpo_trainer.py, compute_loss: (per_token_loss * completion_mask).sum() / completion_mask.sum(), of which the KL "
+    "grpo_trainer.py, compute_loss: (per_token_loss * completion_mask).sum() / completion_mask.sum(), in which the KL "
     "is a term; docs/source/grpo_trainer.md, kl: the average KL divergence"
 )
 
@@ -87,18 +87,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "policy-loss", str(why))
         return
     if "reward_funcs" in source_of(function):
-        return  # it generates and scores as well
+        return  # this loss also samples and scores: see early_losses
     for name in FAMILIES:
         if name in ONLY_IN_STEPS:
             continue
-        family = fitted(target, name, path)
+        family = release_family(target, name, path)
         if family is not None:
             yield from bindable(target, _grpo(target, path, name, family))
     yield from _rloo(target)
 
 
-def fitted(target: Target, name: str, path: str) -> Family | None:
-    """The family with the settings that the release names, or None where it lacks one of them."""
+def release_family(target: Target, name: str, path: str) -> Family | None:
+    """The family with the settings that the release has, or None if the release lacks the family."""
     family, known = FAMILIES[name], config_fields(target, "grpo")
     if REPLACED.get(name) in known:
         return None
@@ -127,11 +127,11 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
     columns: dict[str, Codec] = {} if name == ON_POLICY else {"old_per_token_logps": Column("old_logprob")}
     if "kl_loss_coef" in settings:
         columns["ref_per_token_logps"] = Column("ref_logprob")
-    before = Step(call=_same, name="trainer", arguments={"trainer": training("grpo", settings, described)})
+    before = Step(call=itself, name="trainer", arguments={"trainer": training("grpo", settings, described)})
     steps = [before]
     vllm, counted = "use_vllm" in settings, settings.get("loss_type") in COUNTED
     if vllm or counted:
-        steps = [*scored("grpo", settings, described, tools=tools), before]
+        steps = [*rollout_steps("grpo", settings, described, tools=tools), before]
         columns["num_items_in_batch"] = Earlier(Use("generated")["num_items_in_batch"])
     if vllm:
         columns["importance_sampling_ratio"] = EarlierRows(Use("generated")["importance_sampling_ratio"])
@@ -146,7 +146,9 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
         each=("micro_batch",),
         produced_by={"inputs": _PRODUCER},
     )
-    logged, said = logged_numbers(source if family.logs else "", settings, log_place(target, "grpo", Use("trainer")))
+    logged, definitions = logged_metrics(
+        source if family.logs else "", settings, log_place(target, "grpo", Use("trainer"))
+    )
     masked = "mask_truncated_completions" in settings
     return Boundary(
         path=path,
@@ -155,14 +157,14 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
         unused=frozenset({"token", "prompt_length"} | (set() if _reads_entropy(settings) else {"entropy"})),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **logged},
         settings={name: settings},
-        claims=RATIO | ROW | family.claims | said,
+        claims=RATIO | ROW | family.claims | definitions,
         reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items() if k not in described),
         requires=(
             equal_micro_batches,
             no_empty_response,
             *(() if tools else (trains_whole_completions,)),
             *(() if masked else (trains_every_completion,)),
-            *((pads_to_the_longest,) if vllm else ()),
+            *((no_extra_padding,) if vllm else ()),
         ),
     )
 
@@ -171,52 +173,47 @@ def _reads_entropy(settings: Settings) -> bool:
     return "top_entropy_quantile" in settings or "entropy_coef" in settings
 
 
-def _same(trainer: object) -> object:
-    """The trainer, under a name that later steps use."""
-    return trainer
-
-
-def logged_numbers(source: str, settings: Settings, place: Use) -> tuple[dict[str, Output], Claims]:
-    """What this release logs under these settings, by the source of its loss, and which definitions they follow."""
+def logged_metrics(source: str, settings: Settings, place: Use) -> tuple[dict[str, Output], Claims]:
+    """The metrics that the source of the loss logs under these settings, and the definitions that they follow."""
     by_row = settings.get("importance_sampling_level") == "sequence"
-    found = {}
+    metrics = {}
     for name, (output, _) in LOGGED.items():
-        apart = name.startswith("clip_ratio") and settings.get("loss_type") in ("cispo", "sapo", "vespo")
-        elsewhere = (name == "kl" and "kl_loss_coef" not in settings) or (
+        other_clip = name.startswith("clip_ratio") and settings.get("loss_type") in ("cispo", "sapo", "vespo")
+        not_logged = (name == "kl" and "kl_loss_coef" not in settings) or (
             name == "cispo_clip_ratio" and settings.get("loss_type") != "cispo"
         )
-        if apart or elsewhere or not re.search(rf'\["{name}"\]\.append', source):
+        if other_clip or not_logged or not re.search(rf'\["{name}"\]\.append', source):
             continue
         declared = replace(output, at=place[name], form=Logged())
         if name.startswith("clip_ratio") and (by_row or "clip_low" not in settings):
-            declared = replace(declared, quantity="", over="")  # rows are counted, or there is no range
+            declared = replace(declared, quantity="", over="")  # counts rows, or there is no clip range
         if name == "kl" and settings.get("use_bias_correction_kl"):
-            declared = replace(declared, quantity="")  # weighed by the ratio
-        found[name] = declared
-    definitions = {n: LOGGED[n][1] for n in found if LOGGED[n][1] and found[n].quantity == "clip_fraction"}
-    said = claims(_LOGS, output_definitions=definitions)
-    if "kl" in found and "loss_type" not in settings and _TOKEN_MEAN.search(source):
-        said |= claims(_SAME_MEAN, output_definitions={"kl": "over trained tokens"})
-    return found, said
+            declared = replace(declared, quantity="")  # weighted by the ratio
+        metrics[name] = declared
+    definitions = {n: LOGGED[n][1] for n in metrics if LOGGED[n][1] and metrics[n].quantity == "clip_fraction"}
+    claimed = claims(_LOGS, output_definitions=definitions)
+    if "kl" in metrics and "loss_type" not in settings and _TOKEN_MEAN.search(source):
+        claimed |= claims(_SAME_MEAN, output_definitions={"kl": "over trained tokens"})
+    return metrics, claimed
 
 
 _OLD = "rloo_trainer.py, _generate_and_score_completions: old_logps = (old_per_token_logps * completion_mask).sum(1)"
 
 
 def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
-    """RLOO on the trainer of GRPO's form; earlier releases have one of PPO's form."""
+    """RLOO, in releases whose trainer is like GRPO's; the trainer of earlier releases is like PPO's."""
     path = f"{RLOO}._compute_loss"
     if not target.has(path):
         return
     old = Computed(
         frozenset({"old_logprob", "mask"}),
         lambda inputs: (inputs.batch.old_logprob * inputs.batch.mask).sum(1),
-        "a sum does not tell its terms",
+        "its terms cannot be recovered from a sum",
     )
     settings: Settings = {**PLAIN, "beta": 0.0}
     known = config_fields(target, "rloo")
     settings = {name: value for name, value in settings.items() if FIELDS.get(name, name) in known}
-    before = Step(call=_same, name="trainer", arguments={"trainer": training("rloo", settings)})
+    before = Step(call=itself, name="trainer", arguments={"trainer": training("rloo", settings)})
     step = Step(
         call=path,
         name="loss",
@@ -229,8 +226,8 @@ def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
         produced_by={"inputs": _OLD},
     )
     source = source_of(target.find(path))
-    numbers, _ = logged_numbers(source, settings, Use("trainer").attribute("_metrics")["train"])
-    logged = {n: replace(o, quantity="", over="") for n, o in numbers.items()}
+    metrics, _ = logged_metrics(source, settings, Use("trainer").attribute("_metrics")["train"])
+    logged = {n: replace(o, quantity="", over="") for n, o in metrics.items()}
     yield from bindable(
         target,
         Boundary(

@@ -1,10 +1,10 @@
-"""Packages that TRL's trainers need at run time: transformers, accelerate and datasets, as its releases pin them."""
+"""Pins of the packages that TRL's trainers call at run time, by release: transformers, accelerate, datasets."""
 
 import re
 
 from rl_sentinel.adapters.installation import Installation, requirement
 
-#: What both tables share.
+#: Pins for all releases.
 COMMON = """
 PyYAML==6.0.3
 anyio==4.16.0
@@ -31,19 +31,19 @@ urllib3==2.8.0
 xxhash==4.1.0
 """
 
-#: Releases before 1.0 need transformers 4: ``_is_package_available`` of transformers 5 returns a pair, which they read
-#: as True, so that they import packages that are absent.
-_FOUR = """
+#: Pins for releases before 1.0, which need transformers 4: ``_is_package_available`` of transformers 5 returns a pair,
+#: which they read as True, and then they import absent packages.
+_WITH_TRANSFORMERS_4 = """
 huggingface_hub==0.36.2
 accelerate==1.10.1
 datasets==4.4.1
 fsspec==2025.10.0
 """
 
-_BEFORE_FIVE = _FOUR + "transformers==4.57.6 tokenizers==0.22.2"
+_BEFORE_1_0 = _WITH_TRANSFORMERS_4 + "transformers==4.57.6 tokenizers==0.22.2"
 
 #: First release of a range -> its pins, newest first. How ``Trainer.training_step`` scales a loss under accumulation
-#: changed in transformers 4.46 and 4.53: releases that allow a version between the two must be right with it.
+#: changed in transformers 4.46 and 4.53: a release that allows a version in between is audited with it.
 LIGHT = {
     "1.0": """
 transformers==5.23.0
@@ -55,20 +55,20 @@ httpx2==2.16.2
 httpcore2==2.16.2
 truststore==0.10.5
 """,
-    "0.20": _BEFORE_FIVE,
-    "0.12": _FOUR + "transformers==4.51.3 tokenizers==0.21.4",
-    "0.0": _BEFORE_FIVE,
+    "0.20": _BEFORE_1_0,
+    "0.12": _WITH_TRANSFORMERS_4 + "transformers==4.51.3 tokenizers==0.21.4",
+    "0.0": _BEFORE_1_0,
 }
 
 
 def light(version: str) -> str:
-    """Lines for pip, each an exact pin; a tree that states no version is taken for a newest one."""
+    """Requirements for pip, each an exact pin; a tree without a version counts as a newest release."""
     numbers = [int(n) for n in re.findall(r"\d+", version)[:2]] or [1, 0]
     return COMMON + next(pins for first, pins in LIGHT.items() if numbers >= [int(n) for n in first.split(".")])
 
 
 def installation(version: str) -> Installation:
-    """What a script needs: TRL with what it requires, and the pins of the libraries that it calls."""
+    """The installation for a script: TRL with its requirements, and the pins of the libraries that it calls."""
     release, note = requirement("trl", version)
     pins = " ".join(
         line for line in light(version).split() if line.startswith(("transformers", "accelerate", "datasets"))

@@ -1,4 +1,4 @@
-"""TRL's packing of sequences, and its collator that trains on replies only, in the releases that have them."""
+"""TRL's sequence packing, and its collator that trains on replies only."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -21,10 +21,10 @@ from rl_sentinel.core.claims import claims
 PACK = "trl.data_utils.pack_dataset"
 COLLATOR = "trl.trainer.utils.DataCollatorForCompletionOnlyLM"
 
-#: Strategies of packing that keep all tokens of sequences that fit.
+#: Packing strategies that keep all tokens of sequences that fit.
 STRATEGIES = ("bfd", "bfd_split", "bfd-requeue", "ffd", "wrapped")
 
-#: How many tokens longer than the longest sequence a packed one may be.
+#: A packed sequence may exceed the longest sequence by this many tokens.
 ROOM = 2
 
 _PACKED = "data_utils.py, pack_dataset, docstring: sequences are packed into chunks; boundaries or all tokens are kept"
@@ -33,28 +33,28 @@ _REPLIES = (
     "assistant; with an instruction template, in each turn"
 )
 
-#: Words of the template, and tokens of a reply.
+#: Tokens of the template before a question and before a reply.
 QUESTION, REPLY = 30, 31
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each strategy of packing; the collator for one turn, and for several."""
+    """Each packing strategy; the collator on conversations of one turn and of several."""
     if target.has(PACK) and not target.fails(PACK):
         for name in STRATEGIES:
-            if f'"{name}"' in _text(target, PACK):
-                yield from bindable(target, _packed(name))
+            if f'"{name}"' in _module_source(target, PACK):
+                yield from bindable(target, _packing(name))
     if target.has(COLLATOR) and not target.fails(COLLATOR):
         for name, several in {"one turn": False, "several turns": True}.items():
-            if not several or "instruction_template" in _text(target, COLLATOR):
-                yield from bindable(target, _collated(name, several=several))
+            if not several or "instruction_template" in _module_source(target, COLLATOR):
+                yield from bindable(target, _collator(name, several=several))
 
 
-def _text(target: Target, path: str) -> str:
-    """The source of the module of a function or class."""
+def _module_source(target: Target, path: str) -> str:
+    """The source of the module that defines a function or class."""
     return inspect.getsource(inspect.getmodule(target.find(path)))  # type: ignore[arg-type]  # both have a module
 
 
-def _packed(strategy: str) -> Boundary:
+def _packing(strategy: str) -> Boundary:
     step = Step(
         call=uses_in_packs,
         name="uses",
@@ -79,24 +79,22 @@ def _packed(strategy: str) -> Boundary:
 
 
 def uses_in_packs(pack: Callable[..., Any], lengths: Tensor, strategy: str) -> list[float]:
-    """The share of each sequence's tokens that are in the packs, each with its mask and in its order."""
+    """The fraction of each sequence's tokens that the packs have with the right label; 0 if the order changes."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     counts = lengths.sum(1).tolist()
     rows = [[100 * (row + 1) + n for n in range(count)] for row, count in enumerate(counts)]
-    whole = Dataset.from_dict({"input_ids": rows, "labels": [[-one for one in row] for row in rows]})
+    whole = Dataset.from_dict({"input_ids": rows, "labels": [[-token for token in row] for row in rows]})
     packed = pack(whole, max(counts) + ROOM, strategy)
-    found = [(one, label) for each in packed for one, label in zip(each["input_ids"], each["labels"], strict=True)]
-    right = [one for one, label in found if label == -one]
-    in_order = {row: [one for one in right if one // 100 == row + 1] for row in range(len(rows))}
-    return [
-        len(in_order[row]) / len(ids) if sorted(in_order[row]) == in_order[row] else 0.0 for row, ids in enumerate(rows)
-    ]
+    pairs = [pair for pack_ in packed for pair in zip(pack_["input_ids"], pack_["labels"], strict=True)]
+    correct = [token for token, label in pairs if label == -token]
+    by_row = [[token for token in correct if token // 100 == row + 1] for row in range(len(rows))]
+    return [len(own) / len(ids) if sorted(own) == own else 0.0 for own, ids in zip(by_row, rows, strict=True)]
 
 
-def _collated(name: str, *, several: bool) -> Boundary:
+def _collator(name: str, *, several: bool) -> Boundary:
     step = Step(
-        call=replies_that_train,
+        call=reply_mask_differences,
         name="differ",
         arguments={
             "make": Constant(Function(COLLATOR)),
@@ -122,7 +120,7 @@ def _collated(name: str, *, several: bool) -> Boundary:
 
 
 def conversation(row: int, length: int, *, several: bool) -> tuple[list[int], list[bool]]:
-    """The tokens of one turn, or of several in odd rows, and which of these are those of a reply."""
+    """The tokens of a conversation, and which of them are a reply; with ``several``, odd rows have two turns."""
     reply = [4 + n % 20 for n in range(length)]
     turns = [([3, 3], reply)] + ([([4], [5, 3])] if several and row % 2 else [])
     ids, trains = list[int](), list[bool]()
@@ -132,8 +130,8 @@ def conversation(row: int, length: int, *, several: bool) -> tuple[list[int], li
     return ids, trains
 
 
-def replies_that_train(make: Callable[..., Any], lengths: Tensor, *, several: bool) -> dict[str, list[float]]:
-    """How many tokens of each row train, and how many do so wrongly or do not."""
+def reply_mask_differences(make: Callable[..., Any], lengths: Tensor, *, several: bool) -> dict[str, list[float]]:
+    """The number of trained tokens of each row, and the number of tokens whose label is wrong."""
     counts = lengths.sum(1).tolist()
     rows = [conversation(row, count, several=several) for row, count in enumerate(counts)]
     template = {"instruction_template": [QUESTION]} if several else {}
@@ -141,9 +139,9 @@ def replies_that_train(make: Callable[..., Any], lengths: Tensor, *, several: bo
     tokenizer.padding_side = "right"
     collate = make(response_template=[REPLY], tokenizer=tokenizer, mlm=False, **template)
     labels = collate([{"input_ids": ids} for ids, _ in rows])["labels"].tolist()
-    trained = [[one != -100 for one in row] for row in labels]
+    trained = [[label != -100 for label in row] for row in labels]
     wrong = [
-        sum(a != b for a, b in zip(found, [*right, *[False] * len(found)], strict=False))
-        for found, (_, right) in zip(trained, rows, strict=True)
+        sum(a != b for a, b in zip(mask, [*expected, *[False] * len(mask)], strict=False))
+        for mask, (_, expected) in zip(trained, rows, strict=True)
     ]
-    return {"trained": [float(sum(row)) for row in trained], "masks": [float(one) for one in wrong]}
+    return {"trained": [float(sum(row)) for row in trained], "masks": [float(count) for count in wrong]}

@@ -1,4 +1,4 @@
-"""Arguments that hold pairs of responses: features for a collator, and the log-probs of their tokens."""
+"""Codecs for preference pairs: features for a collator, and the log-probs of their tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,39 +13,39 @@ from rl_sentinel.adapters.trl.token_model import CUT, FIRST, LARGEST, PROMPT, to
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
-#: Prompts have one token more than this at most.
+#: Number of tokens of the shortest prompt.
 SHORTEST = 1
 
-#: Tokens that a truncation cuts off.
-CUT_OFF = 2
+#: Number of tokens that truncation removes.
+TRUNCATED = 2
 
 Cut = Literal["", "keep_start", "keep_end"]
 
 
 class NoPadding(Padded):
-    """``[B, T]`` to which a layout adds nothing: a collator pads to the longest sequence."""
+    """``[B, T]`` without extra padding from the layout: a collator pads to the longest sequence."""
 
     @property
     def axes(self) -> frozenset[Any]:
-        """No field of the layout."""
+        """None: the layout adds no padding."""
         return frozenset()
 
 
-def trained(column: Tensor, batch: Batch) -> Tensor:
-    """The numbers of trained tokens; other tokens are not in the data set."""
+def trained_only(column: Tensor, batch: Batch) -> Tensor:
+    """The column with 0 at untrained tokens, which are not in the data set."""
     return torch.where(batch.mask, column, torch.zeros_like(column))
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs(OneColumn):
-    """The log-probs ``[B, T]`` that a model gives the tokens, as a leaf that the target differentiates itself."""
+    """The model's log-probs ``[B, T]``; with ``leaf``, a leaf tensor that the target itself differentiates."""
 
     name: str
     leaf: bool = True
 
     def put(self, inputs: Inputs) -> Tensor:
-        """The log-probs, 0 elsewhere."""
-        column: Tensor = trained(getattr(inputs.batch, self.name), inputs.batch)
+        """The log-probs, with 0 at untrained tokens."""
+        column: Tensor = trained_only(getattr(inputs.batch, self.name), inputs.batch)
         if not self.leaf:
             return column
         leaf = column.detach().clone().requires_grad_()
@@ -61,18 +61,17 @@ class TokenLogprobs(OneColumn):
         return {self.name: value.detach()}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The log-probs, 0 elsewhere."""
-        return {self.name: trained(getattr(batch, self.name), batch)}
+        """The log-probs, with 0 at untrained tokens."""
+        return {self.name: trained_only(getattr(batch, self.name), batch)}
 
 
 @dataclass(frozen=True, slots=True)
 class PairFeatures(Codec):
-    """One dict per pair with the token ids of prompt and both completions, as the tokenized data set has them.
+    """One dict per pair with the token ids of prompt, chosen and rejected completion, as in the tokenized data set.
 
-    Completions are the trained tokens of the rows: a data set of preferences masks none. Prompts of pairs have
-    different lengths. ``whole`` rows hold prompt and completion with labels; otherwise completions come apart. With
-    ``cut`` the rows of a pair are longer than :func:`longest` by tokens that the trainer cuts off. Prompts have up to
-    ``prompts`` tokens.
+    A completion is the trained tokens of a row, since preference data sets have no mask. Prompts have 1 to
+    ``prompts`` tokens. With ``whole``, a sequence joins prompt and completion, with labels. With ``cut``, sequences
+    exceed :func:`longest` by tokens that the trainer truncates.
     """
 
     whole: bool = False
@@ -82,7 +81,7 @@ class PairFeatures(Codec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The mask: ids say which tokens are trained."""
+        """The mask, which selects the tokens of a completion."""
         return frozenset({"mask"})
 
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:
@@ -95,7 +94,9 @@ class PairFeatures(Codec):
         """The ids of each response."""
         batch = inputs.batch
         ids = token_ids(batch.rows, batch.width).tolist()
-        return [[i for i, one in zip(*row, strict=True) if one] for row in zip(ids, batch.mask.tolist(), strict=True)]
+        return [
+            [token for token, m in zip(*row, strict=True) if m] for row in zip(ids, batch.mask.tolist(), strict=True)
+        ]
 
     def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
         """The tokens of one pair."""
@@ -104,11 +105,11 @@ class PairFeatures(Codec):
         sides = {"chosen": chosen, "rejected": rejected}
         full = max(len(chosen), len(rejected))
         if self.cut == "keep_start":
-            sides = {side: ids + [CUT] * CUT_OFF if len(ids) == full else ids for side, ids in sides.items()}
+            sides = {side: ids + [CUT] * TRUNCATED if len(ids) == full else ids for side, ids in sides.items()}
         if self.cut == "keep_end":
-            prompt = [PROMPT] * (room + CUT_OFF)
-        if self.cut == "keep_end" and room == 1:  # of the longest responses no token of the prompt stays
-            sides = {side: [CUT] * CUT_OFF + ids if len(ids) == full else ids for side, ids in sides.items()}
+            prompt = [PROMPT] * (room + TRUNCATED)
+        if self.cut == "keep_end" and room == 1:  # truncation removes the whole prompt of the longest responses
+            sides = {side: [CUT] * TRUNCATED + ids if len(ids) == full else ids for side, ids in sides.items()}
         if self.whole:
             return self._joined(prompt, sides)
         names = dict(zip(("prompt", "chosen", "rejected"), self.names, strict=True))
@@ -123,9 +124,9 @@ class PairFeatures(Codec):
         return tokens
 
     def responses(self, value: list[dict[str, Any]]) -> list[list[int]]:
-        """The ids of each response, of the features."""
+        """The token ids of each response."""
         names = ("chosen_labels", "rejected_labels") if self.whole else self.names[1:]
-        return [[token for token in one[name] if token >= FIRST] for one in value for name in names]
+        return [[token for token in pair[name] if token >= FIRST] for pair in value for name in names]
 
     def sizes(self, value: list[dict[str, Any]]) -> Sizes:
         """Rows."""
@@ -145,32 +146,32 @@ class PairFeatures(Codec):
 
 
 def longest(inputs: Inputs) -> int:
-    """The longest sequence of a batch whose longest response follows a prompt of one token."""
+    """The length of the longest response with a prompt of one token."""
     return int(inputs.mini_batch.mask.sum(1).max()) + 1
 
 
 def rows_are_pairs(inputs: Inputs) -> str:
-    """The rows are pairs of responses."""
+    """Require pairs: an even number of rows in each micro-batch."""
     rows, parts = inputs.batch.rows, 2 * inputs.layout.micro_batches
-    return "" if rows and rows % parts == 0 else "the rows do not divide into pairs of responses"
+    return "" if rows and rows % parts == 0 else "the rows of a micro-batch are not pairs of responses"
 
 
 def tokens_have_probabilities(inputs: Inputs) -> str:
-    """The log-probs of policy and reference are those of tokens that are not certain."""
+    """Require log-probs of policy and reference below 0: :class:`Backbone` gives the rest to another token."""
     batch = inputs.batch
     certain = (batch.logprob > LARGEST) | (batch.ref_logprob > LARGEST)
-    return "a log-prob is that of no probability below 1" if bool((certain & batch.mask).any()) else ""
+    return "the probability of a token is not below 1" if bool((certain & batch.mask).any()) else ""
 
 
 def as_pairs(batch: Batch) -> Batch:
-    """Pairs of responses: an even number of rows, each with a trained token, and log-probs below 0."""
+    """Make the rows pairs: an even number, each with a trained token, and log-probs below 0."""
     odd = batch.rows > 1 and batch.rows % 2
     even = take_rows(batch, torch.arange(batch.rows - 1)) if odd else batch
     return trains_with_probability(even)
 
 
 def trains_with_probability(batch: Batch, *, rows: bool = True) -> Batch:
-    """Log-probs below 0 and, unless ``rows`` is False, a trained token in each row; the batch itself if it is so."""
+    """Make all log-probs less than 0 and, unless ``rows`` is False, give each row a trained token."""
     changed: dict[str, Tensor] = {}
     if rows and not bool(batch.live.all()):
         changed["mask"] = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid)

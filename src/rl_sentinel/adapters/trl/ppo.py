@@ -1,4 +1,4 @@
-"""PPO in TRL before 0.12: forward passes in mini-batches, rewards with a KL penalty, reported statistics."""
+"""PPO in TRL before 0.12: forward passes in mini-batches, and the KL that a step reports."""
 
 import importlib
 import inspect
@@ -16,6 +16,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow, Ragged
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
@@ -35,10 +36,10 @@ from rl_sentinel.core.errors import Refused
 PPO = "trl.trainer.ppo_trainer.PPOTrainer"
 CONFIG = "trl.trainer.ppo_config.PPOConfig"
 
-#: Names that old releases import from transformers, and that generation alone calls.
-FORMER = ("top_k_top_p_filtering",)
+#: Names that old releases import from transformers, and that only generation calls.
+FORMER_NAMES = ("top_k_top_p_filtering",)
 
-#: Setting of the KL -> the estimator that it names.
+#: Value of ``kl_penalty`` -> KL estimator.
 PENALTIES: Mapping[str, str] = {"kl": "k1", "abs": "abs", "mse": "k2"}
 
 _LAID_OUT = "ppo_trainer.py, batched_forward_pass, docstring: log-probs and values of the responses, by row"
@@ -48,7 +49,7 @@ _REPORTED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The forward pass, with response masks where the release takes them; rewards; the KL of a step."""
+    """Forward pass, rollouts and losses, and the KL that a step reports."""
     path = f"{PPO}.batched_forward_pass"
     if not target.has(path):
         return
@@ -64,22 +65,22 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     stats = f"{PPO}.record_step_stats"
     fields = inspect.signature(target.find(CONFIG)).parameters
     if target.has(stats) and "kl_penalty" in fields:
-        yield from bindable(target, *(_reported(target, name) for name in PENALTIES))
+        yield from bindable(target, *(_reported_kl(target, name) for name in PENALTIES))
 
 
 def restore_former_names() -> None:
-    """Give transformers the names that old releases import and that nothing here calls."""
+    """Add names to transformers that old releases import and that no boundary calls."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError:
         return
-    for name in FORMER:
+    for name in FORMER_NAMES:
         if not hasattr(transformers, name):
-            setattr(transformers, name, refuse)
+            setattr(transformers, name, removed_function)
 
 
-def refuse(*_arguments: object, **_more: object) -> None:
-    """Replace what only generation calls.
+def removed_function(*_arguments: object, **_more: object) -> None:
+    """Stand for a function that transformers removed; only generation calls it.
 
     Raises:
         RuntimeError: always.
@@ -98,35 +99,37 @@ def _forward(path: str, name: str, *, masked: bool) -> Boundary:
     }
     if masked:
         arguments["response_masks"] = Column("mask", Ragged(), torch.int64)
-    sources = "ppo_trainer.py, step: queries and responses as lists of tensors; prepare_model_inputs pads at the left"
+    sources = "ppo_trainer.py, step: queries and responses as lists of tensors; prepare_model_inputs pads on the left"
     step = Step(
-        call=forward_pass, name="passed", arguments=arguments, explain=refused, produced_by={"logprobs": sources}
+        call=forward_pass, name="computed", arguments=arguments, explain=as_refusal, produced_by={"logprobs": sources}
     )
-    passed = Use("passed")
+    computed = Use("computed")
     outputs = {"logprob": "nats", "value": "reward"} | ({"mask": ""} if masked else {})
     return Boundary(
         path=path,
         stage="batch",
         steps=(step,),
-        outputs={name: Output("B T", unit, name, at=passed[name], form=AsReturned()) for name, unit in outputs.items()},
+        outputs={
+            name: Output("B T", unit, name, at=computed[name], form=AsReturned()) for name, unit in outputs.items()
+        },
         settings={name: {}},
         claims=claims(_LAID_OUT, conserves=True),
         reach="step(queries, responses, scores" + (", response_masks)" if masked else ")"),
         requires=(no_empty_response,),
-        domain=certain_rows,
+        domain=valid_responses,
     )
 
 
-def certain_rows(batch: Batch) -> Batch:
-    """Responses of one token or more, with log-probs of tokens that are not certain."""
+def valid_responses(batch: Batch) -> Batch:
+    """Give responses at least one token, and log-probs below 0."""
     return trains_with_probability(with_columns(batch, length=batch.length.clamp(min=1)), rows=False)
 
 
 class ValueModel:
-    """A model with a value head: logits and values of what follows each position."""
+    """A double of a model with a value head: logits and values of the token after each position."""
 
     def __init__(self, logprobs: Tensor, values: Tensor) -> None:
-        """Take ``[B, T]`` log-probs and values of the tokens of ``token_ids``."""
+        """Store ``[B, T]`` log-probs and values of the tokens of ``token_ids``."""
         self.backbone, self.values = Backbone(logprobs), values
 
     def eval(self) -> None:
@@ -138,7 +141,7 @@ class ValueModel:
         return self.backbone(input_ids).last_hidden_state, None, self.backbone.spread(self.values)[following]
 
 
-def forward_pass(  # noqa: PLR0913 - what a step of the trainer has
+def forward_pass(  # noqa: PLR0913 - a method and a class of the target, and a step's data
     entry: Callable[..., Any],
     kind: Any,  # noqa: ANN401 - a class of the target
     logprobs: Tensor,
@@ -147,7 +150,7 @@ def forward_pass(  # noqa: PLR0913 - what a step of the trainer has
     size: int,
     response_masks: list[Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Log-probs, values and mask of the responses, ``[B, T]`` each, as the trainer's forward pass gives them."""
+    """Log-probs, values and mask of the responses from the trainer's forward pass, ``[B, T]`` each."""
     rows, width = logprobs.shape
     counts = lengths.sum(1).tolist()
     ids = token_ids(rows, width)
@@ -159,50 +162,51 @@ def forward_pass(  # noqa: PLR0913 - what a step of the trainer has
         "input_ids": torch.stack([pad(row, (longest - len(row), 0)) for row in sequences]),
         "attention_mask": torch.stack([pad(torch.ones_like(row), (longest - len(row), 0)) for row in sequences]),
     }
-    self = object.__new__(kind)
-    self.__dict__ |= {"config": SimpleNamespace(mini_batch_size=size), "is_encoder_decoder": False}
+    self = bare_instance(kind, config=SimpleNamespace(mini_batch_size=size), is_encoder_decoder=False)
     if "model" not in inspect.signature(entry).parameters:
-        return own_forward_pass(partial(entry, self, queries, responses), self, ValueModel(logprobs, values), width)
+        return collating_forward_pass(
+            partial(entry, self, queries, responses), self, ValueModel(logprobs, values), width
+        )
     masks = {} if response_masks is None else {"response_masks": [mask.clone() for mask in response_masks]}
-    found = entry(self, ValueModel(logprobs, values), queries, responses, data, **masks)
-    logprobs = found[0].round(decimals=5)  # log-softmax rounds at the seventh decimal
-    named = {"logprob": logprobs, "value": found[1 + (len(found) > 3)], "mask": found[-1].float()}
-    return {name: _responses(tensor, counts, width) for name, tensor in named.items()}
+    results = entry(self, ValueModel(logprobs, values), queries, responses, data, **masks)
+    logprobs = results[0].round(decimals=5)  # log-softmax rounds at the seventh decimal
+    columns = {"logprob": logprobs, "value": results[1 + (len(results) > 3)], "mask": results[-1].float()}
+    return {name: _responses(tensor, counts, width) for name, tensor in columns.items()}
 
 
-def own_forward_pass(entry: Callable[[], Any], trainer: Any, model: Any, width: int) -> dict[str, Tensor]:  # noqa: ANN401 - a trainer, a model
-    """The same of releases whose trainer collates the rows itself and gives a list of rows, policy and reference."""
+def collating_forward_pass(entry: Callable[[], Any], trainer: Any, model: Any, width: int) -> dict[str, Tensor]:  # noqa: ANN401 - a trainer, a model
+    """The same in releases whose trainer collates the rows itself and returns lists of rows."""
     rows = len(model.backbone.logprobs)
-    trainer.__dict__ |= {"model": model, "ref_model": model, "data_collator": padded_at_the_right}
+    trainer.__dict__ |= {"model": model, "ref_model": model, "data_collator": pad_right}
     trainer.config.batch_size, trainer.config.forward_batch_size = rows, trainer.config.mini_batch_size
     logprobs, _, values = entry()
-    named = {"logprob": [row.round(decimals=5) for row in logprobs], "value": values}
+    columns = {"logprob": [row.round(decimals=5) for row in logprobs], "value": values}
     missing = [model.values.new_full((width,), torch.nan)] * (rows - len(logprobs))
     return {
-        name: torch.stack([*(pad(row, (0, width - len(row)), value=torch.nan) for row in found), *missing])
-        for name, found in named.items()
+        name: torch.stack([*(pad(row, (0, width - len(row)), value=torch.nan) for row in column), *missing])
+        for name, column in columns.items()
     }
 
 
-def padded_at_the_right(rows: list[Tensor]) -> dict[str, Tensor]:
-    """Rows of ids as a collator of transformers pads them."""
+def pad_right(rows: list[Tensor]) -> dict[str, Tensor]:
+    """A double of the data collator: right-padded token ids."""
     return {"input_ids": pad_sequence(rows, batch_first=True)}
 
 
 def _responses(tensor: Tensor, counts: list[int], width: int) -> Tensor:
-    """Each response at the start of its row; a row that is missing has no numbers."""
+    """Each response at the start of its row; a missing row is NaN."""
     rows = [pad(row[len(row) - n :], (0, width - n)) for row, n in zip(tensor, counts, strict=False)]
     missing = [tensor.new_full((width,), torch.nan)] * (len(counts) - len(rows))
     return torch.stack([*rows, *missing])
 
 
-def refused(error: Exception, _passed: Mapping[str, Any]) -> Exception:
-    """An error about shapes as a refusal of the batch: a run stops there, and trains on nothing wrong."""
+def as_refusal(error: Exception, _arguments: Mapping[str, Any]) -> Exception:
+    """Turn an error about shapes into a refusal of the batch: the run stops and trains on nothing wrong."""
     return Refused(str(error)) if isinstance(error, RuntimeError) and "size" in str(error) else error
 
 
-def _reported(target: Target, penalty: str) -> Boundary:
-    """The KL that a step reports, under each estimator that can penalise the reward."""
+def _reported_kl(target: Target, penalty: str) -> Boundary:
+    """The KL that a step reports, under one estimator of the KL penalty."""
     rewards = f"{PPO}.compute_rewards"
     with_kls = "kls" in source_of(target.find(f"{PPO}.record_step_stats"))
     settings: Settings = {"kl_penalty": penalty}
@@ -226,7 +230,7 @@ def _reported(target: Target, penalty: str) -> Boundary:
         **({"kls": Earlier(result[2])} if with_kls else {}),
     }
     second = Step(
-        call=record, name="stats", arguments={"entry": Constant(Function(f"{PPO}.record_step_stats")), **rest}
+        call=record_stats, name="stats", arguments={"entry": Constant(Function(f"{PPO}.record_step_stats")), **rest}
     )
     return Boundary(
         path=f"{rewards} -> {PPO}.record_step_stats",
@@ -247,20 +251,18 @@ def _reported(target: Target, penalty: str) -> Boundary:
 
 
 def make_ppo(kind: Any, kl_penalty: str) -> Any:  # noqa: ANN401 - a class of the target
-    """The target's trainer with what rewards and statistics read; its constructor would load a model."""
-    made = object.__new__(kind)
+    """A bare trainer with the attributes that rewards and statistics read."""
     config = SimpleNamespace(kl_penalty=kl_penalty, use_score_scaling=False, score_clip=None)
-    made.__dict__ |= {"config": config, "kl_ctl": SimpleNamespace(value=0.25)}
-    return made
+    return bare_instance(kind, config=config, kl_ctl=SimpleNamespace(value=0.25))
 
 
-def record(entry: Callable[..., Any], trainer: Any, scores: Tensor, **data: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer, its data
-    """What a step reports; scores come as a list of numbers in some releases, and as one tensor in others."""
+def record_stats(entry: Callable[..., Any], trainer: Any, scores: Tensor, **data: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer, its data
+    """The statistics of a step; some releases take the scores as a list, others as one tensor."""
     tokens = [torch.zeros(2) for _ in scores]
     train = {"val/error": torch.zeros(1), "returns/var": torch.ones(1)}
     stacked = "torch.stack(data" in source_of(entry)
-    passed = list(scores) if stacked else scores
-    found: dict[str, Any] = entry(
-        trainer, kl_coef=0.25, scores=passed, queries=tokens, responses=tokens, train_stats=train, **data
+    in_form = list(scores) if stacked else scores
+    stats: dict[str, Any] = entry(
+        trainer, kl_coef=0.25, scores=in_form, queries=tokens, responses=tokens, train_stats=train, **data
     )
-    return found
+    return stats

@@ -1,4 +1,4 @@
-"""PPO in TRL before 0.12: advantages, policy and value losses, and the numbers that they log."""
+"""PPO in TRL before 0.12: advantages, policy loss, value loss, and their logged metrics."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
@@ -22,12 +23,10 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
-#: What the methods read of the configuration; those that a case sets are passed beside it.
+#: Fields of the configuration that the methods read, apart from the settings of a case.
 CONFIG: Mapping[str, Any] = {"vf_coef": 1.0, "ratio_threshold": 1e9, "whiten_rewards": False}
 
-_PRODUCER = (
-    "ppo_trainer.py, step: log-probs, values and masks of all tokens but the first, as the forward pass gives them"
-)
+_PRODUCER = "ppo_trainer.py, step: log-probs, values and masks of all tokens except the first, from the forward pass"
 
 _GAE = claims(
     "ppo_trainer.py, compute_advantages: generalized advantage estimation of rewards per token, then masked_whiten",
@@ -46,7 +45,7 @@ _VALUE = claims(
     aggregation="token-mean",
 )
 
-#: Logged name -> what it is.
+#: Logged name -> output.
 POLICY_LOGGED: Mapping[str, Output] = {
     "policy/clipfrac": Output("", "", "clip_fraction", over="live"),
     "policy/approxkl": Output("", "nats", "kl.mean", over="live"),
@@ -60,7 +59,7 @@ VALUE_LOGGED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
-    """Advantages, and the losses, of releases that compute them under a mask."""
+    """The advantages and the losses, in releases that take a mask."""
     path = f"{trainer}.compute_advantages"
     if target.has(path) and "mask" in inspect.signature(target.find(path)).parameters:
         yield from bindable(target, _advantages(path, trainer))
@@ -71,10 +70,8 @@ def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
 
 
 def make_ppo(kind: Any, **settings: Any) -> Any:  # noqa: ANN401 - a class of the target
-    """The target's trainer with what its losses read; its constructor would load a model."""
-    made = object.__new__(kind)
-    made.__dict__ |= {"config": SimpleNamespace(**{**CONFIG, **settings})}
-    return made
+    """A bare trainer with the configuration that its losses read."""
+    return bare_instance(kind, config=SimpleNamespace(**{**CONFIG, **settings}))
 
 
 def _trainer(trainer: str, knobs: Mapping[str, str]) -> Object:
@@ -87,7 +84,7 @@ def _trainer(trainer: str, knobs: Mapping[str, str]) -> Object:
 def _advantages(path: str, trainer: str) -> Boundary:
     step = Step(
         call=path,
-        name="made",
+        name="computed",
         arguments={
             "self": _trainer(trainer, {"gamma": "gamma", "lam": "lam"}),
             "values": Column("value"),
@@ -96,14 +93,14 @@ def _advantages(path: str, trainer: str) -> Boundary:
         },
         produced_by={"mask": _PRODUCER},
     )
-    made, settings = Use("made"), dict[str, float]({"gamma": 0.9, "lam": 0.8})
+    computed, settings = Use("computed"), dict[str, float]({"gamma": 0.9, "lam": 0.8})
     return Boundary(
         path=path,
         stage="advantage",
         steps=(step,),
         outputs={
-            "advantage": Output("B T", "reward", "advantage", at=made[1], form=Padded()),
-            "returns": Output("B T", "reward", "returns", at=made[2], form=Padded()),
+            "advantage": Output("B T", "reward", "advantage", at=computed[1], form=Padded()),
+            "returns": Output("B T", "reward", "returns", at=computed[2], form=Padded()),
         },
         settings={"default": settings},
         claims=_GAE,
@@ -113,12 +110,12 @@ def _advantages(path: str, trainer: str) -> Boundary:
 
 
 def several_tokens(inputs: Any) -> str:  # noqa: ANN401 - the inputs of a call
-    """The variance of one token is not defined."""
-    return "" if int(inputs.mini_batch.mask.sum()) > 1 else "the variance of one token is not defined, and is refused"
+    """Require more than one token, as TRL does."""
+    return "" if int(inputs.mini_batch.mask.sum()) > 1 else "the variance of one token is undefined, and TRL rejects it"
 
 
-def _arguments(own: Mapping[str, Codec], trainer: str) -> dict[str, Codec]:
-    every: dict[str, Codec] = {
+def _arguments(trainer: str) -> dict[str, Codec]:
+    return {
         "self": _trainer(trainer, {"cliprange": "clip_low", "cliprange_value": "value_clip"}),
         "old_logprobs": Column("old_logprob"),
         "values": Column("old_value"),
@@ -129,21 +126,20 @@ def _arguments(own: Mapping[str, Codec], trainer: str) -> dict[str, Codec]:
         "advantages": Column("advantage"),
         "returns": Column("returns"),
     }
-    return {**every, **own}
 
 
 _SETTINGS: Settings = {"clip_low": 0.2, "clip_high": 0.2, "value_clip": 0.5}
 
 
 def _loss(path: str, trainer: str, which: int, unused: frozenset[str], **more: Any) -> Boundary:  # noqa: ANN401 - fields of a boundary
-    step = Step(call=path, name="made", arguments=_arguments({}, trainer), produced_by={"mask": _PRODUCER})
-    made = Use("made")
-    logged = {n: Output("", o.unit, o.quantity, over=o.over, at=made[2][n]) for n, o in more.pop("logged").items()}
+    step = Step(call=path, name="computed", arguments=_arguments(trainer), produced_by={"mask": _PRODUCER})
+    computed = Use("computed")
+    logged = {n: Output("", o.unit, o.quantity, over=o.over, at=computed[2][n]) for n, o in more.pop("logged").items()}
     return Boundary(
         path=path,
         steps=(step,),
         unused=unused,
-        outputs={"loss": Output("", "", "loss", at=made[which]), **logged},
+        outputs={"loss": Output("", "", "loss", at=computed[which]), **logged},
         reach="every step",
         requires=(no_empty_response, has_trained_token, several_tokens),
         **more,

@@ -1,4 +1,4 @@
-"""PPO in TRL before 0.12: responses generated in padded batches, and reward metrics over ranks."""
+"""PPO in TRL before 0.12: generation in padded batches, and reward metrics over ranks."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -13,10 +13,12 @@ from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import EachCut
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, run_on_ranks
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, make_tokenizer
@@ -25,14 +27,14 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
-#: A token that is not the case's.
+#: Marks a token that is missing or wrong.
 OTHER_TOKEN = -1
 
 _GENERATED = "ppo_trainer.py, generate, docstring: response tokens; with return_prompt=False only newly generated ones"
-_QUERIES = "ppo_trainer.py, generate: a list of queries of several lengths, padded in batches of batch_size"
+_QUERIES = "ppo_trainer.py, generate: queries of several lengths, padded in batches of batch_size"
 _REWARDS = "ppo_trainer.py, log_stats: env/reward_mean, env/reward_std, of the rewards of all processes"
 
-#: Logged name -> what it is.
+#: Logged name -> output.
 LOGGED = {
     "env/reward_mean": Output("", "reward", "outcome.mean", over="all"),
     "env/reward_std": Output("", "reward", "outcome.std", over="all"),
@@ -40,26 +42,26 @@ LOGGED = {
 
 
 def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
-    """Generation by a decoder and by an encoder with a decoder; the rewards that a step logs."""
+    """Generation by a decoder and by an encoder-decoder; the rewards that a step logs."""
     path = f"{trainer}._generate_batched"
     if target.has(path):
-        for name, both in {"decoder": False, "encoder and decoder": True}.items():
-            yield from bindable(target, _generated(path, trainer, name, both=both))
+        for name, is_encoder_decoder in {"decoder": False, "encoder and decoder": True}.items():
+            yield from bindable(target, _generated(path, trainer, name, is_encoder_decoder=is_encoder_decoder))
     path = f"{trainer}.log_stats"
     if target.has(path):
         yield from bindable(target, _logged(path, trainer))
 
 
-def _generated(path: str, trainer: str, name: str, *, both: bool) -> Boundary:
+def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool) -> Boundary:
     step = Step(
         call=generate_in_batches,
-        name="made",
+        name="generated",
         arguments={
             "entry": Constant(Function(path)),
             "kind": Constant(Function(trainer)),
             "tokens": Column("token", NoPadding()),
             "lengths": ResponseMask(NoPadding()),
-            "both": Knob("encoder_decoder"),
+            "is_encoder_decoder": Knob("encoder_decoder"),
         },
         produced_by={"tokens": _QUERIES},
     )
@@ -67,8 +69,8 @@ def _generated(path: str, trainer: str, name: str, *, both: bool) -> Boundary:
         path=path,
         stage="batch",
         steps=(step,),
-        outputs={"token": Output("B T", "", "token", at=Use("made"), form=AsReturned())},
-        settings={name: {"encoder_decoder": both}},
+        outputs={"token": Output("B T", "", "token", at=Use("generated"), form=AsReturned())},
+        settings={name: {"encoder_decoder": is_encoder_decoder}},
         claims=claims(_GENERATED, conserves=True),
         reach="generate(queries)",
         requires=(no_empty_response,),
@@ -76,18 +78,18 @@ def _generated(path: str, trainer: str, name: str, *, both: bool) -> Boundary:
 
 
 class Sampler:
-    """A model whose responses are known: rows come in order; an encoder with a decoder starts with padding."""
+    """A double of a model with known responses, in order; an encoder-decoder starts them with a padding token."""
 
-    def __init__(self, responses: list[Tensor], *, both: bool) -> None:
-        """Take the responses."""
-        self.responses, self.both = iter(responses), both
+    def __init__(self, responses: list[Tensor], *, is_encoder_decoder: bool) -> None:
+        """Store the responses."""
+        self.responses, self.is_encoder_decoder = iter(responses), is_encoder_decoder
 
     def generate(self, input_ids: Tensor, **_options: object) -> Tensor:
-        """The responses of these rows, after their prompts or a first token, padded at the right."""
+        """The responses of these rows, right-padded, after their prompts (or the first token of the decoder)."""
         rows = [next(self.responses) for _ in range(len(input_ids))]
-        made = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING)
-        before = torch.full((len(rows), 1), PADDING) if self.both else input_ids
-        return torch.cat([before, made], 1)
+        padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING)
+        before = torch.full((len(rows), 1), PADDING) if self.is_encoder_decoder else input_ids
+        return torch.cat([before, padded], 1)
 
 
 def generate_in_batches(
@@ -96,37 +98,32 @@ def generate_in_batches(
     tokens: Tensor,
     lengths: Tensor,
     *,
-    both: bool,
+    is_encoder_decoder: bool,
 ) -> Tensor:
-    """``[B, T]``: the tokens of the responses that the trainer hands out, and another number where one is missing."""
+    """``[B, T]``: the tokens of the returned responses; a missing or wrong token is :data:`OTHER_TOKEN`."""
     rows, width = tokens.shape
     counts = lengths.sum(1).tolist()
     ids = [row[:n] for row, n in zip(token_ids(rows, width), counts, strict=True)]
     queries = [torch.full((1 + b % 3,), PROMPT) for b in range(rows)]
-    self = object.__new__(kind)
-    self.__dict__ |= {
-        "tokenizer": make_tokenizer(),
-        "is_encoder_decoder": both,
-        "current_device": "cpu",
-        "accelerator": SimpleNamespace(unwrap_model=itself),
-        "model": Sampler(ids, both=both),
-    }
+    self = bare_instance(
+        kind,
+        tokenizer=make_tokenizer(),
+        is_encoder_decoder=is_encoder_decoder,
+        current_device="cpu",
+        accelerator=SimpleNamespace(unwrap_model=itself),
+        model=Sampler(ids, is_encoder_decoder=is_encoder_decoder),
+    )
     names = inspect.signature(entry).parameters
     options = {"return_prompt": False} if "return_prompt" in names else {}
     model = {} if "model" not in names else {"model": self.model}
-    made = entry(self, query_tensors=queries, **model, **options)
-    found = torch.full((rows, width), OTHER_TOKEN, dtype=tokens.dtype)
-    for b, response in enumerate(made):
-        start = 1 if both else 0 if options else len(queries[b])
+    generated = entry(self, query_tensors=queries, **model, **options)
+    read = torch.full((rows, width), OTHER_TOKEN, dtype=tokens.dtype)
+    for b, response in enumerate(generated):
+        start = 1 if is_encoder_decoder else 0 if options else len(queries[b])
         row = response[start : start + counts[b]]
         same = row == ids[b][: len(row)]
-        found[b, : len(row)] = torch.where(same, tokens[b, : len(row)], OTHER_TOKEN)
-    return found
-
-
-def itself(model: Any) -> Any:  # noqa: ANN401 - a model
-    """The model itself."""
-    return model
+        read[b, : len(row)] = torch.where(same, tokens[b, : len(row)], OTHER_TOKEN)
+    return read
 
 
 def _logged(path: str, trainer: str) -> Boundary:
@@ -159,8 +156,8 @@ def _at(name: str, output: Output) -> Output:
 
 
 def several_rows(inputs: Any) -> str:  # noqa: ANN401 - the inputs of a call
-    """A deviation is of two numbers or more."""
-    return "" if inputs.mini_batch.rows > 1 else "a deviation of one number is not defined"
+    """Require two rows: the deviation of one reward is undefined."""
+    return "" if inputs.mini_batch.rows > 1 else "the deviation of one reward is undefined"
 
 
 def logged_rewards(
@@ -169,20 +166,20 @@ def logged_rewards(
     rewards: list[Tensor],
     lengths: list[Tensor],
 ) -> dict[str, Any]:
-    """What the first of several processes logs of the rewards of its responses and those of the others."""
+    """The reward metrics that rank 0 logs of the responses of all ranks."""
     logged: list[dict[str, Any]] = []
 
     def log(rank: int) -> None:
-        self = object.__new__(kind)
         accelerator = RankAccelerator(
             SimpleNamespace(log=lambda logs, **_more: logged.append(logs)), rank, len(rewards)
         )
-        self.__dict__ |= {
-            "accelerator": accelerator,
-            "is_distributed": len(rewards) > 1,
-            "current_device": "cpu",
-            "config": SimpleNamespace(log_with=None),
-        }
+        self = bare_instance(
+            kind,
+            accelerator=accelerator,
+            is_distributed=len(rewards) > 1,
+            current_device="cpu",
+            config=SimpleNamespace(log_with=None),
+        )
         texts = [" ".join(["w1"] * count) for count in lengths[rank].sum(1).tolist()]
         entry(self, {}, {"query": texts, "response": texts}, list(rewards[rank]))
 
@@ -190,15 +187,15 @@ def logged_rewards(
     return logged[0]
 
 
-def meet() -> None:
-    """Meet the other ranks."""
+def barrier() -> None:
+    """Wait for the other ranks."""
     gather_from_ranks(None)
 
 
-def add_up(tensor: Tensor, op: object = None) -> None:  # noqa: ARG001 - torch's reduction, which is a sum here
-    """Put the sum over the ranks into the tensor of each."""
+def all_reduce(tensor: Tensor, op: object = None) -> None:  # noqa: ARG001 - torch's reduction, which is a sum here
+    """Replace each rank's tensor by the sum over the ranks."""
     tensor.copy_(torch.stack(gather_from_ranks(tensor.clone())).sum(0))
 
 
 #: Collective of torch -> its double.
-COLLECTIVES: dict[str, Callable[..., Any]] = {"barrier": meet, "all_reduce": add_up}
+COLLECTIVES: dict[str, Callable[..., Any]] = {"barrier": barrier, "all_reduce": all_reduce}

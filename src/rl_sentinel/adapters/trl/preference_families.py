@@ -1,4 +1,4 @@
-"""The pair losses that TRL's configurations select: settings, and claims from its documentation."""
+"""TRL's preference losses by configuration (DPO, CPO, ORPO, KTO): settings, and claims from the documentation."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 
-#: Neutral name of a setting -> its field in the configuration, where it differs.
+#: Neutral name of a setting -> its field in the configuration, if the names differ.
 FIELDS: Mapping[str, str] = {
     "divergence": "f_divergence_type",
     "divergence_alpha": "f_alpha_divergence_coef",
@@ -29,11 +29,16 @@ def _loss(name: str, algorithm: str, doc: str = _DOC) -> Claims:
 
 @dataclass(frozen=True)
 class Family:
-    """A loss under some settings: what it claims, and which settings only a formula reads.
+    """A loss under some settings, and its claims.
 
-    ``sorts`` says that it pairs the responses of a micro-batch anew, ``rewards`` that its logged rewards are those that
-    the policy implies, ``truncated`` that it is asked under truncation too; ``prompts`` is the length of the longest
-    prompt; ``needs`` is a word of the source.
+    Attributes:
+        described: settings that only formulas read.
+        sorts: whether the loss depends on the composition of a micro-batch.
+        rewards: whether its logged rewards are the implicit rewards of the policy.
+        truncated: whether it is also bound under truncation.
+        prompts: number of tokens of the longest prompt.
+        needs: text that the source of a release must contain.
+        lacks: text that the source of a release must not contain.
     """
 
     settings: Settings
@@ -47,21 +52,21 @@ class Family:
     lacks: str = ""
 
     def fits(self, known: Mapping[str, Any], source: str) -> bool:
-        """Whether a release has the settings, and its source names the loss."""
+        """Whether a release has the settings and the loss."""
         fields = {FIELDS.get(n, n) for n in self.settings if n not in self.described}
         kind = self.settings.get("loss_type")
         named = not kind or f'"{kind}"' in source
         return fields <= set(known) and named and self.needs in source and not (self.lacks and self.lacks in source)
 
     def place(self, config_field: Any) -> str:  # noqa: ANN401 - a field of a configuration
-        """Where the plain value of a setting is in a configuration: of one of several, or in an enumeration."""
+        """The suffix of a field's path to its plain value: the field may be a list or an enumeration."""
         if isinstance(config_field.default, Enum):
             return ".value"
-        made = config_field.default_factory
-        return ".0" if made is not dataclasses.MISSING and isinstance(made(), list) else ""
+        factory = config_field.default_factory
+        return ".0" if factory is not dataclasses.MISSING and isinstance(factory(), list) else ""
 
     def logs(self, name: str, source: str) -> bool:
-        """Whether the source logs a number of this name as the quantity that is claimed."""
+        """Whether the source logs a metric of this name that is the claimed quantity."""
         return self.rewards and f'{name}"' in source
 
 
@@ -78,7 +83,7 @@ def _of(name: str, algorithm: str, **settings: float) -> Family:
 
 
 def _sorted(name: str, algorithm: str) -> Family:
-    ties = claims("dpo_trainer.py, torch.sort: of equal ratios the order of rows decides", row_order=True)
+    ties = claims("dpo_trainer.py, torch.sort: the order of rows decides between equal ratios", row_order=True)
     return Family({"loss_type": name, **_BETA}, _loss(name, algorithm) | ties, sorts=True)
 
 

@@ -1,4 +1,4 @@
-"""Real trainers of TRL that learn from pairs of responses, or from single ones, at the start of an optimizer step."""
+"""Build TRL's preference and supervised trainers, and run their training step on known log-probs."""
 
 import dataclasses
 import importlib
@@ -10,13 +10,14 @@ from copy import copy, deepcopy
 from enum import Enum
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
-from rl_sentinel.adapters.trl.token_model import answer_with, make_language_model
+from rl_sentinel.adapters.trl.token_model import make_language_model, set_logprobs
 
-#: What trainers are built with where their configuration has the field.
-BUILT: Mapping[str, Any] = {
+#: Fields with which trainers are built, if their configuration has them.
+DEFAULTS: Mapping[str, Any] = {
     "use_cpu": True,
     "bf16": False,
     "report_to": [],
@@ -37,18 +38,18 @@ def make_pair_trainer(
     rows: Sequence[Mapping[str, Any]] = (),
     **settings: Any,  # noqa: ANN401 - of its configuration
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer of the target, made by its own constructor from its own configuration; ``trainer`` is its class."""
+    """A trainer of class ``trainer``, built by its own constructor from its own configuration."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
-    args, arguments = configured(trainer, settings)
+    args, arguments = configuration_of(trainer, settings)
     if "processing_class" in inspect.signature(trainer.__init__).parameters:
         tokenizer = {"processing_class": make_tokenizer()}
     else:
         tokenizer = {"tokenizer": make_tokenizer()}
     next(iter(tokenizer.values())).bos_token = "<eos>"  # noqa: S105 - a token of a vocabulary
     model = make_language_model()
-    others = {"ref_model", "teacher_model"} & set(inspect.signature(trainer).parameters)
-    reference = {name: deepcopy(model) for name in others}
+    other_models = {"ref_model", "teacher_model"} & set(inspect.signature(trainer).parameters)
+    reference = {name: deepcopy(model) for name in other_models}
     return trainer(
         model=model,
         args=args,
@@ -59,25 +60,25 @@ def make_pair_trainer(
     )
 
 
-def configured(trainer: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - a class of the target
-    """The configuration of a trainer, and the settings that it takes as arguments, in releases without one."""
+def configuration_of(trainer: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - a class of the target
+    """The configuration with these settings, and the settings that the constructor takes as arguments instead."""
     try:
         module = importlib.import_module(trainer.__module__.replace("_trainer", "_config"))
     except ModuleNotFoundError:
         from transformers import TrainingArguments  # noqa: PLC0415 - in the target's overlay
 
         own = {field.name for field in dataclasses.fields(TrainingArguments)}
-        built = {name: value for name, value in BUILT.items() if name in own}
+        built = {name: value for name, value in DEFAULTS.items() if name in own}
         return TrainingArguments(**{"output_dir": tempfile.mkdtemp(), **built}), dict(settings)
     config = getattr(module, trainer.__name__.replace("Trainer", "Config"))
     fields = {field.name: field for field in dataclasses.fields(config)}
-    given = {name: in_form(fields[name], value) for name, value in settings.items()}
-    built = {name: value for name, value in BUILT.items() if name in fields}
-    return config(**{"output_dir": tempfile.mkdtemp(), **built, **given}), {}
+    chosen = {name: field_value(fields[name], value) for name, value in settings.items()}
+    built = {name: value for name, value in DEFAULTS.items() if name in fields}
+    return config(**{"output_dir": tempfile.mkdtemp(), **built, **chosen}), {}
 
 
-def in_form(field: Any, value: Any) -> Any:  # noqa: ANN401 - a field of a configuration, and a setting
-    """A setting as the command line gives it: one of several, or a member of an enumeration, where the default is."""
+def field_value(field: Any, value: Any) -> Any:  # noqa: ANN401 - a field of a configuration, and a setting
+    """A setting in the type of the field's default: a member of an enumeration, a list of one, or the plain value."""
     default = field.default
     if isinstance(default, Enum):
         return type(default)(value)
@@ -85,14 +86,14 @@ def in_form(field: Any, value: Any) -> Any:  # noqa: ANN401 - a field of a confi
     return [value] if several and isinstance(field.default_factory(), list) else value
 
 
-def ready_to_learn(
+def start_optimizer_step(
     trainer: Any,  # noqa: ANN401 - a trainer
     micro_batches: int,
     max_length: int | None = None,
     *,
     cuts: bool = False,
 ) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer before the first micro-batch of an optimizer step: nothing is logged, accumulation is known."""
+    """A copy of the trainer at the start of an optimizer step, with an empty log; with ``cuts``, sequences truncate."""
     ready = copy(trainer)
     ready.args = copy(trainer.args)
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = micro_batches
@@ -109,36 +110,44 @@ def ready_to_learn(
     return ready
 
 
-def learn(
+def train_on_logprobs(
     entry: Callable[..., Any],
     learner: Any,  # noqa: ANN401 - a trainer
     features: list[dict[str, Any]],
     logprobs: Tensor,
     ref_logprobs: Tensor | None = None,
 ) -> Tensor:
-    """The loss of one micro-batch, as a training step reports it: collated, computed, scaled and differentiated.
+    """The loss of one micro-batch, collated by the trainer, for which policy and reference have these log-probs.
 
-    ``entry`` is the method of the target that the step enters.
+    ``entry`` is not called here: it names the target's method that the training step calls.
     """
-    answer_with(learner.model, logprobs)
+    set_logprobs(learner.model, logprobs)
     if ref_logprobs is not None:
-        answer_with(learner.ref_model, ref_logprobs)
+        set_logprobs(learner.ref_model, ref_logprobs)
     return train_one_batch(entry, learner, learner.data_collator(features))
 
 
 def train_one_batch(entry: Callable[..., Any], learner: Any, inputs: dict[str, Any]) -> Tensor:  # noqa: ANN401 - a trainer
-    """The loss of a collated batch, as a training step reports it: computed, scaled and differentiated."""
+    """The loss that a training step on a collated batch returns: scaled for accumulation and differentiated."""
     if "num_items_in_batch" in inspect.signature(entry).parameters:
         loss: Tensor = learner.training_step(learner.model, inputs, None)
         return loss
-    loss = learner.compute_loss(learner.model, inputs)  # as transformers did before 4.46
+    loss = learner.compute_loss(learner.model, inputs)  # the training step of transformers before 4.46
     loss = loss / learner.args.gradient_accumulation_steps
     learner.accelerator.backward(loss)
     return loss.detach()
 
 
+def batch_samples(trainer: Any, batches: list[Any]) -> tuple[list[Any], Any]:  # noqa: ANN401 - a trainer, a number of tokens
+    """The batches of an optimizer step and the number of their labels, from the trainer's own method."""
+    device = {"device": torch.device("cpu")}
+    takes_device = "device" in inspect.signature(trainer.get_batch_samples).parameters
+    samples, tokens = trainer.get_batch_samples(iter(batches), len(batches), **(device if takes_device else {}))
+    return samples, tokens
+
+
 def make_supervised_trainer(trainer: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer of prompts with completions, or of plain texts in releases that know no other data set."""
+    """A supervised trainer on prompts with completions, or on plain texts in releases that only take these."""
     rows = [{"prompt": "w1 w2", "completion": "w3 w4"}, {"prompt": "w5", "completion": "w6 w7 w8"}]
     masked = "completion_mask" in inspect.getsource(importlib.import_module(trainer.__module__))
     plain = [{"text": f"{row['prompt']} {row['completion']}"} for row in rows]

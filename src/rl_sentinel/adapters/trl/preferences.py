@@ -1,4 +1,4 @@
-"""TRL's losses on pairs of responses: a training step of DPO and of CPO, from the collator to the logged numbers."""
+"""TRL's losses on preference pairs: training steps of DPO, CPO and ORPO, from the collator to the logged metrics."""
 
 import dataclasses
 import inspect
@@ -8,10 +8,11 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, IfSet
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import micro_batch_count
+from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.pair_codecs import (
     Cut,
     PairFeatures,
@@ -28,7 +29,7 @@ from rl_sentinel.adapters.trl.preference_families import (
     ORPO_FAMILIES,
     Family,
 )
-from rl_sentinel.adapters.trl.preference_trainers import learn, make_pair_trainer, ready_to_learn
+from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer, start_optimizer_step, train_on_logprobs
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -38,18 +39,18 @@ from rl_sentinel.core.codec import Codec
 
 DPO = "trl.trainer.dpo_trainer.DPOTrainer"
 CPO = "trl.trainer.cpo_trainer.CPOTrainer"
-CPO_NOW = "trl.experimental.cpo.cpo_trainer.CPOTrainer"
+CPO_EXPERIMENTAL = "trl.experimental.cpo.cpo_trainer.CPOTrainer"
 ORPO = "trl.trainer.orpo_trainer.ORPOTrainer"
-ORPO_NOW = "trl.experimental.orpo.orpo_trainer.ORPOTrainer"
+ORPO_EXPERIMENTAL = "trl.experimental.orpo.orpo_trainer.ORPOTrainer"
 
-_PRODUCER = "the trainer's own data collator, from token ids as its tokenized data set has them: no system padding"
+_PRODUCER = "the trainer's own data collator, on token ids of a tokenized data set: no padding"
 PAIRED = claims("dpo_trainer.py: chosen and rejected completions of the same prompt", pairing="adjacent")
 SCALED = claims(
     "transformers, Trainer.training_step: the loss is divided by the accumulation steps, as one large batch",
     denominator="given",
 )
 
-#: Logged name -> what it is.
+#: Logged name -> algorithm of the metric.
 LOGGED: Mapping[str, str] = {
     "rewards/chosen": "implicit reward of preferred responses",
     "rewards/rejected": "implicit reward of other responses",
@@ -64,7 +65,18 @@ _LOGS = "dpo_trainer.mdx, Logged metrics: mean difference of log-probs to the re
 
 @dataclass(frozen=True)
 class Release:
-    """What a trainer of a release has: its path, sources, fields of its configuration, and where it logs."""
+    """A trainer in a release.
+
+    Attributes:
+        path: dotted path of the class.
+        source: source text of its module.
+        known: fields of its configuration, by name.
+        metrics: name of the attribute that it logs to.
+        reference: whether it has a reference model.
+        whole: whether its data set joins prompt and completion.
+        configured: whether settings are fields of a configuration, rather than arguments of the constructor.
+        names: columns of its tokenized data set.
+    """
 
     path: str
     source: str
@@ -77,14 +89,16 @@ class Release:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """DPO's step under each loss, divergence and truncation that the release has; then CPO's and ORPO's."""
-    yield from _of_trainer(target, DPO, DPO_FAMILIES)
-    yield from _of_trainer(target, next((p for p in (CPO, CPO_NOW) if target.has(p)), CPO), CPO_FAMILIES)
-    yield from _of_trainer(target, trainer_path(target, ORPO, ORPO_NOW), ORPO_FAMILIES)
+    """DPO's step under each loss, divergence and truncation of the release; then CPO's and ORPO's."""
+    yield from _trainer_boundaries(target, DPO, DPO_FAMILIES)
+    yield from _trainer_boundaries(
+        target, next((p for p in (CPO, CPO_EXPERIMENTAL) if target.has(p)), CPO), CPO_FAMILIES
+    )
+    yield from _trainer_boundaries(target, trainer_path(target, ORPO, ORPO_EXPERIMENTAL), ORPO_FAMILIES)
 
 
 def trainer_path(target: Target, *paths: str) -> str:
-    """The first of these trainers that names its model: classes that only forward their arguments do not."""
+    """The first of these trainers whose constructor has a parameter ``model``: classes that only forward have not."""
     present = [p for p in paths if target.has(p) and not target.fails(p)]
     return next((p for p in present if "model" in inspect.signature(target.find(p)).parameters), paths[0])
 
@@ -92,7 +106,7 @@ def trainer_path(target: Target, *paths: str) -> str:
 def families_of(
     target: Target, path: str, families: Mapping[str, Family]
 ) -> Iterator[tuple[Release, str, Family] | Unbound]:
-    """The families that a release's trainer has, or why it cannot be built; nothing without such a trainer."""
+    """The families that the release's trainer has, or why it cannot be built; nothing if there is no such trainer."""
     if not target.has(path):
         return
     if why := target.fails(path):
@@ -102,28 +116,32 @@ def families_of(
     if isinstance(release, Unbound):
         yield release
         return
-    yield from ((release, name, one) for name, one in families.items() if one.fits(release.known, release.source))
+    yield from (
+        (release, name, family) for name, family in families.items() if family.fits(release.known, release.source)
+    )
 
 
-def _of_trainer(target: Target, path: str, families: Mapping[str, Family]) -> Iterator[Boundary | Unbound]:
-    for found in families_of(target, path, families):
-        if isinstance(found, Unbound):
-            yield found
+def _trainer_boundaries(target: Target, path: str, families: Mapping[str, Family]) -> Iterator[Boundary | Unbound]:
+    for entry in families_of(target, path, families):
+        if isinstance(entry, Unbound):
+            yield entry
             continue
-        release, name, family = found
-        yield from bindable(target, _learning(release, name, family))
+        release, name, family = entry
+        yield from bindable(target, _training_step(release, name, family))
         cuts: tuple[Cut, ...] = ("keep_start", "keep_end") if release.reference else ()
         if family.truncated:
-            yield from bindable(target, *(_learning(release, name, family, cut) for cut in cuts if _cuts(release, cut)))
+            yield from bindable(
+                target, *(_training_step(release, name, family, cut) for cut in cuts if _truncates(release, cut))
+            )
 
 
 def release_of(target: Target, path: str) -> Release | Unbound:
-    """What a release's trainer has, or why it cannot be built."""
+    """The trainer in this release, or why it cannot be built."""
     trainer = target.find(path)
     module = inspect.getsource(inspect.getmodule(trainer))  # type: ignore[arg-type]  # a class has a module
     known = fields_of(target, path) or arguments_of(trainer)
     if not fields_of(target, path) and "def tokenize_row" not in module:
-        return Unbound(f"{path}.compute_loss", "policy-loss", "the collator of this release tokenizes texts")
+        return Unbound(f"{path}.compute_loss", "policy-loss", "the collator of this release takes texts, not token ids")
     plain = '"prompt_input_ids"' in module and '"prompt_ids"' not in module
     names = ("prompt_input_ids", "chosen_input_ids", "rejected_input_ids")
     return Release(
@@ -139,39 +157,40 @@ def release_of(target: Target, path: str) -> Release | Unbound:
 
 
 def arguments_of(trainer: Any) -> dict[str, Any]:  # noqa: ANN401 - a class of the target
-    """The settings of a trainer that takes them as arguments, in the form of fields of a configuration."""
-    made = inspect.signature(trainer).parameters.values()
-    fields = ((one.name, dataclasses.field(default=one.default)) for one in made)
+    """The optional arguments of a trainer's constructor, as fields of a configuration."""
+    parameters = inspect.signature(trainer).parameters.values()
+    fields = ((parameter.name, dataclasses.field(default=parameter.default)) for parameter in parameters)
     return {name: field for name, field in fields if field.default is not inspect.Parameter.empty}
 
 
-def _cuts(release: Release, cut: Cut) -> bool:
-    """Whether the collator or the forward pass cuts sequences; earlier releases cut while they tokenize."""
+def _truncates(release: Release, cut: Cut) -> bool:
+    """Whether the collator or the forward pass truncates sequences; earlier releases truncate during tokenization."""
     return not release.whole and "truncation_mode" in release.known and f'"{cut}"' in release.source
 
 
 def ready_trainer(release: Release, family: Family, cut: Cut = "") -> Object:
-    """The trainer with the settings of a family, before an optimizer step."""
+    """The trainer with the settings of a family, at the start of an optimizer step."""
     settings = {**family.settings, **({"truncation_mode": cut} if cut else {})}
     parts: dict[str, Codec] = {"trainer": Constant(Function(release.path))}
     places = {"trainer": "__class__"}
     for name in settings:
         if name not in family.described:
-            own = FIELDS.get(name, name)
-            parts[own] = IfSet(name)
-            places[own] = f"{'args.' if release.configured else ''}{own}{family.place(release.known[own])}"
+            field_name = FIELDS.get(name, name)
+            parts[field_name] = IfSet(name)
+            prefix, suffix = "args." if release.configured else "", family.place(release.known[field_name])
+            places[field_name] = f"{prefix}{field_name}{suffix}"
     built = Object(make_pair_trainer, parts, at=places, shared=True)
-    ready: dict[str, Codec] = {"0": built, "micro_batches": micro_batch_count()}
+    ready: dict[str, Codec] = {"0": built, "micro_batches": MICRO_BATCHES}
     if cut:
         ready |= {"max_length": Derived(longest), "cuts": Constant(value=True)}
     at = {"0": "", "micro_batches": "args.gradient_accumulation_steps", "cuts": "__class__"}
-    return Object(ready_to_learn, ready, at=at)
+    return Object(start_optimizer_step, ready, at=at)
 
 
-def _learning(release: Release, name: str, family: Family, cut: Cut = "") -> Boundary:
+def _training_step(release: Release, name: str, family: Family, cut: Cut = "") -> Boundary:
     entry = f"{release.path}.compute_loss"
     settings = {**family.settings, **({"truncation_mode": cut} if cut else {})}
-    before = Step(call=same, name="trainer", arguments={"0": ready_trainer(release, family, cut)})
+    before = Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family, cut)})
     arguments: dict[str, Codec] = {
         "entry": Constant(Function(entry)),
         "learner": Earlier(Use("trainer")),
@@ -181,7 +200,11 @@ def _learning(release: Release, name: str, family: Family, cut: Cut = "") -> Bou
     if release.reference:
         arguments["ref_logprobs"] = TokenLogprobs("ref_logprob", leaf=False)
     step = Step(
-        call=learn, name="loss", arguments=arguments, each=("micro_batch",), produced_by={"features": _PRODUCER}
+        call=train_on_logprobs,
+        name="loss",
+        arguments=arguments,
+        each=("micro_batch",),
+        produced_by={"features": _PRODUCER},
     )
     place = Use("trainer").attribute(release.metrics)["train"]
     logged = {n: Output("", "nats", at=place[n], form=Logged()) for n in LOGGED if family.logs(n, release.source)}
@@ -194,28 +217,23 @@ def _learning(release: Release, name: str, family: Family, cut: Cut = "") -> Bou
         claims=PAIRED
         | (claims("the losses sort the pairs of a micro-batch") if family.sorts else SCALED)
         | family.claims
-        | _rewards(logged, family, release.source),
+        | _metric_claims(logged, family, release.source),
         reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items() if k not in family.described),
         requires=(rows_are_pairs, every_row_trains, tokens_have_probabilities),
         domain=as_pairs,
     )
 
 
-def _rewards(logged: Iterable[str], family: Family, source: str) -> Claims:
-    """What the logged numbers are: those of a supervised loss are 0 where its branch says so."""
-    named = {n: LOGGED[n] for n in logged}
+def _metric_claims(logged: Iterable[str], family: Family, source: str) -> Claims:
+    """The claims of the logged metrics; the rewards of the supervised loss are 0 in releases that set them to 0."""
+    algorithms = {n: LOGGED[n] for n in logged}
     if family.settings.get("loss_type") != "sft" or "chosen_rewards = torch.zeros_like(" not in source:
-        return claims(_LOGS, output_algorithms=named)
-    own = {
+        return claims(_LOGS, output_algorithms=algorithms)
+    supervised = {
         n: "no reward" if n in ("rewards/chosen", "rewards/rejected", "rewards/margins") else x
-        for n, x in named.items()
+        for n, x in algorithms.items()
     }
-    own.pop("rewards/accuracies", None)
+    supervised.pop("rewards/accuracies", None)
     return claims(
-        "dpo_trainer.py, dpo_loss, branch 'sft': chosen_rewards = torch.zeros_like(...)", output_algorithms=own
+        "dpo_trainer.py, dpo_loss, branch 'sft': chosen_rewards = torch.zeros_like(...)", output_algorithms=supervised
     )
-
-
-def same(trainer: object, /) -> object:
-    """The trainer, under a name that later steps use."""
-    return trainer

@@ -1,4 +1,4 @@
-"""Replacements for TRL's data-parallel processes: threads that synchronise in accelerate's collectives."""
+"""Doubles for TRL's data-parallel ranks: accelerate's collectives between threads."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,36 +11,36 @@ from rl_sentinel.adapters.target import Target
 
 
 def gather(tensor: Any) -> Any:  # noqa: ANN401 - a tensor, or a container of them
-    """The tensors of all ranks, one after the other; a number becomes a row, and no gradient passes."""
+    """The tensors of all ranks, concatenated and detached; a scalar counts as one row."""
     tensors = gather_from_ranks(tensor)
     if len(tensors) == 1:
         return tensor
     if isinstance(tensor, dict):
-        return {key: torch.cat([as_rows(one[key]) for one in tensors]) for key in tensor}
-    return torch.cat([as_rows(one) for one in tensors])
+        return {key: torch.cat([as_rows(part[key]) for part in tensors]) for key in tensor}
+    return torch.cat([as_rows(part) for part in tensors])
 
 
 def as_rows(tensor: Tensor) -> Tensor:
-    """A tensor with at least one axis, without its gradient."""
+    """The detached tensor, with one axis if it is a scalar."""
     return tensor.detach().reshape(1) if tensor.dim() == 0 else tensor.detach()
 
 
 def gather_object(objects: list[Any]) -> list[Any]:
-    """The items of all ranks' lists."""
-    return [item for one in gather_from_ranks(objects) for item in one]
+    """The items of the lists of all ranks."""
+    return [item for part in gather_from_ranks(objects) for item in part]
 
 
 def broadcast_object_list(objects: list[Any], from_process: int = 0) -> list[Any]:
-    """The list of one rank, put into that of each."""
+    """Replace the contents of each rank's list by those of one rank."""
     objects[:] = gather_from_ranks(objects)[from_process]
     return objects
 
 
 class RankAccelerator:
-    """The accelerator of a rank: its own, with the collectives of this world and a backward that keeps the loss."""
+    """The accelerator of a rank, with collectives between threads and a ``backward`` that records the loss."""
 
     def __init__(self, own: Any, number: int, size: int) -> None:  # noqa: ANN401 - accelerate's
-        """Take the accelerator of a single process, and the place of this one."""
+        """Wrap the accelerator of a single process; ``number`` is the rank, ``size`` the number of ranks."""
         self.own = own
         self.process_index = self.local_process_index = number
         self.num_processes = size
@@ -48,23 +48,23 @@ class RankAccelerator:
         self.losses: list[Tensor] = []
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the accelerator has
-        """What no rank changes."""
+        """Any other attribute of the wrapped accelerator."""
         return getattr(self.__dict__["own"], name)
 
     def backward(self, loss: Tensor, **_options: object) -> None:
-        """Keep a loss whose gradient is asked for later; its slices add up, as gradients do."""
+        """Record the loss; the audit differentiates the sum, as gradients are summed."""
         self.losses.append(loss)
 
     def gather(self, tensor: Any) -> Any:  # noqa: ANN401 - a tensor, or a container of them
-        """The tensors of all ranks."""
+        """The concatenated tensors of all ranks."""
         return gather(tensor)
 
     def gather_for_metrics(self, data: Any, **_options: object) -> Any:  # noqa: ANN401 - tensors or objects
-        """The tensors, or the items, of all ranks."""
+        """The concatenated tensors or lists of all ranks."""
         return gather_object(data) if isinstance(data, list) else gather(data)
 
     def reduce(self, tensor: Tensor, reduction: str = "mean", scale: float = 1.0) -> Tensor:
-        """The sum or the mean over the ranks; one process gives back what it got."""
+        """The sum or the mean over the ranks; the tensor itself if there is one rank."""
         tensors = gather_from_ranks(tensor.detach())
         if len(tensors) == 1:
             return tensor
@@ -78,7 +78,7 @@ class RankAccelerator:
         pad_index: float = 0,
         pad_first: bool = False,  # noqa: FBT001, FBT002 - as accelerate's
     ) -> Tensor:
-        """The tensor with as many items along an axis as that of any rank."""
+        """The tensor, padded along an axis to the longest tensor of all ranks."""
         most = max(gather_from_ranks(tensor.shape[dim]))
         shape = list(tensor.shape)
         shape[dim] = most - tensor.shape[dim]
@@ -86,12 +86,12 @@ class RankAccelerator:
         return torch.cat([padding, tensor] if pad_first else [tensor, padding], dim)
 
     def wait_for_everyone(self) -> None:
-        """Meet the other ranks."""
+        """Wait for the other ranks."""
         gather_from_ranks(None)
 
 
 def collectives(target: Target, kind: str) -> Mapping[str, Callable[..., Any]]:
-    """Doubles for the collectives that the module of a trainer imports by name."""
+    """Doubles of the collectives that the trainer's module imports by name."""
     module = f"trl.trainer.{kind}_trainer"
     doubles = {"gather": gather, "gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
     return {f"{module}.{name}": double for name, double in doubles.items() if hasattr(target.module(module), name)}

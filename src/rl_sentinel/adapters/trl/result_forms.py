@@ -1,4 +1,4 @@
-"""Read logged numbers: the mean of the appended values, as ``log`` computes it."""
+"""Read logged metrics: the mean of the appended values, as TRL's ``log`` computes it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +12,12 @@ from rl_sentinel.core.codec import Sizes
 
 @dataclass(frozen=True, slots=True)
 class Logged(Number):
-    """The plain mean of a list of logged numbers, one per micro-batch; NaN where none is logged."""
+    """The mean of a list of logged values, one per micro-batch; NaN if the list is empty."""
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a list of numbers
-        """A tensor without axes."""
+        """The mean, as a scalar."""
         return torch.tensor(sum(value) / len(value) if value else torch.nan)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The mean."""
+        """The mean, as an expression."""
         return f"torch.tensor({expression}).mean()"

@@ -1,4 +1,4 @@
-"""Replacements for parts of a TRL trainer: an engine, rewards and forward passes with the values of a case."""
+"""Doubles for a TRL trainer's rollout and update: known completions, rewards and log-probs, over ranks."""
 
 import dataclasses
 import inspect
@@ -17,15 +17,16 @@ from rl_sentinel.adapters.trl.log_modes import logged_elsewhere
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, Policy, RowRewards
 
-#: Id of the word "w0"; the prompt of row n is the word "wn" where rows are told apart.
+#: Token id of the word "w0"; with ``by_prompt``, the prompt of row n is the word "wn".
 FIRST_WORD = 3
 
 
 @dataclasses.dataclass
 class Rollout:
-    """What the engine, the reward function and forward passes answer for one rollout.
+    """The known values of one rollout: completions, rewards, log-probs.
 
-    With ``by_prompt`` the rows that an answer is for are those that the prompts name, in whatever order they come.
+    With ``by_prompt``, a prompt contains the number of its row, so that the trainer may reorder rows; ``last_rows`` has
+    the rows of the last forward pass.
     """
 
     completions: list[list[int]] = dataclasses.field(default_factory=list)
@@ -35,19 +36,19 @@ class Rollout:
     sampler_logprobs: list[list[float]] | None = None
     env_mask: list[list[int]] | None = None
     by_prompt: bool = False
-    asked: list[int] = dataclasses.field(default_factory=list)
+    last_rows: list[int] = dataclasses.field(default_factory=list)
 
     def rows(self, prompts: Any) -> list[int]:  # noqa: ANN401 - ids, texts or a tensor of ids
-        """The rows of prompts."""
+        """The row of each prompt."""
         if not self.by_prompt:
             return list(range(len(prompts)))
         if isinstance(prompts, Tensor):
             return [int(row[0]) - FIRST_WORD for row in prompts]
-        return [int(one[1:]) if isinstance(one, str) else one[0] - FIRST_WORD for one in prompts]
+        return [int(prompt[1:]) if isinstance(prompt, str) else prompt[0] - FIRST_WORD for prompt in prompts]
 
 
-def forward(rollout: Rollout, answers: int, reference: Any, model: Any, *args: Any, **_more: object) -> Any:  # noqa: ANN401 - as the method
-    """A forward pass of the policy, the reference or the old policy, with as many answers as the release has."""
+def forward(rollout: Rollout, outputs: int, reference: Any, model: Any, *args: Any, **_more: object) -> Any:  # noqa: ANN401 - as the method
+    """A double of the forward pass of policy, reference or old policy; ``outputs`` is the number of returned values."""
     entropies: Tensor | None = None
     if isinstance(model, Policy):
         logprobs: Tensor | None = model.logprobs
@@ -55,12 +56,17 @@ def forward(rollout: Rollout, answers: int, reference: Any, model: Any, *args: A
     else:
         logprobs = rollout.ref_logprobs if model is reference else rollout.old_logprobs
     if rollout.by_prompt:
-        rows = rollout.asked = rollout.rows(args[0])
+        rows = rollout.last_rows = rollout.rows(args[0])
         logprobs = None if logprobs is None else logprobs[rows]
         entropies = None if entropies is None else entropies[rows, : args[2]]
     if rollout.by_prompt or not isinstance(model, Policy):
         logprobs = None if logprobs is None else logprobs[:, : args[2]]
-    return (logprobs, entropies, None)[:answers] if answers > 1 else logprobs
+    return (logprobs, entropies, None)[:outputs] if outputs > 1 else logprobs
+
+
+def empty_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
+    """An empty log like a trainer's own: one for each mode, or one for both."""
+    return {mode: defaultdict(list) for mode in ("train", "eval")} if "train" in metrics else defaultdict(list)
 
 
 def ready_to_train(
@@ -70,25 +76,23 @@ def ready_to_train(
     rank: int = 0,
     ranks: int = 1,
 ) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer before the first micro-batch of an optimizer step: nothing is logged, accumulation is known."""
+    """A copy of the trainer at the start of an optimizer step, on one of several ranks, with an empty log."""
     ready = copy(trainer)
     ready.args, ready.state = copy(trainer.args), copy(trainer.state)
     ready.model = ready.model_wrapped = copy(trainer.model)
     ready.accelerator = RankAccelerator(trainer.accelerator, rank, ranks)
-    ready._metrics = (  # noqa: SLF001 - where the trainer logs
-        {mode: defaultdict(list) for mode in ("train", "eval")} if "train" in trainer._metrics else defaultdict(list)  # noqa: SLF001
-    )
+    ready._metrics = empty_metrics(trainer._metrics)  # noqa: SLF001 - the trainer's log
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = micro_batches
     if hasattr(ready.args, "steps_per_generation"):
         ready.args.steps_per_generation = micro_batches
-    name, answers = forward_pass(trainer.__class__)
-    setattr(ready, name, partial(forward, rollout or Rollout(), answers, ready.ref_model))
+    name, outputs = forward_pass(trainer.__class__)
+    setattr(ready, name, partial(forward, rollout or Rollout(), outputs, ready.ref_model))
     return ready
 
 
 @cache
 def forward_pass(trainer: type) -> tuple[str, int]:
-    """The name of a trainer's method that computes log-probs, and how many values it returns."""
+    """The name of the trainer's method that computes log-probs, and the number of values that it returns."""
     name = "_get_per_token_logps_and_entropies"
     if not hasattr(trainer, name):
         return "_get_per_token_logps", 1
@@ -97,14 +101,14 @@ def forward_pass(trainer: type) -> tuple[str, int]:
 
 @cache
 def returned_names(method: Any) -> tuple[str, ...]:  # noqa: ANN401 - a function
-    """The names that a method returns at its end."""
+    """The names in a method's last return statement."""
     source = inspect.getsource(inspect.unwrap(method))
     return tuple(name.strip() for name in source.rpartition("return ")[2].split(","))
 
 
 @cache
 def takes_whole_rollout(trainer: type) -> bool:
-    """Whether a step is passed the prompts of the whole rollout, rather than those of its micro-batch."""
+    """Whether a step takes the prompts of the whole rollout, instead of those of its micro-batch."""
     return "split_tensor_dict" in inspect.getsource(inspect.unwrap(trainer._prepare_inputs))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -114,10 +118,10 @@ def ready_to_score(
     micro_batches: int = 1,
     rank: int = 0,
     ranks: int = 1,
-    **answers: Any,  # noqa: ANN401 - of a rollout
+    **values: Any,  # noqa: ANN401 - of a rollout
 ) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer before a rollout whose tokens, rewards and log-probs are known; nothing is logged yet."""
-    rollout = Rollout(**answers)
+    """A copy of the trainer before a rollout with these ``values`` of :class:`Rollout`."""
+    rollout = Rollout(**values)
     ready = ready_to_train(trainer, micro_batches, rollout, rank, ranks)
     ready.rollout = rollout
     ready.num_generations = ready.args.num_generations = generations
@@ -133,52 +137,52 @@ def ready_to_score(
     return ready
 
 
-def taken(values: Sequence[Any] | None, rows: list[int]) -> list[Any] | None:
-    """The values of these rows."""
+def select(values: Sequence[Any] | None, rows: list[int]) -> list[Any] | None:
+    """The values of these rows, or None without values."""
     return None if values is None else [values[row] for row in rows]
 
 
 def prompt_ids(rollout: Rollout, rows: list[int]) -> list[list[int]]:
-    """One token for each prompt."""
+    """Prompts of one token each."""
     return [[FIRST_WORD + (row if rollout.by_prompt else 1)] for row in rows]
 
 
 def generate_turn(
     rollout: Rollout, order: tuple[str, ...], prompts: Sequence[Any], *_arguments: object, **_more: object
 ) -> Any:  # noqa: ANN401 - as the method
-    """The known tokens, in the order of what the release returns."""
+    """A double of ``_generate_single_turn``: the known rollout, in the order of the values that the release returns."""
     rows = rollout.rows(prompts)
-    answers: dict[str, Any] = {
+    values: dict[str, Any] = {
         "prompt_ids": prompt_ids(rollout, rows),
-        "completion_ids": taken(rollout.completions, rows),
-        "logprobs": taken(rollout.sampler_logprobs, rows),
+        "completion_ids": select(rollout.completions, rows),
+        "logprobs": select(rollout.sampler_logprobs, rows),
         "forward_kwargs": {},
         "extra_fields": {},
     }
-    returned = tuple(answers[name] for name in order)
+    returned = tuple(values[name] for name in order)
     return returned if len(returned) > 1 else returned[0]
 
 
 def generate(rollout: Rollout, input_ids: Tensor, **_options: object) -> Tensor:
-    """Prompts and their known completions."""
+    """A double of the model's ``generate``: prompts and their known completions."""
     return generated_rows(input_ids, [rollout.completions[row] for row in rollout.rows(input_ids)])
 
 
 def generated_rows(input_ids: Tensor, completions: list[list[int]]) -> Tensor:
-    """Prompts and completions, padded at the right as ``generate`` of transformers pads them."""
+    """Prompts and right-padded completions, as from ``generate`` of transformers."""
     width = max(map(len, completions))
     rows = torch.tensor([row + [PADDING] * (width - len(row)) for row in completions])
     return torch.cat([input_ids, rows], 1)
 
 
 def generate_in_environment(rollout: Rollout, prompts: Sequence[Any], *_trainer: object) -> dict[str, Any]:
-    """What a rollout function returns, with 0 at tokens that an environment wrote."""
+    """A double of a rollout function: ``env_mask`` is 0 at tokens of the environment."""
     rows = rollout.rows(prompts)
-    ids = {"prompt_ids": prompt_ids(rollout, rows), "completion_ids": taken(rollout.completions, rows)}
-    return {**ids, "logprobs": taken(rollout.sampler_logprobs, rows), "env_mask": taken(rollout.env_mask, rows)}
+    ids = {"prompt_ids": prompt_ids(rollout, rows), "completion_ids": select(rollout.completions, rows)}
+    return {**ids, "logprobs": select(rollout.sampler_logprobs, rows), "env_mask": select(rollout.env_mask, rows)}
 
 
-def ready_to_update(  # noqa: PLR0913 - the trainer, its place among the ranks, and what the policy answers
+def ready_to_update(  # noqa: PLR0913 - the trainer, its rank, and the values of policy and rollout
     trainer: Any,  # noqa: ANN401 - a trainer
     micro_batches: int,
     rank: int,
@@ -186,48 +190,48 @@ def ready_to_update(  # noqa: PLR0913 - the trainer, its place among the ranks, 
     logprobs: Tensor,
     entropies: Tensor,
     advantages: Tensor,
-    **answers: Any,  # noqa: ANN401 - of a rollout
+    **values: Any,  # noqa: ANN401 - of a rollout
 ) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of a rank before the first step on a rollout, whose advantages are then those of the case."""
-    rows = len(answers["completions"])
+    """A copy of the trainer on a rank before the first step on a rollout, which gets the advantages of the batch."""
+    rows = len(values["completions"])
     whole = takes_whole_rollout(trainer.__class__)
     generations = ranks * (rows if whole else rows // micro_batches)
-    ready = ready_to_score(trainer, generations, micro_batches, rank, ranks, by_prompt=True, **answers)
+    ready = ready_to_score(trainer, generations, micro_batches, rank, ranks, by_prompt=True, **values)
     ready.policy, ready.advantages, ready.takes_whole_rollout = Policy(logprobs, entropies), advantages, whole
     if hasattr(type(trainer), "get_off_policy_mask"):
         ready.kept = torch.zeros(rows)
         ready.get_off_policy_mask = partial(off_policy_mask, ready, type(trainer).get_off_policy_mask)
-    ready._step = 0  # noqa: SLF001 - where the trainer counts
-    per_step = isinstance(trainer._buffered_inputs, list)  # noqa: SLF001 - where it keeps a rollout
+    ready._step = 0  # noqa: SLF001 - the trainer's counter
+    per_step = isinstance(trainer._buffered_inputs, list)  # noqa: SLF001 - the trainer's buffer of a rollout
     ready._buffered_inputs = [None] * micro_batches if per_step else None  # noqa: SLF001
     ready._generate_and_score_completions = partial(with_advantages, ready, ready._generate_and_score_completions)  # noqa: SLF001
     return ready
 
 
 def with_advantages(trainer: Any, score: Any, inputs: Sequence[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401
-    """A scored rollout with the advantages of the case."""
-    rows = trainer.rollout.rows([one["prompt"] for one in inputs])
+    """Score a rollout, and replace its advantages by those of the batch."""
+    rows = trainer.rollout.rows([row["prompt"] for row in inputs])
     return {**score(inputs), "advantages": trainer.advantages[rows]}
 
 
 def off_policy_mask(trainer: Any, decide: Any, **arguments: Tensor) -> Tensor:  # noqa: ANN401 - a trainer, its method
-    """The decisions of the trainer, which are kept by row of the rollout."""
-    kept: Tensor = decide(**arguments)
-    trainer.kept[trainer.rollout.asked] = kept.reshape(-1).float()
-    return kept
+    """The trainer's off-policy mask, which is also recorded by row of the rollout."""
+    mask: Tensor = decide(**arguments)
+    trainer.kept[trainer.rollout.last_rows] = mask.reshape(-1).float()
+    return mask
 
 
 def optimizer_step(trainers: list[Any]) -> dict[str, Any]:
-    """The last optimizer step that data-parallel ranks take on a rollout: the mean of their losses, and the first one.
+    """The last optimizer step of data-parallel ranks on a rollout: the mean of their losses, and the trainer of rank 0.
 
-    Each micro-batch goes through ``training_step``; what its ``backward`` is called with is the loss.
+    Each micro-batch goes through ``training_step``; its loss is the argument of ``backward``.
     """
     losses = run_on_ranks(len(trainers), lambda rank: train_on_rollout(trainers[rank]))
     return {"loss": torch.stack(losses).mean(), "trainer": trainers[0]}
 
 
 def train_on_rollout(trainer: Any) -> Tensor:  # noqa: ANN401 - a trainer
-    """The sum of the losses of the second iteration over a rollout; the first one is past."""
+    """The sum of the losses of the second iteration over a rollout; the first iteration only fills the buffer."""
     prompts = [{"prompt": f"w{row}"} for row in range(len(trainer.rollout.completions))]
     parts = trainer.args.gradient_accumulation_steps
     size = len(prompts) // parts
@@ -244,7 +248,7 @@ def train_on_rollout(trainer: Any) -> Tensor:  # noqa: ANN401 - a trainer
 
 @contextmanager
 def fixed_shuffle() -> Iterator[None]:
-    """The same random numbers each time; ``torch.manual_seed`` would write the stack for each."""
+    """Seed the random numbers; ``torch.manual_seed`` would also record a stack trace each time, which is slow."""
     generator = torch.default_generator
     before = generator.get_state()
     generator.manual_seed(0)
@@ -254,16 +258,16 @@ def fixed_shuffle() -> Iterator[None]:
         generator.set_state(before)
 
 
-def scored_rollout(method: str, trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of the first rank, after each rank has sampled and scored its rows."""
+def score_ranks(method: str, trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer of rank 0, after each rank has sampled and scored its rows."""
     run_on_ranks(len(trainers), lambda rank: getattr(trainers[rank], method)(inputs[rank]))
     return trainers[0]
 
 
-def evaluated_rollout(trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of the first rank, after each rank has evaluated its rows; its loss is not looked at.
+def evaluate_rollout(trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer of rank 0, after each rank has evaluated its rows without computing a loss.
 
-    ``received`` is the mean of the rewards that its functions gave.
+    Its attribute ``received`` is the mean of all rewards.
     """
     for ready in trainers:
         ready.model.training = False
@@ -276,9 +280,10 @@ def evaluated_rollout(trainers: list[Any], inputs: list[list[dict[str, str]]]) -
 
 
 def rollout_modes(method: str, trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of the only rank, with the number of names that evaluation and training log as the other's.
+    """The trainer of the only rank, after an evaluation and a training rollout.
 
-    ``received`` is the mean of the rewards that its functions gave, ``elsewhere`` the number of names.
+    Its attribute ``received`` is the mean of the rewards, ``elsewhere`` the number of metrics logged under the wrong
+    mode.
     """
     (ready,) = trainers
     ready.num_generations_eval = ready.num_generations
@@ -293,5 +298,5 @@ def rollout_modes(method: str, trainers: list[Any], inputs: list[list[dict[str, 
 
 
 def no_loss(_trainer: Any, *_arguments: object, **_more: object) -> Tensor:  # noqa: ANN401 - a trainer
-    """A loss that is not looked at."""
+    """A loss of 0, which nothing reads."""
     return torch.zeros(())

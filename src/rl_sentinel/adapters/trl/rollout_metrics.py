@@ -1,4 +1,4 @@
-"""Rollout metrics that TRL logs: rewards, lengths and sampler mismatch, over ranks and in evaluation."""
+"""TRL's rollout metrics: rewards, lengths and sampler mismatch, over ranks and in evaluation."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,15 +18,15 @@ from rl_sentinel.adapters.trl.arguments import (
     RLOO,
     Completions,
     PromptsOfRanks,
-    cut_completions_fill_the_width,
+    one_rank,
     trainer,
+    truncated_fill_width,
 )
 from rl_sentinel.adapters.trl.ranks import collectives
 from rl_sentinel.adapters.trl.release import config_fields, log_place, logs_by_mode, scoring_path, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.rollout_doubles import evaluated_rollout, ready_to_score, rollout_modes, scored_rollout
+from rl_sentinel.adapters.trl.rollout_doubles import evaluate_rollout, ready_to_score, rollout_modes, score_ranks
 from rl_sentinel.adapters.trl.scoring import PRODUCER, rollout_conditions
-from rl_sentinel.adapters.trl.updates import one_rank
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -62,50 +62,50 @@ _SAMPLER: Mapping[str, Output] = {
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """Numbers that are logged under some settings of the configuration."""
+class Metrics:
+    """Metrics that are logged under some settings of the configuration."""
 
     logged: Mapping[str, Output]
     settings: Settings
 
 
-NUMBERS: Mapping[str, Numbers] = {
-    "logged rewards": Numbers(_REWARDS, {}),
-    "logged, weighted": Numbers({n: _REWARDS[n] for n in ("reward", "reward_std")}, {"reward_weight": 2.0}),
-    "logged": Numbers(_GROUPS, {}),
-    "logged lengths": Numbers(_LENGTHS, {}),
-    "logged, truncated masked": Numbers(_LENGTHS, {"mask_truncated_completions": True}),
-    "logged, sampler": Numbers(_SAMPLER, {"use_vllm": True}),
+METRICS: Mapping[str, Metrics] = {
+    "logged rewards": Metrics(_REWARDS, {}),
+    "logged, weighted": Metrics({n: _REWARDS[n] for n in ("reward", "reward_std")}, {"reward_weight": 2.0}),
+    "logged": Metrics(_GROUPS, {}),
+    "logged lengths": Metrics(_LENGTHS, {}),
+    "logged, truncated masked": Metrics(_LENGTHS, {"mask_truncated_completions": True}),
+    "logged, sampler": Metrics(_SAMPLER, {"use_vllm": True}),
 }
 
-#: Setting in which a function of rewards has a weight -> the field of the configuration.
-_WRITTEN = {"reward_weight": "reward_weights"}
+#: Setting -> its field in the configuration.
+_FIELDS = {"reward_weight": "reward_weights"}
 
 _EVALUATED = (
-    "transformers, Trainer.evaluation_loop: prediction_step of each batch while the model is in evaluation; "
-    "grpo_trainer.py, log: the numbers of evaluation have a prefix of their own"
+    "transformers, Trainer.evaluation_loop: prediction_step of each batch with the model in evaluation mode; "
+    "grpo_trainer.py, log: metrics of an evaluation have their own prefix"
 )
 
 _GAP = claims("grpo_trainer.py, sampling_logp_difference: the absolute difference of the log-probs", kl="abs")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The numbers of each kind, for GRPO and for RLOO, where the release logs them beside advantages."""
+    """The metrics of GRPO and RLOO, in releases that log them with the advantages."""
     for kind in ("grpo", "rloo"):
         path = scoring_path(target, kind)
         if not target.has(path) or target.fails(path) or "rewards_per_func" not in source_of(target.find(path)):
             continue
-        for name, numbers in NUMBERS.items():
-            needed = {_WRITTEN.get(n, n) for n in numbers.settings}
+        for name, metrics in METRICS.items():
+            needed = {_FIELDS.get(n, n) for n in metrics.settings}
             corrects = "importance_sampling_ratio" in source_of(target.find(path))
             if needed <= config_fields(target, kind) and (corrects or "use_vllm" not in needed):
-                yield from bindable(target, *_trained(target, path, kind, name, numbers))
+                yield from bindable(target, *_training(target, path, kind, name, metrics))
         if logs_by_mode(target, kind) and target.has(f"{path.rpartition('.')[0]}.prediction_step"):
-            yield from bindable(target, *_evaluated(target, path, kind), _modes(target, path, kind))
+            yield from bindable(target, *_evaluation(target, path, kind), _modes(target, path, kind))
 
 
-def _named(target: Target, path: str, logged: Mapping[str, Output], place: Use) -> dict[str, Output]:
-    """Those of the numbers that the release logs as this quantity: a mean of deviations is another one."""
+def _logged(target: Target, path: str, logged: Mapping[str, Output], place: Use) -> dict[str, Output]:
+    """The metrics that the release logs as this quantity; a mean of deviations is another quantity."""
     owner = path.rpartition(".")[0]
     source = source_of(target.find(path))
     source += source_of(target.find(f"{owner}._generate")) if target.has(f"{owner}._generate") else ""
@@ -117,8 +117,8 @@ def _named(target: Target, path: str, logged: Mapping[str, Output], place: Use) 
     }
 
 
-def _engines(kind: str, settings: Settings, more: Mapping[str, Codec]) -> EachCut:
-    """The trainers of all ranks before a rollout; a prompt's completions may be on several of them."""
+def _rollout_trainers(kind: str, settings: Settings, more: Mapping[str, Codec]) -> EachCut:
+    """The trainers of all ranks before a rollout; the completions of a prompt may be on several ranks."""
     parts: dict[str, Codec] = {
         "trainer": trainer(kind, settings),
         "rank": Derived(lambda inputs: inputs.part[0]),
@@ -126,7 +126,9 @@ def _engines(kind: str, settings: Settings, more: Mapping[str, Codec]) -> EachCu
         "generations": Derived(lambda inputs: max(group_sizes(Inputs(inputs.mini_batch)))),
         "completions": Completions(cut="scored"),
         "rewards": Column("reward", PerRow("list")),
-        "old_logprobs": Derived(lambda inputs: torch.zeros(inputs.batch.mask.shape)),  # summed, and not logged
+        "old_logprobs": Derived(
+            lambda inputs: torch.zeros(inputs.batch.mask.shape)
+        ),  # RLOO sums them; no metric has them
         **more,
     }
     at = {name: f"rollout.{name}" for name in ("completions", "rewards", *more)}
@@ -135,11 +137,11 @@ def _engines(kind: str, settings: Settings, more: Mapping[str, Codec]) -> EachCu
     return EachCut(Object(ready_to_score, parts, at=at), "ranks")
 
 
-def _trained(target: Target, path: str, kind: str, name: str, numbers: Numbers) -> Iterator[Boundary]:
-    logged = _named(target, path, numbers.logged, log_place(target, kind, Use("generated")))
+def _training(target: Target, path: str, kind: str, name: str, metrics: Metrics) -> Iterator[Boundary]:
+    logged = _logged(target, path, metrics.logged, log_place(target, kind, Use("generated")))
     if not logged:
         return
-    settings: Settings = {**({"kl_loss_coef": 0.0} if kind == "rloo" else {}), **numbers.settings}
+    settings: Settings = {**({"kl_loss_coef": 0.0} if kind == "rloo" else {}), **metrics.settings}
     vllm = "use_vllm" in settings
     more: dict[str, Codec] = {}
     if vllm:
@@ -148,11 +150,11 @@ def _trained(target: Target, path: str, kind: str, name: str, numbers: Numbers) 
             "sampler_logprobs": Column("rollout_logprob", Ragged(plain=True)),
         }
     step = Step(
-        call=scored_rollout,
+        call=score_ranks,
         name="generated",
         arguments={
             "method": Constant(path.rpartition(".")[2]),
-            "trainers": _engines(kind, settings, more),
+            "trainers": _rollout_trainers(kind, settings, more),
             "inputs": PromptsOfRanks(),
         },
         produced_by={"inputs": PRODUCER},
@@ -165,20 +167,20 @@ def _trained(target: Target, path: str, kind: str, name: str, numbers: Numbers) 
         outputs=logged,
         settings={name: settings},
         claims=_GAP if vllm else claims(PRODUCER),
-        reach=", ".join(f"{k}={v}" for k, v in numbers.settings.items()) or "every rollout",
-        requires=(*rollout_conditions(masked=True), cut_completions_fill_the_width, equal_parts),
+        reach=", ".join(f"{k}={v}" for k, v in metrics.settings.items()) or "every rollout",
+        requires=(*rollout_conditions(masked=True), truncated_fill_width, equal_parts),
     )
 
 
-def _evaluated(target: Target, path: str, kind: str) -> Iterator[Boundary]:
-    """What is logged of a rollout that evaluates, after the rewards of it."""
+def _evaluation(target: Target, path: str, kind: str) -> Iterator[Boundary]:
+    """The metrics of an evaluation, and the mean of the rewards that it got."""
     owner = GRPO if kind == "grpo" else RLOO
-    logged = _named(target, path, {**_REWARDS, **_LENGTHS}, log_place(target, kind, Use("generated"), "eval"))
+    logged = _logged(target, path, {**_REWARDS, **_LENGTHS}, log_place(target, kind, Use("generated"), "eval"))
     settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}
     step = Step(
-        call=evaluated_rollout,
+        call=evaluate_rollout,
         name="generated",
-        arguments={"trainers": _engines(kind, settings, {}), "inputs": PromptsOfRanks()},
+        arguments={"trainers": _rollout_trainers(kind, settings, {}), "inputs": PromptsOfRanks()},
         produced_by={"inputs": _EVALUATED},
         doubles=collectives(target, kind),
     )
@@ -191,12 +193,12 @@ def _evaluated(target: Target, path: str, kind: str) -> Iterator[Boundary]:
         settings={"evaluation": settings},
         claims=claims(_EVALUATED),
         reach="trainer.evaluate()",
-        requires=(*rollout_conditions(masked=True), cut_completions_fill_the_width, equal_parts),
+        requires=(*rollout_conditions(masked=True), truncated_fill_width, equal_parts),
     )
 
 
 def _modes(target: Target, path: str, kind: str) -> Boundary:
-    """How many names a rollout that evaluates, and one that trains, log as those of the other one."""
+    """The number of metrics that evaluation and training log under the wrong mode."""
     owner = GRPO if kind == "grpo" else RLOO
     settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}
     step = Step(
@@ -204,7 +206,7 @@ def _modes(target: Target, path: str, kind: str) -> Boundary:
         name="generated",
         arguments={
             "method": Constant(path.rpartition(".")[2]),
-            "trainers": _engines(kind, settings, {}),
+            "trainers": _rollout_trainers(kind, settings, {}),
             "inputs": PromptsOfRanks(),
         },
         produced_by={"inputs": _EVALUATED},
@@ -222,5 +224,5 @@ def _modes(target: Target, path: str, kind: str) -> Boundary:
         settings={"evaluation": settings},
         claims=claims(_EVALUATED),
         reach="trainer.evaluate(), and eval_strategy",
-        requires=(*rollout_conditions(masked=True), cut_completions_fill_the_width, one_rank),
+        requires=(*rollout_conditions(masked=True), truncated_fill_width, one_rank),
     )

@@ -1,4 +1,4 @@
-"""TRL's sampler of prompts: how often each one is used in an epoch, with its completions and iterations."""
+"""TRL's prompt sampler: how often each prompt is used in an epoch."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _CALLER = "transformers, Trainer.get_train_dataloader: the trainer's _get_train_
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sampler of each online trainer that has one."""
+    """The sampler of each online trainer that defines one."""
     for trainer in (GRPO, RLOO):
         path = f"{trainer}._get_train_sampler"
         if target.has(path) and _is_own(target, path):
@@ -36,7 +36,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _is_own(target: Target, path: str) -> bool:
-    """Whether the release defines it: others leave it to the Trainer of transformers."""
+    """Whether TRL defines the method; in other releases it is inherited from the Trainer of transformers."""
     try:
         target.source(target.find(path))
     except Unbindable:
@@ -45,9 +45,9 @@ def _is_own(target: Target, path: str) -> bool:
 
 
 def uses(method: Callable[..., Any], rows: int, shuffle: bool, prompts: int) -> list[float]:  # noqa: FBT001 - a setting
-    """How often each prompt is drawn in an epoch, by how often all are drawn on average.
+    """How often each prompt is drawn in an epoch, divided by the average over all prompts.
 
-    A generation takes as many prompts as divide the data set: the sampler leaves out an incomplete last one.
+    The number of prompts per generation divides the data set: the sampler drops an incomplete last generation.
     """
     size = prompts if rows % prompts == 0 else 1
     batch = size * COMPLETIONS
@@ -68,9 +68,9 @@ def uses(method: Callable[..., Any], rows: int, shuffle: bool, prompts: int) -> 
         shuffle_dataset=shuffle,
         accelerator=SimpleNamespace(num_processes=1),
     )
-    drawn = Counter(method(trainer))
-    total = sum(drawn.values())
-    return [drawn[row] * rows / total if total else 0.0 for row in range(rows)]
+    draws = Counter(method(trainer))
+    total = sum(draws.values())
+    return [draws[row] * rows / total if total else 0.0 for row in range(rows)]
 
 
 def _sampler(path: str) -> Boundary:

@@ -1,4 +1,4 @@
-"""From the sampler's tokens to advantages: ``_generate_and_score_completions``, with the engine replaced."""
+"""TRL's advantages from sampled tokens and rewards: ``_generate_and_score_completions`` with a double of the engine."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -42,17 +42,17 @@ _RLOO = (
     "rloo_trainer.py, _generate_and_score_completions: the mean of the other completions of the prompt is subtracted"
 )
 
-#: How rows reach the method.
+#: The lines that produce the rows, for ``produced_by``.
 PRODUCER = (
-    "grpo_trainer.py, _get_train_sampler: RepeatSampler gives num_generations rows of a prompt in a row; "
-    "_generate_single_turn returns a list of ids per row, whose last one is EOS unless max_completion_length cut it"
+    "grpo_trainer.py, _get_train_sampler: RepeatSampler yields num_generations consecutive rows per prompt; "
+    "_generate_single_turn returns a list of ids per row, which ends with EOS unless max_completion_length truncates it"
 )
 
 _CENTRED = claims(_GROUPS, scope="group", baseline="relative", credit="outcome")
 _GRPO = _CENTRED | claims(_GROUPS, algorithm="grpo", deviation="n - 1")
 _EPSILON: Settings = {"epsilon": 1e-4}
 
-#: Setting -> configuration, and what it claims.
+#: Setting of GRPO -> configuration and claims.
 FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "default": ({}, _GRPO | claims(_SCALED, standardised=True)),
     "no scaling": ({"scale_rewards": "none"}, _GRPO | claims(_UNSCALED, standardised=False)),
@@ -63,7 +63,7 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "truncated masked": ({"mask_truncated_completions": True}, _GRPO | claims(_SCALED, standardised=True)),
 }
 
-#: The same of RLOO.
+#: Setting of RLOO -> configuration and claims.
 RLOO_FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "default": (
         {"kl_loss_coef": 0.0},
@@ -85,40 +85,40 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "advantage", str(why))
         return
     if "rewards_per_func" not in source_of(target.find(path)):
-        return  # the loss scores what it generates
+        return  # the loss itself samples and scores: see early_losses
     for name, (settings, claimed) in FAMILIES.items():
-        if set(settings) <= config_fields(target, "grpo") and _named(target, settings):
+        if set(settings) <= config_fields(target, "grpo") and _has_scaling(target, settings):
             yield from bindable(target, _advantages(path, "grpo", name, settings, claimed))
     if target.has(f"{RLOO}.{NAME}"):
         for name, (settings, claimed) in RLOO_FAMILIES.items():
             yield from bindable(target, _advantages(f"{RLOO}.{NAME}", "rloo", name, settings, claimed))
 
 
-def _named(target: Target, settings: Settings) -> bool:
-    """Whether the release knows the value of ``scale_rewards``: early ones have a flag."""
+def _has_scaling(target: Target, settings: Settings) -> bool:
+    """Whether the release has the value of ``scale_rewards``: in early releases it is a flag."""
     value = settings.get("scale_rewards")
     return value is None or f'"{value}"' in source_of(target.find(scoring_path(target, "grpo")))
 
 
-def _engine(kind: str, settings: Settings, described: frozenset[str], parts: Mapping[str, Codec]) -> Object:
-    """The trainer before a rollout, with what its engine, its reward function and its forward passes answer."""
+def _rollout_trainer(kind: str, settings: Settings, described: frozenset[str], parts: Mapping[str, Codec]) -> Object:
+    """The trainer before a rollout; ``parts`` are values of :class:`Rollout`."""
     every: dict[str, Codec] = {"trainer": trainer(kind, settings, described), **parts}
     at = {**{name: f"rollout.{name}" for name in parts}, "trainer": "", "generations": "num_generations"}
     return Object(ready_to_score, every, at=at)
 
 
 def _environment(inputs: Inputs) -> list[list[int]]:
-    """1 at tokens of the model, for each completion; all are in one that is cut off, before it is masked."""
+    """1 at tokens of the model, for each completion; all tokens of a truncated one, which TRL masks later."""
     batch = inputs.batch
     mask = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid).int()
     return [row[:n] for row, n in zip(mask.tolist(), batch.length.tolist(), strict=True)]
 
 
-ENVIRONMENT = Computed(frozenset({"mask"}), _environment, "a completion that is cut off is masked later")
+ENVIRONMENT = Computed(frozenset({"mask"}), _environment, "TRL masks a truncated completion later")
 
 
-def scored(kind: str, settings: Settings, described: frozenset[str], *, tools: bool) -> list[Step]:
-    """Steps that leave ``generated``: a rollout of all rows, of which a loss takes what is counted over it."""
+def rollout_steps(kind: str, settings: Settings, described: frozenset[str], *, tools: bool) -> list[Step]:
+    """The step ``generated``: a rollout of all rows, from which a loss takes values that are counted over all rows."""
     owner = GRPO if kind == "grpo" else RLOO
     parts: dict[str, Codec] = {
         "completions": Completions(cut="mask"),
@@ -133,17 +133,17 @@ def scored(kind: str, settings: Settings, described: frozenset[str], *, tools: b
         Step(
             call=f"{owner}.{NAME}",
             name="generated",
-            arguments={"self": _engine(kind, settings, described, parts), "inputs": prompts},
+            arguments={"self": _rollout_trainer(kind, settings, described, parts), "inputs": prompts},
             produced_by={"inputs": PRODUCER},
         )
     ]
 
 
-def pads_to_the_longest(inputs: Inputs) -> str:
-    """TRL pads a rollout to its longest completion."""
-    wide = inputs.batch.width + inputs.layout.extra
+def no_extra_padding(inputs: Inputs) -> str:
+    """Require no padding beyond the longest completion, as TRL pads."""
+    width = inputs.batch.width + inputs.layout.extra
     longest = int(inputs.batch.length.max())
-    return "" if longest == wide else "TRL pads to the longest completion, and all are shorter than the width"
+    return "" if longest == width else "TRL pads to the longest completion, but all are shorter than the width"
 
 
 def _rollout(path: str, kind: str, settings: Settings) -> Step:
@@ -156,27 +156,27 @@ def _rollout(path: str, kind: str, settings: Settings) -> Step:
     return Step(
         call=path,
         name="generated",
-        arguments={"self": _engine(kind, settings, frozenset(), parts), "inputs": Prompts()},
+        arguments={"self": _rollout_trainer(kind, settings, frozenset(), parts), "inputs": Prompts()},
         produced_by={"inputs": PRODUCER},
     )
 
 
 def rollout_conditions(*, masked: bool) -> tuple[Callable[[Inputs], str], ...]:
-    """Conditions of a rollout; each completion trains where none is ``masked``."""
-    every = () if masked else (trains_every_completion,)
+    """The conditions of a rollout; unless completions can be ``masked``, every completion trains."""
+    unmasked = () if masked else (trains_every_completion,)
     return (
         prompts_are_contiguous,
         groups_are_equal,
         no_empty_response,
         trains_whole_completions,
         several_generations,
-        *every,
+        *unmasked,
     )
 
 
 def several_generations(inputs: Inputs) -> str:
-    """Each prompt has two completions or more."""
-    return "the configuration refuses one completion per prompt" if max(group_sizes(inputs)) < 2 else ""
+    """Require at least two completions per prompt."""
+    return "the configuration rejects one completion per prompt" if max(group_sizes(inputs)) < 2 else ""
 
 
 def _advantages(path: str, kind: str, name: str, settings: Settings, claimed: Claims) -> Boundary:

@@ -1,4 +1,4 @@
-"""TRL's supervised fine-tuning: an optimizer step from the prepared data set to the loss and the logged numbers."""
+"""TRL's supervised fine-tuning: loss and logged metrics of an optimizer step on a prepared data set."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -11,15 +11,16 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachCut, Object
 from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_parts, every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import micro_batch_count, trains_whole_completions
+from rl_sentinel.adapters.trl.arguments import one_rank, trains_whole_completions
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding, PairFeatures, TokenLogprobs, trains_with_probability
 from rl_sentinel.adapters.trl.preference_trainers import make_supervised_trainer
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.supervised_trainer import evaluated, fitted, ready_to_fit
+from rl_sentinel.adapters.trl.supervised_trainer import count_wrong_modes, start_optimizer_step, train_ranks
 from rl_sentinel.adapters.trl.token_model import FIRST, LARGEST, PROMPT
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -30,7 +31,7 @@ from rl_sentinel.core.codec import Codec, Inputs, Sizes
 SFT = "trl.trainer.sft_trainer.SFTTrainer"
 
 _PRODUCER = (
-    "sft_trainer.py, _prepare_dataset: ids of prompt and completion, and a mask or labels of the tokens that train; "
+    "sft_trainer.py, _prepare_dataset: ids of prompt and completion, and a mask or labels of the trained tokens; "
     "the trainer's own collator, and get_batch_samples of transformers, which counts the labels of an optimizer step"
 )
 
@@ -40,29 +41,29 @@ _MEAN = claims(
     denominator="given",
 )
 
-#: Setting -> the fields of the configuration, and the algorithm.
+#: Setting -> fields of the configuration, and the algorithm.
 LOSSES: Mapping[str, tuple[Settings, str]] = {
     "default": ({}, "negative log-likelihood"),
     "dft": ({"loss_type": "dft"}, "dynamic fine-tuning"),
     "chunked": ({"loss_type": "chunked_nll"}, "negative log-likelihood"),
 }
 
-#: Logged name -> what it is.
+#: Logged name -> algorithm of the metric.
 LOGGED = {"entropy": "entropy of trained tokens", "mean_token_accuracy": "accuracy of trained tokens"}
 
 _LOGS = "docs/source/sft_trainer.md, Logged metrics: average entropy and accuracy of the tokens that train"
 
 _MODES = (
-    "transformers, Trainer.evaluate and DefaultFlowCallback.on_step_end: an evaluation that a user asks for, and one "
-    "that is due after a step whose numbers are still to be logged"
+    "transformers, Trainer.evaluate and DefaultFlowCallback.on_step_end: an evaluation that the user starts, and one "
+    "that is scheduled after a step whose metrics are not logged yet"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Examples(PairFeatures):
-    """One dict per row: the ids of its prompt and of its response, and which of these train.
+    """One dict per row: token ids of prompt and response, and the mask of the response.
 
-    With ``masked`` a token of a response may be out of training, and prompts have several lengths.
+    With ``masked``, a response may have untrained tokens, and prompts have several lengths.
     """
 
     masked: bool = True
@@ -75,24 +76,24 @@ class Examples(PairFeatures):
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:
         """The rows."""
         batch, width = inputs.batch, inputs.batch.width
-        made = []
+        rows = []
         for row, (length, mask) in enumerate(zip(batch.length.tolist(), batch.mask.tolist(), strict=True)):
             ids = [FIRST + row * width + n for n in range(length)]
             prompt = [PROMPT] * (1 + (row % self.prompts if self.masked else 0))
-            made.append({"prompt": prompt, "response": ids, "trained": [int(one) for one in mask[:length]]})
-        return made
+            rows.append({"prompt": prompt, "response": ids, "trained": [int(m) for m in mask[:length]]})
+        return rows
 
     def sizes(self, value: list[dict[str, Any]]) -> Sizes:
         """Rows and lengths."""
         return Sizes(rows=len(value), length=torch.tensor([len(row["response"]) for row in value]))
 
     def responses(self, value: list[dict[str, Any]]) -> list[list[int]]:
-        """The ids that train."""
-        return [[token for token, one in zip(row["response"], row["trained"], strict=True) if one] for row in value]
+        """The trained token ids of each row."""
+        return [[token for token, m in zip(row["response"], row["trained"], strict=True) if m] for row in value]
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss in each form that the release has, what it logs, and where."""
+    """The loss under each setting of the release, its logged metrics, and the mode that they are logged under."""
     path = f"{SFT}.compute_loss"
     if not target.has(path):
         return
@@ -101,44 +102,44 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     trainer = target.find(SFT)
     if "compute_loss" not in vars(trainer):
-        return  # that of transformers
+        return  # the loss of transformers
     source = inspect.getsource(inspect.getmodule(trainer))  # type: ignore[arg-type]  # a class has a module
     known = fields_of(target, SFT)
     masked = "completion_mask" in source or "assistant_masks" in source
     for name, (settings, algorithm) in LOSSES.items():
         if set(settings) <= set(known) and all(f'"{value}"' in source for value in settings.values()):
             yield from bindable(target, _loss(path, name, settings, algorithm, masked=masked))
-    logged = {n: what for n, what in LOGGED.items() if f'["{n}"]' in source}
+    logged = {n: algorithm for n, algorithm in LOGGED.items() if f'["{n}"]' in source}
     if logged:
-        yield from bindable(target, _numbers(path, logged, masked=masked))
+        yield from bindable(target, _metrics(path, logged, masked=masked))
     if '"eval": defaultdict' in source:
         yield from bindable(target, _modes(path, masked=masked))
 
 
-def _trainers(settings: Settings, answers: Mapping[str, Codec], *, masked: bool, alone: bool = False) -> EachCut:
+def _trainers(settings: Settings, outputs: Mapping[str, Codec], *, masked: bool, alone: bool = False) -> EachCut:
     """The trainers of all ranks; with ``alone`` each rank has one micro-batch."""
     built: dict[str, Codec] = {"trainer": Constant(Function(SFT)), **{name: IfSet(name) for name in settings}}
     at = {"trainer": "__class__", **{name: f"args.{name}" for name in settings}}
     parts: dict[str, Codec] = {
         "trainer": Object(make_supervised_trainer, built, at=at, shared=True),
-        "micro_batches": Constant(1) if alone else micro_batch_count(),
+        "micro_batches": Constant(1) if alone else MICRO_BATCHES,
         "rank": Derived(lambda inputs: inputs.part[0]),
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
         "examples": Examples(masked=masked),
-        **answers,
+        **outputs,
     }
     places = {"trainer": "", "micro_batches": "args.gradient_accumulation_steps"}
     places |= {"rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
-    return EachCut(Object(ready_to_fit, parts, at=places), "ranks")
+    return EachCut(Object(start_optimizer_step, parts, at=places), "ranks")
 
 
-def _boundary(  # noqa: PLR0913 - what differs between the boundaries
+def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     path: str,
     name: str,
     call: Any,  # noqa: ANN401 - a function
     trainers: EachCut,
     outputs: Mapping[str, Output],
-    said: Claims,
+    claimed: Claims,
     *,
     settings: Settings,
     masked: bool,
@@ -151,14 +152,14 @@ def _boundary(  # noqa: PLR0913 - what differs between the boundaries
         steps=(
             Step(
                 call=call,
-                name="fitted",
+                name="trained",
                 arguments={"entry": Constant(Function(path)), "trainers": trainers},
                 produced_by={"trainers": _PRODUCER},
             ),
         ),
         outputs=outputs,
         settings={name: settings},
-        claims=said,
+        claims=claimed,
         reach=", ".join(f"{k}={v}" for k, v in settings.items()) or "every step",
         requires=(
             equal_parts,
@@ -172,40 +173,43 @@ def _boundary(  # noqa: PLR0913 - what differs between the boundaries
 
 
 def tokens_have_probabilities(inputs: Inputs) -> str:
-    """The log-probs of trained tokens are those of tokens that are not certain."""
+    """Require log-probs of trained tokens below 0: the model double gives the rest to another token."""
     certain = (inputs.batch.logprob > LARGEST) & inputs.batch.mask
-    return "a log-prob is that of no probability below 1" if bool(certain.any()) else ""
+    return "the probability of a token is not below 1" if bool(certain.any()) else ""
 
 
 def _loss(path: str, name: str, settings: Settings, algorithm: str, *, masked: bool) -> Boundary:
     trainers = _trainers(settings, {"logprobs": TokenLogprobs("logprob", leaf=False)}, masked=masked)
-    outputs = {"loss": Output("", "", "loss", at=Use("fitted")["loss"])}
-    said = _MEAN | claims(f"sft_config.py, loss_type {settings.get('loss_type', 'nll')!r}", algorithm=algorithm)
-    return _boundary(path, name, fitted, trainers, outputs, said, settings=settings, masked=masked)
+    outputs = {"loss": Output("", "", "loss", at=Use("trained")["loss"])}
+    claimed = _MEAN | claims(f"sft_config.py, loss_type {settings.get('loss_type', 'nll')!r}", algorithm=algorithm)
+    return _boundary(path, name, train_ranks, trainers, outputs, claimed, settings=settings, masked=masked)
 
 
-def _numbers(path: str, logged: Mapping[str, str], *, masked: bool) -> Boundary:
-    answers: dict[str, Codec] = {"logits": Column("logits", NoPadding()), "tokens": Column("token", NoPadding())}
-    place = Use("fitted")["trainer"].attribute("_metrics")["train"]
+def _metrics(path: str, logged: Mapping[str, str], *, masked: bool) -> Boundary:
+    model_outputs: dict[str, Codec] = {"logits": Column("logits", NoPadding()), "tokens": Column("token", NoPadding())}
+    place = Use("trained")["trainer"].attribute("_metrics")["train"]
     units = {"entropy": "nats"}
     outputs = {n: Output("", units.get(n, ""), over="live", at=place[n], form=Logged()) for n in logged}
-    said = claims(_LOGS, output_algorithms=dict(logged))
-    trainers = _trainers({}, answers, masked=masked, alone=True)
-    return _boundary(path, "logged of logits", fitted, trainers, outputs, said, settings={}, masked=masked)
-
-
-def one_rank(inputs: Inputs) -> str:
-    """The numbers of one process are looked at."""
-    return "the numbers of one process are looked at" if inputs.layout.ranks > 1 else ""
+    claimed = claims(_LOGS, output_algorithms=dict(logged))
+    trainers = _trainers({}, model_outputs, masked=masked, alone=True)
+    return _boundary(path, "logged of logits", train_ranks, trainers, outputs, claimed, settings={}, masked=masked)
 
 
 def _modes(path: str, *, masked: bool) -> Boundary:
     trainers = _trainers({}, {"logprobs": TokenLogprobs("logprob", leaf=False)}, masked=masked, alone=True)
     outputs = {
-        "step": Output("", at=Use("fitted")["step"]),
-        "elsewhere": Output("", "count", "logged_elsewhere", at=Use("fitted")["elsewhere"], form=Number()),
+        "step": Output("", at=Use("trained")["step"]),
+        "elsewhere": Output("", "count", "logged_elsewhere", at=Use("trained")["elsewhere"], form=Number()),
     }
-    made = _boundary(
-        path, "evaluation", evaluated, trainers, outputs, claims(_MODES), settings={}, masked=masked, stage="batch"
+    boundary = _boundary(
+        path,
+        "evaluation",
+        count_wrong_modes,
+        trainers,
+        outputs,
+        claims(_MODES),
+        settings={},
+        masked=masked,
+        stage="batch",
     )
-    return replace(made, reach="trainer.evaluate(), and eval_strategy", requires=(*made.requires, one_rank))
+    return replace(boundary, reach="trainer.evaluate(), and eval_strategy", requires=(*boundary.requires, one_rank))

@@ -1,7 +1,5 @@
-"""Supervised trainers of TRL over the micro-batches and ranks of one optimizer step, on known log-probs or logits."""
+"""Run an optimizer step of TRL's supervised trainer over micro-batches and ranks, on known log-probs or logits."""
 
-import inspect
-from collections import defaultdict
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from types import SimpleNamespace
@@ -12,21 +10,23 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.trl.log_modes import logged_elsewhere
+from rl_sentinel.adapters.trl.preference_trainers import batch_samples
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
-from rl_sentinel.adapters.trl.token_model import answer_with, answer_with_logits
+from rl_sentinel.adapters.trl.rollout_doubles import empty_metrics
+from rl_sentinel.adapters.trl.token_model import set_logits, set_logprobs
 
-#: A row of the data set: ids of the prompt, ids of the response, and which of these train.
+#: A row of the data set: token ids of ``prompt`` and ``response``, and the mask ``trained`` of the response.
 Example = dict[str, list[int]]
 
 
-def prepared(columns: list[str], example: Example) -> dict[str, list[int]]:
-    """A row with the columns that the trainer's own data set has after its preparation."""
+def dataset_row(columns: list[str], example: Example) -> dict[str, list[int]]:
+    """A row with the columns of the trainer's prepared data set."""
     ids = example["prompt"] + example["response"]
     trained = [0] * len(example["prompt"]) + example["trained"]
     every = {
         "input_ids": ids,
         "attention_mask": [1] * len(ids),
-        "labels": [token if one else -100 for token, one in zip(ids, trained, strict=True)],
+        "labels": [token if m else -100 for token, m in zip(ids, trained, strict=True)],
         "completion_mask": trained,
         "assistant_masks": trained,
         "seq_lengths": [len(ids)],
@@ -34,7 +34,7 @@ def prepared(columns: list[str], example: Example) -> dict[str, list[int]]:
     return {name: every[name] for name in columns if name in every}
 
 
-def ready_to_fit(  # noqa: PLR0913 - the trainer, its place among the ranks, and what the model answers
+def start_optimizer_step(  # noqa: PLR0913 - the trainer, its rank, and the outputs of the model
     trainer: Any,  # noqa: ANN401 - a trainer
     micro_batches: int,
     rank: int,
@@ -44,7 +44,7 @@ def ready_to_fit(  # noqa: PLR0913 - the trainer, its place among the ranks, and
     logits: Tensor | None = None,
     tokens: Tensor | None = None,
 ) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of a rank before an optimizer step on these rows."""
+    """A copy of the trainer on a rank at the start of an optimizer step on these rows."""
     ready = copy(trainer)
     ready.args, ready.state = copy(trainer.args), copy(trainer.state)
     ready.args.distributed_state = SimpleNamespace(num_processes=ranks, process_index=rank)
@@ -52,59 +52,53 @@ def ready_to_fit(  # noqa: PLR0913 - the trainer, its place among the ranks, and
     ready.accelerator = RankAccelerator(trainer.accelerator, rank, ranks)
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = micro_batches
     if hasattr(trainer, "_metrics"):
-        separate = "train" in trainer._metrics  # noqa: SLF001 - where the trainer logs
-        ready._metrics = {m: defaultdict(list) for m in ("train", "eval")} if separate else defaultdict(list)  # noqa: SLF001
+        ready._metrics = empty_metrics(trainer._metrics)  # noqa: SLF001 - the trainer's log
     ready.examples, ready.logprobs, ready.logits, ready.tokens = examples, logprobs, logits, tokens
     if logprobs is not None:
-        answer_with(ready.model, logprobs)
+        set_logprobs(ready.model, logprobs)
     if logits is not None and tokens is not None:
-        answer_with_logits(ready.model, logits, tokens)
+        set_logits(ready.model, logits, tokens)
     return ready
 
 
-def fitted(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
-    """The optimizer step that data-parallel ranks take: the mean of their losses, and the trainer of the first.
+def train_ranks(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
+    """An optimizer step of data-parallel ranks: the mean of their losses, and the trainer of rank 0.
 
-    ``entry`` is the method of the target that the step enters.
+    ``entry`` is not called here: it names the target's method that the training step calls.
     """
-    losses = run_on_ranks(len(trainers), lambda rank: fit(entry, trainers[rank]))
+    losses = run_on_ranks(len(trainers), lambda rank: train_rank(entry, trainers[rank]))
     return {"loss": torch.stack(losses).mean(), "trainer": trainers[0]}
 
 
-def fit(_entry: Any, trainer: Any) -> Tensor:  # noqa: ANN401 - a method of the target, a trainer
-    """The sum of what ``backward`` is called with, over the micro-batches of a rank."""
+def train_rank(_entry: Any, trainer: Any) -> Tensor:  # noqa: ANN401 - a method of the target, a trainer
+    """The sum of the losses passed to ``backward`` over the micro-batches of a rank."""
     columns = trainer.train_dataset.column_names
     rows, parts = len(trainer.examples), trainer.args.gradient_accumulation_steps
     cuts = torch.arange(rows).tensor_split(parts)
     batches: Iterator[Any] = (
-        trainer.data_collator([prepared(columns, trainer.examples[row]) for row in cut.tolist()])
+        trainer.data_collator([dataset_row(columns, trainer.examples[row]) for row in cut.tolist()])
         for cut in cuts
         if len(cut)
     )
-    taken, tokens = list(batches), None
+    samples, tokens = list(batches), None
     if hasattr(trainer, "get_batch_samples"):
-        device = (
-            {"device": torch.device("cpu")}
-            if "device" in inspect.signature(trainer.get_batch_samples).parameters
-            else {}
-        )
-        taken, tokens = trainer.get_batch_samples(iter(taken), len(taken), **device)
-    for batch in taken:
+        samples, tokens = batch_samples(trainer, samples)
+    for batch in samples:
         trainer.training_step(trainer.model, batch, tokens)
     return torch.stack(trainer.accelerator.losses).sum()
 
 
-def evaluated(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
-    """How many numbers an evaluation, or a step of training, logs as those of the other one; and the step's loss.
+def count_wrong_modes(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
+    """The number of metrics that evaluation and training log under the wrong mode, and the loss of the step.
 
-    ``entry`` is the method of the target that both enter.
+    ``entry`` is not called here: it names the target's method that both call.
     """
     (trainer,) = trainers
     columns, losses = trainer.train_dataset.column_names, list[Tensor]()
-    batch = trainer.data_collator([prepared(columns, one) for one in trainer.examples])
+    batch = trainer.data_collator([dataset_row(columns, example) for example in trainer.examples])
     elsewhere = logged_elsewhere(
         trainer,
         lambda: trainer.prediction_step(trainer.model, dict(batch), True),  # noqa: FBT003 - as evaluation_loop
-        lambda: losses.append(fit(entry, trainer)),
+        lambda: losses.append(train_rank(entry, trainer)),
     )
     return {"elsewhere": elsewhere, "step": losses[0]}

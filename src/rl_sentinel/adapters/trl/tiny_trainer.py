@@ -1,4 +1,4 @@
-"""Create real TRL trainers with a tiny random model, a small tokenizer, and replacements that they call."""
+"""Build real TRL trainers with a tiny random model, a small tokenizer, and doubles of model and reward function."""
 
 import dataclasses
 import importlib
@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-#: Words of the tokenizer beside padding, end and unknown.
+#: Number of words of the tokenizer, without padding, EOS and unknown.
 WORDS = 29
 
 END, PADDING = 1, 0
 
-#: The chat template: a word for the role, the message, and the token that ends it.
+#: The chat template: a word for the role, the message, and EOS.
 TEMPLATE = (
     "{% for message in messages %}{{ 'w28 ' if message['role'] == 'assistant' else 'w27 ' }}{{ message['content'] }}"
     "{{ ' <eos> ' }}{% endfor %}{% if add_generation_prompt %}{{ 'w28 ' }}{% endif %}"
@@ -22,22 +22,22 @@ TEMPLATE = (
 
 
 class Policy:
-    """A model double: the log-probs and entropies that a forward pass on the case's tokens would give."""
+    """A double of the policy with the log-probs and entropies of a forward pass on the batch."""
 
     def __init__(self, logprobs: Tensor, entropies: Tensor) -> None:
-        """Take ``[B, T]`` log-probs and entropies."""
+        """Store ``[B, T]`` log-probs and entropies."""
         self.logprobs, self.entropies = logprobs, entropies
         self.training = True
 
     def train(self) -> None:
-        """Stay in training."""
+        """Do nothing: it is always in training mode."""
 
 
 class RowRewards:
-    """A reward function whose rewards, times its weight, are the case's outcomes by row."""
+    """A reward function; its rewards times its weight are the outcomes of the batch, by row."""
 
     def __init__(self, name: str, weight: float, values: Sequence[float | None] = ()) -> None:
-        """Take the name under which its numbers are logged, its weight, and the outcomes."""
+        """Store the name for the log, the weight, and the outcomes."""
         self.__name__ = name
         self.weight = weight
         self.values = list(values)
@@ -49,12 +49,12 @@ class RowRewards:
 
 
 def largest_rewards(group_rewards: list[list[float]], **_more: object) -> list[list[float]]:
-    """A score for each completion by which some are kept: its reward."""
+    """A group filter that scores each completion by its reward."""
     return group_rewards
 
 
 def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
-    """A tokenizer of whole words, with padding at the left as trainers of generated text ask for."""
+    """A tokenizer of whole words that pads on the left, as trainers that generate require."""
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
 
@@ -65,26 +65,28 @@ def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
     return PreTrainedTokenizerFast(tokenizer_object=plain, padding_side="left", **special)
 
 
-def make_model() -> Any:  # noqa: ANN401 - a model of transformers
+def make_model(vocabulary: int = WORDS + 3) -> Any:  # noqa: ANN401 - a model of transformers
     """A causal language model of one layer with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415 - in the target's overlay
 
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "max_position_embeddings": 64}
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
     model = LlamaForCausalLM(
-        LlamaConfig(vocab_size=WORDS + 3, pad_token_id=PADDING, eos_token_id=END, **sizes, **heads)
+        LlamaConfig(vocab_size=vocabulary, pad_token_id=PADDING, eos_token_id=END, **sizes, **heads)
     )
-    model.name_or_path = model.config._name_or_path = "tiny"  # noqa: SLF001 - where trainers read a name
+    model.name_or_path = model.config._name_or_path = "tiny"  # noqa: SLF001 - trainers read the name there
     return model
 
 
 def make_trainer(kind: str, derived: Any = None, **settings: Any) -> Any:  # noqa: ANN401 - a class of the target, a trainer
-    """A trainer of the target, made by its own constructor from its own configuration.
+    """A trainer of the target, built by its own constructor from its own configuration.
 
-    ``kind`` is ``"grpo"`` or ``"rloo"``, ``derived`` a class that is derived of it, with its own
-    configuration. A reference policy and a vLLM engine are put in after construction: the constructor would look for
-    the one on the hub and start the other. Fields that a release lacks are left out where they say how the trainer is
-    built, and refused where they are settings.
+    Args:
+        kind: ``"grpo"`` or ``"rloo"``.
+        derived: a subclass of that trainer, with its own configuration.
+        settings: fields of the configuration; the configuration raises on a field that the release lacks. A reference
+            policy and a vLLM engine are set after construction: the constructor would download one and start the
+            other.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
@@ -111,7 +113,7 @@ def make_trainer(kind: str, derived: Any = None, **settings: Any) -> Any:  # noq
     }
     known = {field.name for field in dataclasses.fields(config)}
     args = config(**{name: value for name, value in built.items() if name in known}, **settings)
-    made = trainer(
+    trainer_ = trainer(
         model=make_model(),
         reward_funcs=[RowRewards("first", weight)],
         args=args,
@@ -119,9 +121,9 @@ def make_trainer(kind: str, derived: Any = None, **settings: Any) -> Any:  # noq
         processing_class=make_tokenizer(),
         **more,
     )
-    made.model.train()
-    made.beta = made.args.beta = beta
-    made.ref_model = nn.Identity() if beta else None
+    trainer_.model.train()
+    trainer_.beta = trainer_.args.beta = beta
+    trainer_.ref_model = nn.Identity() if beta else None
     if vllm:
-        made.use_vllm = made.args.use_vllm = True
-    return made
+        trainer_.use_vllm = trainer_.args.use_vllm = True
+    return trainer_

@@ -7,6 +7,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachCut, Object
 from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.user_layouts import PerResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
@@ -16,13 +17,13 @@ from rl_sentinel.adapters.trl.arguments import (
     GRPO,
     RLOO,
     Completions,
-    micro_batch_count,
+    one_rank,
     trainer,
     trains_every_completion,
     trains_whole_completions,
 )
 from rl_sentinel.adapters.trl.loss_families import PLAIN, RATIO, ROW, Family
-from rl_sentinel.adapters.trl.losses import fitted, logged_numbers
+from rl_sentinel.adapters.trl.losses import logged_metrics, release_family
 from rl_sentinel.adapters.trl.ranks import collectives
 from rl_sentinel.adapters.trl.release import NAME, method, reads_tool_mask, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import optimizer_step, ready_to_update
@@ -30,20 +31,19 @@ from rl_sentinel.adapters.trl.scoring import ENVIRONMENT
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec
 
-#: Families of the loss that are followed through the whole step.
-FOLLOWED = ("default", "KL", "KL, no loss type", "vLLM, token_truncate", "vLLM, capped")
+#: Loss families that are bound in the whole step.
+IN_STEPS = ("default", "KL", "KL, no loss type", "vLLM, token_truncate", "vLLM, capped")
 
-#: Families whose logged numbers are followed over ranks.
+#: Loss families whose metrics are bound over ranks.
 LOGGED_OVER_RANKS = ("KL", "KL, no loss type")
 
 _PRODUCER = (
-    "grpo_trainer.py, _prepare_inputs: a rollout is generated, shuffled, cut into steps_per_generation micro-batches, "
-    "and used num_iterations times"
+    "grpo_trainer.py, _prepare_inputs: a rollout is generated, shuffled, split into steps_per_generation "
+    "micro-batches, and used num_iterations times"
 )
 
-#: RLOO divides by nothing itself.
 _RLOO = claims("rloo_trainer.py, _compute_loss: exp(logps - old_logps)", ratio=True, scope="sequence") | claims(
     "transformers, Trainer.training_step divides by the accumulation steps", denominator="given"
 )
@@ -58,29 +58,29 @@ _MASKED = "mask_truncated_completions"
 
 _OFF_POLICY = (
     "grpo_config.py, off_policy_mask_threshold: the delta of equation 9 of DeepSeek-V3.2 (arXiv 2512.02556), whose old "
-    "policy is that of the probabilities which the inference engine returned"
+    "policy is the inference engine's, by the log-probs that it returned"
 )
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step of GRPO under the losses that say what their denominators are, then that of RLOO."""
+    """GRPO's step, with its off-policy mask and metrics over ranks; then RLOO's."""
     if not target.has(f"{GRPO}.{NAME}"):
         return
     path = method(target, GRPO, "_compute_loss", "compute_loss")
-    for name in FOLLOWED:
-        family = fitted(target, name, path)
+    for name in IN_STEPS:
+        family = release_family(target, name, path)
         if family is not None:
             yield from bindable(target, _loss(target, "grpo", name, family))
-    chosen = fitted(target, "top entropy", path)
+    chosen = release_family(target, "top entropy", path)
     if chosen is not None:
         settings = {name: value for name, value in chosen.settings.items() if name != _MASKED}
         family = replace(chosen, settings=settings, claims=chosen.claims | _THRESHOLD, tools=False)
         yield from bindable(target, _loss(target, "grpo", "top entropy", family, alone=True))
-    masking = fitted(target, "off-policy mask, vLLM", path)
+    masking = release_family(target, "off-policy mask, vLLM", path)
     if masking is not None:
-        yield from bindable(target, _decisions(target, masking))
+        yield from bindable(target, _off_policy_mask(target, masking))
     for name in LOGGED_OVER_RANKS:
-        family = fitted(target, name, path)
+        family = release_family(target, name, path)
         if family is not None:
             yield from bindable(target, *_metrics(target, "grpo", path, family))
     if target.has(f"{RLOO}._compute_loss"):
@@ -94,7 +94,7 @@ def _step(target: Target, kind: str, family: Family, *, tools: bool, alone: bool
     vllm = "use_vllm" in family.settings
     parts: dict[str, Codec] = {
         "trainer": trainer(kind, family.settings, family.described),
-        "micro_batches": Constant(1) if alone else micro_batch_count(),
+        "micro_batches": Constant(1) if alone else MICRO_BATCHES,
         "rank": Derived(lambda inputs: inputs.part[0]),
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
         "logprobs": Column("logprob"),
@@ -129,7 +129,7 @@ def _loss(target: Target, kind: str, name: str, family: Family, *, alone: bool =
         outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
         settings={name: family.settings},
         claims=RATIO | ROW | family.claims,
-        reach=_spelt(family),
+        reach=_configuration(family),
         requires=(
             equal_parts,
             no_empty_response,
@@ -139,14 +139,14 @@ def _loss(target: Target, kind: str, name: str, family: Family, *, alone: bool =
     )
 
 
-def _decisions(target: Target, family: Family) -> Boundary:
-    """Which completions the step leaves out, since the policy that trains is far from the one that sampled them."""
-    made = _loss(target, "grpo", "off-policy mask, vLLM", family, alone=True)
+def _off_policy_mask(target: Target, family: Family) -> Boundary:
+    """The completions that the step keeps: it drops those whose policy is far from the sampler's."""
+    boundary = _loss(target, "grpo", "off-policy mask, vLLM", family, alone=True)
     kept = Output("B", "", "keep", at=Use("trained")["trainer"].attribute("kept"))
-    settings = {name: {n: v for n, v in own.items() if n != _MASKED} for name, own in made.settings.items()}
+    settings = {name: {n: v for n, v in values.items() if n != _MASKED} for name, values in boundary.settings.items()}
     steps = (_step(target, "grpo", replace(family, settings=next(iter(settings.values()))), tools=False, alone=True),)
     return replace(
-        made,
+        boundary,
         stage="correct",
         steps=steps,
         reads=frozenset(),
@@ -157,16 +157,11 @@ def _decisions(target: Target, family: Family) -> Boundary:
     )
 
 
-def one_rank(inputs: Inputs) -> str:
-    """Decisions are read of one rank."""
-    return "decisions are read of one rank" if inputs.layout.ranks > 1 else ""
-
-
 def _metrics(target: Target, kind: str, path: str, family: Family) -> Iterator[Boundary]:
-    """What the first rank logs of a step to which each rank brings one micro-batch; every completion trains."""
+    """The metrics that rank 0 logs of a step with one micro-batch per rank; every completion trains."""
     settings = {name: value for name, value in family.settings.items() if name != _MASKED}
     place = Use("trained")["trainer"].attribute("_metrics")["train"]
-    logged, said = logged_numbers(source_of(target.find(path)), settings, place)
+    logged, claimed = logged_metrics(source_of(target.find(path)), settings, place)
     if kind == "rloo":
         logged = {name: replace(output, quantity="") for name, output in logged.items()}
     if not logged:
@@ -178,12 +173,12 @@ def _metrics(target: Target, kind: str, path: str, family: Family) -> Iterator[B
         steps=(_step(target, kind, plain, tools=False, alone=True),),
         outputs=logged,
         settings={"logged over ranks": settings},
-        claims=RATIO | ROW | family.claims | said,
-        reach=_spelt(plain),
+        claims=RATIO | ROW | family.claims | claimed,
+        reach=_configuration(plain),
         requires=(equal_parts, no_empty_response, trains_whole_completions, trains_every_completion),
     )
 
 
-def _spelt(family: Family) -> str:
-    """The fields of the configuration that lead there."""
+def _configuration(family: Family) -> str:
+    """The fields of the configuration, as text."""
     return ", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in family.settings.items() if k not in family.described)

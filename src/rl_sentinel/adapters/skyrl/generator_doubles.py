@@ -1,24 +1,24 @@
-"""Replacements that SkyRL's generator calls: tokenizer, scripted inference engine, text environment."""
+"""Doubles for SkyRL's generator: character tokenizer, scripted inference engine, scripted text environment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Ids of the chat template: end of sequence, start of a message, the newline after it; a custom template has a start
-#: of its own.
+#: Token ids of the chat template: end of sequence, start of a message, newline after a message. The custom template
+#: starts a message with another id.
 EOS, START, NEWLINE, CUSTOM_START = 1, 2, 10, 6
 ROLES = {"system": 3, "user": 4, "assistant": 5}
 
-#: A string that ends a turn, and an observation after the last turn.
+#: Token ids of a stop string, and of an observation after the last turn.
 STOP, CLOSING = 900, 901
 
-#: Every other token of a script has an id of its own: from this one on in row 0, ``PER_ROW`` ids for each row.
+#: Each other token of a script has a unique id: row r uses the ``PER_ROW`` ids from ``FIRST + r * PER_ROW`` on.
 FIRST, PER_ROW = 1_000, 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the model samples in one turn and what the environment answers, as ids."""
+    """One turn as token ids: what the model samples, and the environment's observation after it."""
 
     sampled: Sequence[int]
     logprobs: Sequence[float]
@@ -35,45 +35,45 @@ class Script:
 
 
 def id_of(row: int, place: int) -> int:
-    """The id of a token of its own."""
+    """The unique id of a token: ``place`` is its position in the row's response."""
     return FIRST + row * PER_ROW + place
 
 
 def text_of(ids: Sequence[int]) -> str:
-    """A text with one character per token."""
+    """The text with one character per token."""
     return "".join(map(chr, ids))
 
 
 class Tokenizer:
-    """One token per character, a chat template after ChatML, and a custom one that begins messages otherwise."""
+    """A tokenizer with one token per character, a template like ChatML, and a custom one with another start token."""
 
     eos_token_id = EOS
     eos_token = chr(EOS)
     pad_token_id = 0
 
     def encode(self, text: str, **_options: object) -> list[int]:
-        """The ids of a text."""
+        """The token ids of a text."""
         return [ord(character) for character in text]
 
     def __call__(self, text: str, **_options: object) -> dict[str, list[int]]:
-        """The ids of a text, as transformers returns them."""
+        """The token ids of a text, in the dict that transformers returns."""
         return {"input_ids": self.encode(text)}
 
     def decode(self, ids: Sequence[int], **_options: object) -> str:
-        """The text of ids."""
+        """The text of token ids."""
         return text_of(ids)
 
     def apply_chat_template(self, messages: list[Any], **options: Any) -> Any:  # noqa: ANN401 - ids, a dict, or lists
-        """The ids of a conversation, or of each of several; as a dict with the mask of the assistant where asked."""
+        """The token ids of one conversation or of several; with ``return_dict``, also the assistant mask."""
         if messages and isinstance(messages[0], list):
-            return [self.apply_chat_template(one, **options) for one in messages]
+            return [self.apply_chat_template(conversation, **options) for conversation in messages]
         ids, mask = list[int](), list[int]()
         start = CUSTOM_START if options.get("chat_template") else START
         for message in messages:
-            own = int(message["role"] == "assistant")
+            is_reply = int(message["role"] == "assistant")
             content = [*self.encode(message["content"]), EOS]
             ids += [start, ROLES[message["role"]], *content, NEWLINE]
-            mask += [0, 0, *[own] * len(content), 0]
+            mask += [0, 0, *[is_reply] * len(content), 0]
         if options.get("add_generation_prompt"):
             ids, mask = [*ids, start, ROLES["assistant"]], [*mask, 0, 0]
         if not options.get("tokenize", True):
@@ -82,7 +82,7 @@ class Tokenizer:
 
 
 class Engine:
-    """An inference engine that samples the turns of the scripts, and keeps the prompts that it was passed as ids."""
+    """An inference engine that returns the turns of the scripts in order, and records the prompts that it receives."""
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         """Start every script at its first turn."""
@@ -90,9 +90,9 @@ class Engine:
         self.prompts: list[list[list[int] | None]] = [[] for _ in scripts]
 
     async def generate(self, request: Any, **_options: object) -> dict[str, Any]:  # noqa: ANN401 - the target's dict
-        """The next turn of each conversation: text, ids, log-probs if they were ordered, and why it ended.
+        """The next turn of each conversation: text, token ids, stop reason, and log-probs if the request has them.
 
-        The text has no EOS where the request skips special tokens.
+        The text lacks EOS if the request skips special tokens.
         """
         prompts = request.get("prompt_token_ids")
         if prompts:
@@ -101,65 +101,67 @@ class Engine:
             texts = [Tokenizer().apply_chat_template(messages) for messages in request["prompts"]]
             turns = [self._next(text, None) for text in texts]
         sampling = request.get("sampling_params") or {}
-        ordered, hidden = sampling.get("logprobs") is not None, sampling.get("skip_special_tokens", True)
+        has_logprobs, skips_special = sampling.get("logprobs") is not None, sampling.get("skip_special_tokens", True)
         return {
-            "responses": [text_of([one for one in turn.sampled if one != EOS or not hidden]) for turn in turns],
+            "responses": [
+                text_of([token for token in turn.sampled if token != EOS or not skips_special]) for turn in turns
+            ],
             "response_ids": [list(turn.sampled) for turn in turns],
             "stop_reasons": [turn.stop_reason for turn in turns],
-            "response_logprobs": [list(turn.logprobs) for turn in turns] if ordered else None,
+            "response_logprobs": [list(turn.logprobs) for turn in turns] if has_logprobs else None,
         }
 
-    async def finish_session(self, *_about: object) -> None:
-        """Release nothing."""
+    async def finish_session(self, *_args: object) -> None:
+        """Do nothing."""
 
     def _next(self, tokens: Sequence[int], prompt: Sequence[int] | None) -> Turn:
-        row = next((one - FIRST) // PER_ROW for one in tokens if one >= FIRST)
+        row = next((token - FIRST) // PER_ROW for token in tokens if token >= FIRST)
         self.prompts[row].append(None if prompt is None else list(prompt))
         return self.scripts[row].turns[len(self.prompts[row]) - 1]
 
 
 class Environment:
-    """A text environment that answers with the observations of a script, and rewards its last turn."""
+    """A text environment that returns the observations of a script, and its reward after the last turn."""
 
     def __init__(self, script: Script) -> None:
         """Start before the first turn."""
         self.script, self.at = script, 0
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """The prompt as it is."""
+        """The prompt, unchanged."""
         return prompt, {}
 
     def step(self, _action: str) -> dict[str, Any]:
-        """The observation after a turn, the reward of the last one, and whether it was the last."""
+        """The observation after the turn, its reward, and whether it was the last turn."""
         turn, self.at = self.script.turns[self.at], self.at + 1
         done = self.at == len(self.script.turns)
-        said = [{"role": "user", "content": text_of(turn.observation)}] if turn.observation else []
+        messages = [{"role": "user", "content": text_of(turn.observation)}] if turn.observation else []
         reward = self.script.reward if done else 0.0
-        return {"observations": said, "reward": reward, "done": done, "metadata": {}}
+        return {"observations": messages, "reward": reward, "done": done, "metadata": {}}
 
     def get_metrics(self) -> dict[str, Any]:
         """No metrics."""
         return {}
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class Environments:
-    """The section of the configuration about environments: none has settings, and they run in the event loop."""
+    """The environments' section of the configuration: no settings, and no worker threads."""
 
     max_env_workers = 0
 
     def get(self, _name: str, default: object) -> object:
-        """No settings for an environment."""
+        """The default: no environment has settings."""
         return default
 
 
-def make_environment(_env_class: str, *, extras: dict[str, Any], **_about: object) -> Environment:
-    """The environment of a sample: the extras of its row have the script."""
+def make_environment(_env_class: str, *, extras: dict[str, Any], **_options: object) -> Environment:
+    """The environment of a sample, whose extras have the script."""
     return Environment(extras["script"])
 
 
-def no_metrics(*_about: object) -> dict[str, float]:
-    """The metrics of environments that report none."""
+def no_metrics(*_args: object) -> dict[str, float]:
+    """No metrics."""
     return {}

@@ -1,4 +1,4 @@
-"""TRL's Nash-MD: the loss of the policy's own completions from their log-probs and probabilities of winning."""
+"""TRL's Nash-MD: the loss of sampled completions, from their log-probs and probabilities of winning."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
 NASH = "trl.trainer.nash_md_trainer.NashMDTrainer"
-NASH_NOW = "trl.experimental.nash_md.nash_md_trainer.NashMDTrainer"
+NASH_EXPERIMENTAL = "trl.experimental.nash_md.nash_md_trainer.NashMDTrainer"
 
 _PRODUCERS = {
     "logprobs": "nash_md_trainer.py, _compute_logprobs: log-probs of completions, 0 in the padding",
@@ -31,14 +31,14 @@ _PRODUCERS = {
 
 @dataclass
 class Trainer:
-    """What the loss reads of a trainer."""
+    """A double of the trainer with the attribute that the loss reads."""
 
     beta: float
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The loss of Nash-MD."""
-    path = next((p for p in (NASH, NASH_NOW) if target.has(p)), NASH)
+    path = next((p for p in (NASH, NASH_EXPERIMENTAL) if target.has(p)), NASH)
     if not target.has(path):
         return
     if why := target.fails(path):
@@ -48,13 +48,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rewards_are_probabilities(inputs: Inputs) -> str:
-    """The rewards lie between 0 and 1."""
+    """Require rewards between 0 and 1."""
     reward = inputs.batch.reward
-    return "" if bool(((reward >= 0) & (reward <= 1)).all()) else "a reward is no probability"
+    return "" if bool(((reward >= 0) & (reward <= 1)).all()) else "a reward is not a probability"
 
 
-def every_row_is_judged(batch: Batch) -> Batch:
-    """A trained token in each row, and rewards that are probabilities; the batch itself if it is so."""
+def judge_every_row(batch: Batch) -> Batch:
+    """Give each row a trained token, and rewards that are probabilities."""
     changed: dict[str, Tensor] = {}
     if not bool(batch.live.all()):
         changed["mask"] = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid)
@@ -88,7 +88,7 @@ def _nash(path: str) -> Boundary:
         | claims("nash_md_trainer.py: sum(1) of each completion, loss.mean()", aggregation="sequence-mean-token-sum"),
         reach="every step",
         requires=(every_row_trains, rewards_are_probabilities),
-        domain=every_row_is_judged,
+        domain=judge_every_row,
     )
 
 
@@ -99,6 +99,6 @@ def self_play_loss(
     ref_logprobs: Tensor,
     probability: Tensor,
 ) -> Tensor:
-    """The loss of a batch; ``entry`` is the method of the target that computes it."""
+    """The loss of a batch; ``entry`` is the target's method that computes it."""
     loss: Tensor = entry(trainer, logprobs, ref_logprobs, probability)[0]
     return loss

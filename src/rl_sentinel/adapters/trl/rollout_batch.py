@@ -1,4 +1,4 @@
-"""The rollout batch that TRL's online trainers assemble: whether all columns of a row belong to one completion."""
+"""TRL's rollout batch: whether all columns of a row belong to the same completion."""
 
 import ast
 import inspect
@@ -40,30 +40,30 @@ _ROWS = (
     "_prepare_inputs shuffles and splits together"
 )
 
-#: Column of what is assembled -> the number of its row, times its step in a first cell.
+#: Column of the batch -> factor: the column's value in row n (from 1) is n times the factor.
 STEPS = {"old_per_token_logps": -0.5, "ref_per_token_logps": -0.25, "sampling_per_token_logps": -0.625}
 
-#: A token of a completion; the number of tokens that name one, and of words for it.
-FILL, NAMES, WORDS = 3, 2, 24
+#: Filler token of completions; how many tokens identify a completion, and how many words they are drawn from.
+FILL, ID_TOKENS, WORDS = 3, 2, 24
 
-#: Fields of configurations that ask for fewer rows than were sampled.
-KEPT = ("num_remains_in_group",)
+#: Fields of configurations with the number of completions that a trainer keeps of a group.
+KEPT_COUNTS = ("num_remains_in_group",)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainers themselves, then those that are derived of them and score completions in a way of their own."""
+    """GRPO's and RLOO's trainers, and the subclasses of GRPO's that override the scoring."""
     for base, kind in ((GRPO, "grpo"), (RLOO, "rloo")):
         if not target.has(f"{base}.{NAME}") or target.fails(base):
             continue
         if "rewards_per_func" not in source_of(target.find(f"{base}.{NAME}")):
             continue
-        derived = [path for path in _derived(target) if NAME in vars(target.find(path)) and kind == "grpo"]
-        for path in (base, *derived):
-            yield from bindable(target, _assembled(target, path, kind))
+        overriding = [path for path in _subclasses(target) if NAME in vars(target.find(path)) and kind == "grpo"]
+        for path in (base, *overriding):
+            yield from bindable(target, _rows(target, path, kind))
 
 
-def _derived(target: Target) -> Iterator[str]:
-    """Paths of the experimental trainers of this release that are GRPO's with changes."""
+def _subclasses(target: Target) -> Iterator[str]:
+    """Paths of the release's experimental trainers that are subclasses of GRPO's."""
     package = "trl.experimental"
     if not target.has(package) or target.fails(package):
         return
@@ -72,26 +72,26 @@ def _derived(target: Target) -> Iterator[str]:
         module = f"{package}.{place.parent.name}.{place.stem}"
         if "GRPOTrainer" not in place.read_text(encoding="utf-8") or target.fails(module):
             continue
-        for name, one in vars(target.module(module)).items():
-            if inspect.isclass(one) and one.__module__ == module and issubclass(one, target.find(GRPO)):
+        for name, value in vars(target.module(module)).items():
+            if inspect.isclass(value) and value.__module__ == module and issubclass(value, target.find(GRPO)):
                 yield f"{module}.{name}"
 
 
-def _assembled(target: Target, path: str, kind: str) -> Boundary:
+def _rows(target: Target, path: str, kind: str) -> Boundary:
     vllm = "use_vllm" in config_fields(target, kind) and "importance_sampling_ratio" in source_of(
         target.find(f"{path}.{NAME}")
     )
     settings: Settings = {"num_iterations": 2, **({"use_vllm": True} if vllm else {})}
-    own = path not in (GRPO, RLOO)
+    is_subclass = path not in (GRPO, RLOO)
     parts: dict[str, Codec] = {name: Constant(value) for name, value in {"kind": kind, **settings}.items()}
-    parts |= {"derived": Constant(Function(path))} if own else {}
+    parts |= {"derived": Constant(Function(path))} if is_subclass else {}
     at = {"derived": "__class__", **{name: f"args.{name}" for name in settings}}
     step = Step(
-        call=assemble,
-        name="made",
+        call=score_rollout,
+        name="scored",
         arguments={
             "entry": Constant(Function(f"{path}.{NAME}")),
-            "derived": Constant(own),
+            "derived": Constant(is_subclass),
             "base": Object(make_trainer, parts, at=at, shared=True),
             "prompts": Prompts(),
             "rewards": Column("reward", PerRow("list")),
@@ -106,8 +106,8 @@ def _assembled(target: Target, path: str, kind: str) -> Boundary:
         stage="batch",
         steps=(step,),
         outputs={
-            "advantage": Output("B", "reward", at=Use("made")["advantages"], form=form),
-            "columns of others": Output("B", "count", "columns_of_others", at=Use("made")["others"], form=form),
+            "advantage": Output("B", "reward", at=Use("scored")["advantages"], form=form),
+            "columns of others": Output("B", "count", "columns_of_others", at=Use("scored")["others"], form=form),
         },
         settings={"columns of rows": {}},
         claims=claims(_ROWS),
@@ -116,17 +116,17 @@ def _assembled(target: Target, path: str, kind: str) -> Boundary:
             no_empty_response,
             prompts_are_contiguous,
             groups_are_equal,
-            some_are_dropped if own else several_generations,
+            three_completions if is_subclass else several_generations,
         ),
     )
 
 
-def some_are_dropped(inputs: Inputs) -> str:
-    """A group of which one completion is dropped still has two."""
-    return "" if max(group_sizes(inputs)) > 2 else "of two completions none can be dropped"
+def three_completions(inputs: Inputs) -> str:
+    """Require three completions per prompt, so that two remain after the trainer drops one."""
+    return "" if max(group_sizes(inputs)) > 2 else "the trainer drops a completion, which leaves fewer than two"
 
 
-def assemble(  # noqa: PLR0913 - a rollout and what it answers
+def score_rollout(  # noqa: PLR0913 - a method of the target, a trainer, and a rollout
     entry: Callable[..., Any],
     base: Any,  # noqa: ANN401 - a trainer
     prompts: list[dict[str, str]],
@@ -136,72 +136,72 @@ def assemble(  # noqa: PLR0913 - a rollout and what it answers
     *,
     derived: bool,
 ) -> dict[str, list[float]]:
-    """The advantage of each completion that is kept, and how many columns of its row are those of another one."""
+    """The advantage of each kept completion, and how many columns of its row belong to another completion."""
     rows, counts = len(prompts), lengths.sum(1).tolist()
-    numbers, width = torch.arange(1.0, rows + 1).unsqueeze(1), int(max(counts)) + NAMES
+    numbers, width = torch.arange(1.0, rows + 1).unsqueeze(1), int(max(counts)) + ID_TOKENS
     ready = ready_to_score(
         base,
         generations,
-        completions=[[*named(row), *[FILL] * (count - 1), END] for row, count in enumerate(counts)],
+        completions=[[*id_tokens(row), *[FILL] * (count - 1), END] for row, count in enumerate(counts)],
         rewards=rewards,
         old_logprobs=(numbers * STEPS["old_per_token_logps"]).expand(rows, width),
         ref_logprobs=(numbers * STEPS["ref_per_token_logps"]).expand(rows, width),
         sampler_logprobs=[
-            [(row + 1) * STEPS["sampling_per_token_logps"]] * (count + NAMES) for row, count in enumerate(counts)
+            [(row + 1) * STEPS["sampling_per_token_logps"]] * (count + ID_TOKENS) for row, count in enumerate(counts)
         ],
     )
     if derived:
-        derive(ready, entry, generations)
-    found = entry(ready, prompts)
-    samples = [named(row) for row in range(rows)]
-    of = [samples.index(ids[:NAMES].tolist()) for ids in found["completion_ids"]]
+        prepare_subclass(ready, entry, generations)
+    batch = entry(ready, prompts)
+    samples = [id_tokens(row) for row in range(rows)]
+    kept = [samples.index(ids[:ID_TOKENS].tolist()) for ids in batch["completion_ids"]]
     others, advantages = [0.0] * rows, [0.0] * rows
-    for place, row in enumerate(of):
-        advantages[row] = float(found["advantages"][place])
+    for place, row in enumerate(kept):
+        advantages[row] = float(batch["advantages"][place])
         for name, step in STEPS.items():
-            column = found.get(name)
+            column = batch.get(name)
             if isinstance(column, Tensor):
-                others[row] += len(column) != len(of) or round(float(column[place, 0]) / step) != row + 1
-        weights = found.get("importance_sampling_ratio")
+                others[row] += len(column) != len(kept) or round(float(column[place, 0]) / step) != row + 1
+        weights = batch.get("importance_sampling_ratio")
         if isinstance(weights, Tensor):
-            others[row] += len(weights) != len(of)
+            others[row] += len(weights) != len(kept)
     return {"advantages": advantages, "others": others}
 
 
-def named(row: int) -> list[int]:
-    """Two tokens that tell a completion from all others."""
+def id_tokens(row: int) -> list[int]:
+    """Two tokens that identify a completion."""
     return [FILL + 1 + row % WORDS, FILL + 1 + row // WORDS]
 
 
-def derive(trainer: Any, entry: Callable[..., Any], generations: int) -> None:  # noqa: ANN401 - a trainer
-    """Ready a trainer that samples and filters in its own way: fewer rows are kept, and what samples is replaced."""
-    for name in KEPT:
+def prepare_subclass(trainer: Any, entry: Callable[..., Any], generations: int) -> None:  # noqa: ANN401 - a trainer
+    """Prepare a subclass with its own sampling and filter: it keeps one completion less, and sampling is replaced."""
+    for name in KEPT_COUNTS:
         if hasattr(trainer, name):
             setattr(trainer, name, max(1, generations - 1))
-    names = unpacked(entry, "_generate")
+    names = unpacked_names(entry, "_generate")
     if names:
-        trainer._generate = partial(sampled, trainer, names)  # noqa: SLF001 - where it samples
+        trainer._generate = partial(generate, trainer, names)  # noqa: SLF001 - the method that samples
 
 
-def sampled(trainer: Any, names: tuple[str, ...], prompts: list[Any], *_more: object, **_options: object) -> Any:  # noqa: ANN401 - a trainer
-    """What sampling gives for all prompts, under the names by which the caller unpacks it."""
+def generate(trainer: Any, names: tuple[str, ...], prompts: list[Any], *_more: object, **_options: object) -> Any:  # noqa: ANN401 - a trainer
+    """A double of ``_generate``: the known rollout, in the order of the names that its caller unpacks."""
     rollout = trainer.rollout
-    answers = {
+    values = {
         "prompt": [[3]] * len(prompts),
         "completion": rollout.completions,
         "num": torch.tensor(float(sum(map(len, rollout.completions)))),
         "sampling": rollout.sampler_logprobs if trainer.use_vllm else None,
         "extra": {},
     }
-    return tuple(next((v for n, v in answers.items() if name.startswith(n)), None) for name in names)
+    return tuple(next((v for n, v in values.items() if name.startswith(n)), None) for name in names)
 
 
-def unpacked(function: Callable[..., Any], method: str) -> tuple[str, ...]:
-    """The names to which a function assigns what a method of its own object returns."""
+def unpacked_names(function: Callable[..., Any], method: str) -> tuple[str, ...]:
+    """The names that a function unpacks the result of ``self.method()`` into."""
     tree = ast.parse(textwrap.dedent(source_of(function)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Tuple):
             call = node.value.func
             if isinstance(call, ast.Attribute) and call.attr == method:
-                return tuple(one.id for one in node.targets[0].elts if isinstance(one, ast.Name))
+                return tuple(name.id for name in node.targets[0].elts if isinstance(name, ast.Name))
     return ()

@@ -1,4 +1,4 @@
-"""TRL's losses on single responses that are desirable or not: a training step of KTO, up to the logged numbers."""
+"""TRL's KTO: training step and logged metrics on single responses that are desirable or not."""
 
 import contextlib
 import io
@@ -11,6 +11,7 @@ from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.pair_codecs import (
     SHORTEST,
     PairFeatures,
@@ -20,8 +21,8 @@ from rl_sentinel.adapters.trl.pair_codecs import (
     tokens_have_probabilities,
 )
 from rl_sentinel.adapters.trl.preference_families import FIELDS, KTO_FAMILIES, Family
-from rl_sentinel.adapters.trl.preference_trainers import learn
-from rl_sentinel.adapters.trl.preferences import SCALED, Release, families_of, ready_trainer, same, trainer_path
+from rl_sentinel.adapters.trl.preference_trainers import train_on_logprobs
+from rl_sentinel.adapters.trl.preferences import SCALED, Release, families_of, ready_trainer, trainer_path
 from rl_sentinel.adapters.trl.token_model import FIRST, PROMPT
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -29,15 +30,15 @@ from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
 KTO = "trl.trainer.kto_trainer.KTOTrainer"
-KTO_BEFORE = "trl.experimental.kto.kto_trainer.KTOTrainer"
+KTO_EXPERIMENTAL = "trl.experimental.kto.kto_trainer.KTOTrainer"
 
 ALTERNATING = claims("the data set of this audit: rows alternate, desirable then undesirable", pairing="adjacent")
 _PRODUCER = (
     "kto_trainer.py: prompts, completions and labels of the tokenized data set, and for the KL term the completion of "
-    "the row before, of the first row that of the last one, within a batch"
+    "the previous row within the batch (the first row takes the last one's)"
 )
 
-#: Logged name -> what it is.
+#: Logged name -> algorithm of the metric.
 LOGGED: Mapping[str, str] = {
     "rewards/chosen": "implicit reward of preferred responses",
     "rewards/rejected": "implicit reward of other responses",
@@ -51,9 +52,9 @@ _LOGS = "kto_trainer.mdx, Logged metrics: log-probs, and rewards of chosen and r
 
 @dataclass(frozen=True, slots=True)
 class LabelledFeatures(PairFeatures):
-    """One dict per response with its prompt, its label, and the completion that the KL term pairs with the prompt.
+    """One dict per response: prompt, completion, label, and the completion that the KL term pairs with the prompt.
 
-    Even rows are desirable. ``whole`` rows hold prompt and completion with labels; otherwise completions come apart.
+    Even rows are desirable. With ``whole``, a sequence joins prompt and completion, with labels.
     """
 
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:
@@ -78,23 +79,23 @@ class LabelledFeatures(PairFeatures):
     def responses(self, value: list[dict[str, Any]]) -> list[list[int]]:
         """The ids of each response."""
         name = "completion_labels" if self.whole else "completion_ids"
-        return [[token for token in one[name] if token >= FIRST] for one in value]
+        return [[token for token in row[name] if token >= FIRST] for row in value]
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """KTO's step under its losses and weights."""
-    for found in families_of(target, trainer_path(target, KTO, KTO_BEFORE), KTO_FAMILIES):
-        if isinstance(found, Unbound):
-            yield found
+    for entry in families_of(target, trainer_path(target, KTO, KTO_EXPERIMENTAL), KTO_FAMILIES):
+        if isinstance(entry, Unbound):
+            yield entry
         else:
-            yield from bindable(target, _learning(*found))
+            yield from bindable(target, _training_step(*entry))
 
 
-def _learning(release: Release, name: str, family: Family) -> Boundary:
+def _training_step(release: Release, name: str, family: Family) -> Boundary:
     entry = f"{release.path}.compute_loss"
-    before = Step(call=same, name="trainer", arguments={"0": ready_trainer(release, family)})
+    before = Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family)})
     step = Step(
-        call=learn,
+        call=train_on_logprobs,
         name="loss",
         arguments={
             "entry": Constant(Function(entry)),
@@ -106,7 +107,7 @@ def _learning(release: Release, name: str, family: Family) -> Boundary:
         each=("micro_batch",),
         produced_by={"features": _PRODUCER},
     )
-    log = Step(call=logged_numbers, name="logs", arguments={"learner": Earlier(Use("trainer"))})
+    log = Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))})
     metrics = ("rewards", "logps") if '"logps/' in release.source else ("rewards",)
     logged = (n for n in LOGGED if n.startswith(metrics) or (n == "kl" and family.sorts))
     quantities = {n: LOGGED[n] for n in logged}
@@ -127,8 +128,8 @@ def _learning(release: Release, name: str, family: Family) -> Boundary:
     )
 
 
-def logged_numbers(learner: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer
-    """What the trainer logs of the optimizer step, as it completes the dict of its training loop."""
+def logged_metrics(learner: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer
+    """The metrics that the trainer's ``log`` adds to the dict of the training loop."""
     logs: dict[str, Any] = {"loss": 0.0}
     with contextlib.redirect_stdout(io.StringIO()):
         learner.log(logs)

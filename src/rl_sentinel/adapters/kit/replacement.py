@@ -1,0 +1,30 @@
+"""Replace globals of a target's modules for a while, and make instances of its classes without ``__init__``."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def replaced_globals(*modules: dict[str, Any], **values: Any) -> Iterator[None]:  # noqa: ANN401 - globals of a module
+    """Set globals of the modules until the context ends; a name that a module lacks is not added to it.
+
+    Args:
+        modules: the ``__globals__`` of functions, or ``vars`` of modules.
+        values: name -> value in all of these modules.
+    """
+    originals = [{name: module[name] for name in values if name in module} for module in modules]
+    try:
+        for module, original in zip(modules, originals, strict=True):
+            module.update({name: values[name] for name in original})
+        yield
+    finally:
+        for module, original in zip(modules, originals, strict=True):
+            module.update(original)
+
+
+def bare_instance(owner: type, **attributes: object) -> Any:  # noqa: ANN401 - of that class
+    """An instance with these attributes; ``__init__`` does not run, because it would load models or start engines."""
+    instance: Any = object.__new__(owner)
+    vars(instance).update(attributes)
+    return instance

@@ -1,0 +1,66 @@
+"""A scripted inference server: it samples known responses, and stops a request where the weights change."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.case import Scalar
+
+#: Token of a request that does not continue what was sampled.
+WRONG = -1
+
+
+class Sampled(NamedTuple):
+    """The reply to one request; ``reason`` is ``stop``, ``length`` or ``abort``, ``version`` that of its last token."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    reason: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedResponse:
+    """One response to sample: prompt, token ids, their log-probs, and the version of the weights for each token."""
+
+    prompt: list[int]
+    tokens: list[int]
+    logprobs: list[float]
+    versions: list[int]
+
+    def sample(self, ids: list[int], most: int, room: int) -> Sampled:
+        """Continue the response after the token ids of a request.
+
+        Args:
+            ids: prompt and tokens sampled so far; others than the script's give tokens of :data:`WRONG`.
+            most: maximum number of new tokens.
+            room: maximum length of a response. One of this length has no end: more tokens follow if requested.
+        """
+        spare = most if len(self.tokens) == room else 0
+        script = [*self.tokens, *[WRONG] * spare]
+        versions = [*self.versions, *self.versions[-1:] * spare]
+        start = end = len(ids) - len(self.prompt)
+        while end < min(len(script), start + most) and versions[end] == versions[start]:
+            end += 1
+        continues = ids == [*self.prompt, *script[:start]]
+        return Sampled(
+            tokens=script[start:end] if continues else [WRONG] * (end - start),
+            logprobs=[*self.logprobs, *[0.0] * spare][start:end],
+            reason="length" if end == start + most else "stop" if end == len(script) else "abort",
+            version=versions[end - 1],
+        )
+
+
+def fit_to_length(values: list[Any], length: int, wrong: float) -> Tensor:
+    """The values as a tensor of ``length``; ``wrong`` marks each missing value, or the last one if there are more."""
+    cut = values if len(values) <= length else [*values[: length - 1], wrong]
+    return torch.tensor([*cut, *[wrong] * length][:length])
+
+
+def sampling_option(name: str, value: Scalar) -> Any:  # noqa: ANN401 - a scalar, or a list
+    """The value of a sampling option: stop words and stop tokens are lists."""
+    if name.endswith("stop_token_ids"):
+        return [int(str(value))]
+    return [value] if name.endswith("stop") else value
