@@ -2,7 +2,7 @@
 
 What it says:
     A setting that is documented to have an effect has one: two values of it give different outputs or gradients on at
-    least one case. Each number that a boundary takes from its configuration is such a setting.
+    least one case. Each number other than 0 that a loss or a signal takes from the configuration is such a setting.
 
 Why it matters:
     A setting that is not connected wastes a sweep, and an ablation wrongly reports that it "had no effect".
@@ -54,18 +54,31 @@ SMALL, LARGE = 1e-3, 1e3
 ENOUGH = 16
 
 
+def _has_signal(boundary: Boundary) -> bool:
+    """Whether an output depends on all numbers: a loss or a column. A logged number may be one of many."""
+    losses = ("policy-loss", "value-loss", "aggregate")
+    return bool(slopes(boundary)) or (
+        boundary.stage not in (*losses, "correct", "batch") and any(output.axes for output in boundary.outputs.values())
+    )
+
+
+def _numbers(boundary: Boundary, setting: str) -> dict[str, float]:
+    """The numbers of a setting that are neither 0 (often: switched off), nor a guard, nor the absence of a limit."""
+    settings = boundary.settings[setting] if _has_signal(boundary) else {}
+    return {name: x for name, x in settings.items() if isinstance(x, float) and SMALL <= abs(x) <= LARGE}
+
+
 def _knobs(boundary: Boundary, case: Case) -> Iterator[Knob]:
     """The claimed knobs, and each number of the setting that the call is built from, with half of its value."""
     yield from boundary.claims.knobs
     named = {knob.name for knob in (*boundary.claims.knobs, *boundary.claims.inert)}
-    for name in sorted(settings_read(boundary, case) - named):
-        value = boundary.settings[case.setting][name]
-        if isinstance(value, float) and (value == 0 or SMALL <= abs(value) <= LARGE):
-            yield Knob(name, (value, value / 2 or 0.5), "a number of the configuration")
+    numbers = _numbers(boundary, case.setting)
+    for name in sorted(settings_read(boundary, case) & numbers.keys() - named) if numbers else ():
+        yield Knob(name, (numbers[name], numbers[name] / 2), "a number of the configuration")
 
 
 def _applies(boundary: Boundary) -> str:
-    numbers = any(isinstance(value, float) for settings in boundary.settings.values() for value in settings.values())
+    numbers = any(_numbers(boundary, setting) for setting in boundary.settings)
     return "" if boundary.claims.knobs or numbers else "it has no setting that must have an effect"
 
 
