@@ -12,19 +12,26 @@ from rl_sentinel.core.codec import Codec
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The names of a kind of parameter, and the batch column that it is by default, if any."""
+    """The names of a kind of parameter, the batch column that it is by default, and what a user's function is passed.
+
+    A role without ``value`` is not passed to users' functions.
+    """
 
     names: tuple[str, ...]
     column: str = ""
+    value: str = ""
 
 
 #: Role -> its names in frameworks and user code. A name has one role in the whole package.
 ROLES: Mapping[str, Role] = {
     "token_rewards": Role(
-        ("token_level_rewards", "token_rewards", "token_level_scores", "per_token_rewards", "rewards_per_token")
+        ("token_level_rewards", "token_rewards", "token_level_scores", "per_token_rewards", "rewards_per_token"),
+        value="`[B, T]`, the outcome reward on the last response token",
     ),
     "reward": Role(
-        ("reward", "rewards", "score", "scores", "outcome", "outcomes", "outcome_rewards", "sequence_rewards"), "reward"
+        ("reward", "rewards", "score", "scores", "outcome", "outcomes", "outcome_rewards", "sequence_rewards"),
+        "reward",
+        value="`[B]`, the outcome reward",
     ),
     "mask": Role(
         (
@@ -33,6 +40,7 @@ ROLES: Mapping[str, Role] = {
             *("generated_mask", "assistant_mask", "assistant_masks", "valid_mask"),
         ),
         "mask",
+        value="`[B, T]` bool, True at trained tokens; `response_mask` and `eos_mask` int64",
     ),
     "group": Role(
         (
@@ -40,12 +48,19 @@ ROLES: Mapping[str, Role] = {
             *("prompt_id", "prompt_index", "prompt_idx", "prompt_indices", "prompt_group"),
         ),
         "group",
+        value="`[B]` int64, equal for one prompt; `index`, `uid`, `uids`: numpy array of strings, unless annotated",
     ),
-    "values": Role(("values", "value"), "value"),
-    "value_prediction": Role(("vpreds", "value_preds", "new_values", "pred_values"), "value"),
-    "old_value": Role(("old_values", "old_value"), "old_value"),
-    "returns": Role(("returns", "value_targets"), "returns"),
-    "advantage": Role(("advantages", "full_advantages", "advantage", "adv", "advs"), "advantage"),
+    "values": Role(("values", "value"), "value", value="`[B, T]`, values of the critic before the update"),
+    "value_prediction": Role(
+        ("vpreds", "value_preds", "new_values", "pred_values"),
+        "value",
+        value="`[B, T]`, values of the critic now; `values` beside it are those before the update",
+    ),
+    "old_value": Role(
+        ("old_values", "old_value"), "old_value", value="`[B, T]`, values of the critic before the update"
+    ),
+    "returns": Role(("returns", "value_targets"), "returns", value="`[B, T]`"),
+    "advantage": Role(("advantages", "full_advantages", "advantage", "adv", "advs"), "advantage", value="`[B, T]`"),
     "logprob": Role(
         (
             *("log_prob", "log_probs", "logprobs", "logprob", "logp", "logps", "per_token_logps", "action_log_probs"),
@@ -53,6 +68,7 @@ ROLES: Mapping[str, Role] = {
             *("policy_logprobs", "policy_log_probs", "policy_logps", "curr_logprobs", "current_logprobs"),
         ),
         "logprob",
+        value="`[B, T]`, nats, of the current policy",
     ),
     "old_logprob": Role(
         (
@@ -60,6 +76,7 @@ ROLES: Mapping[str, Role] = {
             *("old_per_token_logps", "old_action_log_probs", "logprobs_old", "log_probs_old", "logp_old"),
         ),
         "old_logprob",
+        value="`[B, T]`, nats, of the policy before the update",
     ),
     "ref_logprob": Role(
         (
@@ -68,6 +85,7 @@ ROLES: Mapping[str, Role] = {
             *("log_probs_ref", "logp_ref", "logps_ref", "reference_logprobs", "reference_log_probs"),
         ),
         "ref_logprob",
+        value="`[B, T]`, nats, of the reference",
     ),
     "rollout_logprob": Role(
         (
@@ -75,21 +93,31 @@ ROLES: Mapping[str, Role] = {
             *("sampling_per_token_logps", "sampler_logprobs", "inference_logprobs", "vllm_logprobs"),
         ),
         "rollout_logprob",
+        value="`[B, T]`, nats, of the sampler",
     ),
-    "logits": Role(("logits", "policy_logits", "lm_logits"), "logits"),
+    "logits": Role(("logits", "policy_logits", "lm_logits"), "logits", value="`[B, T, V]`"),
     "token": Role(
-        ("token", "tokens", "token_ids", "target_ids", "action_ids", "response_ids", "response_tokens"), "token"
+        ("token", "tokens", "token_ids", "target_ids", "action_ids", "response_ids", "response_tokens"),
+        "token",
+        value="`[B, T]`, the tokens that the logits predict",
     ),
     "rollout_weight": Role(("rollout_is_weights",)),
     "pi_squared": Role(("sum_pi_squared", "pi_squared"), "pi_squared"),
     "per_token": Role(
-        ("loss_mat", "token_loss", "token_losses", "per_token_loss", "per_token_losses", "losses"), "advantage"
+        ("loss_mat", "token_loss", "token_losses", "per_token_loss", "per_token_losses", "losses"),
+        "advantage",
+        value="`[B, T]`, a number per token",
     ),
-    "reward_baseline": Role(("reward_baselines", "reward_baseline"), "reward_baseline"),
-    "lengths": Role(("lengths", "length", "response_lengths", "response_length", "seq_lens", "seqlens")),
-    "cumulative_lengths": Role(("cu_seqlens", "cu_seq_lens", "cumulative_lengths")),
-    "gamma": Role(("gamma", "discount")),
-    "lambda": Role(("lam", "lambd", "gae_lambda", "lambda_")),
+    "reward_baseline": Role(("reward_baselines", "reward_baseline"), "reward_baseline", value="`[B]`"),
+    "lengths": Role(
+        ("lengths", "length", "response_lengths", "response_length", "seq_lens", "seqlens"),
+        value="`[B]`, response lengths",
+    ),
+    "cumulative_lengths": Role(
+        ("cu_seqlens", "cu_seq_lens", "cumulative_lengths"), value="`[B + 1]` int32, starts of packed rows"
+    ),
+    "gamma": Role(("gamma", "discount"), value="its default, or 0.9"),
+    "lambda": Role(("lam", "lambd", "gae_lambda", "lambda_"), value="its default, or 0.8"),
     "config": Role(("config", "cfg")),
     "standardise": Role(("norm_adv_by_std_in_grpo", "grpo_norm_by_std")),
     "aggregation": Role(("loss_agg_mode",)),
@@ -104,22 +132,43 @@ ROLES: Mapping[str, Role] = {
             "ppo_clip",
             "clip_param",
             "clip",
-        )
+        ),
+        value="its default, or 0.2, to both sides",
     ),
     "clip_low": Role(
-        ("cliprange_low", "clip_ratio_low", "clip_low", "eps_clip_low", "epsilon_low", "eps_low", "clip_eps_low")
+        ("cliprange_low", "clip_ratio_low", "clip_low", "eps_clip_low", "epsilon_low", "eps_low", "clip_eps_low"),
+        value="its default, or 0.2",
     ),
     "clip_high": Role(
-        ("cliprange_high", "clip_ratio_high", "clip_high", "eps_clip_high", "epsilon_high", "eps_high", "clip_eps_high")
+        (
+            "cliprange_high",
+            "clip_ratio_high",
+            "clip_high",
+            "eps_clip_high",
+            "epsilon_high",
+            "eps_high",
+            "clip_eps_high",
+        ),
+        value="its default, or 0.28",
     ),
-    "clip_c": Role(("clip_ratio_c", "clip_c", "ceiling", "dual_clip")),
-    "value_clip": Role(("cliprange_value", "value_clip", "clip_range_value")),
-    "kl_weight": Role(("beta", "kl_coef", "kl_coeff", "kl_beta", "kl_loss_coef", "kl_weight")),
-    "fixed_length": Role(("max_completion_length", "max_response_length", "max_tokens", "max_length", "max_len")),
-    "group_size": Role(("num_generations", "group_size", "n_samples_per_prompt", "num_samples", "num_rollouts")),
-    "temperature": Role(("temperature", "tau_pos")),
-    "negative_temperature": Role(("negative_temperature", "tau_neg")),
-    "epsilon": Role(("epsilon", "eps")),
+    "clip_c": Role(("clip_ratio_c", "clip_c", "ceiling", "dual_clip"), value="its default, or 3.0"),
+    "value_clip": Role(("cliprange_value", "value_clip", "clip_range_value"), value="its default, or 0.5"),
+    "kl_weight": Role(
+        ("beta", "kl_coef", "kl_coeff", "kl_beta", "kl_loss_coef", "kl_weight"), value="its default, or 0.04"
+    ),
+    "fixed_length": Role(
+        ("max_completion_length", "max_response_length", "max_tokens", "max_length", "max_len"),
+        value="its default, or 8",
+    ),
+    "group_size": Role(
+        ("num_generations", "group_size", "n_samples_per_prompt", "num_samples", "num_rollouts"),
+        value="the number of responses of each prompt; they are adjacent",
+    ),
+    "temperature": Role(("temperature", "tau_pos"), value="its default, or 1.0; 0.7 for logits"),
+    "negative_temperature": Role(("negative_temperature", "tau_neg"), value="its default, or 1.05"),
+    "epsilon": Role(
+        ("epsilon", "eps"), value="its default, or 1e-6; in a loss, the clip range of both sides: its default, or 0.2"
+    ),
 }
 
 _ROLE = {name: role for role, about in ROLES.items() for name in about.names}

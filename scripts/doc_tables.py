@@ -1,22 +1,30 @@
-"""Rewrite the tables of docs/claims.md from the claims that exist: ``python scripts/claims_page.py``."""
+"""Rewrite generated tables of the documentation: claims, and names of parameters. ``python scripts/doc_tables.py``."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from rl_sentinel.adapters.kit.roles import ROLES
 from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS
 from rl_sentinel.core.claims import described
 
-PAGE = Path(__file__).parents[1] / "docs" / "claims.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 #: Key -> what stands in the place of a list of values.
 _OPEN = {"algorithm": "see below", "knob:": "JSON", "corrected-at-most": "number"}
 
 
-def rewritten(page: str) -> str:
-    """The page with its three tables as they should be."""
-    tables = iter((_claims(stated=True), _claims(stated=False), _algorithms()))
-    return re.sub(r"(?:^\|.*\n)+", lambda _: next(tables), page, flags=re.MULTILINE)
+def rewritten(page: Path) -> str:
+    """The text of a page with its generated tables, the first ones on it, as they should be."""
+    tables = iter(TABLES[page.name]())
+    return re.sub(
+        r"(?:^\|.*\n)+", lambda kept: next(tables, kept[0]), page.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+
+
+def _names() -> str:
+    rows = [(_code(role.names), role.value) for role in ROLES.values() if role.value]
+    return _table(("parameter names", "value"), rows)
 
 
 def _claims(*, stated: bool) -> str:
@@ -47,5 +55,12 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join((first, f"|{'---|' * len(head)}\n", *rest))
 
 
+#: Page -> its generated tables, in order.
+TABLES: Mapping[str, Callable[[], tuple[str, ...]]] = {
+    "claims.md": lambda: (_claims(stated=True), _claims(stated=False), _algorithms()),
+    "own-functions.md": lambda: (_names(),),
+}
+
 if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for name in TABLES:
+        (DOCS / name).write_text(rewritten(DOCS / name), encoding="utf-8")
