@@ -10,6 +10,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Packed
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_micro_batch_trains, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
@@ -60,6 +61,13 @@ class NextTokenNested(Packed):
         return Sizes(rows=len(length), length=length)
 
 
+_UNWEIGHTED = claims(
+    "losses.py, distillation_ppo_loss: the coefficient weights the loss against the one of task rewards, and is 1 "
+    "without them",
+    inert={"coefficient": (1.0, 0.5)},
+)
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The loss with each KL estimator, in each aggregation mode."""
     yield from try_bind(target, LOSS, "policy-loss", lambda: _losses(target))
@@ -81,6 +89,7 @@ def _losses(target: Target) -> Iterator[Boundary]:
 def _loss(target: Target, setting: str, mode: str, kinds: Mapping[str, object], claimed: Claims) -> Boundary:
     fields: dict[str, Codec] = {
         **constants(use_task_rewards=False, loss_max_clamp=None, **kinds),
+        "distillation_loss_coef": Knob("coefficient"),
     }
     config = Object(CONFIG, {**constants(enabled=False), "distillation_loss": Object(LOSS_CONFIG, fields)}, shared=True)
     columns: dict[str, Codec] = {
@@ -102,8 +111,8 @@ def _loss(target: Target, setting: str, mode: str, kinds: Mapping[str, object], 
         steps=(step,),
         unused=frozenset({"token", "advantage"} if gradient else {"token", "advantage", "old_logprob"}),
         outputs=outputs_of({}),
-        settings={setting: {}},
-        claims=claimed | aggregation(target, mode) | claims(_COUNTED, denominator="given", rows="all"),
+        settings={setting: {"coefficient": 1.0}},
+        claims=claimed | aggregation(target, mode) | claims(_COUNTED, denominator="given", rows="all") | _UNWEIGHTED,
         reach="distillation.enabled=True, distillation.distillation_loss.use_task_rewards=False, "
         f"distillation.distillation_loss.loss_mode={kinds['loss_mode']}, "
         f"distillation.distillation_loss.use_policy_gradient={gradient}",
