@@ -35,7 +35,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The counters of GRPO and of RLOO."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         path = scoring_path(target, kind)
-        if not target.has(path) or target.fails(owner) or "rewards_per_func" not in source_of(target.find(path)):
+        if not target.has(path) or target.fails(path) or "rewards_per_func" not in source_of(target.find(path)):
             continue
         counters = [name for name in COUNTERS if f'["{name}"]' in _source(target, owner, path)]
         if counters:

@@ -111,10 +111,10 @@ def _of_trainer(target: Target, path: str, families: Mapping[str, Family]) -> It
             yield found
             continue
         release, name, family = found
-        yield from bindable(target, _learning(release, name, family))
+        yield from bindable(target, learning(release, name, family))
         cuts: tuple[Cut, ...] = ("keep_start", "keep_end") if release.reference else ()
         if family.truncated:
-            yield from bindable(target, *(_learning(release, name, family, cut) for cut in cuts if _cuts(release, cut)))
+            yield from bindable(target, *(learning(release, name, family, cut) for cut in cuts if _cuts(release, cut)))
 
 
 def release_of(target: Target, path: str) -> Release | Unbound:
@@ -168,7 +168,8 @@ def ready_trainer(release: Release, family: Family, cut: Cut = "") -> Object:
     return Object(ready_to_learn, ready, at=at)
 
 
-def _learning(release: Release, name: str, family: Family, cut: Cut = "") -> Boundary:
+def learning(release: Release, name: str, family: Family, cut: Cut = "") -> Boundary:
+    """A training step of a release's trainer under a family, with sequences that are cut or not."""
     entry = f"{release.path}.compute_loss"
     settings = {**family.settings, **({"truncation_mode": cut} if cut else {})}
     before = Step(call=same, name="trainer", arguments={"0": ready_trainer(release, family, cut)})

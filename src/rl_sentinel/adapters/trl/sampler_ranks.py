@@ -1,4 +1,4 @@
-"""TRL's sampler of prompts on several processes: whether all of them draw one order, of which each takes its share."""
+"""TRL's sampler of prompts on several processes: whether the completions of a prompt meet in one group."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,30 +33,35 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _sampler(path))
 
 
-def shares(method: Callable[..., Any], rows: int, shuffle: bool) -> list[float]:  # noqa: FBT001 - a setting
-    """How often the processes together draw each prompt in an epoch, by how often all are drawn on average."""
-    drawn: Counter[int] = Counter()
-    for rank in range(RANKS):
-        args = SimpleNamespace(
-            generation_batch_size=COMPLETIONS,
-            steps_per_generation=1,
-            per_device_train_batch_size=COMPLETIONS // RANKS,
-            gradient_accumulation_steps=1,
-            world_size=RANKS,
-            seed=42,
-            data_seed=None,
-        )
-        trainer = SimpleNamespace(
-            args=args,
-            train_dataset=list(range(rows)),
-            num_generations=COMPLETIONS,
-            num_iterations=1,
-            shuffle_dataset=shuffle,
-            accelerator=SimpleNamespace(num_processes=RANKS),
-        )
-        drawn.update(own_order(method, trainer, rank)[rank::RANKS])
-    total = sum(drawn.values())
-    return [drawn[row] * rows / total if total else 0.0 for row in range(rows)]
+def completions_together(method: Callable[..., Any], rows: int, shuffle: bool) -> list[float]:  # noqa: FBT001 - a setting
+    """The share of a prompt's completions that the processes sample in one step, whose rewards make a group."""
+    orders = [own_order(method, sampling_trainer(rows, shuffle=shuffle), rank)[rank::RANKS] for rank in range(RANKS)]
+    most = [0] * rows
+    for group in zip(*orders, strict=True):
+        for row, count in Counter(group).items():
+            most[row] = max(most[row], count)
+    return [count / COMPLETIONS for count in most]
+
+
+def sampling_trainer(rows: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a trainer
+    """What the sampler reads of the trainer on one of the processes."""
+    args = SimpleNamespace(
+        generation_batch_size=COMPLETIONS,
+        steps_per_generation=1,
+        per_device_train_batch_size=COMPLETIONS // RANKS,
+        gradient_accumulation_steps=1,
+        world_size=RANKS,
+        seed=42,
+        data_seed=None,
+    )
+    return SimpleNamespace(
+        args=args,
+        train_dataset=list(range(rows)),
+        num_generations=COMPLETIONS,
+        num_iterations=1,
+        shuffle_dataset=shuffle,
+        accelerator=SimpleNamespace(num_processes=RANKS),
+    )
 
 
 def own_order(method: Callable[..., Any], trainer: Any, rank: int) -> list[int]:  # noqa: ANN401 - a trainer
@@ -72,7 +77,7 @@ def own_order(method: Callable[..., Any], trainer: Any, rank: int) -> list[int]:
 
 def _sampler(path: str) -> Boundary:
     step = Step(
-        call=shares,
+        call=completions_together,
         name="uses",
         arguments={
             "method": Constant(Function(path)),
@@ -86,7 +91,7 @@ def _sampler(path: str) -> Boundary:
         stage="batch",
         steps=(step,),
         reads=frozenset({"group"}),
-        outputs={"uses of a prompt": Output("B", "samples", "uses", at=Use("uses"), form=PerRow("list"))},
+        outputs={"completions in one group": Output("B", "samples", "uses", at=Use("uses"), form=PerRow("list"))},
         settings={"two processes": {"shuffle": True}},
         reach="several processes",
     )
