@@ -23,9 +23,7 @@ BCO = "trl.trainer.bco_trainer.BCOTrainer"
 BCO_NOW = "trl.experimental.bco.bco_trainer.BCOTrainer"
 
 BCO_FAMILIES: Mapping[str, Family] = {
-    "default": Family(
-        {"beta": 0.5}, claims("bco_trainer.py, bco_loss: binary classification of the implicit rewards")
-    ),
+    "default": Family({"beta": 0.5}, claims("bco_trainer.py, bco_loss: binary classification of the implicit rewards")),
 }
 
 _PRODUCER = "bco_trainer.py: prompts, completions and labels of the tokenized data set; the trainer's own collator"

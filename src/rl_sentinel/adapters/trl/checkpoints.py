@@ -26,8 +26,8 @@ from rl_sentinel.core.codec import Codec
 COUNTERS = ("num_tokens",)
 
 _SAVED = (
-    "transformers, Trainer._save_checkpoint: trainer_state.json holds the state of the trainer; a new process makes the "
-    "trainer anew, and reads the state before its first step"
+    "transformers, Trainer._save_checkpoint: trainer_state.json holds the state of the trainer; a new process makes a "
+    "new trainer, and reads the state before its first step"
 )
 
 

@@ -1,4 +1,4 @@
-"""GRPO's first training steps in TRL: what a step reports of micro-batches that sample, score and train by themselves."""
+"""GRPO's first training steps in TRL, over micro-batches that sample, score and train by themselves."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,20 +8,28 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachCut, Object
-from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.requirements import equal_micro_batches, group_sizes
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import GRPO, Completions, Prompts, micro_batch_count, trainer
+from rl_sentinel.adapters.trl.arguments import (
+    Completions,
+    micro_batch_count,
+    trainer,
+    trains_every_completion,
+    trains_whole_completions,
+)
 from rl_sentinel.adapters.trl.early_losses import PATH, KnownModel, ready_to_sample
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.release import source_of
-from rl_sentinel.adapters.trl.scoring import pads_to_the_longest, rollout_conditions
+from rl_sentinel.adapters.trl.scoring import pads_to_the_longest
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec
+
+#: Completions of each prompt.
+TWICE = 2
 
 _SETTINGS: Settings = {"kl_loss_coef": 0.25}
 
@@ -40,28 +48,25 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from bindable(target, _steps())
 
 
-def prompts_stay_whole(inputs: Inputs) -> str:
-    """Each micro-batch has all completions of its prompts."""
-    sizes, parts = group_sizes(inputs), inputs.layout.micro_batches
-    return "" if len(sizes) % parts == 0 else "a micro-batch would have some completions of a prompt only"
+class TwicePolicy(KnownModel):
+    """A model that samples the completion of each prompt twice."""
+
+    def __init__(self, logprobs: Tensor, completions: list[list[int]]) -> None:
+        """Take ``[B, T]`` log-probs of one completion per prompt, and its tokens."""
+        super().__init__(logprobs.repeat_interleave(TWICE, 0), [ids for ids in completions for _ in range(TWICE)])
+        self.single, self.asked = logprobs, completions
 
 
 def _steps() -> Boundary:
-    models: dict[str, Codec] = {"logprobs": Column("logprob"), "completions": Completions()}
-    other: dict[str, Codec] = {"logprobs": Column("ref_logprob"), "completions": Completions()}
-    at = {"completions": "rollout.completions"}
+    at = {"logprobs": "single", "completions": "asked"}
     parts: dict[str, Codec] = {
         "trainer": trainer("grpo", _SETTINGS),
         "micro_batches": micro_batch_count(),
-        "policy": Object(KnownModel, models, at),
-        "reference": Object(KnownModel, other, at),
-        "rewards": Column("reward", PerRow("list")),
-        "rows": Prompts(),
-        "generations": Derived(lambda inputs: max(group_sizes(inputs))),
+        "policy": Object(TwicePolicy, {"logprobs": Column("logprob"), "completions": Completions()}, at),
+        "reference": Object(TwicePolicy, {"logprobs": Column("ref_logprob"), "completions": Completions()}, at),
     }
-    places = {"trainer": "", "micro_batches": "args.gradient_accumulation_steps", "policy": "known"}
-    places |= {"reference": "ref_model", "rewards": "reward_funcs.0.values", "rows": "prompts"}
-    places |= {"generations": "num_generations"}
+    places = {"trainer": "", "micro_batches": "args.gradient_accumulation_steps"}
+    places |= {"policy": "known", "reference": "ref_model"}
     step = Step(
         call=accumulated,
         name="loss",
@@ -80,33 +85,27 @@ def _steps() -> Boundary:
         claims=_SCALED,
         reach="gradient_accumulation_steps above 1",
         requires=(
-            *rollout_conditions(masked=False),
+            no_empty_response,
+            trains_whole_completions,
+            trains_every_completion,
             pads_to_the_longest,
             equal_micro_batches,
-            prompts_stay_whole,
         ),
     )
 
 
-def part_of_step(  # noqa: PLR0913 - a trainer, and what its models and functions answer
-    trainer: Any,  # noqa: ANN401 - a trainer
-    micro_batches: int,
-    policy: KnownModel,
-    reference: KnownModel,
-    rewards: list[float],
-    rows: list[dict[str, str]],
-    generations: int,
-) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer before one micro-batch of an optimizer step."""
-    ready = ready_to_sample(trainer, reference, rewards, generations)
+def part_of_step(trainer: Any, micro_batches: int, policy: TwicePolicy, reference: TwicePolicy) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer before one micro-batch of an optimizer step; the two completions of a prompt differ in reward."""
+    ready = ready_to_sample(trainer, reference, [0.0, 1.0] * len(policy.asked), TWICE)
     ready.accelerator = RankAccelerator(trainer.accelerator, 0, 1)
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = micro_batches
-    ready.known, ready.prompts = policy, rows
+    ready.known = policy
     return ready
 
 
 def accumulated(entry: Callable[..., Any], parts: list[Any]) -> Tensor:  # noqa: ARG001 - the method that each step enters
     """The sum of what the training steps of the micro-batches differentiate."""
     for part in parts:
-        part.training_step(part.known, part.prompts[:: part.num_generations], None)
+        prompts = [{"prompt": "w1"} for _ in part.known.asked]
+        part.training_step(part.known, prompts, None)
     return sum((loss for part in parts for loss in part.accelerator.losses), Tensor([0.0]).sum())

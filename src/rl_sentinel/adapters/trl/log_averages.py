@@ -8,17 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.requirements import has_trained_token
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Inputs
 
 #: How a ``log`` averages what its trainer appended since the last one.
 AVERAGES = "self._metrics[mode].items()"
@@ -39,9 +41,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The ``log`` of each trainer that averages by itself, in releases that expect steps without a number."""
     for path in (GRPO, RLOO, *_experimental(target)):
         log = f"{path}.log"
-        if target.has(log) and not target.fails(log) and "log" in vars(target.find(path)):
-            if AVERAGES in inspect.getsource(target.find(log)) and _expects_none(target, path):
-                yield from bindable(target, _averaged(log, path))
+        if not target.has(log) or target.fails(log) or "log" not in vars(target.find(path)):
+            continue
+        if AVERAGES in inspect.getsource(target.find(log)) and _expects_none(target, path):
+            yield from bindable(target, _averaged(log, path))
 
 
 def _expects_none(target: Target, path: str) -> bool:
@@ -63,11 +66,6 @@ def _experimental(target: Target) -> Iterator[str]:
                     yield f"{module}.{name}"
 
 
-def _numbers(inputs: Inputs) -> list[float]:
-    batch = inputs.batch
-    return torch.where(batch.live, batch.reward, torch.nan).tolist()
-
-
 def _averaged(log: str, trainer: str) -> Boundary:
     step = Step(
         call=logged_average,
@@ -75,7 +73,8 @@ def _averaged(log: str, trainer: str) -> Boundary:
         arguments={
             "entry": Constant(Function(log)),
             "kind": Constant(Function(trainer)),
-            "numbers": Computed(frozenset({"reward", "mask"}), _numbers, "a step without a score has no number"),
+            "numbers": Column("reward", PerRow("list")),
+            "scored": Column("mask", NoPadding()),
         },
         produced_by={"numbers": _STEPS},
     )
@@ -91,8 +90,8 @@ def _averaged(log: str, trainer: str) -> Boundary:
     )
 
 
-def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float]) -> float:  # noqa: ANN401 - a class of the target
-    """What the trainer logs of steps with these numbers; each row of the case is a step."""
+def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float], scored: Tensor) -> float:  # noqa: ANN401 - a class of the target
+    """What the trainer logs of steps with these numbers; each row of the case is a step, unknown without a token."""
     from transformers import TrainerControl, TrainerState  # noqa: PLC0415 - in the target's overlay
 
     written: dict[str, Any] = {}
@@ -107,7 +106,8 @@ def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float]) -
         "callback_handler": SimpleNamespace(on_log=lambda _args, _state, _control, logs: written.update(logs)),
         "log_completions": False,
     }
-    trainer._metrics["train"][NAME] = list(numbers)  # noqa: SLF001 - where the trainer keeps numbers until it logs
+    known = torch.where(scored.any(1), torch.tensor(numbers), torch.nan)
+    trainer._metrics["train"][NAME] = known.tolist()
     entry(trainer, {"loss": 0.0}, None)
     found = written[NAME]
     return float("nan") if found is None else float(found)

@@ -61,7 +61,9 @@ TRAINERS: tuple[tuple[tuple[str, ...], Family, bool], ...] = (
     ((BCO, BCO_NOW), BCO_FAMILIES["default"], False),
 )
 
-_LOGS = "docs/source/dpo_trainer.md, Logged metrics: means over the batch of an optimizer step, which all processes share"
+_LOGS = (
+    "docs/source/dpo_trainer.md, Logged metrics: means over the batch of an optimizer step, which all processes share"
+)
 
 _PRODUCER = "accelerate, BatchSamplerShard: each process takes other batches of the data set, all of one size"
 
@@ -71,7 +73,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for places, family, paired in TRAINERS:
         for found in families_of(target, trainer_path(target, *places), {"default": family}):
             if not isinstance(found, Unbound):
-                yield from bindable(target, *_logged(*found, paired=paired))
+                release, _, _ = found
+                yield from bindable(target, *_logged(release, family, paired=paired))
 
 
 def rows_are_pairs_of_ranks(inputs: Inputs) -> str:
@@ -80,7 +83,7 @@ def rows_are_pairs_of_ranks(inputs: Inputs) -> str:
     return "" if rows and rows % (2 * ranks) == 0 else "the rows do not divide into pairs for each rank"
 
 
-def _logged(release: Release, name: str, family: Family, *, paired: bool) -> Iterator[Boundary]:
+def _logged(release: Release, family: Family, *, paired: bool) -> Iterator[Boundary]:
     names = [n for n in LOGGED if f'{n}"' in release.source or (not paired and f'"{n}_sum"' in release.source)]
     if not names:
         return
@@ -95,18 +98,18 @@ def _logged(release: Release, name: str, family: Family, *, paired: bool) -> Ite
         "rank": Derived(lambda inputs: inputs.part[0]),
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
         "features": features,
-        "logprobs": TokenLogprobs("logprob", leaf=False),
     }
+    answers: dict[str, Codec] = {"logprobs": TokenLogprobs("logprob", leaf=False)}
     if release.reference:
-        parts["ref_logprobs"] = TokenLogprobs("ref_logprob", leaf=False)
+        answers["ref_logprobs"] = TokenLogprobs("ref_logprob", leaf=False)
     at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
-    at |= {"logprobs": "known", "ref_logprobs": "known_reference"}
     step = Step(
         call=logs_of_ranks,
         name="logs",
         arguments={
             "entry": Constant(Function(entry)),
             "learners": EachCut(Object(ready_on_rank, parts, at=at), "ranks"),
+            **answers,
         },
         produced_by={"learners": _PRODUCER},
     )
@@ -124,33 +127,29 @@ def _logged(release: Release, name: str, family: Family, *, paired: bool) -> Ite
     )
 
 
-def ready_on_rank(  # noqa: PLR0913 - the trainer, its place among the ranks, and what the models answer
-    trainer: Any,  # noqa: ANN401 - a trainer
-    rank: int,
-    ranks: int,
-    features: list[dict[str, Any]],
-    logprobs: Tensor,
-    ref_logprobs: Tensor | None = None,
-) -> Any:  # noqa: ANN401 - a trainer
+def ready_on_rank(trainer: Any, rank: int, ranks: int, features: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - a trainer
     """The trainer of a rank before an optimizer step on these features."""
     trainer.accelerator = RankAccelerator(trainer.accelerator, rank, ranks)
     trainer.model, trainer.features = deepcopy(trainer.model), features
-    trainer.known, trainer.known_reference = logprobs, ref_logprobs
-    answer_with(trainer.model, logprobs)
-    if ref_logprobs is not None:
+    if getattr(trainer, "ref_model", None) is not None:
         trainer.ref_model = deepcopy(trainer.ref_model)
-        answer_with(trainer.ref_model, ref_logprobs)
     return trainer
 
 
-def logs_of_ranks(entry: Callable[..., Any], learners: list[Any]) -> Mapping[str, Any]:
+def logs_of_ranks(
+    entry: Callable[..., Any], learners: list[Any], logprobs: Tensor, ref_logprobs: Tensor | None = None
+) -> Mapping[str, Any]:
     """What the first of several ranks logs, after each has taken a step on its features.
 
-    ``entry`` is the method of the target that the step enters.
+    ``entry`` is the method of the target that the step enters; the log-probs ``[B, T]`` are those of all ranks.
     """
+    size = len(logprobs) // len(learners)
 
     def learn(rank: int) -> None:
-        learner = learners[rank]
+        learner, own = learners[rank], slice(rank * size, (rank + 1) * size)
+        answer_with(learner.model, logprobs[own])
+        if ref_logprobs is not None:
+            answer_with(learner.ref_model, ref_logprobs[own])
         train_one_batch(entry, learner, learner.data_collator(learner.features))
 
     in_ranks(len(learners), learn)

@@ -86,7 +86,7 @@ def _learn(
     sums = reference.sum(1).tolist()
     rows = [{**one, **dict(zip(names, sums[2 * n : 2 * n + 2], strict=True))} for n, one in enumerate(features)]
     learner.precompute_ref_log_probs = learner.args.precompute_ref_log_probs = True
-    if learner._signature_columns is None and "_set_signature_columns_if_needed" in vars(type(learner)):  # noqa: SLF001 - what the data loader keeps
+    if getattr(learner, "_signature_columns", "") is None and "_set_signature_columns_if_needed" in vars(type(learner)):
         learner._set_signature_columns_if_needed()  # noqa: SLF001
         kept = learner._signature_columns  # noqa: SLF001
         rows = [{name: value for name, value in row.items() if name in kept} for row in rows]

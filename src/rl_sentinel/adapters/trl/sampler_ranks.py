@@ -20,8 +20,8 @@ from rl_sentinel.core.call import Function, Use
 RANKS = COMPLETIONS
 
 _SHARES = (
-    "accelerate, BatchSamplerShard: each process draws from a sampler of its own and takes every n-th batch; the random "
-    "state of a process is its own, since each samples other tokens"
+    "accelerate, BatchSamplerShard: each process draws from a sampler of its own and takes every n-th batch; processes "
+    "have different random states, since each samples other tokens"
 )
 
 

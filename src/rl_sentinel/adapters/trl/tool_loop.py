@@ -102,9 +102,7 @@ def called_tools(entry: Callable[..., Any], trainer: Any, lengths: Tensor) -> di
     ]
     sampled = [[*[REPLY] * count, HIDDEN, END] for count in counts]
     call = [{"type": "function", "function": {"name": "look", "arguments": {}}}]
-    messages = [
-        [{"role": "assistant", "content": " ".join(["w3"] * count), "tool_calls": call}] for count in counts
-    ]
+    messages = [[{"role": "assistant", "content": " ".join(["w3"] * count), "tool_calls": call}] for count in counts]
     rest = [None] * (len(_parameters(entry)) - len(("self", "prompts", "ids", "completions", "messages")))
     mask, _, ids, *_ = entry(ready, questions, [*prompts], [[*one] for one in sampled], messages, *rest)
     between = ids_of(tokenizer, f"w27 {RESULT} <eos> w28")

@@ -6,14 +6,21 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, no_empty_response, prompts_are_contiguous
+from rl_sentinel.adapters.kit.requirements import (
+    group_sizes,
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Completions, Prompts, trainer
-from rl_sentinel.adapters.trl.release import NAME, log_place, source_of
+from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Completions, Prompts, trainer, trains_whole_completions
+from rl_sentinel.adapters.trl.release import NAME, log_place
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
 from rl_sentinel.adapters.trl.scoring import FAMILIES, PRODUCER, RLOO_FAMILIES, several_generations
@@ -54,8 +61,8 @@ def _takes_none(target: Target, owner: str) -> bool:
 
 def _rewards(inputs: Inputs) -> list[float | None]:
     batch = inputs.batch
-    rows = zip(batch.reward.tolist(), batch.live.tolist(), strict=True)
-    return [reward if live else None for reward, live in rows]
+    trains = (batch.mask & batch.valid).any(1)
+    return [reward if live else None for reward, live in zip(batch.reward.tolist(), trains.tolist(), strict=True)]
 
 
 def _step(path: str, kind: str, settings: Settings) -> Step:
@@ -111,11 +118,18 @@ def _logged(target: Target, path: str, kind: str, settings: Settings) -> Boundar
 def some_are_scored(inputs: Inputs) -> str:
     """Each prompt has two completions with a reward or more."""
     batch = inputs.batch
-    scored = [int(batch.live[batch.group == label].sum()) for label in batch.group.unique().tolist()]
+    scored = [int(batch.live[batch.group == label].sum()) for label in torch.unique(batch.group).tolist()]
     return "" if min(scored) > 1 else "a prompt has one completion with a reward, or none"
 
 
-CONDITIONS = (prompts_are_contiguous, groups_are_equal, no_empty_response, several_generations, some_are_scored)
+CONDITIONS = (
+    prompts_are_contiguous,
+    groups_are_equal,
+    no_empty_response,
+    trains_whole_completions,
+    several_generations,
+    some_are_scored,
+)
 
 
 def score_by_two_functions(entry: Any, ready: Any, inputs: list[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401 - a method, a trainer
