@@ -19,6 +19,9 @@ from rl_sentinel.core.claims import claims
 #: Names of the two columns in the releases.
 COLUMNS = (("ref_chosen_logps", "ref_rejected_logps"), ("reference_chosen_logps", "reference_rejected_logps"))
 
+#: Where the constructor keeps the setting.
+FLAGS = ("precompute_ref_log_probs", "precompute_ref_logps")
+
 #: Log-prob of each token by a model that did not make the columns.
 OTHER = -0.75
 
@@ -85,7 +88,10 @@ def _learn(
     policy, reference = logprobs
     sums = reference.sum(1).tolist()
     rows = [{**one, **dict(zip(names, sums[2 * n : 2 * n + 2], strict=True))} for n, one in enumerate(features)]
-    learner.precompute_ref_log_probs = learner.args.precompute_ref_log_probs = True
+    learner.args.precompute_ref_log_probs = True
+    for name in FLAGS:
+        if hasattr(learner, name):
+            setattr(learner, name, True)
     if getattr(learner, "_signature_columns", "") is None and "_set_signature_columns_if_needed" in vars(type(learner)):
         learner._set_signature_columns_if_needed()  # noqa: SLF001
         kept = learner._signature_columns  # noqa: SLF001
