@@ -131,12 +131,21 @@ def test_a_loss_that_samples(loads: Loads) -> None:
     """The loss of an early release binds as it is, reads back, and logs what it computes."""
     target = loads(FRAMEWORK, early_files(), overlay())
     boundaries = _bound(target)
-    assert set(boundaries) == {(f"{GRPO}.compute_loss", "default")}
+    assert set(boundaries) == {(f"{GRPO}.compute_loss", "default"), (f"{GRPO}.compute_loss", "accumulated")}
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
     judgement = judged_at(MET001, boundaries[f"{GRPO}.compute_loss", "default"], "default", target)
     assert judgement.found is None
     assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(("steps", "sound"), [("self.current_gradient_accumulation_steps", True), ("1", False)])
+def test_accumulation_of_a_loss_that_samples(loads: Loads, steps: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """A loss that no step divides is as many times too large as there are micro-batches."""
+    target = loads(FRAMEWORK, early_files(steps), overlay())
+    judgement = judged_at(SPL001, _bound(target)[f"{GRPO}.compute_loss", "accumulated"], "accumulated", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound
 
 
 def test_a_tree_without_trainers_is_unbound(loads: Loads) -> None:

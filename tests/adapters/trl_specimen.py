@@ -186,6 +186,11 @@ EARLY = """
         def __init__(self, model, reward_funcs, args, train_dataset, processing_class):
             self.model, self.reward_funcs, self.args, self._metrics = model, reward_funcs, args, defaultdict(list)
             self.beta, self.num_generations, self.ref_model = args.beta, args.num_generations, None
+            self.accelerator = None
+
+        def training_step(self, model, inputs, num_items_in_batch):
+            loss = self.compute_loss(model, self._prepare_inputs(inputs))
+            self.accelerator.backward(loss / {steps})
 
         def _prepare_inputs(self, inputs):
             return inputs
@@ -320,10 +325,10 @@ def overlay() -> dict[str, str]:
     return {"transformers.py": TRANSFORMERS, "tokenizers.py": TOKENIZERS, "datasets.py": DATASETS}
 
 
-def early_files() -> dict[str, str]:
-    """A tree of an early release."""
+def early_files(steps: str = "self.current_gradient_accumulation_steps") -> dict[str, str]:
+    """A tree of an early release, and what its step divides the loss by."""
     return {
         "trl/__init__.py": "",
         "trl/trainer/grpo_config.py": CONFIG.format(name="GRPOConfig"),
-        "trl/trainer/grpo_trainer.py": EARLY,
+        "trl/trainer/grpo_trainer.py": EARLY.replace("{steps}", steps),
     }

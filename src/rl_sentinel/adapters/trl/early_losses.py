@@ -1,5 +1,6 @@
 """GRPO's loss in early TRL releases: one method that samples, scores, computes the loss and logs."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from copy import copy
 from types import SimpleNamespace
@@ -127,9 +128,16 @@ def rollout_loss(
     rows: list[dict[str, str]],
     generations: int,
 ) -> dict[str, Any]:
-    """The loss of a batch of prompts, and the trainer with its log; ``rows`` repeats each prompt per completion."""
-    ready = copy(trainer)
-    ready.num_generations, ready.ref_model = generations, models["reference"]
-    ready._metrics = type(trainer._metrics)(list)  # noqa: SLF001 - where the trainer logs
-    ready.reward_funcs = [RowRewards("first", 1.0, rewards)]
+    """The loss of a batch of prompts, and the trainer that logged; ``rows`` has each prompt for each completion."""
+    ready = ready_to_sample(trainer, models["reference"], rewards, generations)
     return {"loss": ready.compute_loss(models["policy"], rows[::generations]), "trainer": ready}
+
+
+def ready_to_sample(trainer: Any, reference: KnownModel, rewards: list[float], generations: int) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer before a loss that samples: nothing is logged, rewards and reference are those of the case."""
+    ready = copy(trainer)
+    ready.args = copy(trainer.args)
+    ready.num_generations, ready.ref_model = generations, reference
+    ready._metrics = defaultdict(list)  # noqa: SLF001 - where the trainer logs
+    ready.reward_funcs = [RowRewards("first", 1.0, rewards)]
+    return ready

@@ -120,6 +120,9 @@ FAMILIES: Mapping[str, Family] = {
         tools=False,
     ),
     "top entropy": Family({**PLAIN, "loss_type": "grpo", "top_entropy_quantile": 0.5}, _CHOSEN, logs=False),
+    "entropy percentile": Family(
+        {**PLAIN, "loss_type": "grpo", "token_entropy_percentile_threshold": 0.5}, _CHOSEN, logs=False
+    ),
     "entropy bonus": Family({**PLAIN, "loss_type": "grpo", "entropy_coef": 0.5}, Claims()),
     "vLLM, token_truncate": Family(
         {**PLAIN, "loss_type": "grpo", "use_vllm": True, "vllm_importance_sampling_mode": "token_truncate"},

@@ -170,7 +170,7 @@ def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
 
 
 def _reads_entropy(settings: Settings) -> bool:
-    return "top_entropy_quantile" in settings or "entropy_coef" in settings
+    return bool({"top_entropy_quantile", "token_entropy_percentile_threshold", "entropy_coef"} & set(settings))
 
 
 def logged_metrics(source: str, settings: Settings, place: Use) -> tuple[dict[str, Output], Claims]:

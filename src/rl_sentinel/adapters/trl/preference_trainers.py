@@ -30,7 +30,11 @@ DEFAULTS: Mapping[str, Any] = {
     "max_completion_length": None,
 }
 
+#: What a constructor asks of packages that one method alone calls: BCO's weights of an underlying distribution.
+OPTIONAL_PACKAGES = ("is_sklearn_available", "is_joblib_available")
+
 PAIR = {"prompt": "w1 w2", "chosen": "w3 w4", "rejected": "w5"}
+LABELLED = {"prompt": "w1 w2", "completion": "w3 w4"}
 
 
 def make_pair_trainer(
@@ -48,16 +52,37 @@ def make_pair_trainer(
         tokenizer = {"tokenizer": make_tokenizer()}
     next(iter(tokenizer.values())).bos_token = "<eos>"  # noqa: S105 - a token of a vocabulary
     model = make_language_model()
+    without_optional_packages(trainer)
     other_models = {"ref_model", "teacher_model"} & set(inspect.signature(trainer).parameters)
     reference = {name: deepcopy(model) for name in other_models}
     return trainer(
         model=model,
         args=args,
-        train_dataset=Dataset.from_list([dict(row) for row in rows or [PAIR] * 2]),
+        train_dataset=Dataset.from_list([dict(row) for row in rows or default_rows(trainer)]),
         **tokenizer,
         **reference,
         **arguments,
     )
+
+
+def default_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a class of the target
+    """Rows for the constructor: pairs, or labelled responses where it does not take pairs apart itself."""
+    source = inspect.getsource(importlib.import_module(trainer.__module__))
+    labelled = 'example["label"]' in source and "unpair_preference_dataset" not in source
+    return [{**LABELLED, "label": label} for label in (True, False)] if labelled else [PAIR] * 2
+
+
+def without_optional_packages(trainer: Any) -> None:  # noqa: ANN401 - a class of the target
+    """Report optional packages as installed: the constructor asks for them, and no setting used here calls them."""
+    module = importlib.import_module(trainer.__module__)
+    for name in OPTIONAL_PACKAGES:
+        if hasattr(module, name):
+            setattr(module, name, _available)
+
+
+def _available() -> bool:
+    """Whether a package is installed: yes."""
+    return True
 
 
 def configuration_of(trainer: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - a class of the target

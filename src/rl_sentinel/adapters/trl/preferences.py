@@ -127,11 +127,11 @@ def _trainer_boundaries(target: Target, path: str, families: Mapping[str, Family
             yield entry
             continue
         release, name, family = entry
-        yield from bindable(target, _training_step(release, name, family))
+        yield from bindable(target, training_step(release, name, family))
         cuts: tuple[Cut, ...] = ("keep_start", "keep_end") if release.reference else ()
         if family.truncated:
             yield from bindable(
-                target, *(_training_step(release, name, family, cut) for cut in cuts if _truncates(release, cut))
+                target, *(training_step(release, name, family, cut) for cut in cuts if _truncates(release, cut))
             )
 
 
@@ -187,7 +187,8 @@ def ready_trainer(release: Release, family: Family, cut: Cut = "") -> Object:
     return Object(start_optimizer_step, ready, at=at)
 
 
-def _training_step(release: Release, name: str, family: Family, cut: Cut = "") -> Boundary:
+def training_step(release: Release, name: str, family: Family, cut: Cut = "") -> Boundary:
+    """A training step of a release's trainer under a family, with or without truncated sequences."""
     entry = f"{release.path}.compute_loss"
     settings = {**family.settings, **({"truncation_mode": cut} if cut else {})}
     before = Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family, cut)})

@@ -20,6 +20,9 @@ from rl_sentinel.adapters.trl.tiny_trainer import PADDING, Policy, RowRewards
 #: Token id of the word "w0"; with ``by_prompt``, the prompt of row n is the word "wn".
 FIRST_WORD = 3
 
+#: The number of answers of a forward pass whose release returns a dict.
+BY_NAME = 0
+
 
 @dataclasses.dataclass
 class Rollout:
@@ -61,6 +64,8 @@ def forward(rollout: Rollout, outputs: int, reference: Any, model: Any, *args: A
         entropies = None if entropies is None else entropies[rows, : args[2]]
     if rollout.by_prompt or not isinstance(model, Policy):
         logprobs = None if logprobs is None else logprobs[:, : args[2]]
+    if outputs == BY_NAME:
+        return {"logps": logprobs, "entropies": entropies}
     return (logprobs, entropies, None)[:outputs] if outputs > 1 else logprobs
 
 
@@ -96,6 +101,8 @@ def forward_pass(trainer: type) -> tuple[str, int]:
     name = "_get_per_token_logps_and_entropies"
     if not hasattr(trainer, name):
         return "_get_per_token_logps", 1
+    if '{"logps": ' in inspect.getsource(inspect.unwrap(getattr(trainer, name))):
+        return name, BY_NAME
     return name, 3 if "compute_aux_loss" in inspect.signature(getattr(trainer, name)).parameters else 2
 
 

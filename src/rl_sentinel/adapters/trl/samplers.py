@@ -31,11 +31,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The sampler of each online trainer that defines one."""
     for trainer in (GRPO, RLOO):
         path = f"{trainer}._get_train_sampler"
-        if target.has(path) and _is_own(target, path):
+        if target.has(path) and defines_sampler(target, path):
             yield from bindable(target, _sampler(path))
 
 
-def _is_own(target: Target, path: str) -> bool:
+def defines_sampler(target: Target, path: str) -> bool:
     """Whether TRL defines the method; in other releases it is inherited from the Trainer of transformers."""
     try:
         target.source(target.find(path))

@@ -42,7 +42,7 @@ class RowRewards:
         self.weight = weight
         self.values = list(values)
 
-    def __call__(self, prompts: Sequence[str], **_columns: object) -> list[float | None]:
+    def __call__(self, prompts: Sequence[str], *_completions: object, **_columns: object) -> list[float | None]:
         """One reward per row."""
         scored = [None if value is None else value / self.weight for value in self.values]
         return scored or [0.0] * len(prompts)

@@ -1,0 +1,113 @@
+"""The averages that TRL's online trainers log of several steps, of which some have no number of a kind."""
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.requirements import has_trained_token
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+#: How a ``log`` averages what its trainer appended since the last one.
+AVERAGES = "self._metrics[mode].items()"
+
+#: How a trainer keeps that a reward function gave no reward.
+UNSCORED = "is not None else torch.nan"
+
+#: The name under which the numbers are logged.
+NAME = "rewards/first/mean"
+
+_STEPS = (
+    "grpo_trainer.py, log: the average over the steps since the last one; _generate_and_score_completions appends NaN "
+    "where a reward function returned None for all completions of a step"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The ``log`` of each trainer that averages by itself, in releases that expect steps without a number."""
+    for path in (GRPO, RLOO, *_experimental(target)):
+        log = f"{path}.log"
+        if not target.has(log) or target.fails(log) or "log" not in vars(target.find(path)):
+            continue
+        if AVERAGES in inspect.getsource(target.find(log)) and _expects_none(target, path):
+            yield from bindable(target, _averaged(log, path))
+
+
+def _expects_none(target: Target, path: str) -> bool:
+    return UNSCORED in inspect.getsource(inspect.getmodule(target.find(path)))  # type: ignore[arg-type]  # a class has a module
+
+
+def _experimental(target: Target) -> Iterator[str]:
+    """Paths of the experimental trainers with a ``log`` of their own, whose reward functions may give no reward."""
+    package = "trl.experimental"
+    if not target.has(package) or target.fails(package):
+        return
+    folder = next(iter(target.module(package).__path__))
+    for place in sorted(Path(folder).glob("*/*_trainer.py")):
+        module = f"{package}.{place.parent.name}.{place.stem}"
+        source = place.read_text(encoding="utf-8")
+        if AVERAGES in source and UNSCORED in source and not target.fails(module):
+            for name, one in vars(target.module(module)).items():
+                if inspect.isclass(one) and one.__module__ == module and "log" in vars(one):
+                    yield f"{module}.{name}"
+
+
+def _averaged(log: str, trainer: str) -> Boundary:
+    step = Step(
+        call=logged_average,
+        name="average",
+        arguments={
+            "entry": Constant(Function(log)),
+            "kind": Constant(Function(trainer)),
+            "numbers": Column("reward", PerRow("list")),
+            "scored": Column("mask", NoPadding()),
+        },
+        produced_by={"numbers": _STEPS},
+    )
+    return Boundary(
+        path=log,
+        stage="metric",
+        steps=(step,),
+        outputs={NAME: Output("", "reward", "outcome.mean", over="live", at=Use("average"), form=Number())},
+        settings={"logging_steps above 1": {}},
+        claims=claims(_STEPS),
+        reach="logging_steps above 1, and reward functions that apply to some prompts only",
+        requires=(has_trained_token,),
+    )
+
+
+def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float], scored: Tensor) -> float:  # noqa: ANN401 - a class of the target
+    """What the trainer logs of steps with these numbers; each row of the case is a step, unknown without a token."""
+    from transformers import TrainerControl, TrainerState  # noqa: PLC0415 - in the target's overlay
+
+    written: dict[str, Any] = {}
+    trainer = object.__new__(kind)
+    trainer.__dict__ |= {
+        "_metrics": {mode: defaultdict(list) for mode in ("train", "eval")},
+        "model": SimpleNamespace(training=True),
+        "state": TrainerState(),
+        "control": TrainerControl(),
+        "args": SimpleNamespace(include_num_input_tokens_seen=False, report_to=[]),
+        "accelerator": SimpleNamespace(is_main_process=False),
+        "callback_handler": SimpleNamespace(on_log=lambda _args, _state, _control, logs: written.update(logs)),
+        "log_completions": False,
+    }
+    known = torch.where(scored.any(1), torch.tensor(numbers), torch.nan)
+    trainer._metrics["train"][NAME] = known.tolist()
+    entry(trainer, {"loss": 0.0}, None)
+    found = written[NAME]
+    return float("nan") if found is None else float(found)

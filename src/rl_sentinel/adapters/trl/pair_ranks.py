@@ -1,0 +1,156 @@
+"""Numbers that TRL's trainers of pairs and of single responses log, over the ranks of one optimizer step."""
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachCut, Object
+from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
+from rl_sentinel.adapters.kit.requirements import every_row_trains
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.bco import BCO, BCO_FAMILIES, BCO_NOW
+from rl_sentinel.adapters.trl.kto import KTO, KTO_EXPERIMENTAL, LabelledFeatures, logged_metrics
+from rl_sentinel.adapters.trl.pair_codecs import PairFeatures, TokenLogprobs, as_pairs, tokens_have_probabilities
+from rl_sentinel.adapters.trl.preference_families import (
+    CPO_FAMILIES,
+    DPO_FAMILIES,
+    KTO_FAMILIES,
+    ORPO_FAMILIES,
+    Family,
+)
+from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
+from rl_sentinel.adapters.trl.preferences import (
+    CPO,
+    CPO_EXPERIMENTAL,
+    DPO,
+    ORPO,
+    ORPO_EXPERIMENTAL,
+    Release,
+    families_of,
+    ready_trainer,
+    trainer_path,
+)
+from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.token_model import set_logprobs
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+
+#: Logged names, each a mean over all pairs or responses.
+LOGGED = (
+    "rewards/chosen",
+    "rewards/rejected",
+    "rewards/margins",
+    "rewards/accuracies",
+    "logps/chosen",
+    "logps/rejected",
+)
+
+#: Each trainer's places in the releases, the settings under which it is asked, and whether its rows are pairs.
+TRAINERS: tuple[tuple[tuple[str, ...], Family, bool], ...] = (
+    ((DPO,), DPO_FAMILIES["default"], True),
+    ((CPO, CPO_EXPERIMENTAL), CPO_FAMILIES["default"], True),
+    ((ORPO, ORPO_EXPERIMENTAL), ORPO_FAMILIES["default"], True),
+    ((KTO, KTO_EXPERIMENTAL), KTO_FAMILIES["default"], False),
+    ((BCO, BCO_NOW), BCO_FAMILIES["default"], False),
+)
+
+_LOGS = (
+    "docs/source/dpo_trainer.md, Logged metrics: means over the batch of an optimizer step, which all processes share"
+)
+
+_PRODUCER = "accelerate, BatchSamplerShard: each process takes other batches of the data set, all of one size"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The numbers of each trainer; a trainer that cannot be built is reported with its loss."""
+    for places, family, paired in TRAINERS:
+        for found in families_of(target, trainer_path(target, *places), {"default": family}):
+            if not isinstance(found, Unbound):
+                release, _, _ = found
+                yield from bindable(target, *_logged(release, family, paired=paired))
+
+
+def rows_are_pairs_of_ranks(inputs: Inputs) -> str:
+    """The rows of each rank are pairs of responses."""
+    rows, ranks = inputs.mini_batch.rows, inputs.layout.ranks
+    return "" if rows and rows % (2 * ranks) == 0 else "the rows do not divide into pairs for each rank"
+
+
+def _logged(release: Release, family: Family, *, paired: bool) -> Iterator[Boundary]:
+    names = [n for n in LOGGED if f'{n}"' in release.source or (not paired and f'"{n}_sum"' in release.source)]
+    if not names:
+        return
+    entry = f"{release.path}.compute_loss"
+    features: Codec = (
+        PairFeatures(whole=release.whole, names=release.names)
+        if paired
+        else LabelledFeatures(whole='"completion_labels"' in release.source)
+    )
+    parts: dict[str, Codec] = {
+        "trainer": ready_trainer(release, family),
+        "rank": Derived(lambda inputs: inputs.part[0]),
+        "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
+        "features": features,
+    }
+    answers: dict[str, Codec] = {"logprobs": TokenLogprobs("logprob", leaf=False)}
+    if release.reference:
+        answers["ref_logprobs"] = TokenLogprobs("ref_logprob", leaf=False)
+    at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
+    step = Step(
+        call=logs_of_ranks,
+        name="logs",
+        arguments={
+            "entry": Constant(Function(entry)),
+            "learners": EachCut(Object(ready_on_rank, parts, at=at), "ranks"),
+            **answers,
+        },
+        produced_by={"learners": _PRODUCER},
+    )
+    numbers = {n: Output("", "nats", over="all", at=Use("logs")[n], form=Number()) for n in names}
+    yield Boundary(
+        path=entry,
+        stage="policy-loss",
+        steps=(step,),
+        outputs=numbers,
+        settings={"logged over ranks": family.settings},
+        claims=claims(_LOGS, pairing="adjacent"),
+        reach="several processes",
+        requires=(rows_are_pairs_of_ranks, every_row_trains, tokens_have_probabilities),
+        domain=as_pairs,
+    )
+
+
+def ready_on_rank(trainer: Any, rank: int, ranks: int, features: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer of a rank before an optimizer step on these features."""
+    trainer.accelerator = RankAccelerator(trainer.accelerator, rank, ranks)
+    trainer.model, trainer.features = deepcopy(trainer.model), features
+    if getattr(trainer, "ref_model", None) is not None:
+        trainer.ref_model = deepcopy(trainer.ref_model)
+    return trainer
+
+
+def logs_of_ranks(
+    entry: Callable[..., Any], learners: list[Any], logprobs: Tensor, ref_logprobs: Tensor | None = None
+) -> Mapping[str, Any]:
+    """What the first of several ranks logs, after each has taken a step on its features.
+
+    ``entry`` is the method of the target that the step enters; the log-probs ``[B, T]`` are those of all ranks.
+    """
+    size = len(logprobs) // len(learners)
+
+    def learn(rank: int) -> None:
+        learner, own = learners[rank], slice(rank * size, (rank + 1) * size)
+        set_logprobs(learner.model, logprobs[own])
+        if ref_logprobs is not None:
+            set_logprobs(learner.ref_model, ref_logprobs[own])
+        train_one_batch(entry, learner, learner.data_collator(learner.features))
+
+    run_on_ranks(len(learners), learn)
+    return logged_metrics(learners[0])

@@ -1,0 +1,97 @@
+"""TRL's sampler of prompts on several processes: whether the completions of a prompt meet in one group."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
+from rl_sentinel.adapters.trl.samplers import COMPLETIONS, defines_sampler
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+
+#: Processes, each of which takes one of the completions of a prompt.
+RANKS = COMPLETIONS
+
+_SHARES = (
+    "accelerate, BatchSamplerShard: each process draws from a sampler of its own and takes every n-th batch; processes "
+    "have different random states, since each samples other tokens"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The sampler of each online trainer that has one."""
+    for trainer in (GRPO, RLOO):
+        path = f"{trainer}._get_train_sampler"
+        if target.has(path) and defines_sampler(target, path):
+            yield from bindable(target, _sampler(path))
+
+
+def completions_together(method: Callable[..., Any], rows: int, shuffle: bool) -> list[float]:  # noqa: FBT001 - a setting
+    """The share of a prompt's completions that the processes sample in one step, whose rewards make a group."""
+    orders = [own_order(method, sampling_trainer(rows, shuffle=shuffle), rank)[rank::RANKS] for rank in range(RANKS)]
+    most = [0] * rows
+    for group in zip(*orders, strict=True):
+        for row, count in Counter(group).items():
+            most[row] = max(most[row], count)
+    return [count / COMPLETIONS for count in most]
+
+
+def sampling_trainer(rows: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a trainer
+    """What the sampler reads of the trainer on one of the processes."""
+    args = SimpleNamespace(
+        generation_batch_size=COMPLETIONS,
+        steps_per_generation=1,
+        per_device_train_batch_size=COMPLETIONS // RANKS,
+        gradient_accumulation_steps=1,
+        world_size=RANKS,
+        seed=42,
+        data_seed=None,
+    )
+    return SimpleNamespace(
+        args=args,
+        train_dataset=list(range(rows)),
+        num_generations=COMPLETIONS,
+        num_iterations=1,
+        shuffle_dataset=shuffle,
+        accelerator=SimpleNamespace(num_processes=RANKS),
+    )
+
+
+def own_order(method: Callable[..., Any], trainer: Any, rank: int) -> list[int]:  # noqa: ANN401 - a trainer
+    """What a process draws in an epoch, with the random state that it has."""
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(rank)
+    try:
+        return list(method(trainer))
+    finally:
+        generator.set_state(before)
+
+
+def _sampler(path: str) -> Boundary:
+    step = Step(
+        call=completions_together,
+        name="uses",
+        arguments={
+            "method": Constant(Function(path)),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+            "shuffle": Knob("shuffle"),
+        },
+        produced_by={"rows": _SHARES},
+    )
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group"}),
+        outputs={"completions in one group": Output("B", "samples", "uses", at=Use("uses"), form=PerRow("list"))},
+        settings={"two processes": {"shuffle": True}},
+        reach="several processes",
+    )

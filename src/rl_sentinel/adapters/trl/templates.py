@@ -1,0 +1,217 @@
+"""TRL's text of conversations: what it cuts out of chat templates, compared with the template of the whole."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import ResponseMask
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import GRPO
+from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.tiny_trainer import END, TEMPLATE, make_tokenizer
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.errors import Refused
+
+APPLY = "trl.data_utils.apply_chat_template"
+CHATML = ("trl.trainer.utils.DataCollatorForChatML", "trl.experimental.utils.DataCollatorForChatML")
+SUFFIX = f"{GRPO}._get_tool_suffix_ids"
+
+#: A template that opens a thought where the assistant is asked to reply, as those of reasoning models do.
+THINKING = TEMPLATE.replace("{{ 'w28 ' }}{% endif %}", "{{ 'w28 w26 ' }}{% endif %}")
+
+#: A template with a line break after each message, as those of Qwen have.
+BROKEN_LINES = TEMPLATE.replace("{{ ' <eos> ' }}", "{{ ' <eos> w25 ' }}")
+
+_FORMATS = "docs/source/dataset_formats.md: a prompt and its completions together are the text that the template gives"
+_CHATML = "trainer/utils.py, DataCollatorForChatML: ids of the whole conversation, labels of its last message"
+_SUFFIX = "grpo_trainer.py, _tool_call_loop: prompt + completion + tool suffix, as the template lays out the whole"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The template of prompts and completions, the collator of conversations, what follows a call of a tool."""
+    if target.has(APPLY) and not target.fails(APPLY):
+        for name, sides in {"pairs": ("chosen", "rejected"), "completions": ("completion",)}.items():
+            for thinks in (False, True):
+                yield from bindable(target, _applied(name, sides, thinks=thinks))
+    for path in CHATML:
+        if target.has(path) and not target.fails(path) and target.find(path).__module__ == path.rpartition(".")[0]:
+            yield from bindable(target, _collated(path))
+    if target.has(SUFFIX) and not target.fails(SUFFIX):
+        yield from bindable(target, _after_a_call("plain", lines=False), _after_a_call("line breaks", lines=True))
+
+
+def refuse_template(error: Exception, _passed: Mapping[str, Any]) -> Exception:
+    """An error about the template as a refusal: a run stops there, and trains on nothing wrong."""
+    return Refused(str(error)) if isinstance(error, ValueError) else error
+
+
+def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
+    step = Step(
+        call=applied_rows,
+        name="differ",
+        arguments={
+            "apply": Constant(Function(APPLY)),
+            "sides": Constant(sides),
+            "lengths": ResponseMask(NoPadding()),
+            "thinks": Knob("thinks"),
+        },
+        remembered=True,
+        explain=refuse_template,
+        produced_by={"lengths": "each trainer's _prepare_dataset: rows of conversations"},
+    )
+    outputs = {side: Output("B", "tokens", "tokens_off_template", at=Use("differ")[side], form=ROWS) for side in sides}
+    return Boundary(
+        path=APPLY,
+        stage="batch",
+        steps=(step,),
+        outputs={"words": Output("B", "tokens", at=Use("differ")["count"], form=ROWS), **outputs},
+        settings={f"{name}, thoughts" if thinks else name: {"thinks": thinks}},
+        claims=claims(_FORMATS),
+        reach="conversational data, and a template that opens a thought" if thinks else "conversational data",
+        requires=(no_empty_response,),
+        domain=a_few_rows,
+    )
+
+
+ROWS = PerRow("list")
+
+
+def reply(row: int, words: int, side: int, *, thinks: bool) -> str:
+    """The words of a reply; with ``thinks`` every other one goes on with the thought that the template opens."""
+    opened = ["w26"] if thinks and (row + side) % 2 == 0 else []
+    return " ".join([*opened, *(f"w{3 + n + 5 * side}" for n in range(words))])
+
+
+def applied_rows(
+    apply: Callable[..., Any], sides: Sequence[str], lengths: Tensor, *, thinks: bool
+) -> dict[str, list[float]]:
+    """At how many words prompt and completion differ from the template of the whole, for each row and side."""
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = THINKING if thinks else TEMPLATE
+    found: dict[str, list[float]] = {name: [] for name in ("count", *sides)}
+    for row, words in enumerate(lengths.sum(1).tolist()):
+        prompt = [{"role": "user", "content": "w1 w2"}]
+        texts = {side: reply(row, words, s, thinks=thinks) for s, side in enumerate(sides)}
+        replies = {side: [{"role": "assistant", "content": text}] for side, text in texts.items()}
+        made = apply({"prompt": prompt, **replies}, tokenizer)
+        for side in sides:
+            whole = tokenizer.apply_chat_template([*prompt, *replies[side]], tokenize=False).split()
+            found[side].append(_unlike((made["prompt"] + made[side]).split(), whole))
+        found["count"].append(float(words))
+    return found
+
+
+def _unlike(found: Sequence[Any], wanted: Sequence[Any]) -> float:
+    return float(sum(a != b for a, b in zip(found, wanted, strict=False)) + abs(len(found) - len(wanted)))
+
+
+def _collated(path: str) -> Boundary:
+    step = Step(
+        call=collated_rows,
+        name="differ",
+        arguments={"make": Constant(Function(path)), "lengths": ResponseMask(NoPadding())},
+        produced_by={"lengths": "gkd_trainer.py: rows with a conversation in the column messages"},
+    )
+    place = Use("differ")
+    return Boundary(
+        path=f"{path}.__call__",
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "words": Output("B", "tokens", at=place["count"], form=ROWS),
+            "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=place["tokens"], form=ROWS),
+            "mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=place["masks"], form=ROWS),
+        },
+        settings={"conversations": {}},
+        claims=claims(_CHATML),
+        reach="GKD on conversations",
+        requires=(no_empty_response,),
+        domain=a_few_rows,
+    )
+
+
+def collated_rows(make: Callable[..., Any], lengths: Tensor) -> dict[str, list[float]]:
+    """At how many tokens each collated row differs from its template; where at none, how many train wrongly."""
+    tokenizer = make_tokenizer()
+    counts = lengths.sum(1).tolist()
+    rows = []
+    for row, words in enumerate(counts):
+        turns = [{"role": "user", "content": "w1 w2"}]
+        if row % 2:
+            turns += [{"role": "assistant", "content": "w2"}, {"role": "user", "content": "w1"}]
+        rows.append([*turns, {"role": "assistant", "content": reply(row, words, 0, thinks=False)}])
+    batch = make(tokenizer=tokenizer)([{"messages": messages} for messages in rows])
+    off, wrong = [], []
+    for n, messages in enumerate(rows):
+        whole = ids_of(tokenizer, tokenizer.apply_chat_template(messages, tokenize=False))
+        before = tokenizer.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True)
+        present = batch["attention_mask"][n].bool()
+        off.append(_unlike(batch["input_ids"][n][present].tolist(), whole))
+        trained = (batch["labels"][n][present] != -100).tolist()
+        replies = [n >= len(ids_of(tokenizer, before)) for n in range(len(whole))]
+        wrong.append(0.0 if off[-1] else _unlike(trained, replies))
+    return {"count": [float(count) for count in counts], "tokens": off, "masks": wrong}
+
+
+def _after_a_call(name: str, *, lines: bool) -> Boundary:
+    step = Step(
+        call=suffixes,
+        name="differ",
+        arguments={
+            "entry": Constant(Function(SUFFIX)),
+            "lengths": ResponseMask(NoPadding()),
+            "lines": Knob("line_breaks"),
+        },
+        explain=refuse_template,
+        produced_by={"lengths": _SUFFIX},
+    )
+    place = Use("differ")
+    return Boundary(
+        path=SUFFIX,
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "words": Output("B", "tokens", at=place["count"], form=ROWS),
+            "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=place["tokens"], form=ROWS),
+        },
+        settings={name: {"line_breaks": lines}},
+        claims=claims(_SUFFIX),
+        reach="tools, and a template with a line break after each message" if lines else "tools",
+        requires=(no_empty_response,),
+        domain=a_few_rows,
+    )
+
+
+def suffixes(entry: Callable[..., Any], lengths: Tensor, *, lines: bool) -> dict[str, list[float]]:
+    """At how many tokens a reply that ends with its end token, and what follows it, differ from the template."""
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = BROKEN_LINES if lines else TEMPLATE
+    trainer = SimpleNamespace(
+        processing_class=tokenizer,
+        _tokenizer=tokenizer,
+        chat_template=None,
+        chat_template_kwargs={},
+        eos_token_id=END,
+        tools=None,
+        _is_vlm=False,
+    )
+    count, off = [], []
+    for words in lengths.sum(1).tolist():
+        answer = {"role": "assistant", "content": reply(0, words, 0, thinks=False)}
+        results = [{"role": "tool", "name": "look", "content": "w9"}]
+        before = [{"role": "user", "content": "w1"}, answer]
+        text = tokenizer.apply_chat_template([*before, *results], tokenize=False, add_generation_prompt=True)
+        until = ids_of(tokenizer, tokenizer.apply_chat_template(before, tokenize=False))
+        sampled = until[: len(until) - until[::-1].index(END)]
+        off.append(_unlike([*sampled, *entry(trainer, results)], ids_of(tokenizer, text)))
+        count.append(float(words))
+    return {"count": count, "tokens": off}

@@ -1,0 +1,130 @@
+"""TRL's loop over calls of tools: whether the tokens that were sampled stay as they are, and which tokens train."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from copy import copy
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import ResponseMask
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import GRPO, trainer
+from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.rollout_doubles import returned_names
+from rl_sentinel.adapters.trl.tiny_trainer import END
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+PATH = f"{GRPO}._tool_call_loop"
+
+#: Tokens of a reply, one that its parsed message does not have, and one of the reply to the result.
+REPLY, HIDDEN, LAST = 6, 14, 15
+
+#: What the tool answers.
+RESULT = "w9"
+
+_LOOP = (
+    "grpo_trainer.py, _generate: the ids that were sampled and their parsed messages go into _tool_call_loop; a parser "
+    "keeps of a reply what its schema names, so that the message is not the text that was sampled"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loop of releases that have one."""
+    if target.has(PATH) and not target.fails(PATH):
+        yield from bindable(target, _loop(target))
+
+
+def _loop(target: Target) -> Boundary:
+    module = GRPO.rpartition(".")[0]
+    doubles = {f"{module}.parse_response": parsed} if hasattr(target.module(module), "parse_response") else {}
+    step = Step(
+        call=called_tools,
+        name="differ",
+        arguments={
+            "entry": Constant(Function(PATH)),
+            "trainer": trainer("grpo", {}),
+            "lengths": ResponseMask(NoPadding()),
+        },
+        doubles=doubles,
+        produced_by={"lengths": _LOOP},
+    )
+    place, form = Use("differ"), PerRow("list")
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "tokens": Output("B", "tokens", at=place["count"], form=form),
+            "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=place["tokens"], form=form),
+            "mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=place["masks"], form=form),
+        },
+        settings={"a call": {}},
+        claims=claims(_LOOP),
+        reach="tools",
+        requires=(no_empty_response,),
+        domain=a_few_rows,
+    )
+
+
+def parsed(*_arguments: object, **_more: object) -> dict[str, Any]:
+    """The message of a reply that calls no tool."""
+    return {"role": "assistant", "content": "w12"}
+
+
+def look() -> str:
+    """A tool."""
+    return RESULT
+
+
+def called_tools(entry: Callable[..., Any], trainer: Any, lengths: Tensor) -> dict[str, list[float]]:  # noqa: ANN401 - a trainer
+    """At how many tokens each completion differs from what was sampled and answered, and its mask from the replies."""
+    counts = lengths.sum(1).tolist()
+    ready, tokenizer = copy(trainer), trainer.processing_class
+    ready.tools, ready.chat_template, ready.chat_template_kwargs, ready.eos_token_id = [look], None, {}, END
+    ready.max_tool_calling_iterations, ready.max_completion_length = 1, 64
+    ready._sync_tool_dicts = [{"look": look} for _ in counts]  # noqa: SLF001 - where the trainer has its tools
+    ready._async_tool_dicts = [{} for _ in counts]  # noqa: SLF001
+    order = returned_names(type(trainer)._generate_single_turn)  # noqa: SLF001
+    ready._generate_single_turn = partial(answered, order)  # noqa: SLF001 - where it samples
+    questions = [[{"role": "user", "content": "w1"}] for _ in counts]
+    prompts = [
+        ids_of(tokenizer, tokenizer.apply_chat_template(q, tokenize=False, add_generation_prompt=True))
+        for q in questions
+    ]
+    sampled = [[*[REPLY] * count, HIDDEN, END] for count in counts]
+    call = [{"type": "function", "function": {"name": "look", "arguments": {}}}]
+    messages = [[{"role": "assistant", "content": " ".join(["w3"] * count), "tool_calls": call}] for count in counts]
+    rest = [None] * (len(_parameters(entry)) - len(("self", "prompts", "ids", "completions", "messages")))
+    mask, _, ids, *_ = entry(ready, questions, [*prompts], [[*one] for one in sampled], messages, *rest)
+    between = ids_of(tokenizer, f"w27 {RESULT} <eos> w28")
+    off, wrong = [], []
+    for row, own in enumerate(sampled):
+        off.append(_unlike(ids[row], [*own, *between, LAST, END]))
+        trains = [1] * len(own) + [0] * len(between) + [1, 1]
+        wrong.append(0.0 if off[-1] else _unlike(mask[row], trains))
+    return {"count": [float(count) for count in counts], "tokens": off, "masks": wrong}
+
+
+def _parameters(entry: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(entry).parameters)
+
+
+def answered(order: tuple[str, ...], prompts: list[Any], *_arguments: object, **_more: object) -> Any:  # noqa: ANN401 - as the method
+    """The reply to each result of a tool, in the order of what the release returns."""
+    replies = [[LAST, END] for _ in prompts]
+    answers = {"prompt_ids": prompts, "completion_ids": replies}
+    returned = tuple(answers.get(name) for name in order)
+    return returned if len(returned) > 1 else returned[0]
+
+
+def _unlike(found: list[int], wanted: list[int]) -> float:
+    return float(sum(a != b for a, b in zip(found, wanted, strict=False)) + abs(len(found) - len(wanted)))

@@ -1,0 +1,79 @@
+"""TRL's conversations and calls of tools, on a specimen of their call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_conversations_specimen import TRANSFORMERS, files
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, templates, tool_loop
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
+
+Loads = Callable[..., Target]
+
+APPLY = "trl.data_utils.apply_chat_template"
+COLLATOR = "trl.trainer.utils.DataCollatorForChatML.__call__"
+SUFFIX = "trl.trainer.grpo_trainer.GRPOTrainer._get_tool_suffix_ids"
+LOOP = "trl.trainer.grpo_trainer.GRPOTrainer._tool_call_loop"
+
+
+def _load(loads: Loads, **choices: str) -> Target:
+    return loads(FRAMEWORK, files(**choices), {**overlay(), "transformers.py": TRANSFORMERS})
+
+
+def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
+    """(path, setting) to boundary."""
+    every = [b for module in (templates, tool_loop) for b in module.boundaries(target)]
+    return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
+
+
+def _sound(target: Target, path: str, setting: str) -> bool:
+    judgement = judged_at(TOK001, _bound(target)[path, setting], setting, target)
+    assert judgement.tried > 0
+    return judgement.found is None
+
+
+def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
+    """Each form binds, and every column survives the round trip."""
+    target = _load(loads)
+    boundaries = _bound(target)
+    assert set(boundaries) == {
+        *((APPLY, name) for name in ("pairs", "pairs, thoughts", "completions", "completions, thoughts")),
+        (COLLATOR, "conversations"),
+        *((SUFFIX, name) for name in ("plain", "line breaks")),
+        (LOOP, "a call"),
+    }
+    assert answering(boundaries, target) == []
+    check_round_trips(target, boundaries.values())
+
+
+@pytest.mark.parametrize(("cut", "sound"), [("shared", True), ("commonprefix([question, text])", False)])
+def test_prompt_that_one_reply_shortens(loads: Loads, cut: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """A prompt that gives up its last word for one reply gives it to the other one too."""
+    target = _load(loads, cut=cut)
+    assert _sound(target, APPLY, "pairs, thoughts") is sound
+    assert _sound(target, APPLY, "pairs")
+
+
+@pytest.mark.parametrize(("asks", "sound"), [("False", True), ("True", False)])
+def test_conversation_that_has_ended(loads: Loads, asks: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """After the last reply nobody is asked for another one."""
+    assert _sound(_load(loads, asks=asks), COLLATOR, "conversations") is sound
+
+
+@pytest.mark.parametrize(("trims", "sound"), [("True", True), ("False", False)])
+def test_line_break_after_a_sampled_reply(loads: Loads, trims: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """A sampled reply ends with its end token; the break after it is part of what follows."""
+    target = _load(loads, trims=trims)
+    assert _sound(target, SUFFIX, "line breaks") is sound
+    assert _sound(target, SUFFIX, "plain")
+
+
+@pytest.mark.parametrize(("choices", "sound"), [({}, True), ({"samples": "False"}, False), ({"result": "1"}, False)])
+def test_sampled_tokens_of_a_call(loads: Loads, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """Tokens that were sampled are not tokenized anew, and results of tools do not train."""
+    assert _sound(_load(loads, **choices), LOOP, "a call") is sound
