@@ -33,7 +33,7 @@ def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
         "numbers": {},
     }
     for targets, stage, claim, words in (
-        ([own], "", None, "--stage is '', expected one of advantage, policy-loss, "),
+        ([own], "", None, "--stage is missing, expected one of advantage, policy-loss, "),
         (
             [own],
             "advantage",
