@@ -68,13 +68,17 @@ def _numbers(boundary: Boundary, setting: str) -> dict[str, float]:
     return {name: x for name, x in settings.items() if isinstance(x, float) and SMALL <= abs(x) <= LARGE}
 
 
-def _knobs(boundary: Boundary, case: Case) -> Iterator[Knob]:
-    """The claimed knobs, and each number of the setting that the call is built from, with half of its value."""
-    yield from boundary.claims.knobs
+def _knobs(boundary: Boundary, case: Case) -> Iterator[tuple[Knob, ...]]:
+    """Each claimed knob, and each number of the setting that the call is built from, at a half and at eight times.
+
+    Two values, since a result that saturates at a limit may be the same for one of them.
+    """
+    yield from ((knob,) for knob in boundary.claims.knobs)
     named = {knob.name for knob in (*boundary.claims.knobs, *boundary.claims.inert)}
     numbers = _numbers(boundary, case.setting)
     for name in sorted(settings_read(boundary, case) & numbers.keys() - named) if numbers else ():
-        yield Knob(name, (numbers[name], numbers[name] / 2), "a number of the configuration")
+        value, cite = numbers[name], "a number of the configuration"
+        yield Knob(name, (value, value / 2), cite), Knob(name, (value, value * 8), cite)
 
 
 def _applies(boundary: Boundary) -> str:
@@ -96,23 +100,23 @@ def _pairs(ask: Ask, case: Case, knob: Knob) -> Pairs | None:
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    for knob in _knobs(ask.boundary, case):
+    for knobs in _knobs(ask.boundary, case):
         differs: list[bool] = []
         shown: Pairs = {}
         for other in companions(case):
-            pairs = _pairs(ask, other, knob)
-            if pairs is None:
+            answered = [pairs for knob in knobs if (pairs := _pairs(ask, other, knob)) is not None]
+            if not answered:
                 continue
-            shown = shown or {n: pair for n, pair in pairs.items() if n in ask.boundary.outputs}
-            differs.append(any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs.values()))
+            shown = shown or {n: pair for n, pair in answered[0].items() if n in ask.boundary.outputs}
+            results = (pair for pairs in answered for pair in pairs.values())
+            differs.append(any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in results))
             if differs[-1]:
                 break
         if any(differs) or len(differs) >= ENOUGH:
+            knob = knobs[0]
             first, second = (json.dumps(v) for v in knob.values)
-            change, moved = (
-                Change(f"changing {knob.name} from {first} to {second}"),
-                torch.tensor(any(differs), device="cpu"),
-            )
+            change = Change(f"changing {knob.name} from {first} to {second}")
+            moved = torch.tensor(any(differs), device="cpu")
             yield Moves("any output or gradient", change, moved, shown, trials=len(differs), key=knob.name)
 
 

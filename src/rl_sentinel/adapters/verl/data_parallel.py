@@ -96,6 +96,7 @@ def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Bounda
         | claims(_KL, kl="k3")
         | _aggregated(target, mode)
         | _pairs(logged)
+        | _unread(source)
         | (_BY_TOKENS if mode != "token-mean" and "use_dynamic_bsz" in source else Claims()),
         reach="actor.use_kl_loss=True, every actor update",
         requires=(no_empty_response, equal_micro_batches, *(() if masked else (every_token_is_trained,))),
@@ -130,6 +131,13 @@ def _algorithm(source: str) -> Claims:
     """Dual clip if the update passes its bound or selects a loss by name; plain PPO clip in older releases."""
     dual = "clip_ratio_c" in source or "policy_loss_fn" in source
     return claims(_LOSS, algorithm="dual clip" if dual else "ppo")
+
+
+def _unread(source: str) -> Claims:
+    """No effect of the limits that the first releases do not read, unless a loss selected by name reads them."""
+    limits = ("clip_high", "ceiling") if "policy_loss_fn" not in source else ()
+    unread = {name: (NUMBERS[name], 1.5) for name in limits if SECTION[name] not in source}
+    return claims("dp_actor.py, update_policy: the clip range of both sides is clip_ratio", inert=unread)
 
 
 def _aggregated(target: Target, mode: str) -> Claims:
