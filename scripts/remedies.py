@@ -18,7 +18,7 @@ import torch
 from rl_sentinel.adapters.loading import load
 from rl_sentinel.audit.source.fetch import source
 from rl_sentinel.audit.source.overlay import overlays
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 
 #: Three responses of one prompt, of which the last is rejected and the second ends early.
 MASK = torch.tensor([[1, 1], [1, 0], [0, 0]])
@@ -96,7 +96,7 @@ ASKED = {"verl": _verl, "skyrl": _skyrl}
 
 def main() -> None:
     """Say of each remedy, and of what it stands in for, whether it hears what does not train, and if they agree."""
-    target = named(sys.argv[1])
+    target = parse_target(sys.argv[1])
     found, name = source(target), target.framework.name
     os.environ["VERL_USE_EXTERNAL_MODULES"] = "rl_sentinel.remedies.verl"  # what is told to whoever uses verl
     load(
