@@ -133,9 +133,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("old", metavar="OLD")
     parser.add_argument("new", metavar="NEW")
     parser.add_argument("targets", metavar="TARGET", nargs="*")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        old, new = load(asked.old, asked.targets), load(asked.new, asked.targets)
+        old, new = load(options.old, options.targets), load(options.new, options.targets)
     except BadInputError as error:
         print(f"compare_verdicts: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201 - a command's output
         return 2

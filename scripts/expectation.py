@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from rl_sentinel.audit.known import written
+from rl_sentinel.audit.known import expectation_text
 
 *options, path = sys.argv[1:]
 report = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -17,4 +17,5 @@ if options == ["--findings"]:
     sys.stdout.write("[\n" + ",\n".join(lines) + "\n]\n")
 else:
     shown = ((f["signature"], f["level"], f["also"]) for f in report["findings"] if f["level"] != "hazard")
-    sys.stdout.write("# Exactly what an audit shows; `make expect` rewrites it.\n" + written(shown, report["counts"]))
+    text = expectation_text(shown, report["counts"])
+    sys.stdout.write(f"# Exactly what an audit shows; `make expect` rewrites it.\n{text}")

@@ -76,7 +76,7 @@ def _section(report: Mapping[str, Any]) -> Iterator[str]:
         yield from _finding(finding, known.get(finding["signature"]))
 
 
-def _finding(finding: Mapping[str, Any], known: Known | None) -> Iterator[str]:
+def _finding(finding: Mapping[str, Any], entry: Known | None) -> Iterator[str]:
     evidence = finding["evidence"]
     setting = "" if finding["setting"] == "default" else f", {finding['setting']}"
     yield f"### {finding['law']} at `{finding['boundary'].rpartition('.')[2]}`{setting}\n"
@@ -86,14 +86,14 @@ def _finding(finding: Mapping[str, Any], known: Known | None) -> Iterator[str]:
         yield from (f"{name} = {values}" for name, values in scenario(evidence))
         yield "```\n"
     yield f"- function: `{finding['boundary']}`"
-    if known:
-        yield f"- cause: {known.reason}"
+    if entry:
+        yield f"- cause: {entry.reason}"
     yield f"- when: {when(evidence)}"
     if fix := advice(evidence):
         yield f"- fix: {fix}"
     if finding["also"]:
         yield f"- also at {_places(finding['also'])}"
-    yield f"- upstream: {(known and known.link.removeprefix('upstream ')) or 'unreported'}\n"
+    yield f"- upstream: {(entry and entry.link.removeprefix('upstream ')) or 'unreported'}\n"
 
 
 def _places(also: Sequence[str]) -> str:

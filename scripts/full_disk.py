@@ -19,22 +19,22 @@ LEFT = (0, 4, 8, 64, 1024, 1536, 2560)
 
 def main() -> None:
     """Exit 0 if each run stopped with a line that says why, and came to the same bytes once there was room."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("recipe")
-    options.add_argument("folder", type=Path)
-    options.add_argument("overrides", nargs="*")
-    given = options.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipe")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("overrides", nargs="*")
+    options = parser.parse_args()
     sound = True
     with tempfile.TemporaryDirectory() as home:
         whole = Path(home) / "whole"
-        _run(given, whole)
+        _run(options, whole)
         expected = (whole / "metrics.jsonl").read_bytes()
         for left in LEFT:
-            out, ballast = given.folder / f"left-{left}", given.folder / "ballast"
+            out, ballast = options.folder / f"left-{left}", options.folder / "ballast"
             _fill(ballast, left)
-            first = _run(given, out)
+            first = _run(options, out)
             ballast.unlink()
-            second = _run(given, out)
+            second = _run(options, out)
             metrics = out / "metrics.jsonl"
             equal = metrics.exists() and metrics.read_bytes() == expected
             words = first.stderr.strip().splitlines()
@@ -54,8 +54,8 @@ def _fill(ballast: Path, left: int) -> None:
         file.write(b"\0" * max(0, free.f_bavail * free.f_frsize - left * 1024))
 
 
-def _run(given: argparse.Namespace, out: Path) -> "subprocess.CompletedProcess[str]":
-    command = [*RUN, given.recipe, *given.overrides, f"out={out}"]
+def _run(options: argparse.Namespace, out: Path) -> "subprocess.CompletedProcess[str]":
+    command = [*RUN, options.recipe, *options.overrides, f"out={out}"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

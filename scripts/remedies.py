@@ -18,7 +18,7 @@ import torch
 from rl_sentinel.adapters.loading import load
 from rl_sentinel.audit.source.fetch import source
 from rl_sentinel.audit.source.overlay import overlays
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 
 #: Three responses of one prompt, of which the last is rejected and the second ends early.
 MASK = torch.tensor([[1, 1], [1, 0], [0, 0]])
@@ -56,11 +56,11 @@ def _verl(remedies: Any) -> Iterator[tuple[str, tuple[str, ...], Answer]]:  # no
 
     def loss(name: str, masked: float) -> torch.Tensor:
         chosen = config.PolicyLossConfig(loss_mode=name, dro_beta=0.5)
-        asked = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size": 2, "clip_ratio": 0.2}
-        told, columns = config.ActorConfig(**asked, policy_loss=chosen), _update(masked)
+        fields = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size": 2, "clip_ratio": 0.2}
+        options, columns = config.ActorConfig(**fields, policy_loss=chosen), _update(masked)
         named_so = {"log_prob": columns["now"], "old_log_prob": columns["before"], "advantages": columns["advantage"]}
         found, _ = core.get_policy_loss_fn(name)(
-            **named_so, response_mask=MASK, loss_agg_mode="seq-mean-token-mean", config=told, rollout_is_weights=None
+            **named_so, response_mask=MASK, loss_agg_mode="seq-mean-token-mean", config=options, rollout_is_weights=None
         )
         return _gradient(found, columns["now"])
 
@@ -76,15 +76,15 @@ def _skyrl(remedies: Any) -> Iterator[tuple[str, tuple[str, ...], Answer]]:  # n
         sys.exit("fully asynchronous training would take losses that recompute log-probs")
 
     def advantages(name: str, rejected: float) -> torch.Tensor:
-        told = {"response_mask": MASK, "index": INDEX, "config": None}
-        found: torch.Tensor = ppo.compute_advantages_and_returns(_rewards(rejected), adv_estimator=name, **told)[0]
+        options = {"response_mask": MASK, "index": INDEX, "config": None}
+        found: torch.Tensor = ppo.compute_advantages_and_returns(_rewards(rejected), adv_estimator=name, **options)[0]
         return found
 
     def loss(name: str, masked: float) -> torch.Tensor:
         columns = _update(masked)
-        told = config.AlgorithmConfig(policy_loss_type=name, max_seq_len=4)
+        options = config.AlgorithmConfig(policy_loss_type=name, max_seq_len=4)
         order = columns["now"], columns["before"], columns["advantage"]
-        found, _ = ppo.PolicyLossRegistry.get(name)(*order, config=told, loss_mask=MASK.float())
+        found, _ = ppo.PolicyLossRegistry.get(name)(*order, config=options, loss_mask=MASK.float())
         return _gradient(found, columns["now"])
 
     yield "the rejected row", tuple(remedies.ESTIMATORS), advantages
@@ -96,7 +96,7 @@ ASKED = {"verl": _verl, "skyrl": _skyrl}
 
 def main() -> None:
     """Say of each remedy, and of what it stands in for, whether it hears what does not train, and if they agree."""
-    target = named(sys.argv[1])
+    target = parse_target(sys.argv[1])
     found, name = source(target), target.framework.name
     os.environ["VERL_USE_EXTERNAL_MODULES"] = "rl_sentinel.remedies.verl"  # what is told to whoever uses verl
     load(
@@ -111,12 +111,12 @@ def main() -> None:
         other = 9.0 if what == "the rejected row" else torch.nan
         for plain in names:
             heard = {}
-            for asked in (plain, f"sentinel_{plain}"):
-                calm, loud = answer(asked, 0.0), answer(asked, other)
-                heard[asked] = not torch.equal(calm, loud)
-            told = ", ".join(f"{n} {'hears' if x else 'does not hear'} {what}" for n, x in heard.items())
+            for choice in (plain, f"sentinel_{plain}"):
+                calm, loud = answer(choice, 0.0), answer(choice, other)
+                heard[choice] = not torch.equal(calm, loud)
+            line = ", ".join(f"{n} {'hears' if x else 'does not hear'} {what}" for n, x in heard.items())
             same = torch.allclose(answer(plain, 0.0), answer(f"sentinel_{plain}", 0.0), atol=1e-6)
-            print(told + ("; else they agree" if same else ""))  # noqa: T201
+            print(line + ("; else they agree" if same else ""))  # noqa: T201
             wrong += [n for n, x in heard.items() if x and n.startswith("sentinel_")]
     sys.exit(", ".join(wrong) or None)
 

@@ -44,15 +44,15 @@ def _resolved(module: str, name: str) -> list[tuple[str, str]]:
 @cache
 def _definitions(module: str) -> dict[str, ast.AST]:
     """Functions and top-level assignments of a module, by name."""
-    found: dict[str, ast.AST] = {}
+    definitions: dict[str, ast.AST] = {}
     for node in _tree(module).body:
         if isinstance(node, ast.FunctionDef):
-            found[node.name] = node
+            definitions[node.name] = node
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
-        found |= {t.id: node for t in targets if isinstance(t, ast.Name)}
-    return found
+        definitions |= {t.id: node for t in targets if isinstance(t, ast.Name)}
+    return definitions
 
 
 @cache

@@ -32,7 +32,7 @@ class MisbehavingWork:
     def without(self, done: Collection[str]) -> Self:
         return replace(self, calls={k: v for k, v in self.calls.items() if k not in done})
 
-    def lost(self, piece: str, reason: str) -> Event:
+    def unfinished(self, piece: str, reason: str) -> Event:
         return {"event": "lost", "law": piece, "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:

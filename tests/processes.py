@@ -13,11 +13,11 @@ def _stat(pid: int) -> list[str]:
 
 def descendants(pid: int) -> set[int]:
     parents = {int(p.name): _stat(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit()}
-    found, new = set[int](), {pid}
+    descendants, new = set[int](), {pid}
     while new:
-        new = {child for child, stat in parents.items() if stat and int(stat[1]) in new} - found
-        found |= new
-    return found
+        new = {child for child, stat in parents.items() if stat and int(stat[1]) in new} - descendants
+        descendants |= new
+    return descendants
 
 
 def wait_until_ended(pids: set[int], seconds: float = 20.0) -> bool:

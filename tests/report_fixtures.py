@@ -86,7 +86,7 @@ def results(*, accepted: bool = False) -> Results:
         made(boundary="m.lost", outcome="errored", reason="ValueError: \x1b[1m no"),
     ]
     found = [replace(finding(), also=("m.caller [default]",), accepted=accepted)]
-    return Results(target="verl==1.0", audit=Audit(verdicts=verdicts, boundaries=5), found=found, seconds=2.0)
+    return Results(target="verl==1.0", audit=Audit(verdicts=verdicts, boundaries=5), findings=found, seconds=2.0)
 
 
 def release() -> Results:
@@ -96,5 +96,5 @@ def release() -> Results:
     return Results(
         target="verl==0.9.1",
         audit=Audit(),
-        found=[Finding(**{k: f[k] for k in keys}, also=tuple(f["also"])) for f in stored],
+        findings=[Finding(**{k: f[k] for k in keys}, also=tuple(f["also"])) for f in stored],
     )

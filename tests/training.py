@@ -172,16 +172,16 @@ def folder_cache(home: Path) -> Callable[[str, str, Callable[[Path], None]], Pat
     return folder_of
 
 
-def sample_episodes(wanted: Recipe, *, step: int = 0) -> tuple[Selection, Policy, list[Episode]]:
+def sample_episodes(recipe: Recipe, *, step: int = 0) -> tuple[Selection, Policy, list[Episode]]:
     """Episodes of an untrained policy whose weights are scaled up, so that its samples differ."""
     from rl_sentinel.train.rollout.engine.process import Engine  # noqa: PLC0415 - for this function alone
 
-    selection, policy = select_components(wanted), init_policy(wanted)
+    selection, policy = select_components(recipe), init_policy(recipe)
     with torch.no_grad():
         for weight in policy.model.parameters():
             weight.mul_(3.0)
-    rollout = wanted.rollout
-    draws = UniformDraws(wanted.seed, step, rollout.prompts * rollout.responses, rollout.tokens)
+    rollout = recipe.rollout
+    draws = UniformDraws(recipe.seed, step, rollout.prompts * rollout.responses, rollout.tokens)
     episodes = start_episodes(
         selection.environment, policy.tokenizer, draws, prompts=rollout.prompts, responses=rollout.responses
     )

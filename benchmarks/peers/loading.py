@@ -8,13 +8,13 @@ from rl_sentinel.adapters.loading import load
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.source.fetch import source
 from rl_sentinel.audit.source.overlay import overlays
-from rl_sentinel.audit.source.target_spec import Named, named
+from rl_sentinel.audit.source.target_spec import TargetSpec, parse_target
 from rl_sentinel.core.boundary import Boundary
 
 
 def audited(release: str) -> Target:
     """A release of a framework that we audit."""
-    target = named(release)
+    target = parse_target(release)
     found = source(target)
     return load(
         target.framework, found.root, found.version, [Path(p) for p in overlays(target.framework, found.version)]
@@ -29,5 +29,5 @@ def other(release: str) -> Target:
     """A release of a framework that we do not audit yet."""
     name, _, version = release.partition("==")
     framework = Framework(name=name, package=name, distribution=name, boundaries=_nothing)
-    found = source(Named(release, "release", framework, version=version))
+    found = source(TargetSpec(release, "release", framework, version=version))
     return load(framework, found.root, found.version)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.audit.source.cache import kept
+from rl_sentinel.audit.source.cache import cached_folder
 from rl_sentinel.train.config.recipe import Recipe, parse_recipe
 from rl_sentinel.train.config.selection import select_components
 from rl_sentinel.train.model.policy import Policy, init_policy
@@ -36,7 +36,7 @@ def warm_started_policy(wanted: Recipe) -> Policy:
     """The policy after its cached warm start."""
     policy = init_policy(wanted)
     environment = select_components(wanted).environment
-    warm_start(policy, environment, wanted, cache=kept, progress=lambda _done, _total: None)
+    warm_start(policy, environment, wanted, cache=cached_folder, progress=lambda _done, _total: None)
     return policy
 
 

@@ -4,7 +4,7 @@ import sys
 import tempfile
 
 from benchmarks.trainers.common import Turns, recipe
-from rl_sentinel.audit.source.cache import kept
+from rl_sentinel.audit.source.cache import cached_folder
 from rl_sentinel.train.run import loop
 from rl_sentinel.train.run.run_context import Callbacks
 
@@ -20,7 +20,7 @@ def main() -> None:
             assert isinstance(metrics, dict)  # noqa: S101 - the loop's
             turns.end_step({"accuracy": metrics["accuracy"], "length": metrics["response_length"]})
 
-        loop.train(wanted, cache=kept, callbacks=Callbacks(step=step))
+        loop.train(wanted, cache=cached_folder, callbacks=Callbacks(step=step))
 
 
 if __name__ == "__main__":

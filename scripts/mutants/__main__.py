@@ -50,9 +50,9 @@ def contract_mutants() -> list[Mutant]:
     return [m for m in every_mutant() if m.contract]
 
 
-def drawn(every: list[Mutant], count: int, seed: int) -> list[Mutant]:
+def sample(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
     """The ``count`` whose names hash lowest with the seed, so that a change of one module keeps the draw elsewhere."""
-    return every if count >= len(every) else heapq.nsmallest(count, every, key=lambda m: _lot(m.name, seed))
+    return mutants if count >= len(mutants) else heapq.nsmallest(count, mutants, key=lambda m: _lot(m.name, seed))
 
 
 def commit_seed() -> int:
@@ -86,7 +86,7 @@ def tried(chosen: list[Mutant], store: Store, jobs: int) -> list[tuple[Mutant, R
     def take(event: dict[str, Any]) -> None:
         store.put(missing[event["boundary"]], {k: event[k] for k in ("outcome", "law", "detail")})
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r{len(store.found)} tried, {len(missing)} to try ")
+            sys.stderr.write(f"\r{len(store.results)} tried, {len(missing)} to try ")
 
     run_all([Trial(target, ordered, whole, m) for m in missing.values()], jobs, take)
     return [(m, store.get(m) or {"outcome": "loud", "law": "", "detail": "no answer"}) for m in chosen]
@@ -104,19 +104,19 @@ def judged(chosen: list[Mutant], who: str, ask: judges.Ask, place: Path, jobs: i
     return {m.name: store.get(m) or {"outcome": "killed", "detail": "no answer"} for m in chosen}
 
 
-def beside(found: page.Tried, place: Path, jobs: int) -> page.Beside:
+def beside(results: page.Tried, place: Path, jobs: int) -> page.Beside:
     """By judge: the outcome of each mutant that runs."""
     peer.fetch()
     measured: list[dict[str, Any]] = []
     run_all([judges.Beside("polgrad", None, judges.by_peer({}))], 1, measured.append)
-    running = [m for m, r in found if r["outcome"] != "loud"]
-    asked = {"the tests of its module": judges.by_tests, "polgrad 0.2.1": judges.by_peer(measured[0]["reach"])}
-    return {who: judged(running, who, ask, place, jobs) for who, ask in asked.items()}
+    running = [m for m, r in results if r["outcome"] != "loud"]
+    judges_by_name = {"the tests of its module": judges.by_tests, "polgrad 0.2.1": judges.by_peer(measured[0]["reach"])}
+    return {who: judged(running, who, ask, place, jobs) for who, ask in judges_by_name.items()}
 
 
 def contracts(count: int, seed: int, only: str, place: Path, jobs: int) -> page.Tried:
     """Mutants of contract checks before the unit tests."""
-    chosen = [m for m in drawn(contract_mutants(), count, seed) if only in m.name]
+    chosen = [m for m in sample(contract_mutants(), count, seed) if only in m.name]
     outcomes = judged(chosen, "contracts", judges.by_tests, place, jobs)
     return [(m, outcomes[m.name]) for m in chosen]
 
@@ -131,35 +131,35 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only mutants whose name contains this; leaves the page alone")
     parser.add_argument("--sample", action="store_true", help="leave the page alone")
     parser.add_argument("--store", type=Path, default=ROOT / ".mutants.jsonl", help="where results are kept")
-    given = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     judges.importable()
-    part, began = bool(given.only or given.sample), time.monotonic()
-    every, place, jobs = signal_mutants(), given.store, given.jobs
-    seed = commit_seed() if given.seed is None else given.seed
-    chosen = [m for m in drawn(every, given.count, seed) if given.only in m.name]
-    found = tried(chosen, Store(place, digest(PACKAGE)), jobs)
-    checks = contracts(given.contract_count, seed, given.only, place, jobs)
+    part, began = bool(options.only or options.sample), time.monotonic()
+    mutants, place, jobs = signal_mutants(), options.store, options.jobs
+    seed = commit_seed() if options.seed is None else options.seed
+    chosen = [m for m in sample(mutants, options.count, seed) if options.only in m.name]
+    results = tried(chosen, Store(place, digest(PACKAGE)), jobs)
+    checks = contracts(options.contract_count, seed, options.only, place, jobs)
     same, lines = page.equivalents(), list[str]()
-    for mutant, result in [*found, *checks]:
+    for mutant, result in [*results, *checks]:
         if part or (result["outcome"] == "survived" and mutant.name not in same):
             law = result.get("law", "unit tests")
             lines.append(f"{result['outcome']}: {mutant.name} (line {mutant.line}) {law} {result['detail']}")
-    wrong = page.mistaken([*found, *checks])
+    wrong = page.mistaken([*results, *checks])
     lines += [f"listed as equivalent, but killed or loud: {name}" for name in wrong]
-    lines.append(page.summary(found, len(every), seed))
+    lines.append(page.summary(results, len(mutants), seed))
     lines.append(page.contract_summary(checks, len(contract_mutants()), seed))
     lines.append(f"{time.monotonic() - began:.0f} s")
     sys.stdout.write("\n".join(lines) + "\n")
     if not part:
         figures = page.Figures(
-            page.Draw(found, len(every), seed),
+            page.Draw(results, len(mutants), seed),
             page.Draw(checks, len(contract_mutants()), seed),
         )
-        text = page.page(figures, beside(found, place, jobs))
+        text = page.page(figures, beside(results, place, jobs))
         (ROOT / "docs" / "mutants.md").write_text(text, encoding="utf-8")
-    return int(bool(wrong) or page.rate(found) < ENOUGH)
+    return int(bool(wrong) or page.rate(results) < ENOUGH)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class Beside:
         """The same: there is nothing to leave out."""
         return replace(self)
 
-    def lost(self, piece: str, reason: str) -> Event:  # noqa: ARG002 - one piece
+    def unfinished(self, piece: str, reason: str) -> Event:  # noqa: ARG002 - one piece
         """A call that never ends, or ends its process, counts as killed."""
         return {"event": "result", "outcome": "killed", "detail": f"the call {reason}"}
 

@@ -148,9 +148,11 @@ def _others(tried: Tried, beside: Beside) -> list[str]:
         "| who | asked of | kills | the laws kill of these | both | neither |",
         "|---|---|---|---|---|---|",
     ]
-    for who, seen in beside.items():
-        asked = [n for n in running if seen[n]["outcome"] != "no such function"]
-        own, laws = ({n for n in asked if x[n] == "killed"} for x in ({n: seen[n]["outcome"] for n in asked}, running))
+    for who, outcomes in beside.items():
+        asked = [n for n in running if outcomes[n]["outcome"] != "no such function"]
+        own, laws = (
+            {n for n in asked if x[n] == "killed"} for x in ({n: outcomes[n]["outcome"] for n in asked}, running)
+        )
         counts = (len(asked), len(own), len(laws), len(own & laws), len(set(asked) - own - laws))
         lines.append(f"| {who} | {' | '.join(map(str, counts))} |")
     return [*lines, ""]

@@ -29,19 +29,19 @@ class Store:
     def __init__(self, path: Path, state: str) -> None:
         """Read the file if it exists."""
         self.path, self.state = path, state
-        self.found: dict[str, Result] = {}
+        self.results: dict[str, Result] = {}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             entry = json.loads(line)
             if entry["state"] == state:
-                self.found[entry["key"]] = entry["result"]
+                self.results[entry["key"]] = entry["result"]
 
     def get(self, mutant: Mutant) -> Result | None:
         """The outcome of a mutant, if it was tried in this state."""
-        return self.found.get(_key(mutant))
+        return self.results.get(_key(mutant))
 
     def put(self, mutant: Mutant, result: Result) -> None:
         """Write a result."""
-        self.found[_key(mutant)] = result
+        self.results[_key(mutant)] = result
         with self.path.open("a", encoding="utf-8") as file:
             file.write(
                 json.dumps({"state": self.state, "key": _key(mutant), "name": mutant.name, "result": result}) + "\n"

@@ -77,7 +77,7 @@ class Trial:
         """The same trial: there is nothing to leave out."""
         return self
 
-    def lost(self, piece: str, reason: str) -> Event:  # noqa: ARG002 - one piece
+    def unfinished(self, piece: str, reason: str) -> Event:  # noqa: ARG002 - one piece
         """The result of a child that died."""
         return {"event": "result", "outcome": "loud", "law": "", "detail": f"the call {reason}"}
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from peers.peer import Peer
-from rl_sentinel.audit.source.cache import kept
+from rl_sentinel.audit.source.cache import cached_folder
 from rl_sentinel.audit.source.fetch import pip
 from rl_sentinel.audit.source.git_revision import commit_of, write_out
 from rl_sentinel.core.errors import SentinelError
@@ -31,7 +31,7 @@ def place(peer: Peer, given: str) -> tuple[Path, str]:
     path, _, revision = given.partition("#")
     if not given:
         release = peer.release.replace("==", "-")
-        found, called = kept("peers", release, lambda to: _unpacked(peer.release, to)), peer.release
+        found, called = cached_folder("peers", release, lambda to: _unpacked(peer.release, to)), peer.release
     elif not Path(path).is_dir():
         raise SentinelError(
             f"checkout[{name}] is {path!r}, expected a folder with {peer.framework.package}/ and tests/"
@@ -39,7 +39,7 @@ def place(peer: Peer, given: str) -> tuple[Path, str]:
     elif revision or not (Path(path) / peer.framework.package).is_dir():
         commit = commit_of(Path(path), revision or peer.revision)
         package = peer.framework.package
-        found = kept("peers", f"{name}-{commit}", lambda to: write_out(Path(path), commit, package, to))
+        found = cached_folder("peers", f"{name}-{commit}", lambda to: write_out(Path(path), commit, package, to))
         called = f"{name}@{commit[:9]}"
     else:
         found, called = Path(path), f"{name}@{Path(path).name}"

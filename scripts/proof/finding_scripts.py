@@ -24,7 +24,7 @@ from running import audited, digest
 
 from rl_sentinel.audit.source.cache import home
 from rl_sentinel.audit.source.fetch import source
-from rl_sentinel.audit.source.target_spec import Named, named
+from rl_sentinel.audit.source.target_spec import TargetSpec, parse_target
 
 #: The first line of a script: a version of Python where it matters, a command, and a note.
 _FIRST = re.compile(r"# (?:Python (?P<python>[\d.]+): )?(?P<command>.*?)(?:  # .*)?")
@@ -93,8 +93,8 @@ def lines(target: str, environment: Path | None = None, python: str = "") -> Ite
         first = {script.read_text(encoding="utf-8").partition("\n")[0] for script in scripts}
         if len(first) != 1:
             raise SystemExit(f"first lines of {len(scripts)} scripts are {sorted(first)}, expected one for all")
-        at = _environment(named(target), first.pop(), environment, python)
-        results = list(_results(named(target).framework.package, scripts, at, folder))
+        at = _environment(parse_target(target), first.pop(), environment, python)
+        results = list(_results(parse_target(target).framework.package, scripts, at, folder))
     yield f"{digest(report)}: {len(results)} scripts, {sum(r.proven for r in results)} proven."
     yield ""
     yield "| script | released | corrected |"
@@ -130,7 +130,7 @@ def _run(python: Path, script: Path, more: dict[str, str]) -> Ended:
     return Ended(str(ran.returncode), ", ".join(sides or ran.stdout.strip().splitlines()[-1:]))
 
 
-def _environment(target: Named, first: str, folder: Path | None, python: str) -> Path:
+def _environment(target: TargetSpec, first: str, folder: Path | None, python: str) -> Path:
     """The environment of a first line; made where it is not there yet."""
     parts = _FIRST.fullmatch(first)
     if parts is None:

@@ -7,14 +7,14 @@ import pytest
 from audit_fixtures import MODULE, checkout
 from rl_sentinel.audit.findings import Audit
 from rl_sentinel.audit.sandbox.worker_process import events, request
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 
 LINE = '    """Group mean over all rows."""\n'
 
 
 def _audit(folder: Path, body: str) -> dict[str, set[str]]:
     module = MODULE.replace(LINE, LINE + body)
-    target = named(f"verl@{checkout(folder, module)}")
+    target = parse_target(f"verl@{checkout(folder, module)}")
     job, _ = request(target, "audit", laws=("MSK001", "PUR002"), boundaries=("*core_algos*advantage*",), budget=4)
     seen = Audit()
     for event in events(job):
@@ -53,7 +53,7 @@ def test_endless_loop_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.slow
 def test_endless_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
-    target = named(f"verl@{checkout(tmp_path / 'tree', 'while True: pass')}")
+    target = parse_target(f"verl@{checkout(tmp_path / 'tree', 'while True: pass')}")
     job, _ = request(target, "audit", boundaries=("*grpo*",))
     [verdict] = [e for e in events(job) if e["event"] == "verdict"]
     assert verdict["outcome"] == "errored"
@@ -66,7 +66,7 @@ def test_endless_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_failing_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
-    target = named(f"verl@{checkout(tmp_path / 'tree', 'raise RuntimeError(1)')}")
+    target = parse_target(f"verl@{checkout(tmp_path / 'tree', 'raise RuntimeError(1)')}")
     job, _ = request(target, "audit", boundaries=("*grpo*",))
     [verdict] = [e for e in events(job) if e["event"] == "verdict"]
     assert verdict["outcome"] == "errored"

@@ -17,7 +17,7 @@ def test_written_file_reads_back(tmp_path: Path) -> None:
     file = tmp_path / "k.toml"
     odd = 'verl:A:b:"x\\y"'
     seen = [(odd, "fault", ('x ["y"]',)), ("a:b:c:d", "hazard", ())]
-    file.write_text(known.written(seen, {"not_applicable": 3, "errored": 0}))
+    file.write_text(known.expectation_text(seen, {"not_applicable": 3, "errored": 0}))
     back = known.read(file)
     assert [(e.signature, e.level, e.also) for e in back.finding] == [
         ("a:b:c:d", "hazard", []),
@@ -117,12 +117,13 @@ def test_shipped_entries_annotate_and_accept_nothing() -> None:
 def test_update_keeps_reasons_and_widens_the_range(tmp_path: Path) -> None:
     file = tmp_path / "k.toml"
     one, other = "verl:A:b:c", "verl:B:b:c"
-    first = known.updated(
-        known.KnownFile(), [known.Seen(one, "fault", (), "0.8.0"), known.Seen(other, "fault", (), "")]
+    first = known.updated_text(
+        known.KnownFile(),
+        [known.AuditedFinding(one, "fault", (), "0.8.0"), known.AuditedFinding(other, "fault", (), "")],
     )
     file.write_text(first.replace('level = "fault"', 'level = "fault"\nreason = "ours,\\nof two lines"', 1))
     assert [(e.releases, e.reason) for e in known.read(file).finding] == [("==0.8.0", "ours,\nof two lines"), ("", "")]
-    file.write_text(known.updated(known.read(file), [known.Seen(one, "contested", ("z", "y"), "0.9.1")]))
+    file.write_text(known.updated_text(known.read(file), [known.AuditedFinding(one, "contested", ("z", "y"), "0.9.1")]))
     assert [e.model_dump() for e in known.read(file).finding] == [
         {
             "signature": one,
@@ -152,5 +153,5 @@ def test_update_keeps_reasons_and_widens_the_range(tmp_path: Path) -> None:
 def test_range_after_an_update(tmp_path: Path, old: str, version: str, new: str) -> None:
     before = known.KnownFile(finding=[known.Entry(signature="verl:A:b:c", releases=old)])
     file = tmp_path / "k.toml"
-    file.write_text(known.updated(before, [known.Seen("verl:A:b:c", "fault", (), version)]))
+    file.write_text(known.updated_text(before, [known.AuditedFinding("verl:A:b:c", "fault", (), version)]))
     assert known.read(file).finding[0].releases == new

@@ -11,7 +11,7 @@ from audit_fixtures import MODULE, checkout
 from command_line import error_line, run_cli
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.audit.source import fetch as origin
-from rl_sentinel.audit.source.cache import digest_of, kept
+from rl_sentinel.audit.source.cache import cached_folder, digest_of
 
 GRPO = ("--boundary", "*compute_grpo_outcome_advantage", "--law", "msk001")
 NAME_ONE = "name an existing file, or write one with --known FILE --known-update"
@@ -112,7 +112,7 @@ def test_cache_that_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_cache_entry_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
-    place = kept("releases", "verl-1.0", lambda to: (to / "a.py").touch())
+    place = cached_folder("releases", "verl-1.0", lambda to: (to / "a.py").touch())
     sealed = digest_of(place)
     (place / "a.py").write_text("1", encoding="utf-8")
     found = digest_of(place)

@@ -4,8 +4,8 @@ import pytest
 
 from command_line import error_line, run_cli
 from rl_sentinel.adapters.user_function import STAGES
-from rl_sentinel.audit.source.target_spec import named
-from rl_sentinel.cli.options import FunctionOptions, described
+from rl_sentinel.audit.source.target_spec import parse_target
+from rl_sentinel.cli.options import FunctionOptions, function_request
 from rl_sentinel.core.errors import SentinelError
 
 #: Refusal of an option of user functions.
@@ -22,10 +22,10 @@ def test_value_out_of_range_is_one_line(option: str, value: str, capsys: pytest.
 
 
 def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
-    own, release = named("m:f"), named("verl==1.0")
-    assert not any(described([release], FunctionOptions()).values())
+    own, release = parse_target("m:f"), parse_target("verl==1.0")
+    assert not any(function_request([release], FunctionOptions()).values())
     said = FunctionOptions.parsed(stage="advantage", algorithm="grpo", claim=["scope=group"])
-    assert described([own, release], said) == {
+    assert function_request([own, release], said) == {
         "stage": "advantage",
         "algorithm": "grpo",
         "claims": ("scope=group",),
@@ -54,14 +54,14 @@ def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
         ),
     ):
         with pytest.raises(SentinelError) as told:
-            described(targets, FunctionOptions.parsed(stage=stage, claim=claim))
+            function_request(targets, FunctionOptions.parsed(stage=stage, claim=claim))
         assert str(told.value).startswith(words)
 
 
 def test_numbers_that_no_formula_reads_are_refused() -> None:
     said = FunctionOptions.parsed(stage="policy-loss", number=["cliplow=0.2"])
     with pytest.raises(SentinelError, match=r"^--number names cliplow, .* nearest is 'clip_low'$"):
-        described([named("own.code:loss")], said)
+        function_request([parse_target("own.code:loss")], said)
 
 
 def test_bindings_axes_and_numbers_as_text() -> None:

@@ -7,16 +7,16 @@ import pytest
 
 from report_fixtures import finding
 from rl_sentinel.audit.findings import Audit, Finding
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.cli.outputs import STDOUT, Outputs
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report.results import Results
 
-TARGET = named("verl==1.0")
+TARGET = parse_target("verl==1.0")
 
 
 def _results(*found: Finding, target: str = "verl==1.0") -> Results:
-    return Results(target=target, audit=Audit(), found=found)
+    return Results(target=target, audit=Audit(), findings=found)
 
 
 def _outputs(folder: Path) -> Outputs:

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from audit_fixtures import checkout
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.cli.progress import fetch, require_pairs, run_audit
 from rl_sentinel.core.errors import SentinelError
 
 
 def test_audit_of_a_selection(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
-    target = named(f"verl@{checkout(tmp_path)}")
+    target = parse_target(f"verl@{checkout(tmp_path)}")
     options = {"boundaries": ("*compute_grpo_outcome_advantage",), "laws": ("MSK001",), "budget": 2}
     _, job, source = fetch(target, sys.executable, options)
     assert source.root == tmp_path

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rl_sentinel.core.phrasing import at, named, number, of, two_numbers
+from rl_sentinel.core.phrasing import at, coordinates, number, of, two_numbers
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_two_numbers_read_differently() -> None:
 
 
 def test_places() -> None:
-    assert named((1, 0, 7)) == "row 1, token 0, word 7"
+    assert coordinates((1, 0, 7)) == "row 1, token 0, word 7"
     assert (at((2,)), of("loss", ()), of("keep", (2,)), of("keep", (2, 1))) == (
         " at row 2",
         "loss",

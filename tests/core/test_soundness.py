@@ -29,4 +29,4 @@ def test_too_many_rows() -> None:
 
 def test_truth_is_no_number() -> None:
     with pytest.raises(ValueError, match="seed is True, expected a whole number from 0 to 3"):
-        check_whole("seed", given=True, most=3)
+        check_whole("seed", value=True, most=3)

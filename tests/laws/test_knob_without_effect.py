@@ -6,7 +6,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.laws.knob_without_effect import LAW
-from rl_sentinel.search.companion_cases import drawn
+from rl_sentinel.search.companion_cases import companion_pool
 from specimens import judged, specimen
 
 LOSS = {"loss": Output("", "", "loss")}
@@ -39,7 +39,7 @@ def test_broken() -> None:
     assert found.expectation.name == "clip_high"
     assert found.expectation.sentence() == (
         "changing clip_high from 0.1 to 0.4 had no effect on any output or gradient "
-        f"on any of {1 + len(drawn())} batches"
+        f"on any of {1 + len(companion_pool())} batches"
     )
     assert found.case.batch.mask.numel() > 1, "a batch on which a range could matter"
 
@@ -56,7 +56,7 @@ def test_number_of_the_configuration() -> None:
     assert broken.found is not None
     assert broken.found.expectation.sentence() == (
         "changing clip_high from 0.3 to 0.15 had no effect on any output or gradient "
-        f"on any of {1 + len(drawn())} batches"
+        f"on any of {1 + len(companion_pool())} batches"
     )
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.laws.metric_cannot_move import LAW
-from rl_sentinel.search.companion_cases import drawn
+from rl_sentinel.search.companion_cases import companion_pool
 from specimens import judged, specimen
 
 CLIP = {"clip": Output("", "", "clip_fraction")}
@@ -39,7 +39,7 @@ def test_broken() -> None:
     outputs = {"length": Output("", "tokens", "length.mean")} | CLIP
     found = judged(LAW, specimen(broken, reads=READS, stage="metric", outputs=outputs)).found
     assert found is not None
-    many = f"any of {1 + len(drawn())} batches"
+    many = f"any of {1 + len(companion_pool())} batches"
     assert found.expectation.sentence() == f"changing the batch had no effect on clip on {many}: it is always 0"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from report_fixtures import evidence
-from rl_sentinel.audit.findings import moves_the_wrong_way
+from rl_sentinel.audit.findings import has_wrong_direction
 from rl_sentinel.report.advice import BY_STAGE, advice
 
 
@@ -62,5 +62,5 @@ def test_outcome_that_arrives_with_the_wrong_sign_is_not_misplaced(
     claims = {"algorithm": {"value": "grpo", "cite": ""}}
     shown = evidence(law="PLC005", reach="", claims=claims)
     shown["expectation"] = {**shown["expectation"], **said}
-    assert moves_the_wrong_way(shown) is wrong_way
+    assert has_wrong_direction(shown) is wrong_way
     assert advice(shown).startswith(words)

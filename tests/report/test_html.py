@@ -33,7 +33,7 @@ def test_page_is_whole() -> None:
     page = _Page()
     page.feed(text)
     assert page.open == []
-    causes = group_by_cause(made.found)
+    causes = group_by_cause(made.findings)
     assert page.seen.count("section") == len(causes)
     assert page.seen.count("figure") > 3 * sum(has_batch(findings[0].law) for findings in causes)
     assert "reward" in text

@@ -18,7 +18,7 @@ def test_object_has_its_keys() -> None:
         Verdict(law="MSK001", boundary="m.estimator", setting="default", outcome="holds", tried=3),
         Verdict(law="MSK001", boundary="m.f", setting="s", outcome="broken", tried=1, evidence=evidence()),
     ]
-    results = Results(target="verl==1.0", audit=audit, found=[finding()], seconds=1.234, seed=7, status=1)
+    results = Results(target="verl==1.0", audit=audit, findings=[finding()], seconds=1.234, seed=7, status=1)
     made = json.loads(json.dumps(as_json(results)))
     assert (made["seed"], made["status"]) == (7, 1)
     assert made["target"] == "verl==1.0"

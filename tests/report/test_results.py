@@ -11,8 +11,8 @@ from rl_sentinel.report.results import fails
 def test_finding_of_a_verdict() -> None:
     """Its own, the one that it is folded under, or none."""
     made = results()
-    assert made.finding_of(evidence()) is made.found[0]
-    assert made.finding_of(evidence(boundary="m.caller")) is made.found[0]
+    assert made.finding_of(evidence()) is made.findings[0]
+    assert made.finding_of(evidence(boundary="m.caller")) is made.findings[0]
     assert made.finding_of(evidence(boundary="m.absent")) is None
 
 

@@ -15,7 +15,7 @@ def test_sarif_is_valid(made: Results) -> None:
     """Each finding once, at a line of a file."""
     log = Sarif.model_validate_json(as_sarif([made]))
     (run,) = log.runs
-    assert [r.rule_id for r in run.results] == [f.law for f in made.found]
+    assert [r.rule_id for r in run.results] == [f.law for f in made.findings]
     for result in run.results:
         assert run.tool.driver.rules[result.rule_index].id == result.rule_id
         (place,) = result.locations

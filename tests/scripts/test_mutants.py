@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mutants import page, peer
-from mutants.__main__ import contract_mutants, drawn, every_mutant, signal_mutants
+from mutants.__main__ import contract_mutants, every_mutant, sample, signal_mutants
 from mutants.operators import OPERATORS
 from mutants.sites import CONTRACTS, Mutant, mutants
 from torch import Tensor
@@ -107,20 +107,20 @@ def test_drawn_by_seed(every: list[Mutant]) -> None:
     """The same seed draws the same mutants, and names are unique."""
     names = [m.name for m in every]
     assert len(set(names)) == len(names) > 300
-    assert drawn(every, 60, 3) == drawn(every, 60, 3) != drawn(every, 60, 4)
-    assert len(drawn(every, 60, 3)) == 60
+    assert sample(every, 60, 3) == sample(every, 60, 3) != sample(every, 60, 4)
+    assert len(sample(every, 60, 3)) == 60
 
 
 def test_a_draw_outlives_a_change_of_another_module(every: list[Mutant]) -> None:
     """Whatever one module gains or loses, what is drawn of the others stays, but for the places that it takes."""
-    first = drawn(every, 60, 3)
+    first = sample(every, 60, 3)
     before, gone = {m.name for m in first}, first[0].module
     without = [m for m in every if m.module != gone]
     kept = {m.name for m in first if m.module != gone}
-    after = {m.name for m in drawn(without, 60, 3)}
+    after = {m.name for m in sample(without, 60, 3)}
     assert kept <= after
     assert len(kept) < len(after) == 60
-    assert {m.name for m in drawn(every[::-1], 60, 3)} == before
+    assert {m.name for m in sample(every[::-1], 60, 3)} == before
 
 
 def test_equivalents_exist(every: list[Mutant]) -> None:

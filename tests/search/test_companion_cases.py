@@ -5,7 +5,7 @@ import torch
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.case import Case
-from rl_sentinel.search.companion_cases import answered, companions
+from rl_sentinel.search.companion_cases import companions, observation_or_none
 from specimens import specimen
 
 
@@ -26,5 +26,5 @@ def test_refusal_is_no_answer() -> None:
         return batch.advantage
 
     ask = Asker(specimen(refuse, reads="advantage"), {})
-    assert answered(ask, Case(batch_of(torch.ones(1, 1)))) is None
-    assert answered(ask, Case(batch_of(torch.ones(2, 1)))) is not None
+    assert observation_or_none(ask, Case(batch_of(torch.ones(1, 1)))) is None
+    assert observation_or_none(ask, Case(batch_of(torch.ones(2, 1)))) is not None

@@ -21,10 +21,10 @@ _STEPS = {"trajectories": "step-wise"}
 def test_rows_without_a_say() -> None:
     batch = with_columns(MIXED, trajectory=torch.tensor([0, 1, 0]))
     plain, steps = (specimen(lambda b: b.reward, reads="reward mask", claims=c) for c in ({}, _STEPS))
-    assert preconditions.without_a_say(plain, batch, batch.live).tolist() == [False, False, True]
-    assert preconditions.without_a_say(steps, batch, batch.live).tolist() == [False, False, False]
+    assert preconditions.without_influence(plain, batch, batch.live).tolist() == [False, False, True]
+    assert preconditions.without_influence(steps, batch, batch.live).tolist() == [False, False, False]
     alone = with_columns(batch, trajectory=torch.arange(3))
-    assert preconditions.without_a_say(steps, alone, alone.live).tolist() == [False, False, True]
+    assert preconditions.without_influence(steps, alone, alone.live).tolist() == [False, False, True]
 
 
 def test_groups() -> None:
@@ -42,7 +42,7 @@ def test_groups_are_seen_as_the_boundary_groups() -> None:
         ("reward", {}, True),
     ):
         boundary = specimen(lambda b: b.advantage, reads=reads, claims=claims)
-        assert preconditions.groups_stand_as_read(boundary, MIXED) is seen
+        assert preconditions.groups_recognisable(boundary, MIXED) is seen
 
 
 def test_trained_positions() -> None:

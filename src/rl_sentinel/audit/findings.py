@@ -14,7 +14,7 @@ from rl_sentinel.audit.known import Known
 from rl_sentinel.core.verdict import OUTCOMES, Verdict
 
 #: Numbers that differ by less than this count as equal.
-_STILL = 1e-4
+_TOLERANCE = 1e-4
 
 LEVELS = ("fault", "contested", "hazard")
 
@@ -64,11 +64,11 @@ class Finding:
     @property
     def signatures(self) -> tuple[str, ...]:
         """The signatures of the finding and of the places folded under it."""
-        framework, own, _ = self.signature.split(":", maxsplit=2)
+        framework, own_law, _ = self.signature.split(":", maxsplit=2)
         folded = []
         for place in self.also:
-            law, where = place.split(" at ", maxsplit=1) if re.match("[A-Z]+[0-9]+ at ", place) else (own, place)
-            boundary, _, setting = where.removesuffix("]").partition(" [")
+            law, location = place.split(" at ", maxsplit=1) if re.match("[A-Z]+[0-9]+ at ", place) else (own_law, place)
+            boundary, _, setting = location.removesuffix("]").partition(" [")
             folded.append(f"{framework}:{law}:{boundary}:{setting}")
         return (self.signature, *folded)
 
@@ -187,21 +187,23 @@ def _fold_and_annotate(broken: Sequence[Finding], known: Sequence[Known], versio
 
 def _rank(finding: Finding) -> tuple[int, bool, str, str, str]:
     """The sort key of a report: effects with the wrong sign come after findings with a wrong number."""
-    wrong_way = moves_the_wrong_way(finding.evidence)
-    return LEVELS.index(finding.level), wrong_way, finding.law, finding.boundary, finding.setting
+    wrong_direction = has_wrong_direction(finding.evidence)
+    return LEVELS.index(finding.level), wrong_direction, finding.law, finding.boundary, finding.setting
 
 
-def moves_the_wrong_way(evidence: Mapping[str, Any]) -> bool:
+def has_wrong_direction(evidence: Mapping[str, Any]) -> bool:
     """Whether a change has an effect in the wrong direction."""
     expectation = evidence.get("expectation", {})
     if expectation.get("kind") != "Moves" or not expectation["broken"]["cells"]:
         return False
-    shown = next((r for r in expectation["results"] if r["output"] == expectation["output"]), None)
-    if shown is None or shown["expected"] is None:
+    result = next((r for r in expectation["results"] if r["output"] == expectation["output"]), None)
+    if result is None or result["expected"] is None:
         return False
     cell = expectation["broken"]["cells"][0]
-    before, after = _number_at(shown["expected"], cell), _number_at(shown["observed"], cell)
-    return before is not None and after is not None and not math.isclose(before, after, rel_tol=_STILL, abs_tol=_STILL)
+    before, after = _number_at(result["expected"], cell), _number_at(result["observed"], cell)
+    if before is None or after is None:
+        return False
+    return not math.isclose(before, after, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
 
 
 def _number_at(value: Any, cell: Sequence[int]) -> float | None:  # noqa: ANN401 - numbers, or lists of them
@@ -234,7 +236,7 @@ def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]
     return [(f, under.get(f.signature, {})) for f in ordered if parent[f.signature] is None]
 
 
-def _entered(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
+def _callees(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
     """Findings of the same law at functions that this finding's boundary calls or contains as a step."""
     inside = {":".join(name.split(":")[:2]) for name in finding.entered}
     own, parts = _place(finding), finding.boundary.split(" -> ")
@@ -253,9 +255,9 @@ def _parent_of(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
     function that is not called here; the same law at the same boundary under an earlier setting; the law named by
     ``shows_with`` at the same boundary and setting.
     """
-    inside = _entered(finding, ordered)
+    inside = _callees(finding, ordered)
     for other in inside:
-        deeper = _entered(other, ordered)
+        deeper = _callees(other, ordered)
         if not deeper or any(o in inside for o in deeper):
             return other
     for other in ordered[: ordered.index(finding)]:
@@ -268,13 +270,13 @@ def _parent_of(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
 def _annotated(finding: Finding, entry: Known | None, known: Sequence[Known], version: str) -> Finding:
     if entry is not None:
         text = entry.reason + (f" ({entry.link})" if entry.link else "")
-        noted = replace(finding, known=text, known_from=entry.source, accepted=entry.accepted)
-        return _with_level(noted, entry, version)
-    other = next((k for k in known if k.signature == finding.signature), None)
-    if other is None:
+        annotated = replace(finding, known=text, known_from=entry.source, accepted=entry.accepted)
+        return _with_level(annotated, entry, version)
+    listed = next((k for k in known if k.signature == finding.signature), None)
+    if listed is None:
         return finding
     release = f"this is {version}" if version else "this target states no release"
-    return replace(finding, elsewhere=f"known of releases {other.releases}, and {release}: {other.reason}")
+    return replace(finding, elsewhere=f"known of releases {listed.releases}, and {release}: {listed.reason}")
 
 
 def _with_level(finding: Finding, entry: Known, version: str) -> Finding:

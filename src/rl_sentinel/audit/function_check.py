@@ -10,7 +10,7 @@ from rl_sentinel.audit.engine.judge import prepare
 from rl_sentinel.audit.engine.worker import carry_out, laws
 from rl_sentinel.audit.findings import Audit
 from rl_sentinel.audit.sandbox.forked_events import Send, forked_events
-from rl_sentinel.audit.sandbox.import_timeout import patience
+from rl_sentinel.audit.sandbox.import_timeout import import_time_limit
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.errors import InputError, Unbindable
 
@@ -29,15 +29,15 @@ def audit_function(function: Callable[..., Any], statement: Statement, **options
     """
     try:
         target = live_target(function)
-    except Unbindable as why:
-        raise InputError(str(why)) from why
-    about = {"spec": spec_of(function) or target.path, "stage": statement.stage}
+    except Unbindable as error:
+        raise InputError(str(error)) from error
+    provenance = {"spec": spec_of(function) or target.path, "stage": statement.stage}
     if statement.bind or statement.numbers:
-        about["bound"] = _plain({"bind": statement.bind, "numbers": statement.numbers})
-    request = Request(task="audit", framework="own", root=str(target.root), version="", target=about, **options)
+        provenance["bound"] = _json_or_empty({"bind": statement.bind, "numbers": statement.numbers})
+    request = Request(task="audit", framework="own", root=str(target.root), version="", target=provenance, **options)
     prepare(laws().values(), request.seed, request.budget)  # needed only once per process
     audit = Audit()
-    for event in forked_events(lambda send: _work(request, target, statement, send)):
+    for event in forked_events(lambda send: _check(request, target, statement, send)):
         audit.take(event)
     if audit.verdicts and all(v.law == "*" for v in audit.verdicts):
         raise InputError(f"{target.path} cannot be checked: {audit.verdicts[0].reason}")
@@ -48,10 +48,10 @@ def why_no_replay(function: Callable[..., Any], bind: Mapping[str, Any]) -> str:
     """Why a finding at a function cannot be replayed by name later; empty if it can."""
     if not spec_of(function):
         return "a lambda, closure, method or function of a notebook cannot be imported by name"
-    return "" if _plain(bind) else "bind holds a function or a codec, which is not stored"
+    return "" if _json_or_empty(bind) else "bind holds a function or a codec, which is not stored"
 
 
-def _plain(value: Any) -> str:  # noqa: ANN401 - any binding
+def _json_or_empty(value: Any) -> str:  # noqa: ANN401 - any binding
     """The value as JSON; empty if it is not plain data."""
     try:
         return json.dumps(value)
@@ -59,7 +59,7 @@ def _plain(value: Any) -> str:  # noqa: ANN401 - any binding
         return ""
 
 
-def _work(request: Request, target: LiveTarget, statement: Statement, send: Send) -> None:
-    with patience():
-        found = [describe(target, target.path, statement)]
-    carry_out(request, target, found, send)
+def _check(request: Request, target: LiveTarget, statement: Statement, send: Send) -> None:
+    with import_time_limit():
+        boundaries = [describe(target, target.path, statement)]
+    carry_out(request, target, boundaries, send)

@@ -50,7 +50,7 @@ class KnownFile(pydantic.BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AuditedFinding:
     """A finding in the form of a known file; ``version`` is empty if the target states no release."""
 
     signature: str
@@ -118,19 +118,19 @@ def read(path: Path, option: str = "--known") -> KnownFile:
         for entry in file.finding:
             SpecifierSet(entry.releases)
     except OSError as error:
-        way = "name an existing file" + (
+        fix = "name an existing file" + (
             ", or write one with --known FILE --known-update" if option == "--known" else ""
         )
-        raise SentinelError(f"{_KINDS[option]} file {path} cannot be read ({error.strerror}): {way}") from error
+        raise SentinelError(f"{_KINDS[option]} file {path} cannot be read ({error.strerror}): {fix}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidSpecifier, RecursionError) as error:
         raise SentinelError(
             f"{_KINDS[option]} file {path} is malformed ({error}), expected TOML of [[finding]] tables"
         ) from error
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(p) for p in first["loc"])
-        keys = ", ".join(Entry.model_fields)
-        raise SentinelError(f"{_KINDS[option]} file {path}[{where}]: {first['msg']}, a finding has {keys}") from error
+        key = ".".join(str(p) for p in first["loc"])
+        allowed = ", ".join(Entry.model_fields)
+        raise SentinelError(f"{_KINDS[option]} file {path}[{key}]: {first['msg']}, a finding has {allowed}") from error
     return file
 
 
@@ -161,58 +161,58 @@ def entries(file: KnownFile, *, accepted: bool, source: str = "") -> list[Known]
 
 
 def stale(
-    known: Sequence[Known], seen: Iterable[str], judged: Iterable[str], framework: str, version: str
+    known: Sequence[Known], signatures: Iterable[str], called: Iterable[str], framework: str, version: str
 ) -> list[str]:
     """Signatures that a known file lists for this release and that the audit did not find.
 
-    ``judged`` are the boundaries that could be called; entries of a module without such a boundary are not stale.
+    ``called`` are the boundaries that could be called; entries of a module without such a boundary are not stale.
     """
-    found, modules = set(seen), {path.rpartition(".")[0] for path in judged}
-    mine = [k for k in known if k.signature.startswith(f"{framework}:") and version and k.covers(version)]
+    found_signatures, modules = set(signatures), {path.rpartition(".")[0] for path in called}
+    applicable = [k for k in known if k.signature.startswith(f"{framework}:") and version and k.covers(version)]
     return [
         k.signature
-        for k in mine
-        if k.signature not in found and k.signature.split(":")[2].rpartition(".")[0] in modules
+        for k in applicable
+        if k.signature not in found_signatures and k.signature.split(":")[2].rpartition(".")[0] in modules
     ]
 
 
-def written(seen: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, int] | None = None) -> str:
+def expectation_text(findings: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, int] | None = None) -> str:
     """The text of a known file with levels and folded places; with counts, it is an expectation."""
     lines = [f"{k} = {counts[k]}" for k in ("not_applicable", "errored")] if counts else []
-    for signature, level, also in sorted((s, v, tuple(a)) for s, v, a in seen):
+    for signature, level, also in sorted((s, v, tuple(a)) for s, v, a in findings):
         lines += ["", "[[finding]]", f"signature = {_quoted(signature)}", f'level = "{level}"']
         lines += ["also = [", *(f"    {_quoted(place)}," for place in also), "]"] if also else ["also = []"]
     return "\n".join(lines).strip() + "\n"
 
 
-def updated(old: KnownFile, seen: Sequence[Seen]) -> str:
+def updated_text(old: KnownFile, findings: Sequence[AuditedFinding]) -> str:
     """The updated text of a user's known file after an audit; existing reasons are kept.
 
     The range of releases is extended to the audited release. Entries that were not found are kept; a full audit prints
     which of them are stale.
     """
-    before = {e.signature: e for e in old.finding}
-    now = {s.signature: _seen(s, before.get(s.signature)) for s in seen}
-    tables = [_table(e) for e in sorted((before | now).values(), key=lambda e: e.signature)]
+    old_entries = {e.signature: e for e in old.finding}
+    new_entries = {s.signature: _updated_entry(s, old_entries.get(s.signature)) for s in findings}
+    tables = [_table(e) for e in sorted((old_entries | new_entries).values(), key=lambda e: e.signature)]
     return "\n\n".join(tables) + "\n" if tables else ""
 
 
-def _seen(found: Seen, old: Entry | None) -> Entry:
-    old = old or Entry(signature=found.signature)
+def _updated_entry(finding: AuditedFinding, old: Entry | None) -> Entry:
+    old = old or Entry(signature=finding.signature)
     return old.model_copy(
         update={
-            "level": found.level,
-            "also": sorted(found.also),
-            "releases": _widened(old, found.version),
+            "level": finding.level,
+            "also": sorted(finding.also),
+            "releases": _widened_releases(old, finding.version),
         }
     )
 
 
-def _widened(old: Entry, version: str) -> str:
+def _widened_releases(old: Entry, version: str) -> str:
     """The range of an entry, extended to this release if it is known."""
-    known = entries(KnownFile(finding=[old]), accepted=True)[0]
+    entry = entries(KnownFile(finding=[old]), accepted=True)[0]
     bounds = [s.version for s in SpecifierSet(old.releases) if s.operator in ("==", ">=", "<=")]
-    if old.releases and (known.covers(version) or not bounds):
+    if old.releases and (entry.covers(version) or not bounds):
         return old.releases
     try:
         numbers = sorted(Version(v) for v in (*bounds, version))
@@ -222,9 +222,9 @@ def _widened(old: Entry, version: str) -> str:
 
 
 def _table(entry: Entry) -> str:
-    said = {"signature": entry.signature, "reason": entry.reason, "link": entry.link}
-    said |= {"releases": entry.releases, "level": entry.level}
-    lines = ["[[finding]]", *(f"{k} = {_quoted(v)}" for k, v in said.items() if v)]
+    values = {"signature": entry.signature, "reason": entry.reason, "link": entry.link}
+    values |= {"releases": entry.releases, "level": entry.level}
+    lines = ["[[finding]]", *(f"{k} = {_quoted(v)}" for k, v in values.items() if v)]
     if entry.also:
         lines += ["also = [", *(f"    {_quoted(place)}," for place in entry.also), "]"]
     elif entry.also is not None:

@@ -18,16 +18,16 @@ def code(text: str) -> str:
         >>> code("msk001")
         'MSK001'
     """
-    have = {law.code: law.name for law in laws().values()}
-    called = {**{c.casefold(): c for c in have}, **{name.casefold(): c for c, name in have.items()}}
-    wish = text.strip().casefold()
-    if wish in called:
-        return called[wish]
-    near = get_close_matches(wish, called, n=1, cutoff=0.0)[0]
-    nearest = f"{called[near]} {have[called[near]]}"
-    raise SentinelError(f"law is {text!r}, expected one of {', '.join(have)}: the nearest is {nearest}")
+    names = {law.code: law.name for law in laws().values()}
+    code_of = {**{c.casefold(): c for c in names}, **{name.casefold(): c for c, name in names.items()}}
+    key = text.strip().casefold()
+    if key in code_of:
+        return code_of[key]
+    nearest_key = get_close_matches(key, code_of, n=1, cutoff=0.0)[0]
+    nearest = f"{code_of[nearest_key]} {names[code_of[nearest_key]]}"
+    raise SentinelError(f"law is {text!r}, expected one of {', '.join(names)}: the nearest is {nearest}")
 
 
-def codes(given: Iterable[str] | None) -> tuple[str, ...]:
+def codes(texts: Iterable[str] | None) -> tuple[str, ...]:
     """The codes of several laws, in order."""
-    return tuple(code(text) for text in given or ())
+    return tuple(code(text) for text in texts or ())

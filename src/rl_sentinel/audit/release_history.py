@@ -33,8 +33,8 @@ class Release:
 
 def audited_release(name: str, target: str, audit: Audit, level: str) -> Release:
     """The column of a release from its audit; findings count at ``level`` or worse."""
-    shown = [f for f in findings(audit, (), "") if LEVELS.index(f.level) <= LEVELS.index(level)]
-    return Release(name, target, "", results(audit), tuple(Place(f.law, f.boundary) for f in shown))
+    visible = [f for f in findings(audit, (), "") if LEVELS.index(f.level) <= LEVELS.index(level)]
+    return Release(name, target, "", results(audit), tuple(Place(f.law, f.boundary) for f in visible))
 
 
 def places(releases: Iterable[Release]) -> list[Place]:
@@ -46,20 +46,20 @@ def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
     """The outcome of a release at a place, over all settings, with the sentence or the reason."""
     if release.error:
         return "errored", release.error
-    here = [r for p, r in release.results.items() if p.boundary == place.boundary and p.law in (place.law, "*")]
-    if not here:
+    results = [r for p, r in release.results.items() if p.boundary == place.boundary and p.law in (place.law, "*")]
+    if not results:
         bound = any(p.boundary == place.boundary for p in release.results)
         return ("not asked", "") if bound else ("not there", "")
-    found = next((r.reason for r in here if r.is_finding(level)), None)
-    if found is not None:
-        return "found", found
-    if any(r.outcome in ("holds", "broken") for r in here):
+    reason = next((r.reason for r in results if r.is_finding(level)), None)
+    if reason is not None:
+        return "found", reason
+    if any(r.outcome in ("holds", "broken") for r in results):
         return "holds", ""
-    errors = [r.reason for r in here if r.outcome == "errored"]
+    errors = [r.reason for r in results if r.outcome == "errored"]
     if errors:
         # a boundary that is absent in this release is unbound, with that reason
         return ("not there" if all(" is absent" in e for e in errors) else "errored"), errors[0]
-    return "not asked", here[0].reason
+    return "not asked", results[0].reason
 
 
 def table(releases: Sequence[Release], level: str) -> dict[Place, list[tuple[Cell, str]]]:

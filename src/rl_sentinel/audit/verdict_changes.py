@@ -73,8 +73,8 @@ def results(audit: Audit) -> dict[Pair, Result]:
 
 def results_of_report(report: Mapping[str, Any]) -> dict[Pair, Result]:
     """The results of one object of ``audit --json`` by pair."""
-    shown = {f["signature"]: f["evidence"] for f in report["findings"]}  # reports before 2026-12 have levels only here
-    by_pair = {(e["law"], e["boundary"], e["setting"]): e for e in shown.values()}
+    # Reports before 2026-12 have levels only in the findings.
+    by_pair = {(e["law"], e["boundary"], e["setting"]): e for e in (f["evidence"] for f in report["findings"])}
     pairs = {}
     for v in report["verdicts"]:
         pair = Pair(v["law"], v["boundary"], v["setting"])
@@ -91,8 +91,8 @@ def differ(before: Result, after: Result) -> bool:
 
 def changes(old: Results, new: Results, level: str) -> list[Change]:
     """The findings of both audits at a level or worse: came, went, stayed; settings with the same change are merged."""
-    stories: dict[Change, list[str]] = {}
-    sentences: dict[Change, str] = {}
+    settings_of: dict[Change, list[str]] = {}
+    sentence_of: dict[Change, str] = {}
     for pair in sorted(old.keys() | new.keys()):
         before, after = old.get(pair), new.get(pair)
         in_old = before is not None and before.is_finding(level)
@@ -100,14 +100,14 @@ def changes(old: Results, new: Results, level: str) -> list[Change]:
         finding = after if in_new else before if in_old else None
         if finding is not None:
             status: Status = "stayed" if in_old and in_new else "came" if in_new else "went"
-            other = ("", True) if status == "stayed" else _other(pair, new if in_old else old)
-            story = Change(status, finding.level, pair.law, pair.boundary, (), "", *other)
-            stories.setdefault(story, []).append(pair.setting)
-            sentences.setdefault(story, finding.reason)
-    return [replace(story, settings=tuple(s), sentence=sentences[story]) for story, s in stories.items()]
+            counterpart = ("", True) if status == "stayed" else _result_without_finding(pair, new if in_old else old)
+            change = Change(status, finding.level, pair.law, pair.boundary, (), "", *counterpart)
+            settings_of.setdefault(change, []).append(pair.setting)
+            sentence_of.setdefault(change, finding.reason)
+    return [replace(change, settings=tuple(s), sentence=sentence_of[change]) for change, s in settings_of.items()]
 
 
-def _other(pair: Pair, results: Results) -> tuple[str, bool]:
+def _result_without_finding(pair: Pair, results: Results) -> tuple[str, bool]:
     """The result of the audit without the finding, and whether it checked the pair."""
     result = results.get(pair)
     if result is None:
@@ -121,13 +121,13 @@ def _other(pair: Pair, results: Results) -> tuple[str, bool]:
 
 def _absent(pair: Pair, results: Results) -> str:
     """Why an audit has no verdict for a pair."""
-    here = {p: r for p, r in results.items() if p.boundary == pair.boundary}
-    unbound = next((r for p, r in here.items() if p.law == "*"), None)
+    at_boundary = {p: r for p, r in results.items() if p.boundary == pair.boundary}
+    unbound = next((r for p, r in at_boundary.items() if p.law == "*"), None)
     if unbound is not None:
         return f"not bound: {' '.join(unbound.reason.split())}"
-    if not here:
+    if not at_boundary:
         return "not bound"
-    return "law not checked" if any(p.setting == pair.setting for p in here) else "setting is absent"
+    return "law not checked" if any(p.setting == pair.setting for p in at_boundary) else "setting is absent"
 
 
 def bound_in_one_only(old: Results, new: Results) -> tuple[list[str], list[str]]:

@@ -20,10 +20,10 @@ import rl_sentinel
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.audit.sandbox.worker_process import events
 from rl_sentinel.audit.source.cache import digest_of, home
-from rl_sentinel.audit.source.interpreter import asked
+from rl_sentinel.audit.source.interpreter import query
 
 #: Most audits that are stored; the oldest are deleted first.
-KEPT = 64
+MOST_STORED = 64
 
 #: Environment variables that are passed to a worker and may change its results.
 _VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
@@ -42,25 +42,25 @@ def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[s
         return
     key = _key(job, python)
     place = home() / "verdicts" / f"{key}.json"
-    kept = None if fresh else _read(place)
-    if kept is not None:
+    stored = None if fresh else _read(place)
+    if stored is not None:
         yield {"event": "stored"}
-        yield from kept
+        yield from stored
         return
-    made = list[dict[str, Any]]()
+    new_events = list[dict[str, Any]]()
     with closing(events(job, python)) as stream:
         for event in stream:
-            made.append(event)
+            new_events.append(event)
             yield event
     # A file that changed while the worker ran may have been read before or after.
-    if not any(_by_chance(event) for event in made) and _key(job, python) == key:
-        _write(place, made)
+    if not any(_by_chance(event) for event in new_events) and _key(job, python) == key:
+        _write(place, new_events)
 
 
 def _can_be_stored(job: Request) -> bool:
     """Whether all dependencies of the audit are known; for a user's function or recipe they are not."""
-    own = job.function or job.recipe
-    return job.task == "audit" and not own and not job.enters and bool(job.target.get("digest"))
+    users_code = job.function or job.recipe
+    return job.task == "audit" and not users_code and not job.enters and bool(job.target.get("digest"))
 
 
 def _by_chance(event: Mapping[str, Any]) -> bool:
@@ -69,22 +69,22 @@ def _by_chance(event: Mapping[str, Any]) -> bool:
 
 def _key(job: Request, python: str) -> str:
     """A digest of everything that the verdicts depend on."""
-    ours = Path(rl_sentinel.__file__).parent
+    package = Path(rl_sentinel.__file__).parent
     request = {name: value for name, value in job.as_json().items() if name != "jobs"}
     total = hashlib.sha256(json.dumps(request, sort_keys=True).encode())
-    total.update(digest_of(ours).encode())
-    told = [platform.node(), platform.machine(), *(os.environ.get(name, "") for name in _VARIABLES)]
-    total.update(json.dumps([python, *told]).encode())
+    total.update(digest_of(package).encode())
+    machine = [platform.node(), platform.machine(), *(os.environ.get(name, "") for name in _VARIABLES)]
+    total.update(json.dumps([python, *machine]).encode())
     for folder in (Path(job.root), *_search_path(python)):
-        for line in _files(folder, str(ours)):
+        for line in _files(folder, str(package)):
             total.update(line.encode(errors="surrogateescape"))
     return total.hexdigest()[:32]
 
 
 def _search_path(python: str) -> list[Path]:
     """Where the interpreter of the worker looks for modules, and the interpreter itself."""
-    found = sys.path if python == sys.executable else asked(python, "answer(sys.path)")
-    places = [Path(p) for p in found if p and Path(p).exists()]
+    search_path = sys.path if python == sys.executable else query(python, "answer(sys.path)")
+    places = [Path(p) for p in search_path if p and Path(p).exists()]
     return [Path(python).resolve(), *places]
 
 
@@ -112,15 +112,15 @@ def _read(place: Path) -> list[dict[str, Any]] | None:
         return None
 
 
-def _write(place: Path, made: Iterable[dict[str, Any]]) -> None:
+def _write(place: Path, new_events: Iterable[dict[str, Any]]) -> None:
     """Store events and delete the oldest audits; does nothing if the cache cannot be written."""
-    body = json.dumps(list(made))
+    body = json.dumps(list(new_events))
     text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "events": json.loads(body)})
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
-        aside = place.with_suffix(f".{os.getpid()}")
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(place)
-        every = sorted(place.parent.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
-        for old in every[:-KEPT]:
+        partial = place.with_suffix(f".{os.getpid()}")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(place)
+        files = sorted(place.parent.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+        for old in files[:-MOST_STORED]:
             old.unlink()

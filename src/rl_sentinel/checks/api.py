@@ -11,9 +11,9 @@ from rl_sentinel.audit.findings import LEVELS, findings
 from rl_sentinel.audit.function_check import audit_function, why_no_replay
 from rl_sentinel.checks.options import (
     bindings,
-    claims_given,
     law_codes,
-    numbers_given,
+    parsed_claims,
+    parsed_numbers,
     validate_search,
     validate_stage,
 )
@@ -76,24 +76,24 @@ def check(  # noqa: PLR0913 - the options of a check
     cases = default_budget[0] if budget is None else budget
     validate_stage(stage, level)
     validate_search(seed, cases)
-    asked = {"laws": law_codes("laws", laws), "ignore": law_codes("ignore", ignore), "seed": seed, "budget": cases}
-    began = time.monotonic()
+    options = {"laws": law_codes("laws", laws), "ignore": law_codes("ignore", ignore), "seed": seed, "budget": cases}
+    start = time.monotonic()
     statement = Statement(
         stage=stage,
-        claims=claims_given(stage, algorithm, claims),
+        claims=parsed_claims(stage, algorithm, claims),
         bind=bindings(bind),
-        numbers=numbers_given(numbers),
+        numbers=parsed_numbers(numbers),
     )
-    audit = audit_function(function, statement, **asked, jobs=1)
-    every = findings(audit, (), "")
-    shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(level)]
+    audit = audit_function(function, statement, **options, jobs=1)
+    all_findings = findings(audit, (), "")
+    visible = [f for f in all_findings if LEVELS.index(f.level) <= LEVELS.index(level)]
     return CheckResult(
         name=path_of(function),
         audit=audit,
-        findings=tuple(map(CheckFinding, shown)),
-        seconds=time.monotonic() - began,
+        findings=tuple(map(CheckFinding, visible)),
+        seconds=time.monotonic() - start,
         no_replay=why_no_replay(function, statement.bind),
-        hidden=len(every) - len(shown),
+        hidden=len(all_findings) - len(visible),
         unclaimed="" if algorithm or claims else EXAMPLES.get(stage, ""),
     )
 
@@ -136,6 +136,6 @@ def assert_sound(function: Callable[..., Any], *, contested: bool = False, **opt
         notes = "".join(f"note: {note}\n" for note in result.notes)
         raise UnsoundError(notes + "\n\n".join(map(str, failing)), result)
     if not result.ok:
-        why = "; ".join(result.errored) or "no law could be checked"
-        raise UnsoundError(f"{result.name} could not be checked: {why}", result)
+        reason = "; ".join(result.errored) or "no law could be checked"
+        raise UnsoundError(f"{result.name} could not be checked: {reason}", result)
     return result

@@ -31,25 +31,25 @@ def validate_search(seed: object, budget: object) -> None:
         raise InputError(f"seed is {seed!r}, expected a whole number from 0 to {_SEEDS - 1}")
 
 
-def law_codes(name: str, given: object) -> tuple[str, ...]:
+def law_codes(name: str, laws: object) -> tuple[str, ...]:
     """The codes of laws given by code or name."""
-    if not isinstance(given, Sequence) or isinstance(given, str) or not all(isinstance(x, str) for x in given):
-        raise InputError(f'{name} is {given!r}, expected a list of codes, as in {name}=["MSK001"]')
+    if not isinstance(laws, Sequence) or isinstance(laws, str) or not all(isinstance(x, str) for x in laws):
+        raise InputError(f'{name} is {laws!r}, expected a list of codes, as in {name}=["MSK001"]')
     try:
-        return codes(given)
-    except SentinelError as unknown:
-        raise InputError(f"{name}: {unknown}") from unknown
+        return codes(laws)
+    except SentinelError as error:
+        raise InputError(f"{name}: {error}") from error
 
 
-def claims_given(stage: str, algorithm: object, claims: object) -> Claims:
+def parsed_claims(stage: str, algorithm: object, claims: object) -> Claims:
     """The claims that the user states and the claims that the algorithm implies."""
     if not isinstance(algorithm, str):
         raise InputError(f'algorithm is {algorithm!r}, expected a name, as in algorithm="grpo"')
     table = _table("claims", claims, 'claims={"scope": "group"}')
     try:
         return claims_of(STAGES[stage].stage, algorithm, cast("dict[str, str | bool | None]", table))
-    except SentinelError as wrong:
-        raise InputError(str(wrong).removeprefix("--")) from wrong
+    except SentinelError as error:
+        raise InputError(str(error).removeprefix("--")) from error
 
 
 def bindings(bind: object) -> dict[str, object]:
@@ -57,17 +57,17 @@ def bindings(bind: object) -> dict[str, object]:
     return _table("bind", bind, 'bind={"rewards": "reward"}')
 
 
-def numbers_given(numbers: object) -> dict[str, float]:
+def parsed_numbers(numbers: object) -> dict[str, float]:
     """Numbers by their names in formulas."""
     table = _table("numbers", numbers, 'numbers={"clip_low": 0.2}')
-    made: dict[str, float] = {}
+    parsed: dict[str, float] = {}
     for name, value in table.items():
         if name not in FORMULA_NAMES:
             raise InputError(f"numbers has {name!r}, which no formula reads: {nearest(name, sorted(FORMULA_NAMES))}")
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise InputError(f"numbers[{name}] is {value!r}, expected a number")
-        made[name] = float(value)
-    return made
+        parsed[name] = float(value)
+    return parsed
 
 
 def _table(name: str, value: object, example: str) -> dict[str, object]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rl_sentinel.audit.findings import Audit
-from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.audit.verdict_changes import came, results
 from rl_sentinel.cli.place import put
 from rl_sentinel.cli.progress import Fetched, require_pairs, run_audit
@@ -16,7 +16,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import changes as report
 
 
-def validate_against(targets: Sequence[Named], base: Named, options: Sequence[str]) -> None:
+def validate_against(targets: Sequence[TargetSpec], base: TargetSpec, options: Sequence[str]) -> None:
     """Validate the options of a comparison: exactly two targets of one framework, and no option about a single target.
 
     Raises:
@@ -40,11 +40,11 @@ def compare(  # noqa: PLR0913 - the options of the command
 
     The status is 1 if a finding came, 2 if no law could run on one of the targets, else 0.
     """
-    began = time.monotonic()
-    new, old = (_audited(one, python, fresh=fresh) for one in fetched)
-    after, before = (one.target.text for one in fetched)
+    start = time.monotonic()
+    new, old = (_audited(target, python, fresh=fresh) for target in fetched)
+    after, before = (target.target.text for target in fetched)
     comparison = report.Comparison(before, after, results(old), results(new), level)
-    report.show(console, comparison, time.monotonic() - began)
+    report.show(console, comparison, time.monotonic() - start)
     if json_path:
         put(json_path, json.dumps(report.as_json(comparison), indent=1))
     for name, audit in ((after, new), (before, old)):
@@ -54,9 +54,9 @@ def compare(  # noqa: PLR0913 - the options of the command
     return 1 if came(comparison.changes) else 0
 
 
-def _audited(one: Fetched, python: str, *, fresh: bool) -> Audit:
-    audit = run_audit(one.target, one.job, python, fresh=fresh)
-    require_pairs(one.target, one.job, audit)
+def _audited(fetched: Fetched, python: str, *, fresh: bool) -> Audit:
+    audit = run_audit(fetched.target, fetched.job, python, fresh=fresh)
+    require_pairs(fetched.target, fetched.job, audit)
     return audit
 
 

@@ -12,7 +12,7 @@ from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.expectation import differences
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
 from rl_sentinel.audit.law_codes import codes
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.cli.against import compare, validate_against
 from rl_sentinel.cli.options import (
     AlgorithmOption,
@@ -84,74 +84,76 @@ def audit(  # noqa: PLR0913 - the options of the command
     quiet: Annotated[bool, typer.Option("--quiet", help="Print findings only.")] = False,
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0: no findings, 1: findings, 2: could not run."""
-    only, without = codes(law), codes(ignore)
-    if only and set(only) <= set(without):
-        raise SentinelError(f"--ignore leaves out every law of --law ({', '.join(only)}): drop one")
-    wanted = [named(t) for t in targets or ()]
-    said = FunctionOptions.parsed(stage=stage, algorithm=algorithm, claim=claim, bind=bind, axes=axes, number=number)
+    chosen, ignored = codes(law), codes(ignore)
+    if chosen and set(chosen) <= set(ignored):
+        raise SentinelError(f"--ignore leaves out every law of --law ({', '.join(chosen)}): drop one")
+    specs = [parse_target(t) for t in targets or ()]
+    own = FunctionOptions.parsed(stage=stage, algorithm=algorithm, claim=claim, bind=bind, axes=axes, number=number)
     if against:
-        lacking = {"--known": known, "--known-update": known_update, "--expect": expect, "--report": report}
-        validate_against(wanted, named(against), [option for option, value in lacking.items() if value])
-        wanted.append(named(against))
+        conflicting = {"--known": known, "--known-update": known_update, "--expect": expect, "--report": report}
+        validate_against(specs, parse_target(against), [option for option, value in conflicting.items() if value])
+        specs.append(parse_target(against))
     options = {
-        "laws": only,
-        "ignore": without,
+        "laws": chosen,
+        "ignore": ignored,
         "boundaries": tuple(boundary or ()),
         "seed": seed,
         "budget": budget,
         "jobs": jobs,
     }
-    options |= recipe_options(recipe, wanted) if recipe else {}
-    if wanted:
-        plan = plan_of_targets(wanted, said, options, level)
+    options |= recipe_options(recipe, specs) if recipe else {}
+    if specs:
+        plan = plan_of_targets(specs, own, options, level)
     else:
         unset = {name: None for name in ("seed", "budget") if _is_default(context, name)}
-        plan = plan_of_project(said, {**options, **unset}, None if _is_default(context, "level") else level)
+        plan = plan_of_project(own, {**options, **unset}, None if _is_default(context, "level") else level)
         known = known or plan.known
     outputs = Outputs.checked(report or [], json_path, known if known_update else None)
     if known_update and known is None:
         raise SentinelError("--known-update needs --known: name the file with --known FILE")
-    mine = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
-    outputs.accepted = mine
+    accepted = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
+    outputs.accepted = accepted
     expected = knowledge.read(expect, "--expect") if expect else None
     console = Console(highlight=False, soft_wrap=True, emoji=False, stderr=json_path == STDOUT)
     # Fetch all targets before the first audit, so that a wrong name fails early.
-    brought = [fetch(one.target, python, one.options) for one in plan.planned]
+    fetched = [fetch(planned.target, python, planned.options) for planned in plan.planned]
     if against:
-        raise typer.Exit(compare(console, brought, python, level, json_path, fresh=fresh))
+        raise typer.Exit(compare(console, fetched, python, level, json_path, fresh=fresh))
     statuses = list[int]()
-    for one, (target, job, source) in zip(plan.planned, brought, strict=True):
-        began = time.monotonic()
-        seen, version = run_audit(target, job, python, fresh=fresh), source.version or source.stated
+    for planned, (target, job, source) in zip(plan.planned, fetched, strict=True):
+        start = time.monotonic()
+        audited, version = run_audit(target, job, python, fresh=fresh), source.version or source.stated_version
         annotated = [
-            *knowledge.entries(mine, accepted=True, source=str(known)),
+            *knowledge.entries(accepted, accepted=True, source=str(known)),
             *knowledge.shipped(target.framework.name),
         ]
-        require_pairs(target, job, seen)
-        every = findings(seen, annotated, version)
-        shown = [f for f in every if LEVELS.index(f.level) <= LEVELS.index(one.level)]
-        seconds = time.monotonic() - began
+        require_pairs(target, job, audited)
+        all_findings = findings(audited, annotated, version)
+        visible = [f for f in all_findings if LEVELS.index(f.level) <= LEVELS.index(planned.level)]
+        seconds = time.monotonic() - start
         text.show(
             console,
             target.text,
-            seen,
-            shown,
+            audited,
+            visible,
             seconds,
-            len(every) - len(shown),
+            len(all_findings) - len(visible),
             verbose=verbose,
             quiet=quiet,
-            unclaimed=one.unclaimed,
+            unclaimed=planned.unclaimed,
         )
         full = not (job.laws or job.ignore or boundary)
-        judged = [v.boundary for v in seen.verdicts if v.outcome != "errored"]
-        signatures = [signature for f in every for signature in f.signatures]
-        for old in knowledge.stale(annotated, signatures, judged, target.framework.name, version) if full else []:
+        called = [v.boundary for v in audited.verdicts if v.outcome != "errored"]
+        signatures = [signature for f in all_findings for signature in f.signatures]
+        for old in knowledge.stale(annotated, signatures, called, target.framework.name, version) if full else []:
             console.print(f"stale: {old} is listed for this release and did not appear", markup=False)
-        own = _status(console, seen, shown, expected)
-        statuses.append(own)
-        results = Results(target=target.text, audit=seen, found=shown, seconds=seconds, seed=job.seed, status=own)
+        status = _status(console, audited, visible, expected)
+        statuses.append(status)
+        results = Results(
+            target=target.text, audit=audited, findings=visible, seconds=seconds, seed=job.seed, status=status
+        )
         outputs.add(target, results, version)
-    if not wanted:
+    if not specs:
         _print_total(console, statuses)
     outputs.write()
     raise typer.Exit(max(statuses))
@@ -165,24 +167,24 @@ def _is_default(context: typer.Context, name: str) -> bool:
 
 def _print_total(console: Console, statuses: list[int]) -> None:
     """One line on all functions of a project."""
-    words = {0: "sound", 1: "with findings", 2: "not judged"}
-    parts = [f"{statuses.count(status)} {word}" for status, word in words.items() if status in statuses]
+    labels = {0: "sound", 1: "with findings", 2: "not judged"}
+    parts = [f"{statuses.count(status)} {label}" for status, label in labels.items() if status in statuses]
     console.print(f"\n{counted(len(statuses), 'function')}: {', '.join(parts)}; exit status {max(statuses)}")
 
 
-def _status(console: Console, seen: Audit, shown: list[Finding], expected: knowledge.KnownFile | None) -> int:
+def _status(console: Console, audit: Audit, visible: list[Finding], expected: knowledge.KnownFile | None) -> int:
     if expected is None:
-        if any(fails(f) for f in shown):
+        if any(fails(f) for f in visible):
             return 1
-        judged, errored = seen.counts["holds"] + seen.counts["broken"], seen.counts["errored"]
+        judged, errored = audit.counts["holds"] + audit.counts["broken"], audit.counts["errored"]
         if judged and not errored:
             return 0
-        why = f"{counted(errored, 'pair')} errored (see above); " if errored else ""
-        console.print(f"{why}exit status 2", markup=False)
+        reason = f"{counted(errored, 'pair')} errored (see above); " if errored else ""
+        console.print(f"{reason}exit status 2", markup=False)
         return 2
-    problems = differences(expected, seen, shown)
+    problems = differences(expected, audit, visible)
     for line in problems:
         console.print(line, markup=False)
-    differing = f"{counted(len(problems), 'difference')} from the expectation"
-    console.print(differing if problems else "exactly the expected findings")
+    count = f"{counted(len(problems), 'difference')} from the expectation"
+    console.print(count if problems else "exactly the expected findings")
     return 1 if problems else 0

@@ -16,7 +16,7 @@ from rich.console import Console
 import rl_sentinel
 from rl_sentinel.audit.findings import Audit, Finding, findings
 from rl_sentinel.audit.source.cache import digest_of
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.cli.place import put
 from rl_sentinel.cli.progress import fetch, run_audit
 from rl_sentinel.cli.recipe_audit import TRAINER, own_functions, request_fields
@@ -51,32 +51,32 @@ class Certifier:
             typer.Exit: with status 1, after the report, if the composition of the recipe has a fault.
             SentinelError: if no law could be asked.
         """
-        about = _identity(self.recipe)
-        if (stored := _read(folder / FILE)) is not None and _covers(stored, about):
+        identity = _identity(self.recipe)
+        if (stored := _read_certificate(folder / FILE)) is not None and _covers(stored, identity):
             self.say(f"{summary(stored)}, as certified before")
             return
         fields = {**request_fields(self.recipe, getattr(selection.environment, "parts", ())), "jobs": 1}
-        target, job, _ = fetch(named(TRAINER), sys.executable, {**fields, "seed": SEED, "budget": BUDGET})
-        began = time.monotonic()
-        seen = run_audit(target, job, sys.executable)
-        found = findings(seen, [], "")
-        _require_verdicts(seen)
-        put(folder / FILE, json.dumps(_certificate(about, seen, found), indent=1) + "\n")
-        faults = [f for f in found if f.level == "fault"]
-        for finding in found:
+        target, job, _ = fetch(parse_target(TRAINER), sys.executable, {**fields, "seed": SEED, "budget": BUDGET})
+        start = time.monotonic()
+        audit = run_audit(target, job, sys.executable)
+        all_findings = findings(audit, [], "")
+        _require_verdicts(audit)
+        put(folder / FILE, json.dumps(_certificate(identity, audit, all_findings), indent=1) + "\n")
+        faults = [f for f in all_findings if f.level == "fault"]
+        for finding in all_findings:
             if finding.level == "contested":
                 self.say(f"contested: {finding.law} {sentence(finding.evidence)}")
         if not faults:
-            self.say(summary(_certificate(about, seen, found)))
+            self.say(summary(_certificate(identity, audit, all_findings)))
             return
         console = Console(highlight=False, soft_wrap=True, emoji=False)
-        text.show(console, TRAINER, seen, faults, time.monotonic() - began, quiet=True)
+        text.show(console, TRAINER, audit, faults, time.monotonic() - start, quiet=True)
         console.print("\nnot trained: the recipe's own composition has a fault; --uncertified trains nevertheless")
         raise typer.Exit(1)
 
     def withdraw(self, folder: Path, _selection: Selection) -> None:
         """Remove a certificate that does not cover the recipe."""
-        stored = _read(folder / FILE)
+        stored = _read_certificate(folder / FILE)
         if stored is not None and not _covers(stored, _identity(self.recipe)):
             (folder / FILE).unlink()
 
@@ -96,7 +96,7 @@ def summary(certificate: Mapping[str, Any]) -> str:
 
 def read_summary(folder: Path) -> str:
     """The certificate of a run's folder in a line; empty if it has none."""
-    stored = _read(folder / FILE)
+    stored = _read_certificate(folder / FILE)
     return "" if stored is None else summary(stored)
 
 
@@ -114,26 +114,26 @@ def _identity(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _certificate(about: Mapping[str, Any], seen: Audit, found: Sequence[Finding]) -> dict[str, Any]:
-    listed = [{"signature": f.signature, "level": f.level, "sentence": sentence(f.evidence)} for f in found]
-    return {**about, "pairs": len(seen.verdicts), "verdicts": seen.counts, "findings": listed}
+def _certificate(identity: Mapping[str, Any], audit: Audit, all_findings: Sequence[Finding]) -> dict[str, Any]:
+    listed = [{"signature": f.signature, "level": f.level, "sentence": sentence(f.evidence)} for f in all_findings]
+    return {**identity, "pairs": len(audit.verdicts), "verdicts": audit.counts, "findings": listed}
 
 
-def _covers(stored: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+def _covers(stored: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
     """Whether a certificate has these digests and no fault."""
-    same = all(stored.get(key) == value for key, value in about.items())
+    same = all(stored.get(key) == value for key, value in identity.items())
     return same and all(f["level"] != "fault" for f in stored["findings"])
 
 
-def _require_verdicts(seen: Audit) -> None:
+def _require_verdicts(audit: Audit) -> None:
     """Require that laws were compared with something."""
-    if seen.counts["holds"] + seen.counts["broken"]:
+    if audit.counts["holds"] + audit.counts["broken"]:
         return
-    reason = next((v.reason for v in seen.verdicts if v.outcome == "errored"), "no law applies")
+    reason = next((v.reason for v in audit.verdicts if v.outcome == "errored"), "no law applies")
     raise SentinelError(f"recipe cannot be certified ({reason}): fix it, or train with --uncertified")
 
 
-def _read(place: Path) -> dict[str, Any] | None:
+def _read_certificate(place: Path) -> dict[str, Any] | None:
     """A certificate; None without a file, or if it is damaged."""
     try:
         stored = json.loads(place.read_text(encoding="utf-8"))

@@ -19,14 +19,14 @@ def curves(
 ) -> None:
     """Show the curves of one or more runs on one scale."""
     place = writable(png, "--png") if png else None
-    named = [(_name(path, runs), read_metrics(path / "metrics.jsonl")) for path in runs]
+    named_runs = [(_name(path, runs), read_metrics(path / "metrics.jsonl")) for path in runs]
     evaluations = read_evaluations([(_name(path, runs), path) for path in runs])
-    Console(highlight=False, width=None).print(table(named, evaluations))
-    if place is not None and not picture(named, place, evaluations):
+    Console(highlight=False, width=None).print(table(named_runs, evaluations))
+    if place is not None and not picture(named_runs, place, evaluations):
         raise SentinelError("--png needs matplotlib, which is not installed: pip install 'rl-sentinel[train]'")
 
 
-def _name(path: Path, every: list[Path]) -> str:
+def _name(path: Path, runs: list[Path]) -> str:
     """The folder's name, or its path if two folders have the same name."""
-    same = [p for p in every if p.resolve().name == path.resolve().name]
+    same = [p for p in runs if p.resolve().name == path.resolve().name]
     return path.resolve().name if len(same) == 1 else str(path)

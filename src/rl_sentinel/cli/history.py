@@ -12,7 +12,7 @@ from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.audit.release_history import Release, audited_release
 from rl_sentinel.audit.source.releases import releases as listed
 from rl_sentinel.audit.source.releases import target_of
-from rl_sentinel.audit.source.target_spec import Named, named
+from rl_sentinel.audit.source.target_spec import TargetSpec, parse_target
 from rl_sentinel.cli.options import BoundaryOption, LevelOption, SeedOption
 from rl_sentinel.cli.place import put, writable
 from rl_sentinel.cli.progress import fetch, run_audit
@@ -37,7 +37,7 @@ def history(  # noqa: PLR0913 - the options of the command
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="One JSON object.")] = None,
 ) -> None:
     """Audit the releases of FRAMEWORK and show their findings; exit 0, or 2 if no release could be audited."""
-    wanted = named(target)
+    spec = parse_target(target)
     place = writable(json_path, "--json") if json_path else None
     options = {
         "laws": codes(law),
@@ -46,8 +46,8 @@ def history(  # noqa: PLR0913 - the options of the command
         "budget": budget,
         "jobs": jobs,
     }
-    names = [name for name in (part.strip() for part in releases.split(",")) if name] or listed(wanted)
-    columns = [_release(wanted, name, level, options) for name in names]
+    names = [name for name in (part.strip() for part in releases.split(",")) if name] or listed(spec)
+    columns = [_release(spec, name, level, options) for name in names]
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     for line in report.as_text(target, columns, level):
         console.print(line, markup=False)
@@ -56,11 +56,11 @@ def history(  # noqa: PLR0913 - the options of the command
     raise typer.Exit(2 if all(column.error for column in columns) else 0)
 
 
-def _release(wanted: Named, name: str, level: str, options: dict[str, Any]) -> Release:
+def _release(spec: TargetSpec, name: str, level: str, options: dict[str, Any]) -> Release:
     """Audit one release; an error becomes part of its column."""
-    target = target_of(wanted, name)
+    target = target_of(spec, name)
     try:
-        release, job, _ = fetch(named(target), sys.executable, options)
+        release, job, _ = fetch(parse_target(target), sys.executable, options)
         return audited_release(name, target, run_audit(release, job, sys.executable), level)
     except SentinelError as error:
         return Release(name, target, " ".join(str(error).split()))

@@ -16,9 +16,9 @@ import rl_sentinel.laws
 from rl_sentinel.audit.engine import worker
 from rl_sentinel.audit.law_codes import code
 from rl_sentinel.audit.sandbox.worker_process import events, request
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.cli.missing import list_missing
-from rl_sentinel.cli.options import BoundaryOption, ClaimOption, FunctionOptions, StageOption, described
+from rl_sentinel.cli.options import BoundaryOption, ClaimOption, FunctionOptions, StageOption, function_request
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
 
@@ -34,8 +34,8 @@ _LIST = "`rl-sentinel boundaries {}` lists them"
 
 def explain(law: Annotated[str, typer.Argument(metavar="CODE")]) -> None:
     """Print a law's page."""
-    wanted = code(law)
-    module = next(m for m, found in defined(rl_sentinel.laws, "LAW").items() if found.code == wanted)
+    wanted_code = code(law)
+    module = next(m for m, defined_law in defined(rl_sentinel.laws, "LAW").items() if defined_law.code == wanted_code)
     page = inspect.getdoc(importlib.import_module(f"rl_sentinel.laws.{module}")) or ""
     Console(highlight=False, soft_wrap=True, emoji=False).print(page, markup=False)
 
@@ -63,12 +63,12 @@ def boundaries(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """List what an audit of TARGET would call, with its claims and their citations."""
     console = Console(highlight=False, soft_wrap=True, emoji=False)
-    wanted = named(target)
-    said = described([wanted], FunctionOptions.parsed(stage=stage, claim=claim))
+    spec = parse_target(target)
+    options = function_request([spec], FunctionOptions.parsed(stage=stage, claim=claim))
     if missing:
-        list_missing(console, wanted, python)
+        list_missing(console, spec, python)
         return
-    job, _ = request(wanted, "boundaries", python=python, boundaries=tuple(boundary or ()), **said)
+    job, _ = request(spec, "boundaries", python=python, boundaries=tuple(boundary or ()), **options)
     shown = bound = 0
     with closing(events(job, python)) as stream:
         for event in stream:
@@ -79,8 +79,8 @@ def boundaries(  # noqa: PLR0913 - the options of the command
             else:
                 console.print(_missing(event))
     if not shown:
-        way = _LIST.format(target) if boundary else "the adapter has no boundaries for this release"
-        raise SentinelError(f"{target} has no boundary{_that_matches(boundary)}: {way}")
+        hint = _LIST.format(target) if boundary else "the adapter has no boundaries for this release"
+        raise SentinelError(f"{target} has no boundary{_that_matches(boundary)}: {hint}")
     if not bound:
         raise SentinelError(f"{target} has no boundary that can be called: see the reasons above")
 
@@ -97,8 +97,8 @@ def _boundary(console: Console, event: dict[str, Any]) -> None:
 
 def _missing(event: dict[str, Any]) -> str:
     setting = "" if event["setting"] in ("*", "default") else f" [{event['setting']}]"
-    word = "unbound" if event["law"] == "*" else "errored"
-    return f"[red]{word}[/] {escape(event['boundary'] + setting)}: {escape(' '.join(event['reason'].split()))}"
+    label = "unbound" if event["law"] == "*" else "errored"
+    return f"[red]{label}[/] {escape(event['boundary'] + setting)}: {escape(' '.join(event['reason'].split()))}"
 
 
 def influence(
@@ -106,9 +106,9 @@ def influence(
 ) -> None:
     """Show which output cells change when one input cell changes; no law is checked."""
     console = Console(highlight=False, soft_wrap=True, emoji=False)
-    wanted = named(target)
-    said = described([wanted], FunctionOptions(stage=stage))
-    job, _ = request(wanted, "influence", python=python, boundaries=tuple(boundary or ()), **said)
+    spec = parse_target(target)
+    options = function_request([spec], FunctionOptions(stage=stage))
+    job, _ = request(spec, "influence", python=python, boundaries=tuple(boundary or ()), **options)
     shown = 0
     with closing(events(job, python)) as stream:
         for event in stream:
@@ -121,22 +121,22 @@ def influence(
         raise SentinelError(f"influence of {target} has no boundary{_that_matches(boundary)}: {_LIST.format(target)}")
 
 
-def _picture(console: Console, path: str, found: dict[str, object]) -> None:
-    console.print(f"\n[bold]{escape(path)}[/] {escape('[' + str(found['setting']) + ']')}")
-    mask, moves = found["mask"], found["moves"]
+def _picture(console: Console, path: str, influence_map: dict[str, object]) -> None:
+    console.print(f"\n[bold]{escape(path)}[/] {escape('[' + str(influence_map['setting']) + ']')}")
+    mask, moves = influence_map["mask"], influence_map["moves"]
     if not isinstance(mask, list) or not isinstance(moves, dict):
         raise TypeError("an influence map holds a mask and moves")
-    groups = found["group"]
+    groups = influence_map["group"]
     if not isinstance(groups, list):
         raise TypeError("an influence map holds the group of each row")
     head = "  ".join(f"{group:<{len(row)}}" for group, row in zip(groups, mask, strict=True))
     console.print(f"  {'group of each row':<39} {head}".rstrip(), markup=False)
-    drawn = "  ".join("".join("#" if cell else "." for cell in row) for row in mask)
-    console.print(f"  {'trained tokens':<39} {drawn}", markup=False)
+    picture = "  ".join("".join("#" if cell else "." for cell in row) for row in mask)
+    console.print(f"  {'trained tokens':<39} {picture}", markup=False)
     for cell, reached in moves.items():
         for output, cells in reached.items():
-            drawn = "  ".join(_row(row, len(mask[row]), cells) for row in range(len(mask)))
-            console.print(f"  {cell:<22} -> {output:<12} {drawn}", markup=False)
+            picture = "  ".join(_row(row, len(mask[row]), cells) for row in range(len(mask)))
+            console.print(f"  {cell:<22} -> {output:<12} {picture}", markup=False)
 
 
 def _row(row: int, width: int, cells: list[list[int]]) -> str:

@@ -21,8 +21,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001 - the signature that typer needs
-    if wanted:
+def _version(requested: bool) -> None:  # noqa: FBT001 - the signature that typer needs
+    if requested:
         print(f"rl-sentinel {rl_sentinel.__version__}")  # noqa: T201 - the command line's own output
         raise typer.Exit
 
@@ -54,13 +54,13 @@ _USAGE: type[Exception] = next(
 )
 
 #: Signals that end this process; its worker must end too.
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run() -> None:
     """Run the command line; an error that the user can fix is printed as one line on standard error, with status 2."""
     try:
-        with _orderly():
+        with _ending_worker_first():
             sys.exit(app(prog_name="rl-sentinel", standalone_mode=False))
     except _Ended as ended:
         status = int(str(ended.code))
@@ -78,16 +78,16 @@ def run() -> None:
 
 
 @contextmanager
-def _orderly() -> Iterator[None]:
+def _ending_worker_first() -> Iterator[None]:
     """Turn a signal that ends the process into an exception, unless the signal is ignored."""
-    usual = {n: signal.getsignal(n) for n in _ENDS}
-    for number, handler in usual.items():
+    handlers = {n: signal.getsignal(n) for n in _END_SIGNALS}
+    for number, handler in handlers.items():
         if handler in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _ended)
     try:
         yield
     finally:
-        for number, handler in usual.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -112,5 +112,5 @@ def _fail_usage(error: Exception) -> None:
         print(context.get_help() if context else error, file=sys.stderr)  # noqa: T201
         sys.exit(2)
     command = context.command_path if context else "rl-sentinel"
-    words = getattr(error, "format_message", error.__str__)().rstrip(".")
-    _fail(f"{words}: see {command} --help")
+    message = getattr(error, "format_message", error.__str__)().rstrip(".")
+    _fail(f"{message}: see {command} --help")

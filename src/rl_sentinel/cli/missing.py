@@ -6,13 +6,13 @@ from rich.console import Console
 
 from rl_sentinel.audit.sandbox.worker_process import events, request
 from rl_sentinel.audit.source.signal_functions import signal_functions
-from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.audit.unbound_functions import reviewed_reasons, unbound_functions
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report.formatting import counted, wrapped
 
 
-def list_missing(console: Console, target: Named, python: str) -> None:
+def list_missing(console: Console, target: TargetSpec, python: str) -> None:
     """Print each function with its file and line, the roles that it computes on, and the reviewed reason or "to do".
 
     Raises:
@@ -25,11 +25,11 @@ def list_missing(console: Console, target: Named, python: str) -> None:
         entered = [name for event in stream if event["event"] == "entered" for name in event["names"]]
     if not entered:
         raise SentinelError(f"{target.text} has no boundary that can be called: see `rl-sentinel boundaries`")
-    every = signal_functions(source.root, target.framework.package_of(source.root))
-    missing = unbound_functions(every, entered)
+    functions = signal_functions(source.root, target.framework.package_of(source.root))
+    missing = unbound_functions(functions, entered)
     reasons = reviewed_reasons(target.framework.name)
     to_do = [f for f in missing if (f.file, f.name) not in reasons]
-    total = f"{len(missing)} of {counted(len(every), 'function')} of the signal path"
+    total = f"{len(missing)} of {counted(len(functions), 'function')} of the signal path"
     console.print(f"{total} are entered by no boundary, {len(to_do)} of them to do", markup=False)
     for function in missing:
         reason = reasons.get((function.file, function.name), "to do")

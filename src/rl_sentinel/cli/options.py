@@ -10,7 +10,7 @@ import typer
 from rl_sentinel.adapters.kit.bind_text import AXES
 from rl_sentinel.adapters.kit.numbers import FORMULA_NAMES
 from rl_sentinel.adapters.user_function import STAGES, stage_claims
-from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.errors import SentinelError
 
@@ -93,20 +93,20 @@ class FunctionOptions:
         return next((name for name, value in {**given, "--stage": self.stage}.items() if value), "")
 
 
-def described(targets: Sequence[Named], said: FunctionOptions) -> dict[str, Any]:
+def function_request(targets: Sequence[TargetSpec], options: FunctionOptions) -> dict[str, Any]:
     """The fields of the request; only targets that are user functions may have them.
 
     Raises:
         SentinelError: one line that names the option.
     """
     if any(t.form == "function" for t in targets):
-        stage_claims(said.stage, said.claims, said.algorithm)
-        if unknown := [name for name in said.numbers if name not in FORMULA_NAMES]:
+        stage_claims(options.stage, options.claims, options.algorithm)
+        if unknown := [name for name in options.numbers if name not in FORMULA_NAMES]:
             fix = nearest(unknown[0], sorted(FORMULA_NAMES))
             raise SentinelError(f"--number names {unknown[0]}, which no formula reads: {fix}")
-    elif option := said.option():
+    elif option := options.option():
         raise SentinelError(f"{option} applies to a function, as in pkg.module:function, not to {targets[0].text}")
-    return said.request()
+    return options.request()
 
 
 def with_axes(bind: Mapping[str, Any], axes: Mapping[str, str]) -> dict[str, Any]:
@@ -120,14 +120,14 @@ def with_axes(bind: Mapping[str, Any], axes: Mapping[str, str]) -> dict[str, Any
         >>> with_axes({"adv": "advantage"}, {"adv": "B", "rewards": "B"})
         {'adv': 'advantage[B]', 'rewards': '[B]'}
     """
-    made = dict(bind)
+    columns = dict(bind)
     for name, letters in axes.items():
         column = bind.get(name, "")
         if not isinstance(column, str) or "[" in column:
             raise SentinelError(f"axes[{name}] is {letters!r}, and {name} is bound to {column!r}: state one of them")
         name_of_column, _, dtype = column.partition(" ")
-        made[name] = f"{name_of_column}[{letters}] {dtype}".rstrip()
-    return made
+        columns[name] = f"{name_of_column}[{letters}] {dtype}".rstrip()
+    return columns
 
 
 def bound_value(text: str) -> Any:  # noqa: ANN401 - a column, a number or a table
@@ -143,7 +143,7 @@ def _pairs(option: str, texts: Sequence[str] | None, example: str) -> list[tuple
     for text, (name, equals, value) in zip(texts or (), pairs, strict=True):
         if not (name and equals and value):
             raise SentinelError(f"{option} is {text!r}, expected NAME=VALUE, as in {option} {example}")
-        if [other for other, _, _ in pairs].count(name) > 1:
+        if [key for key, _, _ in pairs].count(name) > 1:
             raise SentinelError(f"{option} names {name} twice, expected each parameter once: remove one")
     return [(name, value) for name, _, value in pairs]
 

@@ -12,7 +12,7 @@ from typing import Self
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.findings import Finding
-from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.cli.place import folder, put, writable
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import html, issue, junit, markdown, pytest_file, repro, sarif
@@ -42,7 +42,7 @@ class Outputs:
     known: Path | None = None
     results: list[Results] = field(default_factory=list)
     shown: list[tuple[Installation, Finding]] = field(default_factory=list)
-    seen: list[knowledge.Seen] = field(default_factory=list)
+    audited: list[knowledge.AuditedFinding] = field(default_factory=list)
     accepted: knowledge.KnownFile = field(default_factory=knowledge.KnownFile)
 
     @classmethod
@@ -52,32 +52,32 @@ class Outputs:
         Raises:
             SentinelError: for the first path that cannot be written.
         """
-        made = cls()
+        outputs = cls()
         for text in reports:
             kind, _, path = text.partition("=")
             if kind not in (*FORMATS, "issue", "repro") or not path:
                 kinds = ", ".join(f"{name}=FILE" for name in FORMATS)
                 raise SentinelError(f"--report is {text!r}, expected {kinds}, issue=FOLDER or repro=FOLDER")
             if kind in ("issue", "repro"):
-                folders = made.issues if kind == "issue" else made.repros
+                folders = outputs.issues if kind == "issue" else outputs.repros
                 folders.append(folder(Path(path), f"--report {kind}"))
             else:
-                made.files.append((kind, writable(Path(path), f"--report {kind}")))
-        made.json_path = json_path if json_path in (None, STDOUT) else writable(json_path, "--json")
-        made.known = writable(known, "--known") if known else None
-        files = (path for _, path in made.files)
-        places = [p.resolve() for p in (*made.issues, *files, *made.repros, made.json_path, made.known) if p]
+                outputs.files.append((kind, writable(Path(path), f"--report {kind}")))
+        outputs.json_path = json_path if json_path in (None, STDOUT) else writable(json_path, "--json")
+        outputs.known = writable(known, "--known") if known else None
+        files = (*(path for _, path in outputs.files), outputs.json_path, outputs.known)
+        places = [p.resolve() for p in (*outputs.issues, *files, *outputs.repros) if p]
         twice = next((p for p in places if places.count(p) > 1), None)
         if twice:
             raise SentinelError(f"{twice} is named twice, and one output would overwrite the other: name two paths")
-        return made
+        return outputs
 
-    def add(self, target: Named, results: Results, version: str) -> None:
+    def add(self, target: TargetSpec, results: Results, version: str) -> None:
         """Add the results of one target, with the version that its code states."""
         needs = target.framework.installation(target.version)
         self.results.append(results)
-        self.shown += [(needs, f) for f in results.found]
-        self.seen += [knowledge.Seen(f.signature, f.level, f.also, version) for f in results.found]
+        self.shown += [(needs, f) for f in results.findings]
+        self.audited += [knowledge.AuditedFinding(f.signature, f.level, f.also, version) for f in results.findings]
 
     def write(self) -> None:
         """Write everything."""
@@ -95,23 +95,23 @@ class Outputs:
         for kind, path in self.files:
             put(path, FORMATS[kind](self.results))
         if self.json_path:
-            objects = [as_json(one) for one in self.results]
+            objects = [as_json(results) for results in self.results]
             text = json.dumps(objects[0] if len(objects) == 1 else objects, indent=1)
             if self.json_path == STDOUT:
                 sys.stdout.write(text + "\n")
             else:
                 put(self.json_path, text)
         if self.known:
-            put(self.known, knowledge.updated(self.accepted, self.seen))
+            put(self.known, knowledge.updated_text(self.accepted, self.audited))
 
     def _names(self) -> list[str]:
         """A file name for each finding: a short name where it is unique, else one with the whole path."""
         short = [f"{f.law}-{f.boundary.rpartition('.')[2]}-{f.setting}" for _, f in self.shown]
-        often = Counter(short)
+        uses = Counter(short)
         long = [f"{f.law}-{f.boundary}-{f.setting}" for _, f in self.shown]
-        names = [s if often[s] == 1 else w for s, w in zip(short, long, strict=True)]
-        seen = Counter[str]()
+        names = [s if uses[s] == 1 else w for s, w in zip(short, long, strict=True)]
+        count = Counter[str]()
         for number, name in enumerate(names):
-            seen[name] += 1
-            names[number] = name if seen[name] == 1 else f"{name}-{seen[name]}"
+            count[name] += 1
+            names[number] = name if count[name] == 1 else f"{name}-{count[name]}"
         return [n.replace("/", "-").replace(" -> ", "-") for n in names]

@@ -21,7 +21,7 @@ def writable(path: Path, option: str) -> Path:
         return real
     if not real.parent.is_dir():
         raise SentinelError(f"{option} is {str(path)!r}, expected a file in an existing folder: create it first")
-    _try(real.parent, path, option)
+    _check_writable(real.parent, path, option)
     return real
 
 
@@ -32,10 +32,10 @@ def folder(path: Path, option: str) -> Path:
         SentinelError: one line that names the option, the path and the reason.
     """
     real = expanded(str(path), option).resolve()
-    there = next(p for p in (real, *real.parents) if p.exists())
-    if not there.is_dir():
-        raise SentinelError(f"{option} is {str(path)!r}, expected a folder: {there} is a file")
-    _try(there, path, option)
+    existing = next(p for p in (real, *real.parents) if p.exists())
+    if not existing.is_dir():
+        raise SentinelError(f"{option} is {str(path)!r}, expected a folder: {existing} is a file")
+    _check_writable(existing, path, option)
     return real
 
 
@@ -46,25 +46,25 @@ def put(path: Path, text: str) -> None:
         SentinelError: one line that names the file and the reason.
     """
     try:
-        _put(path, text)
+        _write(path, text)
     except OSError as error:
         message = f"{path} cannot be written ({error.strerror or error}): name another path"
         raise SentinelError(message) from error
 
 
-def _put(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> None:
     if _special(path):
         path.write_text(text, encoding="utf-8")
         return
-    handle, aside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_mask()
-        Path(aside).chmod(mode)
-        Path(aside).replace(path)
+        Path(partial).chmod(mode)
+        Path(partial).replace(path)
     except BaseException:
-        Path(aside).unlink(missing_ok=True)
+        Path(partial).unlink(missing_ok=True)
         raise
 
 
@@ -73,7 +73,7 @@ def _special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _try(place: Path, path: Path, option: str) -> None:
+def _check_writable(place: Path, path: Path, option: str) -> None:
     try:
         with tempfile.TemporaryFile(dir=place):
             pass

@@ -8,8 +8,8 @@ from typing import Any
 from rl_sentinel.adapters.user_claims import EXAMPLES
 from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.audit.source.project_table import FunctionTable, Project, read_project
-from rl_sentinel.audit.source.target_spec import Named, named
-from rl_sentinel.cli.options import FunctionOptions, described, with_axes
+from rl_sentinel.audit.source.target_spec import TargetSpec, parse_target
+from rl_sentinel.cli.options import FunctionOptions, function_request, with_axes
 from rl_sentinel.core.errors import SentinelError
 
 
@@ -17,7 +17,7 @@ from rl_sentinel.core.errors import SentinelError
 class Planned:
     """One target: the ``options`` of its request, and the lowest ``level`` that is shown."""
 
-    target: Named
+    target: TargetSpec
     options: Mapping[str, Any]
     level: str
 
@@ -37,21 +37,23 @@ class Plan:
     known: Path | None = None
 
 
-def plan_of_targets(targets: Sequence[Named], said: FunctionOptions, options: Mapping[str, Any], level: str) -> Plan:
+def plan_of_targets(
+    targets: Sequence[TargetSpec], function: FunctionOptions, options: Mapping[str, Any], level: str
+) -> Plan:
     """Make a plan from the command line: all targets have the same options.
 
     Raises:
         SentinelError: if an option does not fit the targets.
     """
-    merged = {**options, **described(targets, said)}
+    merged = {**options, **function_request(targets, function)}
     return Plan(planned=[Planned(target=t, options=merged, level=level) for t in targets])
 
 
-def plan_of_project(said: FunctionOptions, options: Mapping[str, Any], level: str | None) -> Plan:
+def plan_of_project(function: FunctionOptions, options: Mapping[str, Any], level: str | None) -> Plan:
     """Make a plan from pyproject.toml in this folder or above; options of the command line override it.
 
     Args:
-        said: options about one function; must be empty.
+        function: options about one function; must be empty.
         options: options of all requests; None for an option that was not given.
         level: the level from the command line.
 
@@ -59,28 +61,28 @@ def plan_of_project(said: FunctionOptions, options: Mapping[str, Any], level: st
         SentinelError: for the first wrong entry, in one line.
     """
     project = read_project(Path.cwd())
-    if option := said.option():
+    if option := function.option():
         raise SentinelError(
             f"{option} applies to a TARGET, and none is given: state it in {project.place()}, or name the function"
         )
     table = project.table
-    given = {name: value for name, value in options.items() if value is not None}
-    given = {"seed": table.seed, "budget": table.budget, **given}
-    ignored = (*given["ignore"], *_codes(project, "ignore", table.ignore))
+    request_fields = {name: value for name, value in options.items() if value is not None}
+    request_fields = {"seed": table.seed, "budget": table.budget, **request_fields}
+    ignored = (*request_fields["ignore"], *_codes(project, "ignore", table.ignore))
     planned = [
         Planned(
             target=_function(project, name),
-            options={**given, **_of_function(project, name, one, given, ignored)},
-            level=level or one.level or table.level,
+            options={**request_fields, **_of_function(project, name, entry, request_fields, ignored)},
+            level=level or entry.level or table.level,
         )
-        for name, one in table.functions.items()
+        for name, entry in table.functions.items()
     ]
     return Plan(planned=planned, known=project.file.parent / table.known if table.known else None)
 
 
-def _function(project: Project, name: str) -> Named:
+def _function(project: Project, name: str) -> TargetSpec:
     try:
-        target = named(name)
+        target = parse_target(name)
     except SentinelError:
         target = None
     if target is None or target.form != "function":
@@ -91,25 +93,25 @@ def _function(project: Project, name: str) -> Named:
 
 
 def _of_function(
-    project: Project, name: str, table: FunctionTable, given: Mapping[str, Any], ignored: tuple[str, ...]
+    project: Project, name: str, table: FunctionTable, request_fields: Mapping[str, Any], ignored: tuple[str, ...]
 ) -> dict[str, Any]:
     """The options of one function: its claims, bindings and laws."""
-    words = {True: "yes", False: "no"}
-    claims = [f"{key}={words[v] if isinstance(v, bool) else v}" for key, v in table.claims.items()]
+    yes_no = {True: "yes", False: "no"}
+    claims = [f"{key}={yes_no[v] if isinstance(v, bool) else v}" for key, v in table.claims.items()]
     try:
-        said = FunctionOptions(
+        function = FunctionOptions(
             stage=table.stage,
             algorithm=table.algorithm,
             claims=tuple(claims),
             bind=with_axes(table.bind, table.axes),
             numbers=table.numbers,
         )
-        fields = described([_function(project, name)], said)
+        fields = function_request([_function(project, name)], function)
     except SentinelError as error:
         raise SentinelError(f"{project.place(name)}: {str(error).replace('--', '')}") from error
     return {
         **fields,
-        "laws": given["laws"] or _codes(project, f"functions.{name!r}.laws", table.laws),
+        "laws": request_fields["laws"] or _codes(project, f"functions.{name!r}.laws", table.laws),
         "ignore": (*ignored, *_codes(project, f"functions.{name!r}.ignore", table.ignore)),
     }
 

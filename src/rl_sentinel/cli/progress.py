@@ -12,7 +12,7 @@ from rl_sentinel.audit.findings import Audit
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.audit.sandbox.worker_process import request
 from rl_sentinel.audit.source.fetch import Source
-from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.audit.verdict_store import stored_or_run
 from rl_sentinel.core.errors import SentinelError
 
@@ -20,18 +20,18 @@ from rl_sentinel.core.errors import SentinelError
 class Fetched(NamedTuple):
     """A target with its code on disk, and the audit request."""
 
-    target: Named
+    target: TargetSpec
     job: Request
     source: Source
 
 
-def fetch(target: Named, python: str, options: Mapping[str, Any]) -> Fetched:
+def fetch(target: TargetSpec, python: str, options: Mapping[str, Any]) -> Fetched:
     """Bring the code of a target to disk; ``options`` are passed to the request."""
     with Console(stderr=True).status(f"fetching {target.text}"):
         return Fetched(target, *request(target, "audit", python=python, **options))
 
 
-def run_audit(target: Named, job: Request, python: str, *, fresh: bool = False) -> Audit:
+def run_audit(target: TargetSpec, job: Request, python: str, *, fresh: bool = False) -> Audit:
     """Run an audit with a progress bar, or answer it from stored verdicts unless ``fresh``.
 
     Raises:
@@ -39,29 +39,29 @@ def run_audit(target: Named, job: Request, python: str, *, fresh: bool = False) 
     """
     quiet = not sys.stderr.isatty()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    seen = Audit()
+    audit = Audit()
     with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
         bar = progress.add_task(f"loading {target.text}", total=None)
         with closing(stored_or_run(job, python, fresh=fresh)) as stream:
             for event in stream:
-                seen.take(event)
+                audit.take(event)
                 if event["event"] == "plan":
                     progress.update(bar, total=event["pairs"], description=target.text)
                 elif event["event"] == "verdict":
                     progress.advance(bar)
-    return seen
+    return audit
 
 
-def require_pairs(target: Named, job: Request, seen: Audit) -> None:
+def require_pairs(target: TargetSpec, job: Request, audit: Audit) -> None:
     """Require that at least one pair of law and boundary is selected.
 
     Raises:
         SentinelError: if the target cannot be audited, or the options leave no pair.
     """
-    if target.form == "function" and seen.verdicts and all(v.law == "*" for v in seen.verdicts):
-        raise SentinelError(f"target {target.text} cannot be audited: {seen.verdicts[0].reason}")
-    if not seen.verdicts:
-        kept = {"--boundary": job.boundaries, "--law": job.laws, "--ignore": job.ignore, "--stage": job.stage}
-        given = " and ".join(name for name, chosen in kept.items() if chosen) or "its stage"
+    if target.form == "function" and audit.verdicts and all(v.law == "*" for v in audit.verdicts):
+        raise SentinelError(f"target {target.text} cannot be audited: {audit.verdicts[0].reason}")
+    if not audit.verdicts:
+        options = {"--boundary": job.boundaries, "--law": job.laws, "--ignore": job.ignore, "--stage": job.stage}
+        used = " and ".join(name for name, chosen in options.items() if chosen) or "its stage"
         hint = "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
-        raise SentinelError(f"audit of {target.text} has no pair of law and boundary after {given}: {hint}")
+        raise SentinelError(f"audit of {target.text} has no pair of law and boundary after {used}: {hint}")

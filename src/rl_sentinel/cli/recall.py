@@ -39,40 +39,40 @@ def recall(  # noqa: PLR0913 - the options of the command
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="Write one JSON object.")] = None,
 ) -> None:
     """Audit the code before and after the fix of each bug in CORPUS; exit 0, or 2 if nothing could be audited."""
-    written = {path: writable(path, option) for path, option in ((page, "--page"), (json_path, "--json")) if path}
-    every = read_bugs(corpus)
-    bugs = _selected(every, rows, framework, cpu)
+    paths = {path: writable(path, option) for path, option in ((page, "--page"), (json_path, "--json")) if path}
+    corpus_bugs = read_bugs(corpus)
+    bugs = _selected(corpus_bugs, rows, framework, cpu)
     histories = Histories(git) if git is not None else None
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     results = list[Row]()
-    for row in measure(bugs, every, histories, jobs=jobs, controls=controls):
+    for row in measure(bugs, corpus_bugs, histories, jobs=jobs, controls=controls):
         results.append(row)
         console.print(_line(row), markup=False)
     console.print(_total(results), markup=False)
     if page is not None:
-        put(written[page], as_markdown(results))
+        put(paths[page], as_markdown(results))
     if json_path is not None:
-        put(written[json_path], json.dumps(as_json(results), indent=1))
+        put(paths[json_path], json.dumps(as_json(results), indent=1))
     raise typer.Exit(2 if all(row.comparison.outcome == "failed" for row in results) else 0)
 
 
 def _selected(
-    every: Sequence[Bug], rows: Sequence[str] | None, framework: Sequence[str] | None, cpu: Sequence[str] | None
+    corpus_bugs: Sequence[Bug], rows: Sequence[str] | None, framework: Sequence[str] | None, cpu: Sequence[str] | None
 ) -> list[Bug]:
     """The bugs that match the options.
 
     Raises:
         SentinelError: if the corpus lacks a named value, or no bug is left.
     """
-    for option, values, have in (
-        ("--rows", rows, {b.id for b in every}),
-        ("--framework", framework, {b.framework for b in every}),
+    for option, values, allowed in (
+        ("--rows", rows, {b.id for b in corpus_bugs}),
+        ("--framework", framework, {b.framework for b in corpus_bugs}),
         ("--cpu", cpu, {"yes", "hard", "no"}),
     ):
-        _validate(option, values or (), have)
+        _validate(option, values or (), allowed)
     bugs = [
         b
-        for b in every
+        for b in corpus_bugs
         if (not rows or b.id in rows) and (not framework or b.framework in framework) and (not cpu or b.cpu in cpu)
     ]
     if not bugs:
@@ -80,20 +80,20 @@ def _selected(
     return bugs
 
 
-def _validate(option: str, values: Sequence[str], have: Collection[str]) -> None:
+def _validate(option: str, values: Sequence[str], allowed: Collection[str]) -> None:
     for value in values:
-        if value not in have:
-            raise SentinelError(f"{option} is {value!r}, expected one of {', '.join(sorted(have))}")
+        if value not in allowed:
+            raise SentinelError(f"{option} is {value!r}, expected one of {', '.join(sorted(allowed))}")
 
 
 def _line(row: Row) -> str:
-    found = " ".join(sorted({v.law for v in row.comparison.found}))
+    laws = " ".join(sorted({v.law for v in row.comparison.found}))
     detail = " ".join(row.comparison.detail.split())
-    return f"{row.comparison.outcome}: {row.bug.id}{f' {found}' if found else ''}{f' ({detail})' if detail else ''}"
+    return f"{row.comparison.outcome}: {row.bug.id}{f' {laws}' if laws else ''}{f' ({detail})' if detail else ''}"
 
 
 def _total(results: Sequence[Row]) -> str:
     counts = summary(results)
     controls = counts["controls"]
-    shown = "; ".join(f"{name.replace('_', ' ')} {share(c)}" for name, c in controls.items())
-    return f"caught {counts['outcomes'].get('caught', 0)} of {counts['rows']}; controls that changed: {shown}"
+    control_counts = "; ".join(f"{name.replace('_', ' ')} {share(c)}" for name, c in controls.items())
+    return f"caught {counts['outcomes'].get('caught', 0)} of {counts['rows']}; controls that changed: {control_counts}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.recipe import Recipe, load_recipe
 from rl_sentinel.train.config.selection import select_components
@@ -21,16 +21,16 @@ TRAINER = "rl_sentinel.train"
 _TABLES = frozenset({"rollout", "reward", "path", "estimator", "loss", "kl", "correction", "update", "critic"})
 
 
-def recipe_options(path: Path, targets: Sequence[Named]) -> dict[str, Any]:
+def recipe_options(path: Path, targets: Sequence[TargetSpec]) -> dict[str, Any]:
     """The fields of a request for the recipe of a file.
 
     Raises:
         SentinelError: one line if the target is not the trainer, or the recipe is wrong.
     """
     if [t.framework.name for t in targets] != [TRAINER]:
-        other = ", ".join(t.text for t in targets) or "pyproject.toml"
+        named = ", ".join(t.text for t in targets) or "pyproject.toml"
         raise SentinelError(
-            f"--recipe applies to the target {TRAINER} alone, not to {other}: name it, or drop --recipe"
+            f"--recipe applies to the target {TRAINER} alone, not to {named}: name it, or drop --recipe"
         )
     recipe = load_recipe(path)
     return request_fields(recipe, getattr(select_components(recipe).environment, "parts", ()))
@@ -58,8 +58,8 @@ def _digest(key: str, place: str) -> str:
 
 def _with_absolute_files(tables: Mapping[str, Any]) -> dict[str, Any]:
     """The tables with files of functions by their whole path, since a worker runs in another folder."""
-    made = {**tables, "path": _absolute(str(tables.get("path", "")))}
-    return made | {key: {**tables[key], "name": _absolute(tables[key]["name"])} for key in ("estimator", "loss")}
+    absolute = {**tables, "path": _absolute(str(tables.get("path", "")))}
+    return absolute | {key: {**tables[key], "name": _absolute(tables[key]["name"])} for key in ("estimator", "loss")}
 
 
 def _absolute(place: str) -> str:

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from rl_sentinel.audit.repro.evidence_file import stored
 from rl_sentinel.audit.sandbox.worker_process import events, request
-from rl_sentinel.audit.source.interpreter import checked
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.interpreter import check_interpreter
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.core.errors import SentinelError
 
 #: Exit status of each answer; any other answer is inconclusive.
@@ -25,7 +25,7 @@ _SKIP, _STOP = 125, 128
 
 
 @dataclass(frozen=True, slots=True)
-class _On:
+class _Target:
     """The target of a replay, with stage and claims for a user's function."""
 
     spec: str
@@ -46,10 +46,10 @@ def replay(
 ) -> None:
     """Replay FILE: exit 1 reproduced, 0 fixed, 2 inconclusive."""
     with _ending(_STOP if bisect else None):
-        groups = _grouped(file, target)
-        checked(python)
+        groups = _by_target(file, target)
+        check_interpreter(python)
     with _ending(_SKIP if bisect else None):
-        statuses = _answered(groups, python)
+        statuses = _print_answers(groups, python)
     if bisect:
         raise typer.Exit(1 if 1 in statuses else max(statuses) and _SKIP)
     raise typer.Exit(max(statuses))
@@ -65,49 +65,51 @@ def _ending(status: int | None) -> Iterator[None]:
         raise
 
 
-def _grouped(file: Path, target: str) -> dict[_On, list[dict[str, Any]]]:
+def _by_target(file: Path, target: str) -> dict[_Target, list[dict[str, Any]]]:
     """The records of a file, grouped by the target of their replay."""
-    groups: dict[_On, list[dict[str, Any]]] = {}
+    groups: dict[_Target, list[dict[str, Any]]] = {}
     for record in stored(file):
         spec = target or str(record["target"]["spec"])
-        wanted = named(spec).framework.name
-        of = str(record["target"].get("framework", wanted))
-        if of != wanted:
-            message = f"{file} has a finding of {of}, but the target {spec} is {wanted}: replay it on {of}"
-            raise SentinelError(message)
-        groups.setdefault(_on(record, spec), []).append(record)
+        framework = parse_target(spec).framework.name
+        recorded = str(record["target"].get("framework", framework))
+        if recorded != framework:
+            raise SentinelError(
+                f"{file} has a finding of {recorded}, but the target {spec} is {framework}: replay it on {recorded}"
+            )
+        groups.setdefault(_target_of(record, spec), []).append(record)
     return groups
 
 
-def _answered(groups: Mapping[_On, Sequence[Mapping[str, Any]]], python: str) -> list[int]:
+def _print_answers(groups: Mapping[_Target, Sequence[Mapping[str, Any]]], python: str) -> list[int]:
     """Replay all records, print a line for each, and return their statuses."""
     statuses = list[int]()
-    for on, records in groups.items():
-        answers, digest = _replayed(records, on, python)
+    for target, records in groups.items():
+        answers, digest = _replayed(records, target, python)
         for number, record in enumerate(records):
-            found = answers.get(number, {"status": "not-reproducible", "reason": "the worker gave no answer"})
-            why = "; ".join(filter(None, (" ".join(str(found.get("reason", "")).split()), _other(record, on, digest))))
-            line = f"{found['status']}: {record['signature']}{f' ({why})' if why else ''}"
+            answer = answers.get(number, {"status": "not-reproducible", "reason": "the worker gave no answer"})
+            reasons = (" ".join(str(answer.get("reason", "")).split()), _code_difference(record, target, digest))
+            reason = "; ".join(filter(None, reasons))
+            line = f"{answer['status']}: {record['signature']}{f' ({reason})' if reason else ''}"
             Console(highlight=False).print(line, markup=False, soft_wrap=True)
-            statuses.append(_STATUS.get(str(found["status"]), 2))
+            statuses.append(_STATUS.get(str(answer["status"]), 2))
     return statuses
 
 
-def _other(record: Mapping[str, Any], on: _On, digest: str) -> str:
+def _code_difference(record: Mapping[str, Any], target: _Target, digest: str) -> str:
     """A note if the code differs from the audited code; empty if it is equal or a digest is unknown."""
     audited = str(record["target"].get("digest", ""))
-    if on.spec != record["target"]["spec"] or not audited or not digest or audited == digest:
+    if target.spec != record["target"]["spec"] or not audited or not digest or audited == digest:
         return ""
     return f"its code differs from the audited code: sha256 {digest[:12]}, expected {audited[:12]}"
 
 
-def _on(record: Mapping[str, Any], spec: str) -> _On:
+def _target_of(record: Mapping[str, Any], spec: str) -> _Target:
     """The target on which a record is replayed; only a user's function has stage and claims."""
-    if named(spec).form != "function":
-        return _On(spec, bound=_bound(record))
+    if parse_target(spec).form != "function":
+        return _Target(spec, bound=_bound(record))
     claims = {k: v.get("value") for k, v in record.get("claims", {}).items()}
     stage = str(record["target"].get("stage", record["stage"]))
-    return _On(spec, stage, tuple(f"{key}={value}" for key, value in claims.items()), _bound(record))
+    return _Target(spec, stage, tuple(f"{key}={value}" for key, value in claims.items()), _bound(record))
 
 
 def _bound(record: Mapping[str, Any]) -> str:
@@ -115,10 +117,10 @@ def _bound(record: Mapping[str, Any]) -> str:
     return str(record["target"].get("bound") or "{}")
 
 
-def _replayed(records: Sequence[Mapping[str, Any]], on: _On, python: str) -> tuple[dict[int, dict[str, Any]], str]:
+def _replayed(records: Sequence[Any], target: _Target, python: str) -> tuple[dict[int, dict[str, Any]], str]:
     """The answer to each record by its number, and the digest of the code."""
-    more = {"records": tuple(records), "stage": on.stage, "claims": on.claims, **json.loads(on.bound)}
-    job, _ = request(named(on.spec), "replay", python=python, **more)
+    options = {"records": tuple(records), "stage": target.stage, "claims": target.claims, **json.loads(target.bound)}
+    job, _ = request(parse_target(target.spec), "replay", python=python, **options)
     with closing(events(job, python)) as stream:
         answers = {int(event["number"]): event for event in stream if event["event"] == "replay"}
     return answers, str(job.target["digest"])

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rl_sentinel.audit.source.cache import kept
+from rl_sentinel.audit.source.cache import cached_folder
 from rl_sentinel.cli.certificate import Certifier, read_summary
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.paths import expanded
@@ -48,15 +48,15 @@ def train(
     """
     if recipe.suffix == ".pt":
         _replay(recipe, overrides or ())
-    wanted = load_recipe(recipe, overrides or ())
+    composed = load_recipe(recipe, overrides or ())
     if plan:
-        _plan(wanted)
+        _plan(composed)
         return
-    folder, ranks = expanded(wanted.out, "out"), Ranks.join()
+    folder, ranks = expanded(composed.out, "out"), Ranks.join()
     with (
         closing(ranks),
         closing(TensorBoard(folder)) as board,
-        Live(Console(stderr=True, highlight=False), wanted.steps, shown=sys.stderr.isatty()) as live,
+        Live(Console(stderr=True, highlight=False), composed.steps, shown=sys.stderr.isatty()) as live,
     ):
 
         def step(metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
@@ -65,10 +65,10 @@ def train(
 
         callbacks = Callbacks()
         if ranks.is_first:
-            certifier = Certifier(wanted, live.say)
-            opened = certifier.withdraw if uncertified else certifier.certify
-            callbacks = Callbacks(live.warming, step, live.say, live.completions, live.evaluation, opened)
-        loop.train(wanted, cache=kept, callbacks=callbacks, ranks=ranks)
+            certifier = Certifier(composed, live.say)
+            opening = certifier.withdraw if uncertified else certifier.certify
+            callbacks = Callbacks(live.warming, step, live.say, live.completions, live.evaluation, opening)
+        loop.train(composed, cache=cached_folder, callbacks=callbacks, ranks=ranks)
     if ranks.is_first:
         _show(folder)
 
@@ -77,12 +77,12 @@ def _plan(recipe: Recipe) -> None:
     """Print what each process needs, for as many as torchrun would start, and check that it fits."""
     processes = int(os.environ.get("WORLD_SIZE", "1")) if os.environ.get("WORLD_SIZE", "1").isdecimal() else 1
     needed = plan_memory(recipe, processes=max(1, processes))
-    shown = Table(box=None)
-    shown.add_column(f"each of {counted(needed.processes, 'process', 'processes')}")
-    shown.add_column("memory", justify="right")
+    plan = Table(box=None)
+    plan.add_column(f"each of {counted(needed.processes, 'process', 'processes')}")
+    plan.add_column("memory", justify="right")
     for name, size in (*needed.needs.items(), ("total", needed.total), (f"{needed.device} has", needed.available)):
-        shown.add_row(name, memory_size(size))
-    Console(highlight=False).print(shown)
+        plan.add_row(name, memory_size(size))
+    Console(highlight=False).print(plan)
     needed.require_room()
 
 
@@ -91,9 +91,9 @@ def _show(folder: Path) -> None:
     runs, place = [(folder.name, read_metrics(folder / "metrics.jsonl"))], folder / "curves.png"
     evaluations = read_evaluations([(folder.name, folder)])
     Console(highlight=False).print(table(runs, evaluations))
-    drawn = f", curves in {place.name}" if picture(runs, place, evaluations) else ""
+    curves = f", curves in {place.name}" if picture(runs, place, evaluations) else ""
     print(read_summary(folder) or "no certificate: the laws were not asked of this recipe (--uncertified)")  # noqa: T201 - output of a command
-    print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{drawn}")  # noqa: T201 - output of a command
+    print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{curves}")  # noqa: T201 - output of a command
 
 
 def _replay(place: Path, overrides: Sequence[str]) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rl_sentinel.audit.source.cache import kept
+from rl_sentinel.audit.source.cache import cached_folder
 from rl_sentinel.report.training import Live
 from rl_sentinel.train.config.recipe import load_recipe
 from rl_sentinel.train.run.run_context import Callbacks
@@ -26,9 +26,10 @@ def twin(
 ) -> None:
     """Train RECIPE twice, with and without outliers in values that must have no effect; exit 0 if equal, else 1."""
     fault_override = [f"path={fault}"] if fault else []
-    wanted = load_recipe(recipe, [*(overrides or ()), *fault_override])
+    composed = load_recipe(recipe, [*(overrides or ()), *fault_override])
     console = Console(highlight=False, soft_wrap=True)
-    with Live(Console(stderr=True, highlight=False), wanted.steps, shown=sys.stderr.isatty()) as live:
-        result = run_twins(wanted, perturb=perturb, cache=kept, callbacks=Callbacks(live.warming, live.step, live.say))
+    with Live(Console(stderr=True, highlight=False), composed.steps, shown=sys.stderr.isatty()) as live:
+        callbacks = Callbacks(live.warming, live.step, live.say)
+        result = run_twins(composed, perturb=perturb, cache=cached_folder, callbacks=callbacks)
     console.print(result.summary(), markup=False)
     raise typer.Exit(0 if result.differs_at is None else 1)

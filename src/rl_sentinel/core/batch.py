@@ -114,7 +114,7 @@ def columns(*, axes: str = "", role: str = "") -> tuple[str, ...]:
     )
 
 
-def batch_of(mask: Tensor, **given: Tensor) -> Batch:
+def batch_of(mask: Tensor, **values: Tensor) -> Batch:
     """Make a full batch from a trained-token mask ``[B, T]`` and some columns.
 
     Other columns get their default: one group, one trajectory per row,
@@ -127,17 +127,17 @@ def batch_of(mask: Tensor, **given: Tensor) -> Batch:
         tensor([2.])
     """
     b, t = mask.shape
-    unknown = set(given) - set(COLUMNS)
+    unknown = set(values) - set(COLUMNS)
     if unknown:
         message = f"batch_of[{min(unknown)}] is not a column, expected one of {', '.join(COLUMNS)}"
         raise ValueError(message)
     sizes = {"B": b, "T": t, "K": 2, "V": VOCABULARY}
     kinds = {"signal": torch.float32, "label": torch.int64, "mask": torch.bool}
-    plain = {
+    defaults = {
         name: torch.zeros([sizes[a] for a in about["axes"].split()], dtype=kinds[about["role"]], device=mask.device)
         for name, about in COLUMNS.items()
     }
-    plain |= {
+    defaults |= {
         "mask": mask.bool(),
         "trajectory": torch.arange(b, device=mask.device),
         "last_step": torch.ones(b, dtype=torch.bool, device=mask.device),
@@ -145,7 +145,7 @@ def batch_of(mask: Tensor, **given: Tensor) -> Batch:
         "prompt_length": torch.full((b,), 1, device=mask.device),
         "scored": torch.ones(b, dtype=torch.bool, device=mask.device),
     }
-    return Batch(**(plain | given))
+    return Batch(**(defaults | values))
 
 
 def with_columns(batch: Batch, **changed: Tensor) -> Batch:
@@ -191,5 +191,5 @@ def take_rows(batch: Batch, index: Tensor) -> Batch:
 def take_positions(batch: Batch, index: Tensor) -> Batch:
     """The response positions at ``index`` (int64 ``[n]``), in that order; lengths follow."""
     wide = {n: getattr(batch, n)[:, index] for n in COLUMNS if COLUMNS[n]["axes"].startswith("B T")}
-    kept = batch.valid[:, index].sum(dim=1)
-    return replace(batch, **wide, length=kept)
+    length = batch.valid[:, index].sum(dim=1)
+    return replace(batch, **wide, length=length)

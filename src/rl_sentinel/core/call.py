@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 
@@ -16,7 +15,7 @@ from torch import Tensor
 class Use:
     """A reference to a value of an earlier step, and the path to a part of it.
 
-    ``name`` is a step (its return value) or a parameter of one (the argument after the call). ``way`` is a sequence of
+    ``name`` is a step (its return value) or a parameter of one (the argument after the call). ``path`` is a sequence of
     attribute names (``".batch"``) and keys.
 
     Example:
@@ -27,19 +26,19 @@ class Use:
     """
 
     name: str
-    way: tuple[str | int | tuple[str], ...] = ()
+    path: tuple[str | int | tuple[str], ...] = ()
 
     def __getitem__(self, key: str | int) -> "Use":
         """The item ``key`` of the value."""
-        return Use(self.name, (*self.way, (key,) if isinstance(key, str) else key))
+        return Use(self.name, (*self.path, (key,) if isinstance(key, str) else key))
 
     def attribute(self, name: str) -> "Use":
         """The attribute ``name`` of the value."""
-        return Use(self.name, (*self.way, name))
+        return Use(self.name, (*self.path, name))
 
     def __str__(self) -> str:
         """The place as a Python expression."""
-        return self.name + "".join(self._step(step) for step in self.way)
+        return self.name + "".join(self._step(step) for step in self.path)
 
     @staticmethod
     def _step(step: str | int | tuple[str]) -> str:
@@ -53,13 +52,13 @@ class Use:
         Raises:
             KeyError: if no earlier step has a value of that name, or a key is missing.
         """
-        found = values[self.name]
-        for step in self.way:
+        value = values[self.name]
+        for step in self.path:
             if isinstance(step, str):
-                found = getattr(found, step)
+                value = getattr(value, step)
             else:
-                found = found[step[0] if isinstance(step, tuple) else step]
-        return found
+                value = value[step[0] if isinstance(step, tuple) else step]
+        return value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +82,7 @@ class Function:
     path: str
 
 
-def same_value(one: Any, other: Any) -> bool:  # noqa: ANN401, PLR0911 - any argument of a call; one line per kind
+def same_value(a: Any, b: Any) -> bool:  # noqa: ANN401, PLR0911 - any argument of a call; one line per kind
     """Whether two arguments are equal: tensors and arrays by dtype, shape and numbers (NaN equals NaN).
 
     Objects are equal when they have the same type and equal attributes.
@@ -94,24 +93,24 @@ def same_value(one: Any, other: Any) -> bool:  # noqa: ANN401, PLR0911 - any arg
         >>> same_value({"a": [torch.ones(2)]}, {"a": [torch.ones(2)]}), same_value([1], (1,))
         (True, False)
     """
-    if one is other:
+    if a is b:
         return True
-    if isinstance(one, Tensor) or isinstance(other, Tensor):
-        both = isinstance(one, Tensor) and isinstance(other, Tensor)
-        return both and one.dtype == other.dtype and one.shape == other.shape and _same_numbers(one, other)
-    if type(one) is not type(other):
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        both = isinstance(a, Tensor) and isinstance(b, Tensor)
+        return both and a.dtype == b.dtype and same_numbers(a, b)
+    if type(a) is not type(b):
         return False
-    if isinstance(one, np.ndarray):
-        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tolist() == other.tolist())
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same_value, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same_value(one[key], other[key]) for key in one)
-    if isinstance(one, float):
-        return bool(one == other) or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, type | bool | int | str | None) or inspect.isroutine(one):
-        return bool(one == other)
-    return same_value(_parts(one), _parts(other))
+    if isinstance(a, np.ndarray):
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tolist() == b.tolist())
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same_value, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same_value(a[key], b[key]) for key in a)
+    if isinstance(a, float):
+        return bool(a == b) or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, type | bool | int | str | None) or inspect.isroutine(a):
+        return bool(a == b)
+    return same_value(_parts(a), _parts(b))
 
 
 def _parts(value: Any) -> dict[Any, Any]:  # noqa: ANN401 - any object
@@ -125,8 +124,6 @@ def _parts(value: Any) -> dict[Any, Any]:  # noqa: ANN401 - any object
     return slots | getattr(value, "__dict__", {})
 
 
-def _same_numbers(one: Tensor, other: Tensor) -> bool:
-    a, b = one.detach(), other.detach()
-    if not a.dtype.is_floating_point:
-        return torch.equal(a, b)
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+def same_numbers(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have the same shape and numbers; NaN equals NaN, and dtypes may differ."""
+    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())

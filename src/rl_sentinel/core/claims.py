@@ -204,11 +204,11 @@ class Claims:
             if said is not None:
                 texts[key_of(name)] = Said(_text(said.value), said.cite)
         for name, prefix in _PREFIXES.items():
-            made = getattr(self, name)
-            if isinstance(made, Mapping):
-                texts |= {f"{prefix}{output}": said for output, said in made.items()}
+            claimed = getattr(self, name)
+            if isinstance(claimed, Mapping):
+                texts |= {f"{prefix}{output}": said for output, said in claimed.items()}
             else:
-                texts |= {f"{prefix}{one.name}": Said(_detail(one), one.cite) for one in made}
+                texts |= {f"{prefix}{claim.name}": Said(_detail(claim), claim.cite) for claim in claimed}
         return texts
 
 
@@ -231,22 +231,22 @@ def claims(cite: str, **values: object) -> Claims:
         Traceback (most recent call last):
         ValueError: claim 'skope' does not exist: the nearest is 'scope'
     """
-    made: dict[str, Any] = {}
+    claimed: dict[str, Any] = {}
     for name, value in values.items():
         if name in _KINDS:
-            made[name] = Said(value, cite)
+            claimed[name] = Said(value, cite)
         elif name not in _PREFIXES:
             raise ValueError(unknown_claim(name))
         elif not isinstance(value, Mapping):
             message = f"claim {name} is {value!r}, expected a mapping of names"
             raise ValueError(message)
         elif name in _OF_SETTINGS:
-            made[name] = tuple(Knob(n, (first, second), cite) for n, (first, second) in value.items())
+            claimed[name] = tuple(Knob(n, (first, second), cite) for n, (first, second) in value.items())
         elif name in ("refused", "accepted"):
-            made[name] = tuple(SettingClaim(n, str(reason), cite) for n, reason in value.items())
+            claimed[name] = tuple(SettingClaim(n, str(reason), cite) for n, reason in value.items())
         else:
-            made[name] = {n: Said(x, cite) for n, x in value.items()}
-    return Claims(**made)
+            claimed[name] = {n: Said(x, cite) for n, x in value.items()}
+    return Claims(**claimed)
 
 
 def claims_from_text(texts: Mapping[str, str], cite: str) -> Claims:
@@ -285,11 +285,11 @@ def unknown_claim(name: str) -> str:
     return f"claim {name!r} does not exist: {nearest(name, NAMES)}"
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
     """Suggest the closest valid name, or list all valid names."""
-    offered = list(words)
-    near = get_close_matches(word, offered, n=1, cutoff=0.6)
-    return f"the nearest is {near[0]!r}" if near else f"expected one of {', '.join(offered)}"
+    names = list(known)
+    matches = get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"the nearest is {matches[0]!r}" if matches else f"expected one of {', '.join(names)}"
 
 
 def described() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], str]]:
@@ -321,13 +321,13 @@ def _wrong_value(name: str, value: object, kinds: tuple[object, ...]) -> str:
     return f"claim {name} is {value!r}: {nearest(str(value), map(str, kinds))}"
 
 
-def _merge(one: Any, other: Any) -> Any:  # noqa: ANN401 - a field of any claim type
-    if isinstance(one, Mapping):
-        return {**one, **other}
-    if isinstance(one, tuple):
-        replaced = {claim.name for claim in other}
-        return (*(claim for claim in one if claim.name not in replaced), *other)
-    return one if other is None else other
+def _merge(first: Any, second: Any) -> Any:  # noqa: ANN401 - a field of any claim type
+    if isinstance(first, Mapping):
+        return {**first, **second}
+    if isinstance(first, tuple):
+        replaced = {claim.name for claim in second}
+        return (*(claim for claim in first if claim.name not in replaced), *second)
+    return first if second is None else second
 
 
 def _text(value: object) -> str:
@@ -340,8 +340,8 @@ def _parsed(text: str, kinds: tuple[object, ...]) -> object:
     return float(text) if kinds == (float,) else text
 
 
-def _detail(one: Knob | SettingClaim) -> str:
-    return "|".join(json.dumps(v) for v in one.values) if isinstance(one, Knob) else one.reason
+def _detail(claim: Knob | SettingClaim) -> str:
+    return "|".join(json.dumps(v) for v in claim.values) if isinstance(claim, Knob) else claim.reason
 
 
 #: Claims about a setting with two values.

@@ -36,9 +36,9 @@ class StandInTouched(NotApplicable):
 class TargetRaised(Exception):  # noqa: N818 - an outcome of the target, which laws check
     """An exception raised by the target; ``accident`` is its line if no code raised it on purpose."""
 
-    def __init__(self, words: str, accident: str = "") -> None:
+    def __init__(self, message: str, accident: str = "") -> None:
         """Store the message and the line of the accident."""
-        super().__init__(words)
+        super().__init__(message)
         self.accident = accident
 
 

@@ -71,8 +71,8 @@ def validate_claims(laws: Iterable[Law], names: Iterable[str] = NAMES) -> None:
     Raises:
         ValueError: naming a claim that none of the laws declares.
     """
-    read = {name for law in laws for name in law.claims}
+    declared = {name for law in laws for name in law.claims}
     for name in names:
-        if name not in read:
+        if name not in declared:
             message = f"claim {name!r} is read by no law: declare it in the law that reads it, or delete it"
             raise ValueError(message)

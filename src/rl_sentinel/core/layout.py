@@ -34,6 +34,6 @@ class Layout:
 
     def changed(self) -> dict[str, Any]:
         """The fields that differ from the default layout."""
-        plain = Layout()
+        default = Layout()
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if value != getattr(plain, name)}
+        return {name: value for name, value in values.items() if value != getattr(default, name)}

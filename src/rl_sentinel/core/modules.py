@@ -15,9 +15,9 @@ def defined(package: ModuleType, name: str) -> dict[str, Any]:
         >>> sorted(defined(rl_sentinel.core, "EXCLUDED"))
         ['batch']
     """
-    found = {}
+    objects = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda i: i.name):
         module = importlib.import_module(f"{package.__name__}.{info.name}")
         if name in vars(module):
-            found[info.name] = vars(module)[name]
-    return found
+            objects[info.name] = vars(module)[name]
+    return objects

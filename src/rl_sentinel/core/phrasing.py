@@ -21,10 +21,10 @@ def number(value: float) -> str:
         >>> number(-0.70710678), number(-10000.0), number(float("nan"))
         ('-0.7071', '-10000', 'NaN')
     """
-    return _written(float(value), _DIGITS[0])
+    return _formatted(float(value), _DIGITS[0])
 
 
-def two_numbers(one: float, other: float) -> tuple[str, str]:
+def two_numbers(a: float, b: float) -> tuple[str, str]:
     """Format two numbers with enough digits to show that they differ.
 
     Example:
@@ -32,7 +32,7 @@ def two_numbers(one: float, other: float) -> tuple[str, str]:
         >>> two_numbers(1.0, 1.00001)
         ('1', '1.00001')
     """
-    pairs = [(_written(float(one), digits), _written(float(other), digits)) for digits in _DIGITS]
+    pairs = [(_formatted(float(a), digits), _formatted(float(b), digits)) for digits in _DIGITS]
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
 
 
@@ -44,7 +44,7 @@ def at(cell: Sequence[int]) -> str:
         >>> at((1, 0)), at((1,)), at(())
         (' at row 1, token 0', ' at row 1', '')
     """
-    return f" at {named(cell)}" if cell else ""
+    return f" at {coordinates(cell)}" if cell else ""
 
 
 def of(output: str, cell: Sequence[int]) -> str:
@@ -55,15 +55,15 @@ def of(output: str, cell: Sequence[int]) -> str:
         >>> of("advantage", (0,)), of("advantage", (0, 2)), of("loss", ())
         ('advantage of row 0', 'advantage at row 0, token 2', 'loss')
     """
-    return f"{output} of {named(cell)}" if len(cell) == 1 else f"{output}{at(cell)}"
+    return f"{output} of {coordinates(cell)}" if len(cell) == 1 else f"{output}{at(cell)}"
 
 
-def named(cell: Sequence[int]) -> str:
+def coordinates(cell: Sequence[int]) -> str:
     """A position as a noun: ``row 1, token 0``."""
     return ", ".join(f"{axis} {index}" for axis, index in zip(_AXES, cell, strict=False))
 
 
-def _written(value: float, digits: int) -> str:
+def _formatted(value: float, digits: int) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -113,9 +113,10 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
     function(name, value)
     try:
         inspect.signature(value).bind(*[None] * columns, **dict.fromkeys(named))
-    except TypeError as told:
-        wanted = f"a function of {columns} column{'s' * (columns > 1)} and {', '.join(f'{one}=' for one in named)}"
-        raise InputError(f"{name} cannot be called, expected {wanted}: {told}") from None
+    except TypeError as error:
+        names = ", ".join(f"{word}=" for word in named)
+        signature = f"a function of {columns} column{'s' * (columns > 1)} and {names}"
+        raise InputError(f"{name} cannot be called, expected {signature}: {error}") from None
 
 
 def by_name(name: str, value: Callable[..., Any]) -> None:
@@ -131,13 +132,13 @@ def by_name(name: str, value: Callable[..., Any]) -> None:
         rl_sentinel.core.errors.InputError: estimator takes reward as positional-only, expected a keyword parameter
     """
     function(name, value)
-    kinds = {one: parameter.kind for one, parameter in inspect.signature(value).parameters.items()}
-    for one, kind in kinds.items():
+    kinds = {p.name: p.kind for p in inspect.signature(value).parameters.values()}
+    for parameter, kind in kinds.items():
         if kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise InputError(f"{name} takes {one} as positional-only, expected a keyword parameter")
+            raise InputError(f"{name} takes {parameter} as positional-only, expected a keyword parameter")
     if not {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY} & set(kinds.values()):
-        way = "columns are passed by name (pass a module's forward; decorate a wrapper with functools.wraps)"
-        raise InputError(f"{name} has no named parameter, expected named parameters: {way}")
+        hint = "columns are passed by name (pass a module's forward; decorate a wrapper with functools.wraps)"
+        raise InputError(f"{name} has no named parameter, expected named parameters: {hint}")
 
 
 def unmapped(*columns: Tensor) -> None:
@@ -156,6 +157,6 @@ def unmapped(*columns: Tensor) -> None:
         inner = column
         while layers.is_functorch_wrapped_tensor(inner):
             if layers.is_batchedtensor(inner):
-                way = "its values cannot be read there (call the function once per element)"
-                raise InputError(f"a column is mapped by torch.vmap, expected plain tensors: {way}")
+                hint = "its values cannot be read there (call the function once per element)"
+                raise InputError(f"a column is mapped by torch.vmap, expected plain tensors: {hint}")
             inner = layers.get_unwrapped(inner)

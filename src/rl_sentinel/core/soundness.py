@@ -23,7 +23,7 @@ _DTYPES: Mapping[str, Mapping[str, torch.dtype]] = {
 _KINDS: Mapping[str, tuple[type, ...]] = {"signal": (int, float), "label": (int,), "mask": (bool,)}
 
 
-def dtype_of(name: str, word: object) -> torch.dtype:
+def dtype_of(name: str, dtype: object) -> torch.dtype:
     """The dtype of a stored column.
 
     Raises:
@@ -31,10 +31,10 @@ def dtype_of(name: str, word: object) -> torch.dtype:
     """
     if name not in COLUMNS:
         raise ValueError(f"batch[{name}] is not a column, expected one of {', '.join(COLUMNS)}")
-    known = _DTYPES[COLUMNS[name]["role"]]
-    if not isinstance(word, str) or word not in known:
-        raise ValueError(f"batch[{name}] has dtype {word!r}, expected {' or '.join(known)}")
-    return known[word]
+    dtypes = _DTYPES[COLUMNS[name]["role"]]
+    if not isinstance(dtype, str) or dtype not in dtypes:
+        raise ValueError(f"batch[{name}] has dtype {dtype!r}, expected {' or '.join(dtypes)}")
+    return dtypes[dtype]
 
 
 def check_values(name: str, values: object) -> None:
@@ -91,26 +91,26 @@ def _within(name: str, column: Tensor, low: int, high: int) -> None:
         raise ValueError(f"batch[{name}] holds {int(bad.flatten()[0])}, expected {low} to {high}")
 
 
-def check_knobs(name: str, given: object) -> dict[str, Any]:
+def check_knobs(name: str, knobs: object) -> dict[str, Any]:
     """Validate a mapping of names to plain values.
 
     Raises:
         ValueError: if the value is anything else.
     """
-    plain = isinstance(given, dict) and all(
-        isinstance(k, str) and (v is None or isinstance(v, bool | int | float | str)) for k, v in given.items()
+    plain = isinstance(knobs, dict) and all(
+        isinstance(k, str) and (v is None or isinstance(v, bool | int | float | str)) for k, v in knobs.items()
     )
-    if not isinstance(given, dict) or not plain:
-        raise ValueError(f"{name} is {_short(given)}, expected names with plain values")
-    return dict(given)
+    if not isinstance(knobs, dict) or not plain:
+        raise ValueError(f"{name} is {_short(knobs)}, expected names with plain values")
+    return dict(knobs)
 
 
-def check_whole(name: str, given: object, most: int) -> int:
+def check_whole(name: str, value: object, most: int) -> int:
     """Validate an integer from 0 to ``most``.
 
     Raises:
         ValueError: if the value is anything else.
     """
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= most:
-        raise ValueError(f"{name} is {_short(given)}, expected a whole number from 0 to {most}")
-    return given
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError(f"{name} is {_short(value)}, expected a whole number from 0 to {most}")
+    return value

@@ -24,14 +24,14 @@ _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 def plain(tensor: Tensor) -> Any:  # noqa: ANN401 - nested lists of numbers
     """A tensor as nested lists; non-finite numbers become strings, because JSON has no such numbers."""
 
-    def word(x: Any) -> Any:  # noqa: ANN401
+    def json_value(x: Any) -> Any:  # noqa: ANN401
         if isinstance(x, list):
-            return [word(y) for y in x]
+            return [json_value(y) for y in x]
         if isinstance(x, float) and not math.isfinite(x):
             return str(x)
         return x
 
-    return word(tensor.detach().cpu().tolist())
+    return json_value(tensor.detach().cpu().tolist())
 
 
 def _column(name: str, stored: Mapping[str, Any]) -> Tensor:
@@ -47,12 +47,12 @@ def _column(name: str, stored: Mapping[str, Any]) -> Tensor:
 
 def case_as_json(case: Case, reads: Iterable[str]) -> dict[str, Any]:
     """Convert a case to JSON with the columns in ``reads``; other columns have their default value."""
-    keep = set(reads) | set(_STRUCTURE)
-    plainest = batch_of(case.batch.mask)
+    required = set(reads) | set(_STRUCTURE)
+    default = batch_of(case.batch.mask)
     stored = {}
     for name in COLUMNS:
         column = getattr(case.batch, name)
-        if name in keep or not torch.equal(column, getattr(plainest, name)):
+        if name in required or not torch.equal(column, getattr(default, name)):
             stored[name] = {"dtype": str(column.dtype).removeprefix("torch."), "values": plain(column)}
     return {
         "batch": stored,
@@ -70,11 +70,11 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
         SentinelError: if a key is missing, or a column does not exist or has the wrong shape, dtype or range.
     """
     try:
-        given = {name: _column(name, column) for name, column in data["batch"].items()}
-        mask = given.pop("mask")
+        columns = {name: _column(name, column) for name, column in data["batch"].items()}
+        mask = columns.pop("mask")
         if mask.dim() != 2:
             raise ValueError(f"batch[mask] has shape {list(mask.shape)}, expected axes B T")  # noqa: TRY301 - as below
-        batch = batch_of(mask, **given)
+        batch = batch_of(mask, **columns)
         check_batch(batch)
         if not isinstance(data["setting"], str):
             raise ValueError(f"setting is {data['setting']!r}, expected a string")  # noqa: TRY301, TRY004 - one handler for all damaged values
@@ -88,5 +88,5 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
     except KeyError as error:
         raise SentinelError(f"case is damaged ({error} is missing), expected what an audit wrote") from error
     except (TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
-        words = str(error).partition("\n")[0]
-        raise SentinelError(f"case is damaged ({words}), expected what an audit wrote") from error
+        reason = str(error).partition("\n")[0]
+        raise SentinelError(f"case is damaged ({reason}), expected what an audit wrote") from error

@@ -38,7 +38,7 @@ from rl_sentinel.core.expectations import Expectation, Within
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import advantages, magnitude
-from rl_sentinel.search.preconditions import distinct, groups_stand_as_read, outcomes_compare
+from rl_sentinel.search.preconditions import distinct, groups_recognisable, outcomes_compare
 from rl_sentinel.search.transforms import on_policy
 
 #: Difference of the two rewards, in reward units; one per variant.
@@ -88,7 +88,7 @@ def _alike(batch: Batch, row: int, sibling: int, amount: float) -> Batch:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, sibling, amount = int(case.draw["row"] or 0), int(case.draw["sibling"] or 0), float(case.draw["amount"] or 0)
     boundary = ask.boundary
-    if not groups_stand_as_read(boundary, case.batch):
+    if not groups_recognisable(boundary, case.batch):
         return
     batch = _alike(case.batch, row, sibling, amount)
     swap = torch.arange(batch.rows, device=batch.device)

@@ -43,7 +43,7 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import advantages
-from rl_sentinel.search.preconditions import groups_stand_as_read, outcomes_compare
+from rl_sentinel.search.preconditions import groups_recognisable, outcomes_compare
 from rl_sentinel.search.transforms import on_policy
 
 #: The reward of every row, which is not exact in binary, and how many rows one group gets
@@ -81,7 +81,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary, size = case.batch, ask.boundary, float(case.draw["reward"] or 0)
-    if not groups_stand_as_read(boundary, batch):
+    if not groups_recognisable(boundary, batch):
         return
     centred = ROUNDINGS * torch.finfo(torch.float32).eps * max(1.0, size)
     allowed = centred if value_of(boundary.claims.standardised) is False else STANDARDISED

@@ -42,7 +42,7 @@ from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law, Level
 from rl_sentinel.core.observation import Ask, Observation
 from rl_sentinel.search.comparison import change_of, finite_only, magnitude, not_trained, same_rows
-from rl_sentinel.search.preconditions import without_a_say
+from rl_sentinel.search.preconditions import without_influence
 from rl_sentinel.search.transforms import moved
 
 #: How far a cell of the dead row is moved, in the unit of its column; one per variant.
@@ -69,7 +69,7 @@ def _trained(batch: Batch, seen: Observation, boundary: Boundary) -> Tensor:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, before = case.batch, ask(case)
     live = batch.live if ask.boundary.stage == "correct" else _trained(batch, before, ask.boundary)
-    dead = without_a_say(ask.boundary, batch, live)
+    dead = without_influence(ask.boundary, batch, live)
     if not bool(dead.any()) or not bool(live.any()):
         return
     row = int(torch.nonzero(dead)[0])

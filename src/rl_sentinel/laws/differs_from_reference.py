@@ -58,7 +58,7 @@ from rl_sentinel.search.claimed_formulas import claimed, counted, known_output, 
 from rl_sentinel.search.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
 from rl_sentinel.search.formula_reading import as_claimed, fitting
 from rl_sentinel.search.on_policy_step import row_constant
-from rl_sentinel.search.preconditions import groups_stand_as_read, last_steps, outcomes_compare, rewards_differ
+from rl_sentinel.search.preconditions import groups_recognisable, last_steps, outcomes_compare, rewards_differ
 from rl_sentinel.search.transforms import on_policy
 
 #: Gradients of a clipped loss are compared only this far from a bound, in nats; rounding changes a log-ratio less.
@@ -98,7 +98,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         at = replace(case, override={**case.override, **change})
         suffix = "".join(f", at {n} {v}" for n, v in change.items())
         try:
-            yield from (_advantages if _is_estimator(ask.boundary) else _numbers)(ask, at, suffix)
+            yield from (_compare_advantages if _is_estimator(ask.boundary) else _compare_numbers)(ask, at, suffix)
         except Refused:
             if not change:
                 raise
@@ -112,19 +112,19 @@ def _comparable(boundary: Boundary, steps: Batch) -> bool:
     batch, _ = last_steps(boundary, steps)
     even = outcomes_compare(batch) and bool(rewards_differ(batch).any()) and not bool(batch.token_reward.any())
     gap = bool((batch.mask != batch.valid)[batch.live].any())
-    return even and (not gap or spans_gaps(boundary)) and groups_stand_as_read(boundary, batch)
+    return even and (not gap or spans_gaps(boundary)) and groups_recognisable(boundary, batch)
 
 
 def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
     batch = case.batch
-    finals, own = last_steps(boundary, batch)
-    where = places(boundary.outputs[name], batch, rewards_differ(finals)[own])
-    alike = (batch.mask == finals.mask[own]).all(1)  # other forms are checked by PLC001
+    finals, last_row = last_steps(boundary, batch)
+    where = places(boundary.outputs[name], batch, rewards_differ(finals)[last_row])
+    alike = (batch.mask == finals.mask[last_row]).all(1)  # other forms are checked by PLC001
     where = where & (alike.unsqueeze(1) if where.dim() == 2 else alike)
     if not _comparable(boundary, batch):
         return {}, where
-    of = returns_of if name == "returns" else advantages_of
-    readings = {n: x[own] for n, x in of(boundary, finals, _settings(boundary, case)).items()}
+    formula = returns_of if name == "returns" else advantages_of
+    readings = {n: x[last_row] for n, x in formula(boundary, finals, _settings(boundary, case)).items()}
     wide = boundary.outputs[name].axes == "B T"
     spread = {n: x.unsqueeze(1).expand(batch.mask.shape) if wide and x.dim() == 1 else x for n, x in readings.items()}
     return as_claimed(boundary, name, spread), where
@@ -137,67 +137,69 @@ def _even(boundary: Boundary, batch: Batch) -> Batch:
     return with_columns(even, rollout_logprob=even.rollout_logprob + gap)
 
 
-def _advantages(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]:
+def _compare_advantages(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]:
     boundary = ask.boundary
     if not _comparable(boundary, case.batch):
         return
     even = replace(case, batch=_even(boundary, case.batch))
-    seen = ask(even).values
+    observed = ask(even).values
     for name in (*advantages(boundary), *(["returns"] if has_returns(boundary) else [])):
         reading, among = fitting(ask, even, name, partial(_accepted, boundary, name))
         accepted, where = _accepted(boundary, name, even)
         if reading in accepted:
-            many = f", the nearest of its {among} readings" if among > 1 else ""
+            alternatives = f", the nearest of its {among} readings" if among > 1 else ""
             algorithm = value_of(boundary.claims.algorithm)
-            reason = f"the formula of {algorithm} gives the expected value ({reading}{many}){suffix}"
+            reason = f"the formula of {algorithm} gives the expected value ({reading}{alternatives}){suffix}"
             scale = magnitude(case.batch, boundary.reads)
-            yield Equal(name, accepted[reading], seen[name], where, scale, reason=reason)
+            yield Equal(name, accepted[reading], observed[name], where, scale, reason=reason)
 
 
-def _numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]:
+def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]:
     boundary = ask.boundary
     if value_of(boundary.claims.scope) == "sequence" and "advantage" in boundary.reads:
         case = with_batch(case, row_constant(case.batch))
     batch = case.batch
     settings, sloping = _settings(boundary, case), _sloping(boundary)
     columns = _sloped(boundary) if sloping else ()
-    seen = ask(case, gradients=columns)
+    observed = ask(case, gradients=columns)
     scale = magnitude(batch, boundary.reads) + (_weight(batch) if "advantage" in boundary.reads else 0.0)
     leaves = {c: getattr(batch, c).double().requires_grad_() for c in columns}
-    read, total = dict[str, str](), list[Tensor]()
+    readings, total = dict[str, str](), list[Tensor]()
     reason = ""
     for name in boundary.outputs:
         if not known_output(boundary, name):
             continue
-        given = with_columns(batch, **leaves) if name in sloping else batch
-        named = as_claimed(boundary, name, references(boundary, name, given, settings))
-        alone = next(iter(named)) if len(named) == 1 else ""
-        reading = alone or fitting(ask, case, name, partial(_named, boundary, name)).name
-        if reading not in named:
+        inputs = with_columns(batch, **leaves) if name in sloping else batch
+        values = as_claimed(boundary, name, references(boundary, name, inputs, settings))
+        only = next(iter(values)) if len(values) == 1 else ""
+        reading = only or fitting(ask, case, name, partial(_reference_values, boundary, name)).name
+        if reading not in values:
             continue
-        what = claimed(boundary, name) or value_of(boundary.claims.aggregation)
-        reason = f"the formula of {what} gives the expected value{f' ({reading})' if len(named) > 1 else ''}{suffix}"
-        value, where = named[reading], counted(boundary, name, batch)
-        yield finite_only(Equal(name, value.detach(), seen.values[name], where, scale, reason=reason))
-        if name in sloping and bool(seen.values[name].isfinite().all()):
-            read[name] = reading
+        algorithm = claimed(boundary, name) or value_of(boundary.claims.aggregation)
+        chosen = f" ({reading})" if len(values) > 1 else ""
+        reason = f"the formula of {algorithm} gives the expected value{chosen}{suffix}"
+        value, where = values[reading], counted(boundary, name, batch)
+        yield finite_only(Equal(name, value.detach(), observed.values[name], where, scale, reason=reason))
+        if name in sloping and bool(observed.values[name].isfinite().all()):
+            readings[name] = reading
             total.append(torch.where(where, value, 0.0).sum())
-    for column, leaf in leaves.items() if set(read) == set(sloping) else ():
-        steady = cells(batch.mask, leaf) & _smooth(partial(_read, boundary, read), batch, column, settings)
+    for column, leaf in leaves.items() if set(readings) == set(sloping) else ():
+        loss = partial(_summed_references, boundary, readings)
+        steady = cells(batch.mask, leaf) & _smooth(loss, batch, column, settings)
         steady = steady & ~at_bound(batch, settings) if column == "value" else steady
         expected, key = _slope(torch.stack(total).sum(), leaf), f"gradient of {column}"
-        yield finite_only(Equal(key, expected, seen.gradients[column], steady, scale, reason=reason))
+        yield finite_only(Equal(key, expected, observed.gradients[column], steady, scale, reason=reason))
 
 
-def _named(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
+def _reference_values(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
     batch = case.batch
-    found = references(boundary, name, batch, _settings(boundary, case)) if bool(batch.live.any()) else {}
-    return {n: x.detach() for n, x in as_claimed(boundary, name, found).items()}, counted(boundary, name, batch)
+    values = references(boundary, name, batch, _settings(boundary, case)) if bool(batch.live.any()) else {}
+    return {n: x.detach() for n, x in as_claimed(boundary, name, values).items()}, counted(boundary, name, batch)
 
 
-def _read(boundary: Boundary, readings: Mapping[str, str], batch: Batch, settings: Settings) -> Tensor:
-    found = {n: references(boundary, n, batch, settings)[reading] for n, reading in readings.items()}
-    return torch.stack([torch.where(counted(boundary, n, batch), x, 0.0).sum() for n, x in found.items()]).sum()
+def _summed_references(boundary: Boundary, readings: Mapping[str, str], batch: Batch, settings: Settings) -> Tensor:
+    values = {n: references(boundary, n, batch, settings)[reading] for n, reading in readings.items()}
+    return torch.stack([torch.where(counted(boundary, n, batch), x, 0.0).sum() for n, x in values.items()]).sum()
 
 
 def _sloping(boundary: Boundary) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import at_rows, magnitude, same_tokens, slopes
-from rl_sentinel.search.preconditions import distinct, groups_stand_as_read, repeats_trajectory
+from rl_sentinel.search.preconditions import distinct, groups_recognisable, repeats_trajectory
 from rl_sentinel.search.transforms import interleaved, relabelled
 
 #: Changes of the groups, one per variant.
@@ -64,7 +64,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
     by_id = value_of(boundary.claims.grouping) == "id"
-    if not groups_stand_as_read(boundary, batch) or (variant == 1 and not by_id):
+    if not groups_recognisable(boundary, batch) or (variant == 1 and not by_id):
         return
     order = interleaved(batch.group) if variant == 1 else torch.arange(batch.rows, device=batch.device)
     other = take_rows(batch, order) if variant == 1 else relabelled(batch)

@@ -40,7 +40,7 @@ from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import change_of, magnitude, same_rows
-from rl_sentinel.search.preconditions import distinct, groups_stand_as_read
+from rl_sentinel.search.preconditions import distinct, groups_recognisable
 from rl_sentinel.search.transforms import moved
 
 #: Which live row is changed, first or last, one per variant.
@@ -72,7 +72,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, amount, batch = int(case.draw["row"] or 0), float(case.draw["amount"] or 0), case.batch
-    if not groups_stand_as_read(ask.boundary, batch):
+    if not groups_recognisable(ask.boundary, batch):
         return
     others = batch.live & (batch.group != batch.group[row])
     wide = [n for n, output in ask.boundary.outputs.items() if output.scope == "batch" or output.axes == ""]

@@ -64,7 +64,7 @@ _LOGPROBS = ("logprob", "old_logprob", "ref_logprob", "rollout_logprob")
 _DECISIONS = frozenset({"keep", "clip_fraction", "accepted", "requires_grad"})
 
 
-def _given(boundary: Boundary) -> list[str]:
+def _model_columns(boundary: Boundary) -> list[str]:
     return sorted(boundary.reads & MODEL_COLUMNS)
 
 
@@ -73,7 +73,7 @@ def _judged(output: Output) -> bool:
 
 
 def _applies(boundary: Boundary) -> str:
-    if not _given(boundary):
+    if not _model_columns(boundary):
         return "it reads no column that a model computes"
     if "dtype" not in boundary.axes:
         return "its adapter passes everything in one precision"
@@ -106,42 +106,43 @@ def _moved(x: Tensor, draw: torch.Generator) -> Tensor:
     return found
 
 
-def _jumps(ask: Ask, case: Case, name: str, seen: Tensor, where: Tensor, allowed: float) -> bool:  # noqa: PLR0913 - two runs and the compared positions
+def _jumps(ask: Ask, case: Case, name: str, exact: Tensor, where: Tensor, allowed: float) -> bool:  # noqa: PLR0913 - two runs and the compared positions
     """Whether an output in float64 changes by more than rounding when inputs change by a few rounding errors."""
-    names = _given(ask.boundary)
+    names = _model_columns(ask.boundary)
     wide, draw = _cast(case.batch, names, torch.float64), torch.Generator().manual_seed(0)
     for _ in range(DRAWS):
         moved = {n: _moved(getattr(wide, n), draw) for n in names}
-        other = ask(with_batch(case, with_columns(wide, **moved))).values[name].double()[where]
-        if not bool(((other - seen).abs() <= allowed).all()):
+        result = ask(with_batch(case, with_columns(wide, **moved))).values[name].double()[where]
+        if not bool(((result - exact).abs() <= allowed).all()):
             return True
     return False
 
 
-def _low(ask: Ask, case: Case) -> Observation:
+def _low_precision(ask: Ask, case: Case) -> Observation:
     try:
         return ask(case)
-    except (Crashed, RuntimeError) as words:  # torch's error for a dtype, or for mixed ones, shows in the first step
-        message = str(words) if isinstance(words, Crashed) else f"{type(words).__name__}: {words}"
+    except (Crashed, RuntimeError) as error:  # torch's error for a dtype, or for mixed ones, shows in the first step
+        message = str(error) if isinstance(error, Crashed) else f"{type(error).__name__}: {error}"
         if not message.startswith(RuntimeError.__name__):
             raise
-        raise Refused(message) from words
+        raise Refused(message) from error
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    batch, names = case.batch, _given(ask.boundary)
-    low = _low(ask, with_layout(with_batch(case, _cast(batch, names, torch.float32)), dtype="bfloat16")).values
+    batch, names = case.batch, _model_columns(ask.boundary)
+    rounded = with_layout(with_batch(case, _cast(batch, names, torch.float32)), dtype="bfloat16")
+    low = _low_precision(ask, rounded).values
     high = ask(with_batch(case, _cast(batch, names, torch.float64))).values
     for name, output in ask.boundary.outputs.items():
         if not _judged(output):
             continue
         where = places(output, batch, batch.live)
-        seen = high[name].double()[where]
-        own = seen[seen.isfinite()].abs().max().item() if bool(seen.isfinite().any()) else 0.0
-        given = magnitude(batch, ask.boundary.reads)
-        allowed = (OPERATIONS + _summed(output, batch)) * UNIT * max(own, given, own * given, 1e-3)
+        exact = high[name].double()[where]
+        size = exact[exact.isfinite()].abs().max().item() if bool(exact.isfinite().any()) else 0.0
+        input_size = magnitude(batch, ask.boundary.reads)
+        allowed = (OPERATIONS + _summed(output, batch)) * UNIT * max(size, input_size, size * input_size, 1e-3)
         gap = (low[name].double() - high[name].double())[where].abs()
-        if bool((gap > allowed).any()) and _jumps(ask, case, name, seen, where, allowed):
+        if bool((gap > allowed).any()) and _jumps(ask, case, name, exact, where, allowed):
             continue
         change = Change(f"passing {', '.join(names)} as bfloat16 instead of float64")
         reason = "the same numbers must give the same result up to rounding"

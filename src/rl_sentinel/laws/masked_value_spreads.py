@@ -46,7 +46,7 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.core.phrasing import number
 from rl_sentinel.search.comparison import cells, magnitude, over_all, same_tokens, slopes
-from rl_sentinel.search.preconditions import without_a_say
+from rl_sentinel.search.preconditions import without_influence
 from rl_sentinel.search.transforms import replaced
 
 #: Value of masked slots, one per variant: first the log-prob that means "impossible", in nats.
@@ -77,7 +77,7 @@ def _filled(boundary: Boundary, batch: Batch, fill: float) -> Batch:
         about = COLUMNS[column]
         if about["role"] == "signal" and about["axes"].startswith("B"):
             wide = about["axes"].startswith("B T")
-            where = ~batch.mask if wide else without_a_say(boundary, batch, batch.live)
+            where = ~batch.mask if wide else without_influence(boundary, batch, batch.live)
             batch = replaced(batch, column, where, fill)
     return batch
 

@@ -41,7 +41,7 @@ from rl_sentinel.core.expectations import Change, Expectation, Moves
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.core.phrasing import number
-from rl_sentinel.search.companion_cases import answered, companions
+from rl_sentinel.search.companion_cases import companions, observation_or_none
 
 #: Cases that must have been answered before a metric is said not to move.
 ENOUGH = 16
@@ -60,26 +60,26 @@ def _applies(boundary: Boundary) -> str:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     first = ask(case).values
-    still, count, last = set(_metrics(ask.boundary)), 0, first
-    for other in companions(case):
-        seen = answered(ask, other)
-        count += seen is not None
-        if seen is not None:
-            last = seen.values
-            still = {n for n in still if _same(first[n], seen.values[n])}
-        if not still:
+    constant, count, last = set(_metrics(ask.boundary)), 0, first
+    for companion in companions(case):
+        observation = observation_or_none(ask, companion)
+        count += observation is not None
+        if observation is not None:
+            last = observation.values
+            constant = {n for n in constant if _same(first[n], observation.values[n])}
+        if not constant:
             break
-    if still and count < ENOUGH:
+    if constant and count < ENOUGH:
         return
     for name in _metrics(ask.boundary):
-        change, moved = Change("changing the batch"), torch.tensor(name not in still, device="cpu")
-        shown = {name: (first[name], last.get(name, first[name]))}
+        change, moved = Change("changing the batch"), torch.tensor(name not in constant, device="cpu")
+        results = {name: (first[name], last.get(name, first[name]))}
         reason = f"it is always {number(first[name].item())}"
-        yield Moves(name, change, moved, shown, trials=count, reason=reason)
+        yield Moves(name, change, moved, results, trials=count, reason=reason)
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return bool(torch.isclose(one.double(), other.double(), rtol=1e-6, atol=1e-9, equal_nan=True))
+def _same(a: Tensor, b: Tensor) -> bool:
+    return bool(torch.isclose(a.double(), b.double(), rtol=1e-6, atol=1e-9, equal_nan=True))
 
 
 LAW = Law(

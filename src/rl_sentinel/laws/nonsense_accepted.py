@@ -35,7 +35,7 @@ from rl_sentinel.core.errors import Refused
 from rl_sentinel.core.expectations import Attempt, Expectation, Refuses
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
-from rl_sentinel.search.companion_cases import drawn
+from rl_sentinel.search.companion_cases import companion_pool
 
 
 def _refused(boundary: Boundary) -> list[SettingClaim]:
@@ -51,7 +51,7 @@ def _applies(boundary: Boundary) -> str:
 def _attempt(ask: Ask, case: Case, claim: SettingClaim) -> Attempt:
     at = replace(case, setting=claim.name)
     if not ask.boundary.reads:
-        at = replace(at, batch=drawn()[0].batch, seed=0)  # the answer is the same on every batch: asked once
+        at = replace(at, batch=companion_pool()[0].batch, seed=0)  # the answer is the same on every batch: asked once
     try:
         accepted = bool(ask(at).values["accepted"])
     except Refused as refusal:

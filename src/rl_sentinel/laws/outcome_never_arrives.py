@@ -66,8 +66,8 @@ def _applies(boundary: Boundary) -> str:
 
 def _vary(case: Case, variant: int) -> Case | None:
     batch = on_policy(case.batch)  # what a boundary rejects by log-probs need not arrive
-    fit = _compared(batch)
-    return with_draw(with_batch(case, batch), variant=variant, row=fit[-variant]) if fit else None
+    rows = _compared(batch)
+    return with_draw(with_batch(case, batch), variant=variant, row=rows[-variant]) if rows else None
 
 
 def _compared(batch: Batch) -> list[int]:
@@ -81,8 +81,8 @@ def _compared(batch: Batch) -> list[int]:
         return [row for row in torch.nonzero(batch.last_step).flatten().tolist() if _has_rival(batch, row)]
     at_last = batch.mask[:, last_trained(batch)].T  # [B, B]: is row j trained where row i ends
     siblings = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)) & at_last
-    found: list[int] = torch.nonzero(batch.live & (siblings.sum(dim=1) >= 2)).flatten().tolist()
-    return found
+    rows: list[int] = torch.nonzero(batch.live & (siblings.sum(dim=1) >= 2)).flatten().tolist()
+    return rows
 
 
 def _has_rival(batch: Batch, row: int) -> bool:
@@ -117,22 +117,22 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     before = ask(case).values
     places = {name: _last_trained(batch, reached, before[name]) for name in advantages(boundary)}
     arrived = {name: torch.zeros_like(where) for name, where in places.items()}
-    other, after, amount = batch, before, 0.0
+    changed, after, amount = batch, before, 0.0
     for amount in AMOUNTS:
-        other = outcome_moved(batch, boundary.reads, torch.arange(batch.rows, device=batch.device) == row, amount)
-        after = ask(with_batch(case, other)).values
+        changed = outcome_moved(batch, boundary.reads, torch.arange(batch.rows, device=batch.device) == row, amount)
+        after = ask(with_batch(case, changed)).values
         for name in places:
-            way = (after[name] - before[name]) * (1 if amount > 0 else -1)
-            arrived[name] |= ~(way <= STILL)  # nan is DEG001's
+            rise = (after[name] - before[name]) * (1 if amount > 0 else -1)
+            arrived[name] |= ~(rise <= STILL)  # nan is DEG001's
         if all(bool(arrived[name][where].all()) for name, where in places.items()):
             break
     column = "reward" if "reward" in boundary.reads else "reward_parts"
-    change = change_of(column, batch, other, f"the outcome of row {row}")
+    change = change_of(column, batch, changed, f"the outcome of row {row}")
     reason = "an outcome must reach the last trained token of its response"
-    up = 1 if amount > 0 else -1
+    direction = 1 if amount > 0 else -1
     for name, moved in arrived.items():
-        shown = {name: (before[name], after[name])}
-        yield Moves(name, change, moved, shown, places[name], direction=up, still=STILL, reason=reason)
+        results = {name: (before[name], after[name])}
+        yield Moves(name, change, moved, results, places[name], direction=direction, still=STILL, reason=reason)
 
 
 LAW = Law(

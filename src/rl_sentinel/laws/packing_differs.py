@@ -45,14 +45,14 @@ from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import magnitude
 
 
-def _given(boundary: Boundary) -> list[str]:
+def _columns_read(boundary: Boundary) -> list[str]:
     return [name for name, output in boundary.outputs.items() if output.axes in ("B", "B T")]
 
 
 def _applies(boundary: Boundary) -> str:
     if not boundary.claims.packs:
         return "it does not claim to pack sequences"
-    return "" if _given(boundary) else "it gives no number per row or token"
+    return "" if _columns_read(boundary) else "it gives no number per row or token"
 
 
 def _packs(boundary: Boundary, rows: int) -> list[int]:
@@ -84,7 +84,7 @@ def _same(  # noqa: PLR0913 - what a comparison is made of
     change: Change,
     scale: float,
 ) -> Iterator[Equal]:
-    for name in _given(boundary):
+    for name in _columns_read(boundary):
         expected = packed[name].clone()
         if boundary.outputs[name].axes == "B":
             expected[row] = alone[name][0]

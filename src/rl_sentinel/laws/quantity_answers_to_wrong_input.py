@@ -57,16 +57,18 @@ COEFFICIENTS = (1.0, 0.1, 0.0)
 
 
 def _applies(boundary: Boundary) -> str:
-    known = [o for o in boundary.outputs.values() if wrong_inputs(o.quantity, boundary.reads) or _weighed(boundary, o)]
-    return "" if known else "it exposes no quantity that reads more than its own inputs"
+    outputs = [
+        o for o in boundary.outputs.values() if wrong_inputs(o.quantity, boundary.reads) or _weighed(boundary, o)
+    ]
+    return "" if outputs else "it exposes no quantity that reads more than its own inputs"
 
 
 def _weighed(boundary: Boundary, output: Output) -> list[str]:
-    named = {key for settings in boundary.settings.values() for key in settings}
-    return [key for key in UNWEIGHED.get(kind(output.quantity), ()) if key in named]
+    knobs = {key for settings in boundary.settings.values() for key in settings}
+    return [key for key in UNWEIGHED.get(kind(output.quantity), ()) if key in knobs]
 
 
-def _where(output: Output, batch: Batch) -> Tensor | None:
+def _valid(output: Output, batch: Batch) -> Tensor | None:
     return batch.valid if output.axes == "B T" else None
 
 
@@ -77,53 +79,53 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         f"row {row}": torch.arange(batch.rows, device=batch.device) == row,
         "every row": torch.ones_like(batch.live),
     }
-    for columns, names in _by_wrong(boundary).items():
-        for who, there in places.items():
-            together = _together(ask, case, names, columns, there, amount, who)
-            alone = list[Equal]()
-            for column in () if together and not _moving(together) else columns:  # which of them it was
-                alone += _answers(ask, case, names, (column,), there, amount, who)
-            yield from (alone if _moving(alone) else together or alone)
+    for columns, names in _outputs_by_wrong_inputs(boundary).items():
+        for label, rows in places.items():
+            jointly = _moved_together(ask, case, names, columns, rows, amount, label)
+            singly = list[Equal]()
+            for column in () if jointly and not _moving(jointly) else columns:  # which of them it was
+                singly += _comparisons(ask, case, names, (column,), rows, amount, label)
+            yield from (singly if _moving(singly) else jointly or singly)
     for name, output in boundary.outputs.items():
         for key in _weighed(boundary, output):
             yield from _weights(ask, case, name, key)
 
 
-def _by_wrong(boundary: Boundary) -> dict[tuple[str, ...], list[str]]:
+def _outputs_by_wrong_inputs(boundary: Boundary) -> dict[tuple[str, ...], list[str]]:
     """The columns that outputs may not answer to, and the outputs."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    outputs: dict[tuple[str, ...], list[str]] = {}
     for name, output in boundary.outputs.items():
         if columns := wrong_inputs(output.quantity, boundary.reads):
-            found.setdefault(columns, []).append(name)
-    return found
+            outputs.setdefault(columns, []).append(name)
+    return outputs
 
 
-def _together(  # noqa: PLR0913 - a comparison has these parts
-    ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], there: Tensor, amount: float, who: str
+def _moved_together(  # noqa: PLR0913 - a comparison has these parts
+    ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], rows: Tensor, amount: float, label: str
 ) -> list[Equal]:
     """What was seen where all the columns were moved at once; nothing where that is refused."""
     try:
-        return list(_answers(ask, case, names, columns, there, amount, who))
+        return list(_comparisons(ask, case, names, columns, rows, amount, label))
     except (Refused, NotApplicable):
         return []
 
 
-def _moving(seen: list[Equal]) -> bool:
-    return not all(torch.equal(r.expected, r.observed) for r in seen)
+def _moving(results: list[Equal]) -> bool:
+    return not all(torch.equal(r.expected, r.observed) for r in results)
 
 
-def _answers(  # noqa: PLR0913 - a comparison has these parts
-    ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], there: Tensor, amount: float, who: str
+def _comparisons(  # noqa: PLR0913 - a comparison has these parts
+    ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], rows: Tensor, amount: float, label: str
 ) -> Iterator[Equal]:
     """The outputs before and after these columns were moved."""
-    boundary, batch, before, other = ask.boundary, case.batch, ask(case), case.batch
+    boundary, batch, before, changed = ask.boundary, case.batch, ask(case), case.batch
     for number, column in enumerate(columns):
-        other = moved(other, column, there, amount * 2**number)  # no two by the same: a difference of them moves too
-    after, scale = ask(with_batch(case, other)), magnitude(other, boundary.reads)
+        changed = moved(changed, column, rows, amount * 2**number)  # no two by the same: a difference of them moves too
+    after, scale = ask(with_batch(case, changed)), magnitude(changed, boundary.reads)
     for name in names:
-        old, new, where = before.values[name], after.values[name], _where(boundary.outputs[name], batch)
-        what = columns[0] if len(columns) == 1 else f"a change of {' and '.join(columns)}"
-        change = change_of(columns[0], batch, other, f"{what} of {who}")
+        old, new, where = before.values[name], after.values[name], _valid(boundary.outputs[name], batch)
+        subject = columns[0] if len(columns) == 1 else f"a change of {' and '.join(columns)}"
+        change = change_of(columns[0], batch, changed, f"{subject} of {label}")
         reason = f"{name} does not depend on {' or '.join(columns)}"
         yield Equal(name, old, new, where, scale, change=change, reason=reason)
 
@@ -131,13 +133,13 @@ def _answers(  # noqa: PLR0913 - a comparison has these parts
 def _weights(ask: Ask, case: Case, name: str, key: str) -> Iterator[Expectation]:
     if key not in ask.boundary.settings.get(case.setting, {}):
         return
-    seen = [ask(replace(case, override={**case.override, key: x})).values[name] for x in COEFFICIENTS]
-    where, scale = _where(ask.boundary.outputs[name], case.batch), magnitude(case.batch, ask.boundary.reads)
-    for value, number in list(zip(seen, COEFFICIENTS, strict=True))[1:]:
+    results = [ask(replace(case, override={**case.override, key: x})).values[name] for x in COEFFICIENTS]
+    where, scale = _valid(ask.boundary.outputs[name], case.batch), magnitude(case.batch, ask.boundary.reads)
+    for value, number in list(zip(results, COEFFICIENTS, strict=True))[1:]:
         if number or bool((value != 0).any()):
             change = Change(f"setting {key} to {number:g} instead of {COEFFICIENTS[0]:g}")
             reason, key_name = f"{name} does not depend on {key}", f"{name} by {key}"
-            yield Equal(name, seen[0], value, where, scale, change=change, reason=reason, key=key_name)
+            yield Equal(name, results[0], value, where, scale, change=change, reason=reason, key=key_name)
 
 
 LAW = Law(

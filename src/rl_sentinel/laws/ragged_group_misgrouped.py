@@ -40,7 +40,7 @@ from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import at_rows, magnitude, same_rows
-from rl_sentinel.search.preconditions import distinct, groups_stand_as_read, repeats_trajectory
+from rl_sentinel.search.preconditions import distinct, groups_recognisable, repeats_trajectory
 
 
 def _applies(boundary: Boundary) -> str:
@@ -63,7 +63,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, batch, boundary = int(case.draw["row"] or 0), case.batch, ask.boundary
-    if not groups_stand_as_read(boundary, batch):
+    if not groups_recognisable(boundary, batch):
         return
     stay = torch.nonzero(torch.arange(batch.rows, device=batch.device) != row).squeeze(1)
     smaller = take_rows(batch, stay)

@@ -42,11 +42,11 @@ UNINTERRUPTED, RESUMED = "uninterrupted", "resumed"
 def _pairs(boundary: Boundary) -> list[tuple[str, str]]:
     """Names of the outputs to compare: of the run as it goes on, and of the restored one."""
     by_quantity = {output.quantity: name for name, output in boundary.outputs.items()}
-    words = {quantity: quantity.partition(".") for quantity in by_quantity}
+    parts = {quantity: quantity.partition(".") for quantity in by_quantity}
     return [
-        (by_quantity[f"{UNINTERRUPTED}.{what}"], by_quantity[quantity])
-        for quantity, (first, _, what) in words.items()
-        if first == RESUMED and f"{UNINTERRUPTED}.{what}" in by_quantity
+        (by_quantity[f"{UNINTERRUPTED}.{name}"], by_quantity[quantity])
+        for quantity, (kind, _, name) in parts.items()
+        if kind == RESUMED and f"{UNINTERRUPTED}.{name}" in by_quantity
     ]
 
 
@@ -55,10 +55,10 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    seen = ask(case).values
-    for whole, resumed in _pairs(ask.boundary):
+    values = ask(case).values
+    for uninterrupted, resumed in _pairs(ask.boundary):
         reason = "a restored run goes on as the one that was saved"
-        yield Equal(resumed, seen[whole], seen[resumed], None, tolerance=0.0, reason=reason)
+        yield Equal(resumed, values[uninterrupted], values[resumed], None, tolerance=0.0, reason=reason)
 
 
 LAW = Law(

@@ -40,7 +40,7 @@ from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import advantages, cells
-from rl_sentinel.search.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
+from rl_sentinel.search.preconditions import groups_recognisable, outcomes_compare, rewards_differ
 from rl_sentinel.search.transforms import on_policy
 
 #: Factor on all rewards; a power of two, so that it rounds nothing.
@@ -69,7 +69,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary = case.batch, ask.boundary
-    if not groups_stand_as_read(boundary, batch):
+    if not groups_recognisable(boundary, batch):
         return
     other = with_columns(batch, **{n: FACTOR * getattr(batch, n) for n in SCALED & boundary.reads})
     before, after = ask(case).values, ask(with_batch(case, other)).values

@@ -39,7 +39,7 @@ from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import advantages, cells, magnitude
-from rl_sentinel.search.preconditions import groups_stand_as_read, outcomes_compare, rewards_differ
+from rl_sentinel.search.preconditions import groups_recognisable, outcomes_compare, rewards_differ
 from rl_sentinel.search.transforms import on_policy, outcome_moved
 
 #: Constants that are added, in reward units; exact in float32 beside the rewards of cases.
@@ -53,14 +53,14 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _vary(case: Case, variant: int) -> Case | None:
-    fit = outcomes_compare(case.batch) and bool(rewards_differ(case.batch).any())
+    rows = outcomes_compare(case.batch) and bool(rewards_differ(case.batch).any())
     even = with_batch(case, on_policy(case.batch))  # a rejected sibling would leave a row alone
-    return with_draw(even, variant=variant) if fit else None
+    return with_draw(even, variant=variant) if rows else None
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary = case.batch, ask.boundary
-    if not groups_stand_as_read(boundary, batch):
+    if not groups_recognisable(boundary, batch):
         return
     differ = rewards_differ(batch)
     one_group = batch.group == batch.group[differ][0]

@@ -40,7 +40,7 @@ from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import SIGNAL_STAGES, at_rows, magnitude, same_tokens, slopes
-from rl_sentinel.search.preconditions import groups_stand_as_read, repeats_trajectory
+from rl_sentinel.search.preconditions import groups_recognisable, repeats_trajectory
 
 #: What is done to the rows, one per variant.
 ORDERS = ("reversing all rows", "swapping the first two rows of a group")
@@ -75,7 +75,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
     paired = boundary.claims.pairing is not None
     order = _order_of_pairs(batch.group, variant) if paired else _order(batch.group, variant)
-    if order is None or not groups_stand_as_read(boundary, batch):
+    if order is None or not groups_recognisable(boundary, batch):
         return
     before = ask(case, gradients=slopes(boundary))
     after = ask(with_batch(case, take_rows(batch, order)), gradients=slopes(boundary))

@@ -63,8 +63,8 @@ def _vary(case: Case, variant: int) -> Case | None:
     ids, number = distinct(batch.trajectory), variant % TRAJECTORIES
     if number >= len(ids) or bool(batch.token_reward.any()) or not bool(batch.scored.all()):
         return None
-    own = batch.trajectory == ids[number]
-    if not bool(batch.live[own].all()) or int(batch.last_step[own].sum()) != 1:
+    rows = batch.trajectory == ids[number]
+    if not bool(batch.live[rows].all()) or int(batch.last_step[rows].sum()) != 1:
         return None
     chosen = {"trajectory": ids[number], "amount": AMOUNTS[variant // TRAJECTORIES]}
     return with_draw(with_batch(case, batch), variant=variant, **chosen)
@@ -74,23 +74,23 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary = case.batch, ask.boundary
     if repeats_trajectory(batch) and value_of(boundary.claims.trajectories) != "step-wise":
         return
-    own = batch.trajectory == int(case.draw["trajectory"] or 0)
+    rows = batch.trajectory == int(case.draw["trajectory"] or 0)
     amount = float(case.draw["amount"] or 0)
-    other = outcome_moved(batch, boundary.reads, own & batch.last_step, amount)
-    before, after = ask(case), ask(with_batch(case, other))
+    changed = outcome_moved(batch, boundary.reads, rows & batch.last_step, amount)
+    before, after = ask(case), ask(with_batch(case, changed))
     column = "reward" if "reward" in boundary.reads else "reward_parts"
-    change = change_of(column, batch, other, f"the outcome of trajectory {case.draw['trajectory']}")
+    change = change_of(column, batch, changed, f"the outcome of trajectory {case.draw['trajectory']}")
     reason = "all trained tokens of a trajectory follow its outcome"
     for name in advantages(boundary):
         shift = after.values[name].double() - before.values[name].double()
-        where = (own.unsqueeze(1) & batch.mask) if shift.dim() == 2 else own
-        still = ROUNDING * (1 + magnitude(other, boundary.reads))
+        where = (rows.unsqueeze(1) & batch.mask) if shift.dim() == 2 else rows
+        threshold = ROUNDING * (1 + magnitude(changed, boundary.reads))
         largest = shift[where][shift[where].abs().argmax()]
-        if not largest.abs() > 10 * still:  # nan is DEG001's
+        if not largest.abs() > 10 * threshold:  # nan is DEG001's
             continue
-        way = torch.where(shift.abs() > still, shift.sign(), torch.zeros_like(shift))
-        shown, up = {name: (before.values[name], after.values[name])}, int(largest.sign())
-        yield Moves(name, change, way == up, shown, where, direction=up, still=still, reason=reason)
+        direction = torch.where(shift.abs() > threshold, shift.sign(), torch.zeros_like(shift))
+        results, up = {name: (before.values[name], after.values[name])}, int(largest.sign())
+        yield Moves(name, change, direction == up, results, where, direction=up, still=threshold, reason=reason)
 
 
 LAW = Law(

@@ -40,7 +40,7 @@ from rl_sentinel.core.errors import NotApplicable, TargetRaised
 from rl_sentinel.core.expectations import Answers, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
-from rl_sentinel.search.companion_cases import drawn
+from rl_sentinel.search.companion_cases import companion_pool
 from rl_sentinel.search.comparison import SIGNAL_STAGES
 
 
@@ -70,7 +70,7 @@ def _answer(ask: Ask, case: Case, layout: str) -> Answers:
 
 def _answers_others(ask: Ask, case: Case) -> bool:
     """Whether the boundary answers any batch under this setting; an adapter that calls it wrongly gets no answer."""
-    for other in drawn():
+    for other in companion_pool():
         try:
             ask(replace(case, batch=other.batch, seed=other.seed))
         except (NotApplicable, TargetRaised):

@@ -7,7 +7,7 @@ from typing import Literal
 from rl_sentinel.recall.narrow_audit import Judged, NarrowAudit
 
 #: Levels that an audit without options shows.
-SHOWN = ("fault", "contested")
+SHOWN_LEVELS = ("fault", "contested")
 
 Outcome = Literal[
     "caught",
@@ -42,9 +42,9 @@ def compare(before: NarrowAudit, after: NarrowAudit | None, functions: Sequence[
     if before.error:
         return Comparison("failed", detail=f"before the fix: {before.error}")
     relevant = before.at(functions)
-    found = [v for v in relevant if v.outcome == "broken" and v.level in SHOWN]
+    found = [v for v in relevant if v.outcome == "broken" and v.level in SHOWN_LEVELS]
     if not found:
-        return _not_found(relevant)
+        return _without_finding(relevant)
     return Comparison("no fix", tuple(found)) if after is None else _after_fix(found, after)
 
 
@@ -54,11 +54,12 @@ def _after_fix(found: Sequence[Judged], after: NarrowAudit) -> Comparison:
         return Comparison("failed", tuple(found), f"after the fix: {after.error}")
     if caught := [v for v in found if _holds(v, after)]:
         return Comparison("caught", tuple(caught))
-    if partly := {v: names for v in found if (names := _repaired(v, after))}:
-        detail = f"by output; the law is still broken at others than {', '.join(sorted(set().union(*partly.values())))}"
-        return Comparison("caught", tuple(partly), detail)
-    if still := [v for v in found if any(w.outcome == "broken" for w in _same(v, after))]:
-        return Comparison("still found", tuple(still))
+    if repaired := {v: names for v in found if (names := _repaired(v, after))}:
+        outputs = ", ".join(sorted(set().union(*repaired.values())))
+        detail = f"by output; the law is still broken at others than {outputs}"
+        return Comparison("caught", tuple(repaired), detail)
+    if remaining := [v for v in found if any(w.outcome == "broken" for w in _same(v, after))]:
+        return Comparison("still found", tuple(remaining))
     reasons = sorted({w.reason or w.outcome for v in found for w in _same(v, after)})
     return Comparison("not judged after", tuple(found), "; ".join(reasons) or "the boundary is not bound after the fix")
 
@@ -66,9 +67,9 @@ def _after_fix(found: Sequence[Judged], after: NarrowAudit) -> Comparison:
 def changed(before: NarrowAudit, after: NarrowAudit, functions: Sequence[str], without: Collection[str] = ()) -> bool:
     """Whether a pair at the functions is broken before and holds after, without boundaries that enter ``without``."""
     excluded = {(v.boundary, v.setting) for v in before.at(without)}
-    broken = [v for v in before.at(functions) if v.outcome == "broken" and v.level in SHOWN]
-    rest = [v for v in broken if (v.boundary, v.setting) not in excluded]
-    return any(_holds(v, after) or _repaired(v, after) for v in rest)
+    broken = [v for v in before.at(functions) if v.outcome == "broken" and v.level in SHOWN_LEVELS]
+    remaining = [v for v in broken if (v.boundary, v.setting) not in excluded]
+    return any(_holds(v, after) or _repaired(v, after) for v in remaining)
 
 
 def _holds(finding: Judged, after: NarrowAudit) -> bool:
@@ -91,12 +92,12 @@ def _same(finding: Judged, after: NarrowAudit) -> list[Judged]:
     return [v for v in pair if v.setting == finding.setting] or pair
 
 
-def _not_found(relevant: Sequence[Judged]) -> Comparison:
+def _without_finding(relevant: Sequence[Judged]) -> Comparison:
     """Why nothing was found before the fix."""
     if not relevant:
         return Comparison("no boundary")
-    if held := _laws(relevant, "holds"):
-        return Comparison("holds", detail=f"{held} hold")
+    if laws := _laws(relevant, "holds"):
+        return Comparison("holds", detail=f"{laws} hold")
     if any(v.outcome == "broken" for v in relevant):
         return Comparison("holds", detail=f"{_laws(relevant, 'broken')} broken at level hazard only")
     errored = [v for v in relevant if v.outcome == "errored"]
@@ -112,5 +113,5 @@ def _laws(verdicts: Iterable[Judged], outcome: str) -> str:
 
 
 def _most_frequent(reasons: Iterable[str]) -> list[str]:
-    every = list(reasons)
-    return sorted(set(every), key=lambda reason: (-every.count(reason), reason))[:3]
+    texts = list(reasons)
+    return sorted(set(texts), key=lambda reason: (-texts.count(reason), reason))[:3]

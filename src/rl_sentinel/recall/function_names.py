@@ -11,10 +11,10 @@ _NAME = re.compile(r"[A-Za-z_*][\w.*]*")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def function_names(root: Path, file: str, words: str) -> tuple[str, ...]:
-    """The functions that ``words`` name in a file of a tree, as ``FILE:NAME``; empty if the tree has no such file.
+def function_names(root: Path, file: str, text: str) -> tuple[str, ...]:
+    """The functions that ``text`` names in a file of a tree, as ``FILE:NAME``; empty if the tree has no such file.
 
-    ``words`` is a qualified name, several, or a name with words around it. A class names all its functions. Where
+    ``text`` is a qualified name, several, or a name with words around it. A class names all its functions. Where
     no word is a function or a class of the file, all functions of the file are meant: ``FILE:*``.
     """
     place = _place(root, file)
@@ -22,7 +22,7 @@ def function_names(root: Path, file: str, words: str) -> tuple[str, ...]:
         return ()
     defined = dict(_defined(ast.parse(place.read_bytes())))
     names = []
-    for word in _NAME.findall(words):
+    for word in _NAME.findall(text):
         for name, is_class in defined.items():
             if fnmatchcase(f".{name}", f"*.{word.strip('.')}"):
                 names += [name, f"{name}.*"] if is_class else [name]
@@ -33,15 +33,15 @@ def function_names(root: Path, file: str, words: str) -> tuple[str, ...]:
 
 def _place(root: Path, file: str) -> Path | None:
     """The file of the tree whose path agrees longest with ``file`` from its end."""
-    wanted = PurePosixPath(file).parts[::-1]
+    suffix = PurePosixPath(file).parts[::-1]
 
     def agreement(path: Path) -> int:
         parts = path.relative_to(root).parts[::-1]
         return next(
-            (n for n, (a, b) in enumerate(zip(parts, wanted, strict=False)) if a != b), min(map(len, (parts, wanted)))
+            (n for n, (a, b) in enumerate(zip(parts, suffix, strict=False)) if a != b), min(map(len, (parts, suffix)))
         )
 
-    return max(sorted(root.rglob(wanted[0])), key=agreement, default=None)
+    return max(sorted(root.rglob(suffix[0])), key=agreement, default=None)
 
 
 def _defined(node: ast.AST, within: str = "") -> Iterator[tuple[str, bool]]:

@@ -23,7 +23,7 @@ class Histories:
     """The repositories in a folder, bare or with a work tree."""
 
     folder: Path
-    _found: dict[str, Path | None] = field(default_factory=dict)
+    _repository_of: dict[str, Path | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Validate the folder.
@@ -36,9 +36,9 @@ class Histories:
 
     def of(self, commit: str) -> Path | None:
         """The repository that has a commit."""
-        if commit not in self._found:
-            self._found[commit] = next((r for r in self._repositories() if _has(r, commit)), None)
-        return self._found[commit]
+        if commit not in self._repository_of:
+            self._repository_of[commit] = next((r for r in self._repositories() if _has(r, commit)), None)
+        return self._repository_of[commit]
 
     def _repositories(self) -> Iterator[Path]:
         """Repositories in the folder, which may be one itself."""

@@ -48,14 +48,14 @@ class _Sides:
 
 
 def measure(
-    bugs: Sequence[Bug], every: Sequence[Bug], histories: Histories | None, *, jobs: int, controls: bool
+    bugs: Sequence[Bug], corpus_bugs: Sequence[Bug], histories: Histories | None, *, jobs: int, controls: bool
 ) -> Iterator[Row]:
-    """The result of each bug, in order; ``every`` bug's function may be a control; ``jobs`` bugs run at a time."""
+    """The result of each bug, in order; ``jobs`` bugs run at a time. Controls use any of ``corpus_bugs``."""
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda bug: _row(bug, every, histories, controls=controls), bugs)
+        yield from pool.map(lambda bug: _row(bug, corpus_bugs, histories, controls=controls), bugs)
 
 
-def _row(bug: Bug, every: Sequence[Bug], histories: Histories | None, *, controls: bool) -> Row:
+def _row(bug: Bug, corpus_bugs: Sequence[Bug], histories: Histories | None, *, controls: bool) -> Row:
     try:
         sides = _sides(bug, histories)
         root = source_root(sides.before)
@@ -64,15 +64,15 @@ def _row(bug: Bug, every: Sequence[Bug], histories: Histories | None, *, control
     functions = function_names(root, bug.file, bug.function)
     if not functions:
         return Row(bug, Comparison("failed", detail=f"{bug.file} is not in the tree of {sides.before}"))
-    other = _function_of_another(bug, every, root, functions) if controls else ()
-    before, after = _audits(sides, (*functions, *other))
+    other_functions = _function_of_another(bug, corpus_bugs, root, functions) if controls else ()
+    before, after = _audits(sides, (*functions, *other_functions))
     comparison = compare(before, after, functions)
     if not controls:
         return Row(bug, comparison, functions)
-    unrelated = None
-    if other and after is not None and not before.error and not after.error:
-        unrelated = changed(before, after, other, without=functions)
-    return Row(bug, comparison, functions, Controls(unrelated, _neighbour(bug, histories, functions)))
+    other_changed = None
+    if other_functions and after is not None and not before.error and not after.error:
+        other_changed = changed(before, after, other_functions, without=functions)
+    return Row(bug, comparison, functions, Controls(other_changed, _neighbour(bug, histories, functions)))
 
 
 def _audits(sides: _Sides, functions: tuple[str, ...]) -> tuple[NarrowAudit, NarrowAudit | None]:
@@ -106,13 +106,13 @@ def _release(name: str) -> str:
         raise SentinelError(f"release is {name!r}, expected a number as in 1.2.3") from error
 
 
-def _function_of_another(bug: Bug, every: Sequence[Bug], root: Path, functions: Sequence[str]) -> tuple[str, ...]:
+def _function_of_another(bug: Bug, corpus_bugs: Sequence[Bug], root: Path, functions: Sequence[str]) -> tuple[str, ...]:
     """The functions of another bug of the framework that this tree has; which bug is fixed by the two ids."""
 
     def order(other: Bug) -> str:
         return hashlib.sha256(f"{bug.id} {other.id}".encode()).hexdigest()
 
-    for other in sorted((b for b in every if b.framework == bug.framework and b.id != bug.id), key=order):
+    for other in sorted((b for b in corpus_bugs if b.framework == bug.framework and b.id != bug.id), key=order):
         names = function_names(root, other.file, other.function)
         if names and not set(names) & set(functions) and not any(n.endswith(":*") for n in names):
             return names

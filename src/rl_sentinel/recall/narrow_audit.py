@@ -13,7 +13,7 @@ from rl_sentinel.audit.engine.function_filter import entry_matches, path_matches
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.audit.sandbox.worker_process import events, request
 from rl_sentinel.audit.source.cache import digest_of, home
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.core.errors import SentinelError
 
 #: Parts of this package that no verdict depends on.
@@ -53,8 +53,8 @@ class NarrowAudit:
 
     def at(self, functions: Iterable[str]) -> list[Judged]:
         """The verdicts of the boundaries that are, or enter, one of the functions."""
-        wanted = tuple(functions)
-        return [v for v in self.verdicts if any(self._enters(v, f) for f in wanted)]
+        patterns = tuple(functions)
+        return [v for v in self.verdicts if any(self._enters(v, f) for f in patterns)]
 
     def _enters(self, verdict: Judged, function: str) -> bool:
         names = self.entered.get((verdict.boundary, verdict.setting), ())
@@ -67,13 +67,13 @@ def source_root(target: str) -> Path:
     Raises:
         SentinelError: if the target's code cannot be fetched.
     """
-    return Path(request(named(target), "boundaries")[0].root)
+    return Path(request(parse_target(target), "boundaries")[0].root)
 
 
 def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int) -> NarrowAudit:
     """Audit a target where it enters one of the functions, or read the stored result of the same audit."""
     try:
-        job, _ = request(named(target), "audit", enters=functions, budget=_BUDGET, jobs=jobs)
+        job, _ = request(parse_target(target), "audit", enters=functions, budget=_BUDGET, jobs=jobs)
         place = home() / "recall" / f"{_key(job)}.json"
         if place.exists():
             return _read(json.loads(place.read_text(encoding="utf-8")))
@@ -89,8 +89,8 @@ def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int) -> Narro
 def _key(job: Request) -> str:
     """A digest of the target's code, our own code that judges it, and the request."""
     package, total = Path(rl_sentinel.__file__).parent, hashlib.sha256()
-    asked = (job.framework, job.target["digest"], job.version, job.overlays, job.enters, job.seed, job.budget)
-    total.update(json.dumps(asked).encode())
+    inputs = (job.framework, job.target["digest"], job.version, job.overlays, job.enters, job.seed, job.budget)
+    total.update(json.dumps(inputs).encode())
     for part in sorted(p for p in package.iterdir() if p.is_dir() and p.name not in _IRRELEVANT):
         folders = [part] if part.name != "adapters" else [part, part / "kit", part / job.framework]
         for folder in folders:

@@ -39,10 +39,10 @@ def as_markdown(rows: Sequence[Row]) -> str:
     """The page."""
     lines = [_HEAD, "| framework | CPU | bugs | caught | of these fault | contested |", "|---|---|---|---|---|---|"]
     for framework, cpu in sorted({(r.bug.framework, r.bug.cpu) for r in rows}):
-        mine = [r for r in rows if (r.bug.framework, r.bug.cpu) == (framework, cpu)]
-        levels = Counter(_level(r) for r in mine if r.comparison.outcome == "caught")
+        group = [r for r in rows if (r.bug.framework, r.bug.cpu) == (framework, cpu)]
+        levels = Counter(_level(r) for r in group if r.comparison.outcome == "caught")
         caught = sum(levels.values())
-        lines.append(f"| {framework} | {cpu} | {len(mine)} | {caught} | {levels['fault']} | {levels['contested']} |")
+        lines.append(f"| {framework} | {cpu} | {len(group)} | {caught} | {levels['fault']} | {levels['contested']} |")
     counts = summary(rows)["controls"]
     lines += ["", "Controls, which should show no change of verdict:", ""]
     lines += [f"- {_control(name)}: {share(c)}" for name, c in counts.items()]
@@ -63,15 +63,16 @@ def share(counts: Mapping[str, int]) -> str:
 
 
 def _control(name: str) -> str:
-    other = "the function of another bug in the same two audits"
-    return other if name == "other_function" else "the same function around a neighbouring commit that fixes nothing"
+    if name == "other_function":
+        return "the function of another bug in the same two audits"
+    return "the same function around a neighbouring commit that fixes nothing"
 
 
 def _line(row: Row) -> str:
     c = row.comparison
-    found = "; ".join(_unique(f"{v.law} ({v.level}) at `{_short(v.boundary)}`" for v in c.found))
-    words = " ".join(filter(None, (found, c.detail))).replace("|", "/")
-    cell = " ".join(words.split())
+    findings = "; ".join(_unique(f"{v.law} ({v.level}) at `{_short(v.boundary)}`" for v in c.found))
+    reason = " ".join(filter(None, (findings, c.detail))).replace("|", "/")
+    cell = " ".join(reason.split())
     cut = cell if len(cell) <= _CELL else f"{cell[: _CELL - 3]}..."
     return f"| {row.bug.id} | `{row.bug.function}` | {c.outcome} | {cut} |"
 

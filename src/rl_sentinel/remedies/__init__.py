@@ -29,7 +29,7 @@ STEPS: Mapping[str, str] = {
 _BEFORE: Mapping[str, str] = {"actor.policy_loss.loss_mode=": "actor_rollout_ref."}
 
 #: Framework -> settings under which one estimator, by its name alone, goes another way than all others.
-OWN_WAYS: Mapping[str, frozenset[str]] = {"verl": frozenset({"trainer.use_v1=True"})}
+SPECIAL_SETTINGS: Mapping[str, frozenset[str]] = {"verl": frozenset({"trainer.use_v1=True"})}
 
 
 def remedy(framework: str, reach: str) -> str:
@@ -47,15 +47,15 @@ def remedy(framework: str, reach: str) -> str:
         'set VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment, and algorithm.adv_estimator=sentinel_grpo'
     """  # noqa: E501 - the message is one line
     words = reach.replace(",", " ").split()
-    found = [
+    selected = [
         (setting, word.removeprefix(setting))
         for setting in REMEDIES.get(framework, {})
         for word in words
         if word.startswith(setting)
     ]
-    if len(found) != 1 or OWN_WAYS.get(framework, frozenset()) & set(words):
+    if len(selected) != 1 or SPECIAL_SETTINGS.get(framework, frozenset()) & set(words):
         return ""
-    setting, name = found[0]
+    setting, name = selected[0]
     if name not in REMEDIES[framework][setting]:
         return ""
     return STEPS[framework].format(f"{_BEFORE.get(setting, '')}{setting}sentinel_{name}")

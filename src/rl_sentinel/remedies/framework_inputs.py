@@ -55,8 +55,8 @@ def responses(token_rewards: Tensor, *, mask: Tensor, index: object, by_deviatio
 
 def per_token(row: Tensor, *, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Advantages and returns ``[B, T]``, which are the same of an outcome."""
-    found = spread(row, mask=mask)
-    return found, found
+    advantages = spread(row, mask=mask)
+    return advantages, advantages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,8 +72,8 @@ class Update:
 
     def loss(self, function: Callable[..., Tensor], **numbers: float) -> Tensor:
         """A loss of the signal library."""
-        told: dict[str, Any] = {"mask": self.mask, **numbers, "aggregation": self.aggregation}
-        return function(self.logprob, self.old_logprob, self.advantage, **told)
+        arguments: dict[str, Any] = {"mask": self.mask, **numbers, "aggregation": self.aggregation}
+        return function(self.logprob, self.old_logprob, self.advantage, **arguments)
 
     def clipped(self, *, clip_low: float, clip_high: float) -> float:
         """The share of trained tokens whose ratio is cut, for the log."""

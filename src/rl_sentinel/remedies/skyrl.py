@@ -80,8 +80,8 @@ def _advantages(
 ) -> tuple[Tensor, Tensor]:
     """Advantages and returns ``[B, T]`` as SkyRL wants them; the outcome is the sum of a row's rewards."""
     mask = response_mask.bool()
-    asked = responses(token_level_rewards, mask=mask, index=index, by_deviation=grpo_norm_by_std)
-    return per_token(estimator(asked), mask=mask)
+    inputs = responses(token_level_rewards, mask=mask, index=index, by_deviation=grpo_norm_by_std)
+    return per_token(estimator(inputs), mask=mask)
 
 
 def _loss(  # noqa: PLR0913 - SkyRL's signature
@@ -95,13 +95,13 @@ def _loss(  # noqa: PLR0913 - SkyRL's signature
 ) -> tuple[Tensor, dict[str, float]]:
     """The loss and what SkyRL logs of it; weights of its correction scale the advantages, and its mask is the mask."""
     mask = torch.ones_like(log_probs, dtype=torch.bool) if loss_mask is None else loss_mask.bool()
-    told: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     if rollout_logprobs is not None:
         columns = old_log_probs, rollout_logprobs, mask.to(log_probs.dtype)
-        weight, told, kept = compute_off_policy_correction(*columns, config.off_policy_correction)
-        advantages, mask = advantages if weight is None else advantages * weight, kept.bool()
-    asked = Update(log_probs, old_log_probs, advantages, mask, SUM, config)
-    return function(asked), {"clip_ratio": asked.clipped(**clips(config)), **told}
+        weight, metrics, corrected_mask = compute_off_policy_correction(*columns, config.off_policy_correction)
+        advantages, mask = advantages if weight is None else advantages * weight, corrected_mask.bool()
+    update = Update(log_probs, old_log_probs, advantages, mask, SUM, config)
+    return function(update), {"clip_ratio": update.clipped(**clips(config)), **metrics}
 
 
 for _registry, _ours in (

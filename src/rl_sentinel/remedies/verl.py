@@ -78,8 +78,8 @@ def _advantages(
     """Advantages and returns ``[B, T]`` as verl wants them; the outcome is the sum of a row's rewards."""
     mask = response_mask.bool()
     by_deviation = bool(config.get("norm_adv_by_std_in_grpo", True)) if config is not None else True
-    asked = responses(token_level_rewards, mask=mask, index=index, by_deviation=by_deviation)
-    return per_token(estimator(asked), mask=mask)
+    inputs = responses(token_level_rewards, mask=mask, index=index, by_deviation=by_deviation)
+    return per_token(estimator(inputs), mask=mask)
 
 
 def _loss(  # noqa: PLR0913 - verl's signature
@@ -97,9 +97,9 @@ def _loss(  # noqa: PLR0913 - verl's signature
     mask = response_mask.bool()
     weighed = advantages if rollout_is_weights is None else advantages * rollout_is_weights
     denominator = aggregation_of(mask, always or loss_agg_mode, **config.global_batch_info)
-    asked = Update(log_prob, old_log_prob, weighed, mask, denominator, config)
-    told = {"actor/pg_clipfrac": asked.clipped(**clips(config)), "actor/ppo_kl": asked.moved()}
-    return function(asked), {**told, "actor/pg_clipfrac_lower": 0.0}
+    update = Update(log_prob, old_log_prob, weighed, mask, denominator, config)
+    metrics = {"actor/pg_clipfrac": update.clipped(**clips(config)), "actor/ppo_kl": update.moved()}
+    return function(update), {**metrics, "actor/pg_clipfrac_lower": 0.0}
 
 
 for name, estimator in ESTIMATORS.items():

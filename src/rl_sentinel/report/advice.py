@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from rl_sentinel.audit.findings import moves_the_wrong_way
+from rl_sentinel.audit.findings import has_wrong_direction
 from rl_sentinel.core.modules import defined
 from rl_sentinel.remedies import remedy
 
@@ -63,7 +63,7 @@ def advice(evidence: Mapping[str, Any]) -> str:
         return BY_LAW[law]
     if steps := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
         return steps
-    if moves_the_wrong_way(evidence):  # the outcome arrives, so it is at the right place
+    if has_wrong_direction(evidence):  # the outcome arrives, so it is at the right place
         return _with_signal(evidence)
     return BY_LAW.get(law) or _with_signal(evidence)
 

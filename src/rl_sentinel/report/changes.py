@@ -28,12 +28,12 @@ class Comparison:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """One object: ``target``, ``against``, ``came``, ``went``, ``stayed``, and boundaries bound in one audit only."""
-    every = comparison.changes
+    all_changes = comparison.changes
     before, after = bound_in_one_only(comparison.old, comparison.new)
     return {
         "target": comparison.after,
         "against": comparison.before,
-        **{status: [asdict(c) for c in every if c.status == status] for status in ("came", "went", "stayed")},
+        **{status: [asdict(c) for c in all_changes if c.status == status] for status in ("came", "went", "stayed")},
         "bound_only_in_target": after,
         "bound_only_in_against": before,
     }
@@ -41,13 +41,13 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 def show(console: Console, comparison: Comparison, seconds: float) -> None:
     """Print the report; the console must not wrap lines itself (``soft_wrap=True``)."""
-    every = comparison.changes
-    gone, came = [c for c in every if c.status == "went"], [c for c in every if c.status == "came"]
-    stayed, unjudged = [c for c in every if c.status == "stayed"], [c for c in gone if not c.judged]
+    all_changes = comparison.changes
+    gone, came = [c for c in all_changes if c.status == "went"], [c for c in all_changes if c.status == "came"]
+    stayed, unjudged = [c for c in all_changes if c.status == "stayed"], [c for c in gone if not c.judged]
     judged = [c for c in gone if c.judged]
     lines = wrapped(f"rl-sentinel audit {comparison.after} --against {comparison.before}", hanging="  ")
     counts = f"{len(came)} came, {len(judged)} went, {len(unjudged)} went unjudged, {len(stayed)} stayed"
-    lines += wrapped(f"{counted(len(every), 'finding')} in {seconds:.0f} s: {counts}", hanging="  ")
+    lines += wrapped(f"{counted(len(all_changes), 'finding')} in {seconds:.0f} s: {counts}", hanging="  ")
     lines += _block("came", came, f"in {comparison.before}")
     lines += _block("went", judged, f"in {comparison.after}")
     lines += _block(f"went unjudged: not checked in {comparison.after}, so not shown to be fixed", unjudged, "now")
@@ -58,18 +58,18 @@ def show(console: Console, comparison: Comparison, seconds: float) -> None:
         console.print(line, markup=False, highlight=False)
 
 
-def _block(heading: str, of: Sequence[Change], where: str) -> list[str]:
-    if not of:
+def _block(heading: str, changes: Sequence[Change], other_target: str) -> list[str]:
+    if not changes:
         return []
     lines = ["", *wrapped(heading, hanging="  ")]
-    for change in of:
+    for change in changes:
         settings = "" if change.settings == ("default",) else f" [{', '.join(change.settings)}]"
         head = f"{change.level:<11}{change.law:<8}{change.boundary}{settings}"
         lines += wrapped(head, indent="  ", hanging=" " * 6)
         if change.status == "stayed":
             continue
         lines += wrapped(" ".join(change.sentence.split()), indent=" " * 6, hanging=" " * 6, lines=3)
-        lines += wrapped(f"{where}: {change.other}", indent=" " * 6, hanging=" " * 8, lines=3)
+        lines += wrapped(f"{other_target}: {change.other}", indent=" " * 6, hanging=" " * 8, lines=3)
     return lines
 
 

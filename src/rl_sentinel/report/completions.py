@@ -19,16 +19,17 @@ def completions_table(lines: Sequence[Mapping[str, Any]]) -> Table:
         >>> completions_table([line]).row_count
         1
     """
-    shown = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for name in ("prompt", "completion", "rewards", "advantage"):
-        shown.add_column(name, justify="right" if name == "advantage" else "left", overflow="fold")
+        table.add_column(name, justify="right" if name == "advantage" else "left", overflow="fold")
     for line in lines:
         rewards = line["rewards"] or {"reward": line["reward"]}
-        words = "failed" if line.get("failure") else " ".join(f"{name} {value:.3g}" for name, value in rewards.items())
+        listed = " ".join(f"{name} {value:.3g}" for name, value in rewards.items())
+        shown = escape("failed" if line.get("failure") else listed)
         advantage = "-" if line["advantage"] is None else f"{line['advantage']:+.3f}"
         prompt = _cut(line["prompt"], -PROMPT)
-        shown.add_row(escape(prompt), escape(_cut(line["completion"], COMPLETION)), escape(words), advantage)
-    return shown
+        table.add_row(escape(prompt), escape(_cut(line["completion"], COMPLETION)), shown, advantage)
+    return table
 
 
 def _cut(text: str, size: int) -> str:

@@ -41,14 +41,14 @@ def table(runs: Sequence[Run], evaluations: Sequence[Run] = (), *, window: int =
         >>> table([("a", [{"step": 1, "reward": 0.0}, {"step": 2, "reward": 1.0}])], window=1).row_count
         1
     """
-    found = Table(box=None, pad_edge=False)
+    rows = Table(box=None, pad_edge=False)
     for name in ("metric", "run", "steps", "first", "last", "curve"):
-        found.add_column(name, justify="right" if name in {"steps", "first", "last"} else "left", overflow="fold")
+        rows.add_column(name, justify="right" if name in {"steps", "first", "last"} else "left", overflow="fold")
     for key, form in METRICS:
-        _add_metric(found, key, key, form, runs, window=window, width=width)
+        _add_metric(rows, key, key, form, runs, window=window, width=width)
     for key in _evaluated(evaluations):
-        _add_metric(found, key, f"held-out {key}", "{:.3f}", evaluations, window=1, width=width)
-    return found
+        _add_metric(rows, key, f"held-out {key}", "{:.3f}", evaluations, window=1, width=width)
+    return rows
 
 
 def _evaluated(evaluations: Sequence[Run]) -> list[str]:
@@ -58,16 +58,16 @@ def _evaluated(evaluations: Sequence[Run]) -> list[str]:
 
 
 def _add_metric(  # noqa: PLR0913 - the table, the metric, the runs and the sizes
-    found: Table, key: str, label: str, form: str, runs: Sequence[Run], *, window: int, width: int
+    table: Table, key: str, label: str, form: str, runs: Sequence[Run], *, window: int, width: int
 ) -> None:
     """Add a row per run that has the metric."""
-    known = [(name, [float(line[key]) for line in lines if key in line]) for name, lines in runs]
-    every = [value for _, values in known for value in values if math.isfinite(value)] or [0.0]
-    for name, values in known:
+    series = [(name, [float(line[key]) for line in lines if key in line]) for name, lines in runs]
+    finite = [value for _, values in series for value in values if math.isfinite(value)] or [0.0]
+    for name, values in series:
         if values:
             ends = (form.format(_mean(part)) for part in (values[:window], values[-window:]))
-            curve = bars(values, width=width, least=min(every), most=max(every))
-            found.add_row(label, escape(name), str(len(values)), *ends, curve)
+            curve = bars(values, width=width, least=min(finite), most=max(finite))
+            table.add_row(label, escape(name), str(len(values)), *ends, curve)
 
 
 def bars(values: Sequence[float], *, width: int, least: float, most: float) -> str:
@@ -105,10 +105,10 @@ def picture(runs: Sequence[Run], place: Path, evaluations: Sequence[Run] = ()) -
     rows = -(-len(panels) // 3)
     figure = Figure(figsize=(12, 3 * rows), layout="constrained")
     FigureCanvasAgg(figure)
-    every = list(figure.subplots(rows, 3).flat)
-    for axes in every[len(panels) :]:
+    subplots = list(figure.subplots(rows, 3).flat)
+    for axes in subplots[len(panels) :]:
         axes.set_axis_off()
-    for axes, (key, label, lines_of) in zip(every, panels, strict=False):
+    for axes, (key, label, lines_of) in zip(subplots, panels, strict=False):
         for name, lines in lines_of:
             axes.plot([line["step"] for line in lines if key in line], [line[key] for line in lines if key in line])
             axes.lines[-1].set_label(name)

@@ -26,7 +26,7 @@ def block(findings: Sequence[Finding]) -> list[str]:
     first = findings[0]
     e = first.evidence
     lines = wrapped(f"{level(first)} {first.law} {sentence(e)}", hanging="  ", lines=5)
-    lines += _labelled("where", _where(first))
+    lines += _labelled("where", _location(first))
     if has_batch(first.law):
         lines += _input(first)
         lines += _output(e["expectation"])
@@ -71,17 +71,17 @@ def sentence(e: Mapping[str, Any]) -> str:
     if expectation["kind"] != "Refuses":
         return str(expectation["sentence"])
     wrong = _wrong(expectation)
-    says = "valid settings refused" if expectation["accepts"] else "invalid settings accepted"
+    outcome = "valid settings refused" if expectation["accepts"] else "invalid settings accepted"
     listed = "; ".join(f"{a['name']} ({a['reason']})" for a in wrong[:_ATTEMPTS])
     more = f"; and {len(wrong) - _ATTEMPTS} more" if len(wrong) > _ATTEMPTS else ""
-    return f"{len(wrong)} of {len(expectation['attempts'])} {says}: {listed}{more}"
+    return f"{len(wrong)} of {len(expectation['attempts'])} {outcome}: {listed}{more}"
 
 
 def _wrong(expectation: Mapping[str, Any]) -> list[Any]:
     return [expectation["attempts"][cell[0]] for cell in expectation["broken"]["cells"]]
 
 
-def _where(f: Finding) -> str:
+def _location(f: Finding) -> str:
     source, knobs = f.evidence["source"], f.evidence["knobs"]
     values = ", ".join(f"{name}={value}" for name, value in knobs.items())
     setting = "" if f.setting == "default" else f", setting {f.setting}"
@@ -133,8 +133,8 @@ def _results(expectation: Mapping[str, Any]) -> list[Any]:
 
 def _places(findings: Sequence[Finding]) -> list[str]:
     """Other places with the same cause, grouped by boundary."""
-    _, *others = findings
-    listed = [f"{f.boundary} [{f.setting}]" for f in others]
+    _, *rest = findings
+    listed = [f"{f.boundary} [{f.setting}]" for f in rest]
     also = [place for f in findings for place in f.also]
     same = [place for place in also if " at " not in place]
     settings = _settings_by_boundary([*listed, *same])
@@ -146,8 +146,8 @@ def _places(findings: Sequence[Finding]) -> list[str]:
         return _labelled("also", f"breaks {', '.join(laws)} here")
     lines = _labelled("also at", f"{counted(len(listed) + len(same), 'place')} with the same cause{through}:")
     for boundary, names in list(settings.items())[:_PLACES]:
-        shown = boundary if names == ["default"] else f"{boundary} [{'; '.join(names)}]"
-        lines += wrapped(shown, indent="    ", hanging="      ")
+        line = boundary if names == ["default"] else f"{boundary} [{'; '.join(names)}]"
+        lines += wrapped(line, indent="    ", hanging="      ")
     if len(settings) > _PLACES:
         lines.append(f"    and {len(settings) - _PLACES} more: --json PATH has all")
     return lines

@@ -8,7 +8,7 @@ from typing import Any
 WIDTH = 80
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def counted(number: int, singular: str, plural: str = "") -> str:
     """A number with its noun in singular or plural.
 
     Example:
@@ -16,7 +16,7 @@ def counted(number: int, one: str, many: str = "") -> str:
         >>> counted(1, "pair"), counted(0, "pair"), counted(2, "boundary", "boundaries")
         ('1 pair', '0 pairs', '2 boundaries')
     """
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def one_line(text: str, width: int = 200) -> str:
@@ -40,7 +40,7 @@ def wrapped(text: str, *, indent: str = "", hanging: str = "", lines: int = 0) -
         hanging: prefix of all further lines.
         lines: the maximum number of lines; 0 for all. A text that is cut off ends in ``...``.
     """
-    made = textwrap.wrap(
+    wrapped_lines = textwrap.wrap(
         text,
         WIDTH,
         initial_indent=indent,
@@ -48,12 +48,12 @@ def wrapped(text: str, *, indent: str = "", hanging: str = "", lines: int = 0) -
         break_long_words=False,
         break_on_hyphens=False,
     )
-    if not lines or len(made) <= lines:
-        return made
-    last = made[lines - 1]
+    if not lines or len(wrapped_lines) <= lines:
+        return wrapped_lines
+    last = wrapped_lines[lines - 1]
     if len(last) > WIDTH - 4:
         last = last[: WIDTH - 4].rpartition(" ")[0]
-    return [*made[: lines - 1], f"{last} ..."]
+    return [*wrapped_lines[: lines - 1], f"{last} ..."]
 
 
 def numbers(value: Any, mark: Sequence[int] | None = None, text: str = "") -> str:  # noqa: ANN401 - JSON

@@ -55,8 +55,8 @@ def as_html(results: Sequence[Results]) -> str:
     """The page of all targets."""
     source = files("rl_sentinel.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
-    shown = [(one, [_block(f) for f in group_by_cause(one.found)], coverage(one)) for one in results]
-    return template.render(version=__version__, shown=shown)
+    blocks = [(target, [_block(f) for f in group_by_cause(target.findings)], coverage(target)) for target in results]
+    return template.render(version=__version__, shown=blocks)
 
 
 def coverage(results: Results) -> list[Coverage]:
@@ -79,11 +79,11 @@ def grid(name: str, values: Any, marked: Sequence[Sequence[int]] = (), text: str
     lines = values if isinstance(values, list) else [values]
     rows = [line if isinstance(line, list) else [line] for line in lines]
     places = {(*place, 0, 0)[:2] for place in map(tuple, marked)}
-    made = [[Cell(numbers(v), _colour(v), (i, j) in places) for j, v in enumerate(row)] for i, row in enumerate(rows)]
+    cells = [[Cell(numbers(v), _colour(v), (i, j) in places) for j, v in enumerate(row)] for i, row in enumerate(rows)]
     if text and len(places) == 1:
         ((i, j),) = places
-        made[i][j] = made[i][j]._replace(text=text)
-    return Grid(name, made)
+        cells[i][j] = cells[i][j]._replace(text=text)
+    return Grid(name, cells)
 
 
 def _colour(value: Any) -> str:  # noqa: ANN401 - JSON
@@ -107,17 +107,17 @@ def _block(findings: Sequence[Finding]) -> Block:
 def _grids(evidence: Mapping[str, Any]) -> list[Grid]:
     expectation = evidence["expectation"]
     change = expectation["change"] or {}
-    made = []
+    grids = []
     for name, values in scenario_columns(evidence):
         if name == change.get("column"):
             before, after = (numbers(float(change[key])) for key in ("before", "after"))
-            made.append(grid(name, values, [change["cell"]], f"{before} → {after}"))
+            grids.append(grid(name, values, [change["cell"]], f"{before} → {after}"))
         else:
-            made.append(grid(name, values))
+            grids.append(grid(name, values))
     broken = expectation["broken"]["cells"]
     for result in expectation["results"]:
         own = result["output"] == expectation["output"]
         if result["expected"] is not None:
-            made.append(grid(f"{result['output']}, expected", result["expected"]))
-        made.append(grid(f"{result['output']}, observed", result["observed"], broken if own else ()))
-    return made
+            grids.append(grid(f"{result['output']}, expected", result["expected"]))
+        grids.append(grid(f"{result['output']}, observed", result["observed"], broken if own else ()))
+    return grids

@@ -17,12 +17,12 @@ def as_issue(f: Finding, needs: Installation) -> str:
     """The issue of one finding; ``needs`` lists the packages that its test needs."""
     e = f.evidence
     target = e["target"]
-    seen = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
+    version = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
     columns = "\n".join(f"{name} = {values}" for name, values in scenario(e))
     output = "\n".join(_results(e["expectation"]["results"]))
     test = as_pytest(f, needs)
     points = {
-        "where": f"{seen}, `{e['source']['file']}`, line {e['source']['line']}, setting {f.setting}",
+        "where": f"{version}, `{e['source']['file']}`, line {e['source']['line']}, setting {f.setting}",
         "level": f.level,
         "outputs": also_broken(e),
         "when": when(e),

@@ -92,7 +92,7 @@ def as_json(results: Results) -> Report:
             "cases": sum(v.tried for v in audit.verdicts),
         },
         "seconds": round(results.seconds, 2),
-        "findings": [_finding(f) for f in results.found],
+        "findings": [_finding(f) for f in results.findings],
         "verdicts": [_verdict(v) for v in sorted(audit.verdicts, key=lambda v: (v.boundary, v.setting, v.law))],
     }
 
@@ -117,7 +117,7 @@ def _finding(f: Finding) -> FindingObject:
 
 
 def _verdict(v: Verdict) -> VerdictObject:
-    shown: VerdictObject = {
+    verdict: VerdictObject = {
         "law": v.law,
         "boundary": v.boundary,
         "setting": v.setting,
@@ -126,6 +126,6 @@ def _verdict(v: Verdict) -> VerdictObject:
         "reason": v.reason,
     }
     if v.outcome == "broken":
-        shown["level"], shown["status"] = v.evidence["level"], v.evidence["status"]
-        shown["sentence"] = v.evidence["expectation"]["sentence"]
-    return shown
+        verdict["level"], verdict["status"] = v.evidence["level"], v.evidence["status"]
+        verdict["sentence"] = v.evidence["expectation"]["sentence"]
+    return verdict

@@ -15,8 +15,8 @@ def as_junit(results: Sequence[Results]) -> str:
     skipped. Hazards and accepted findings pass, with their sentence as output.
     """
     root = Element("testsuites", name="rl-sentinel")
-    for one in results:
-        root.append(_suite(one))
+    for target in results:
+        root.append(_suite(target))
     indent(root)
     return tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 

@@ -11,16 +11,16 @@ from rl_sentinel.report.results import Results, fails
 def as_markdown(results: Sequence[Results]) -> str:
     """A table of all targets, then the findings of each target; findings that do not fail the audit are folded."""
     lines = ["## RL-Sentinel", "", f"| target | {' | '.join(LEVELS)} | holds | errored |", "|---" * 6 + "|"]
-    lines += [_row(one) for one in results]
-    for one in results:
-        for findings in group_by_cause(one.found):
+    lines += [_row(target) for target in results]
+    for target in results:
+        for findings in group_by_cause(target.findings):
             lines += ["", *_section(findings)]
     return "\n".join(lines) + "\n"
 
 
 def _row(results: Results) -> str:
     counts = results.audit.counts
-    numbers = [sum(f.level == name for f in results.found) for name in LEVELS]
+    numbers = [sum(f.level == name for f in results.findings) for name in LEVELS]
     cells = [f"`{results.target}`", *map(str, numbers), str(counts["holds"]), str(counts["errored"])]
     return f"| {' | '.join(cells)} |"
 

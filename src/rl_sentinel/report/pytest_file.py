@@ -29,17 +29,17 @@ def as_pytest(f: Finding, needs: Installation) -> str:
     text = script(f, needs).replace(_EXIT_STATUS, "")
     if not text.endswith(_END):
         return ""
-    comments, _, rest = text.removesuffix(_END).partition("from __future__ import annotations\n")
+    comments, _, code = text.removesuffix(_END).partition("from __future__ import annotations\n")
     install = comments.partition("\n")[0]
     imports = ""
-    while found := _IMPORT.match(rest):
-        imports, rest = imports + found.group(), rest[found.end() :]
-    body = textwrap.indent(_PRINT.sub("", rest).strip("\n"), "    ")
+    while match := _IMPORT.match(code):
+        imports, code = imports + match.group(), code[match.end() :]
+    body = textwrap.indent(_PRINT.sub("", code).strip("\n"), "    ")
     head = f"{install}\nfrom __future__ import annotations\n\n{imports}"
     return f"{head}\n\ndef test_{test_name(f)}():\n{body}\n    assert holds\n"
 
 
 def test_name(f: Finding) -> str:
     """Law, function and setting as a Python identifier."""
-    words = f"{f.law} {f.boundary.rpartition('.')[2]} {f.setting}".casefold()
-    return re.sub(r"\W+", "_", words).strip("_")
+    name = f"{f.law} {f.boundary.rpartition('.')[2]} {f.setting}".casefold()
+    return re.sub(r"\W+", "_", name).strip("_")

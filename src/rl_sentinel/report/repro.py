@@ -8,6 +8,6 @@ def script(f: Finding, needs: Installation) -> str:
     """A short script; its first line is the command that installs its environment."""
     e = f.evidence
     torch = str(e["environment"]["torch"]).partition("+")[0]
-    first = f"# {needs.command(torch)}"
-    says = f"# {f.law} {e['law_name']}: {e['expectation']['sentence']}"
-    return "\n".join([first, says, *needs.lines(list(e["script"]))]) + "\n"
+    install = f"# {needs.command(torch)}"
+    claim = f"# {f.law} {e['law_name']}: {e['expectation']['sentence']}"
+    return "\n".join([install, claim, *needs.lines(list(e["script"]))]) + "\n"

@@ -14,7 +14,7 @@ class Results:
     Attributes:
         target: the target as the user wrote it.
         audit: all verdicts.
-        found: the findings that are shown, worst level first.
+        findings: the findings that are shown, worst level first.
         seconds: how long the audit took.
         seed: the seed of the random cases.
         status: the exit status of this target alone.
@@ -22,7 +22,7 @@ class Results:
 
     target: str
     audit: Audit
-    found: Sequence[Finding]
+    findings: Sequence[Finding]
     seconds: float = 0.0
     seed: int = 0
     status: int = 0
@@ -30,7 +30,7 @@ class Results:
     def finding_of(self, evidence: Mapping[str, Any]) -> Finding | None:
         """The finding of a broken verdict, or the finding that includes it; None if it is below the shown level."""
         signature = str(evidence["signature"])
-        return next((f for f in self.found if signature in f.signatures), None)
+        return next((f for f in self.findings if signature in f.signatures), None)
 
 
 def fails(finding: Finding) -> bool:

@@ -18,18 +18,18 @@ def as_sarif(results: Sequence[Results]) -> str:
     log = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        "runs": [_run(one) for one in results],
+        "runs": [_run(target) for target in results],
     }
     return json.dumps(log, indent=1) + "\n"
 
 
 def _run(results: Results) -> dict[str, Any]:
-    rules = {f.law: _rule(f) for f in results.found}
+    rules = {f.law: _rule(f) for f in results.findings}
     order = sorted(rules)
     return {
         "tool": {"driver": {"name": "rl-sentinel", "version": __version__, "rules": [rules[code] for code in order]}},
         "automationDetails": {"id": f"rl-sentinel/{results.target}"},
-        "results": [_result(f, order.index(f.law)) for f in results.found],
+        "results": [_result(f, order.index(f.law)) for f in results.findings],
     }
 
 
@@ -41,7 +41,7 @@ def _rule(finding: Finding) -> dict[str, Any]:
 
 def _result(finding: Finding, rule: int) -> dict[str, Any]:
     source = finding.evidence["source"]
-    where = {"uri": source["file"] or "unknown", "uriBaseId": "%SRCROOT%"}
+    file = {"uri": source["file"] or "unknown", "uriBaseId": "%SRCROOT%"}
     result: dict[str, Any] = {
         "ruleId": finding.law,
         "ruleIndex": rule,
@@ -49,7 +49,7 @@ def _result(finding: Finding, rule: int) -> dict[str, Any]:
         "message": {"text": sentence(finding.evidence)},
         "locations": [
             {
-                "physicalLocation": {"artifactLocation": where, "region": {"startLine": max(1, int(source["line"]))}},
+                "physicalLocation": {"artifactLocation": file, "region": {"startLine": max(1, int(source["line"]))}},
                 "logicalLocations": [{"fullyQualifiedName": finding.boundary, "kind": "function"}],
             }
         ],

@@ -36,23 +36,23 @@ def scenario_columns(evidence: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Name and nested lists of each column that matters, before the change."""
     columns = {n: c["values"] for n, c in evidence["constructed_scenario"]["batch"].items()}
     change = evidence["expectation"]["change"] or {}
-    shown = sorted(_shown(columns, evidence, change.get("column", "")), key=lambda n: (n not in _FIRST, n))
-    return [(name, columns[name]) for name in shown]
+    names = sorted(_visible_columns(columns, evidence, change.get("column", "")), key=lambda n: (n not in _FIRST, n))
+    return [(name, columns[name]) for name in names]
 
 
 def conditions(evidence: Mapping[str, Any]) -> str:
     """Special properties of the counterexample's responses, as a clause; may be empty."""
     columns = {n: c["values"] for n, c in evidence["constructed_scenario"]["batch"].items()}
     excluded = columns.get("excluded", [])
-    found = [f"a {word} response" for word, n in EXCLUDED.items() if n in excluded and word not in ("in", "padding")]
-    found += ["a padding row"] if EXCLUDED["padding"] in excluded else []
+    parts = [f"a {word} response" for word, n in EXCLUDED.items() if n in excluded and word not in ("in", "padding")]
+    parts += ["a padding row"] if EXCLUDED["padding"] in excluded else []
     lengths = columns.get("length", [len(row) for row in columns["mask"]])
     if any(any(row) and not all(row[:n]) for row, n in zip(columns["mask"], lengths, strict=True)):
-        found.append("an untrained token in a response")
-    return f"with {' and '.join(found)}" if found else ""
+        parts.append("an untrained token in a response")
+    return f"with {' and '.join(parts)}" if parts else ""
 
 
-def _shown(columns: Mapping[str, Any], evidence: Mapping[str, Any], changed: str) -> set[str]:
+def _visible_columns(columns: Mapping[str, Any], evidence: Mapping[str, Any], changed: str) -> set[str]:
     reads = {*evidence.get("reads", columns)}
     names = {"mask", *reads}
     if reads - _MINOR - {"mask", "group", "length"}:
@@ -94,5 +94,5 @@ def _legend(name: str, values: list[int]) -> str:
     """A legend of the numbers in ``excluded``."""
     if name != "excluded":
         return ""
-    words = ", ".join(f"{n} = {word}" for word, n in EXCLUDED.items() if n in values and word != "in")
-    return f"  ({words})" if words else ""
+    meanings = ", ".join(f"{n} = {word}" for word, n in EXCLUDED.items() if n in values and word != "in")
+    return f"  ({meanings})" if meanings else ""

@@ -19,14 +19,14 @@ class TensorBoard:
         """Store the folder; nothing is written before the first step."""
         self._folder, self._writer, self._tried = folder / "tensorboard", None, False
 
-    def step(self, seen: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
+    def step(self, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """Write the numbers and times of a step; later steps that a killed run wrote are deleted."""
         if not self._tried:
-            self._writer, self._tried = _writer(self._folder, int(seen["step"])), True
+            self._writer, self._tried = _writer(self._folder, int(metrics["step"])), True
         if self._writer is not None:
-            for name, value in [*seen.items(), *((f"time/{n}", v) for n, v in spent.items())]:
+            for name, value in [*metrics.items(), *((f"time/{n}", v) for n, v in timing.items())]:
                 if not name.endswith("step"):
-                    self._writer.add_scalar(name, value, int(seen["step"]))
+                    self._writer.add_scalar(name, value, int(metrics["step"]))
 
     def close(self) -> None:
         """Flush and close."""

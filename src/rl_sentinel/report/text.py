@@ -36,7 +36,7 @@ def show(  # noqa: PLR0913 - a report has these parts
     console: Console,
     target: str,
     audit: Audit,
-    found: Sequence[Finding],
+    shown: Sequence[Finding],
     seconds: float,
     hidden: int = 0,
     *,
@@ -51,7 +51,7 @@ def show(  # noqa: PLR0913 - a report has these parts
         console: the console to print to; it must not wrap lines itself (``soft_wrap=True``).
         target: the target as the user wrote it.
         audit: the results.
-        found: the findings to show, worst level first.
+        shown: the findings to show, worst level first.
         seconds: how long the audit took.
         hidden: number of findings below the level that is shown.
         verbose: show known findings in full, and why laws do not apply to a single function.
@@ -66,9 +66,9 @@ def show(  # noqa: PLR0913 - a report has these parts
             _not_applicable(console, audit)
         elif audit.boundaries == 1 and audit.counts["not_applicable"]:
             console.print(f"  {hints.reasons} lists why laws do not apply", highlight=False)
-    listed = [f for f in found if not verbose and (f.known or f.known_from)]
-    blocks = group_by_cause(f for f in found if f not in listed)
-    console.print(f"\n{_summary(found) if judged or found else INCONCLUSIVE}", highlight=False)
+    listed = [f for f in shown if not verbose and (f.known or f.known_from)]
+    blocks = group_by_cause(f for f in shown if f not in listed)
+    console.print(f"\n{_summary(shown) if judged or shown else INCONCLUSIVE}", highlight=False)
     if hidden:
         console.print(f"{hidden} of a lower level not shown: {hints.hazards} shows all", highlight=False)
     if unclaimed and judged and not quiet:
@@ -78,9 +78,9 @@ def show(  # noqa: PLR0913 - a report has these parts
     for findings in blocks:
         console.print()
         head, *lines = block(findings)
-        mark = level(findings[0])
+        level_name = level(findings[0])
         style = _STYLE[findings[0].level]
-        console.print(f"[{style}]{mark}[/]{escape(head.removeprefix(mark))}", highlight=False)
+        console.print(f"[{style}]{level_name}[/]{escape(head.removeprefix(level_name))}", highlight=False)
         _print(console, lines)
     if not quiet:
         _table(console, [f for findings in blocks for f in findings])
@@ -92,7 +92,7 @@ def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> No
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
     numbers = f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable"
-    text = f"{_asked(audit)} in {seconds:.0f} s: {numbers}, {counts['errored']} errored"
+    text = f"{_extent(audit)} in {seconds:.0f} s: {numbers}, {counts['errored']} errored"
     _print(console, wrapped(text, hanging="  "))
     for note in audit.notes:
         _print(console, wrapped(f"note: {note}", indent="  ", hanging="    "))
@@ -101,12 +101,12 @@ def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> No
     _errored(console, audit)
 
 
-def _asked(audit: Audit) -> str:
+def _extent(audit: Audit) -> str:
     """Number of laws, or of pairs of a law and a boundary, that were checked."""
-    asked = [(v.boundary, v.law) for v in audit.verdicts]
-    if audit.boundaries == 1 and len(set(asked)) == len(asked):
-        return counted(len(asked), "law")
-    return f"{counted(len(asked), 'pair')} of law and boundary at {counted(audit.boundaries, 'boundary', 'boundaries')}"
+    pairs = [(v.boundary, v.law) for v in audit.verdicts]
+    if audit.boundaries == 1 and len(set(pairs)) == len(pairs):
+        return counted(len(pairs), "law")
+    return f"{counted(len(pairs), 'pair')} of law and boundary at {counted(audit.boundaries, 'boundary', 'boundaries')}"
 
 
 def stored_line(audit: Audit) -> str:
@@ -136,25 +136,25 @@ def _not_applicable(console: Console, audit: Audit) -> None:
     _more(console, len(reasons) - MOST)
 
 
-def _more(console: Console, left: int) -> None:
-    if left > 0:
-        console.print(f"  and {counted(left, 'reason')} more: --json PATH has all", highlight=False)
+def _more(console: Console, count: int) -> None:
+    if count > 0:
+        console.print(f"  and {counted(count, 'reason')} more: --json PATH has all", highlight=False)
 
 
-def _summary(found: Sequence[Finding]) -> str:
-    levels = Counter(f.level for f in found)
+def _summary(findings: Sequence[Finding]) -> str:
+    levels = Counter(f.level for f in findings)
     parts = ", ".join(f"{levels[level]} {level}" for level in _STYLE if levels[level]) or "none"
-    folded = sum(len(f.also) for f in found)
+    folded = sum(len(f.also) for f in findings)
     places = f"; {counted(folded, 'more place')} with the same causes" if folded else ""
-    return f"{counted(len(found), 'finding')}: {parts}{places}"
+    return f"{counted(len(findings), 'finding')}: {parts}{places}"
 
 
-def _table(console: Console, found: Sequence[Finding]) -> None:
+def _table(console: Console, findings: Sequence[Finding]) -> None:
     """A table with the level, law and place of each finding."""
-    if len(found) < 2:
+    if len(findings) < 2:
         return
     console.print()
-    _print(console, [f"{'level':<11}{'law':<8}place", *(_row(f) for f in found)])
+    _print(console, [f"{'level':<11}{'law':<8}place", *(_row(f) for f in findings)])
 
 
 def _row(f: Finding, more: str = "") -> str:
@@ -168,10 +168,10 @@ def _short(f: Finding) -> str:
     return names if f.setting == "default" else f"{names} [{f.setting}]"
 
 
-def _known(console: Console, found: Sequence[Finding]) -> None:
+def _known(console: Console, findings: Sequence[Finding]) -> None:
     """One line per known finding."""
-    if not found:
+    if not findings:
         return
-    console.print(f"\n{counted(len(found), 'known finding')} (--verbose shows each in full)", highlight=False)
-    for f in found:
+    console.print(f"\n{counted(len(findings), 'known finding')} (--verbose shows each in full)", highlight=False)
+    for f in findings:
         console.print(_row(f, f": {f.known or f.known_from}"), highlight=False, markup=False)

@@ -55,12 +55,12 @@ class Live:
         if not self._shown and _now_and_then(done, whole):
             self._console.print(f"warm start {done} of {whole}", soft_wrap=True)
 
-    def step(self, seen: Mapping[str, Any], spent: Mapping[str, Any]) -> None:
+    def step(self, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """Show a step of reinforcement learning."""
-        self._advanced("training", int(seen["step"]), self._steps)
-        if self._shown or _now_and_then(int(seen["step"]), self._steps):
-            parts = [f"{name} {form.format(seen[key])}" for key, form, name in COLUMNS if key in seen]
-            line = f"step {seen['step']} {' '.join(parts)} {spent['tokens_per_second']:.0f} tokens/s"
+        self._advanced("training", int(metrics["step"]), self._steps)
+        if self._shown or _now_and_then(int(metrics["step"]), self._steps):
+            parts = [f"{name} {form.format(metrics[key])}" for key, form, name in COLUMNS if key in metrics]
+            line = f"step {metrics['step']} {' '.join(parts)} {timing['tokens_per_second']:.0f} tokens/s"
             self._console.print(line, soft_wrap=True)
 
     def completions(self, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -73,9 +73,9 @@ class Live:
         parts = " ".join(f"{name} {value:.3f}" for name, value in metrics.items())
         self._console.print(f"evaluation after step {step}: {parts}", soft_wrap=True)
 
-    def say(self, words: str) -> None:
+    def say(self, line: str) -> None:
         """Print a line of text."""
-        self._console.print(words, soft_wrap=True, markup=False)
+        self._console.print(line, soft_wrap=True, markup=False)
 
     def _advanced(self, name: str, done: int, whole: int) -> None:
         if name not in self._bar:

@@ -27,7 +27,7 @@ from rl_sentinel.formulas.token_values import PLACED, VALUES
 from rl_sentinel.formulas.value_losses import VALUE_LOSSES, entropy
 from rl_sentinel.search.comparison import places
 
-Named = dict[str, Tensor]
+Readings = dict[str, Tensor]
 
 #: Algorithm with settings -> one number for the batch, of which there is one reading.
 NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
@@ -40,19 +40,19 @@ NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
 }
 
 #: Algorithm with settings -> values of which there is one reading.
-_ALONE: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**PLAIN, **NUMBERS}
+_ONE_READING: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**PLAIN, **NUMBERS}
 
 #: Algorithm with settings -> values by reading.
-_SEVERAL: Mapping[str, Callable[[Batch, Settings], Named]] = {**VALUES, **SHAPED}
+_SEVERAL_READINGS: Mapping[str, Callable[[Batch, Settings], Readings]] = {**VALUES, **SHAPED}
 
 
-def _alone(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Batch, Settings], Named]:
+def _with_one_reading(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Batch, Settings], Readings]:
     return lambda batch, settings: {"": loss(batch, settings)}
 
 
 #: Algorithm -> loss per token, by reading.
-_OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Named]] = {
-    **{name: _alone(loss) for name, loss in {**LOSSES, **DISTILLATIONS}.items()},
+_OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Readings]] = {
+    **{name: _with_one_reading(loss) for name, loss in {**LOSSES, **DISTILLATIONS}.items()},
     **KL_LOSSES,
     **SELF_PLAY,
 }
@@ -90,35 +90,35 @@ def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
     return batch.valid if whole else places(boundary.outputs[name], batch, batch.live)
 
 
-def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> Named:
+def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> Readings:
     """The accepted values of one output, by reading, in float64; empty if the case does not determine them.
 
     A gradient flows to the columns that a loss is a function of.
     """
     batch, algorithm = _as_read(boundary, batch), claimed(boundary, name)
     if algorithm in CONTROLLERS:
-        found = CONTROLLERS[algorithm](value_of(boundary.claims.kl) or "", batch, settings)
-        return {n: x for n, x in found.items() if len(found) == 1 or (value_of(boundary.claims.measure) or "") in n}
-    if algorithm in _ALONE:
-        return {algorithm: _ALONE[algorithm](batch, settings)}
-    if algorithm in _SEVERAL:
-        return _SEVERAL[algorithm](batch, settings)
+        losses = CONTROLLERS[algorithm](value_of(boundary.claims.kl) or "", batch, settings)
+        return {n: x for n, x in losses.items() if len(losses) == 1 or (value_of(boundary.claims.measure) or "") in n}
+    if algorithm in _ONE_READING:
+        return {algorithm: _ONE_READING[algorithm](batch, settings)}
+    if algorithm in _SEVERAL_READINGS:
+        return _SEVERAL_READINGS[algorithm](batch, settings)
     if _of_pairs(boundary, algorithm):
         return preference_loss(algorithm, batch, settings)
     make = _tokens(boundary, name)
     if algorithm in KL and make is None:
         gradient = value_of(boundary.claims.gradient) or ""
-        return _straight(KL[algorithm](batch), gradient if gradient != algorithm else "own", batch)
+        return _with_gradient_of(KL[algorithm](batch), gradient if gradient != algorithm else "own", batch)
     rows = value_of(boundary.claims.rows) or ""
-    found = {}
+    losses = {}
     for reading, tokens in (make(batch, settings) if make else {}).items():
         for estimator, more in _regularised(boundary, batch, settings).items():
             for mode in _modes(boundary):
-                ways = aggregated(tokens + more, batch, mode, settings, rows)
-                named = ", ".join(filter(None, (reading, estimator, mode if len(_modes(boundary)) > 1 else "")))
-                found |= {f"{named}, {how}" if named else how: x for how, x in ways.items()}
+                reduced = aggregated(tokens + more, batch, mode, settings, rows)
+                prefix = ", ".join(filter(None, (reading, estimator, mode if len(_modes(boundary)) > 1 else "")))
+                losses |= {f"{prefix}, {n}" if prefix else n: x for n, x in reduced.items()}
     factor = value_of(boundary.claims.factor)
-    return {n: x for n, x in found.items() if not factor or n.startswith(factor)}
+    return {n: x for n, x in losses.items() if not factor or n.startswith(factor)}
 
 
 def _modes(boundary: Boundary) -> tuple[str, ...]:
@@ -132,54 +132,55 @@ def _of_pairs(boundary: Boundary, algorithm: str) -> bool:
     return algorithm in PREFERENCES and boundary.claims.pairing is not None
 
 
-def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Named] | None:
+def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readings] | None:
     """Losses per token, by reading."""
     algorithm = claimed(boundary, name)
     if name != "loss" and boundary.outputs[name].quantity != "loss":
         return None
     if boundary.stage == "aggregate" and algorithm not in DISTILLATIONS:
-        return (lambda batch, _s: entropy(batch)) if algorithm == "entropy" else _given if not algorithm else None
+        given = None if algorithm else _advantage_column
+        return (lambda batch, _s: entropy(batch)) if algorithm == "entropy" else given
     if algorithm in VALUE_LOSSES:
         return VALUE_LOSSES[algorithm]
     if algorithm in _OF_TOKENS:
         return lambda batch, settings: _weighted(_OF_TOKENS[algorithm](batch, settings), boundary, batch)
     if algorithm in DIVERGENCES:
-        return lambda batch, settings: _weighted(_open(DIVERGENCES[algorithm](batch, settings)), boundary, batch)
+        return lambda batch, settings: _weighted(_one_or_none(DIVERGENCES[algorithm](batch, settings)), boundary, batch)
     return None
 
 
-def _straight(found: Named, gradient: str, batch: Batch) -> Named:
+def _with_gradient_of(values: Readings, gradient: str, batch: Batch) -> Readings:
     """The values, with the gradient of the estimator that is claimed for it."""
     if gradient not in KL:
-        return found
+        return values
     slope = next(iter(KL[gradient](batch).values()))
-    return {n: slope - slope.detach() + x.detach() for n, x in found.items()}
+    return {n: slope - slope.detach() + x.detach() for n, x in values.items()}
 
 
-def _given(batch: Batch, _settings: Settings) -> Named:
+def _advantage_column(batch: Batch, _settings: Settings) -> Readings:
     return {"": batch.advantage.double()}
 
 
-def _open(tokens: Tensor | None) -> Named:
+def _one_or_none(tokens: Tensor | None) -> Readings:
     return {} if tokens is None else {"": tokens}
 
 
-def _weighted(found: Named, boundary: Boundary, batch: Batch) -> Named:
+def _weighted(losses: Readings, boundary: Boundary, batch: Batch) -> Readings:
     """Multiply by the importance weight to the sampler, truncated as the boundary claims.
 
     It is each token's ratio, or at every token of a row the geometric mean of these.
     """
-    most = value_of(boundary.claims.corrected_at_most)
-    if not most:
-        return found
+    ceiling = value_of(boundary.claims.corrected_at_most)
+    if not ceiling:
+        return losses
     trained = batch.logprob if "old_logprob" not in boundary.reads else batch.old_logprob
     ratio = torch.exp(trained.detach().double() - batch.rollout_logprob.double())
-    weight = torch.where(ratio > most, most, ratio)
+    weight = torch.where(ratio > ceiling, ceiling, ratio)
     if value_of(boundary.claims.corrected_by) == "row":
         for b in range(batch.rows):
-            trained_here = batch.mask[b]
-            weight[b] = weight[b][trained_here].log().mean().exp() if bool(trained_here.any()) else 1.0
-    return {n: x * weight for n, x in found.items()}
+            tokens = batch.mask[b]
+            weight[b] = weight[b][tokens].log().mean().exp() if bool(tokens.any()) else 1.0
+    return {n: x * weight for n, x in losses.items()}
 
 
 def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Mapping[str, Tensor | float]:

@@ -17,17 +17,17 @@ SEED, COUNT = 29, 32
 def companions(case: Case) -> Iterator[Case]:
     """The case, then every small batch and some random ones under the same setting and draw."""
     yield case
-    for other in drawn():
-        yield replace(case, batch=other.batch, seed=other.seed)
+    for companion in companion_pool():
+        yield replace(case, batch=companion.batch, seed=companion.seed)
 
 
 @cache
-def drawn() -> tuple[Case, ...]:
+def companion_pool() -> tuple[Case, ...]:
     """The companions of every case; always the same objects, so that answers can be cached."""
     return (*random_cases(SEED, COUNT), *small_cases())
 
 
-def answered(ask: Ask, case: Case) -> Observation | None:
+def observation_or_none(ask: Ask, case: Case) -> Observation | None:
     """Call the boundary; None if it refuses the case."""
     try:
         return ask(case)

@@ -49,15 +49,15 @@ def finite_only(equal: Equal) -> Equal:
     return replace(equal, where=finite if equal.where is None else equal.where & finite)
 
 
-def change_of(column: str, batch: Batch, other: Batch, subject: str) -> Change:
+def change_of(column: str, batch: Batch, after: Batch, subject: str) -> Change:
     """The change of one column between two batches of the same shape."""
-    return changed(subject, column, getattr(batch, column), getattr(other, column))
+    return changed(subject, column, getattr(batch, column), getattr(after, column))
 
 
 def not_trained(rows: Sequence[int]) -> str:
     """The reason "rows ... have no trained token" of an expectation."""
-    many = len(rows) > 1
-    return f"row{'s' * many} {', '.join(map(str, rows))} {'are' if many else 'is'} not trained"
+    plural = len(rows) > 1
+    return f"row{'s' * plural} {', '.join(map(str, rows))} {'are' if plural else 'is'} not trained"
 
 
 def tokens_not_trained(tokens: Sequence[Sequence[int]]) -> str:
@@ -117,8 +117,8 @@ def cells(where: Tensor, like: Tensor) -> Tensor:
 
 def slopes(boundary: Boundary) -> tuple[str, ...]:
     """The columns that a gradient can be taken to; empty without a loss."""
-    wanted = ("logprob", "value") if boundary.stage == "value-loss" else ("logprob",)
-    return tuple(n for n in wanted if n in boundary.reads) if "loss" in boundary.outputs else ()
+    columns = ("logprob", "value") if boundary.stage == "value-loss" else ("logprob",)
+    return tuple(n for n in columns if n in boundary.reads) if "loss" in boundary.outputs else ()
 
 
 def advantages(boundary: Boundary) -> tuple[str, ...]:
@@ -155,12 +155,12 @@ def same_tokens(  # noqa: PLR0913 - a comparison has these parts
 ) -> Iterator[Equal]:
     """As :func:`same_rows` on the live rows, with gradients compared at trained tokens only."""
     live = batch.live
-    bare, bent = replace(before, gradients={}), replace(after, gradients={})
+    values_before, values_after = replace(before, gradients={}), replace(after, gradients={})
     yield from same_rows(
         boundary,
         batch,
-        bare,
-        bent,
+        values_before,
+        values_after,
         rows=live,
         change=change,
         reason=reason,
@@ -174,10 +174,10 @@ def same_tokens(  # noqa: PLR0913 - a comparison has these parts
         yield Equal(key, gradient, after.gradients[column], where, scale, change=change, reason=reason)
 
 
-def at_rows(boundary: Boundary, seen: Observation, index: Tensor) -> Observation:
+def at_rows(boundary: Boundary, observation: Observation, index: Tensor) -> Observation:
     """The observation at rows ``index``, in that order; numbers for the whole batch stay."""
-    values = {n: v[index] if "B" in boundary.outputs[n].axes.split() else v for n, v in seen.values.items()}
-    return replace(seen, values=values, gradients={n: g[index] for n, g in seen.gradients.items()})
+    values = {n: v[index] if "B" in boundary.outputs[n].axes.split() else v for n, v in observation.values.items()}
+    return replace(observation, values=values, gradients={n: g[index] for n, g in observation.gradients.items()})
 
 
 def one_value_in_row(name: str, value: Tensor, batch: Batch, scale: float) -> Equal:

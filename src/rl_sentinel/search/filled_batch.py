@@ -23,7 +23,7 @@ def filled(
     group: Sequence[int],
     length: Sequence[int] | None = None,
     dead: str = "rejected",
-    **given: Tensor,
+    **overrides: Tensor,
 ) -> Batch:
     """A batch in which every signal column is set, to multiples of 0.25 where possible.
 
@@ -62,7 +62,7 @@ def filled(
         "logits": _logits(b, t),
         "ref_logits": _logits(b, t).flip(2) * 0.5,
     }
-    return batch_of(m, **(columns | given))
+    return batch_of(m, **(columns | overrides))
 
 
 def at_least(logprob: Tensor) -> Tensor:

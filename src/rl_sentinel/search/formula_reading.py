@@ -11,7 +11,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.observation import Ask
-from rl_sentinel.search.companion_cases import answered, companions
+from rl_sentinel.search.companion_cases import companions, observation_or_none
 
 #: What is accepted for one output on a case: values by name, and where they count; none where nothing is said.
 Accepted = Callable[[Case], tuple[dict[str, Tensor], Tensor]]
@@ -27,7 +27,7 @@ ENOUGH = 32
 SETTLED = 12
 
 #: Answers that are remembered: more than any boundary has outputs.
-KEPT = 128
+MOST_FITS = 128
 
 
 class Fit(NamedTuple):
@@ -53,13 +53,13 @@ def as_claimed(boundary: Boundary, output: str, values: Mapping[str, Tensor]) ->
         >>> list(as_claimed(Boundary(**made, claims=said), "share", values))
         ['over rows, beside']
     """
-    said = value_of(boundary.claims.output_definitions.get(output))
-    if said is None:
+    definition = value_of(boundary.claims.output_definitions.get(output))
+    if definition is None:
         return dict(values)
-    if said in values:
-        return {said: values[said]}
-    words = said.split("; ")
-    return {name: value for name, value in values.items() if all(word in name for word in words)}
+    if definition in values:
+        return {definition: values[definition]}
+    parts = definition.split("; ")
+    return {name: value for name, value in values.items() if all(word in name for word in parts)}
 
 
 def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
@@ -68,57 +68,57 @@ def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
     It is chosen once for a boundary and setting, not for each case, so that a quantity has the same
     definition on all cases.
     """
-    whose = getattr(accepted, "func", accepted)  # two laws accept different values of one output
-    key = f"{whose.__module__}.{whose.__qualname__} {case.setting} {sorted(case.override.items(), key=str)}"
-    for boundary, at, of, found in _last:
+    function = getattr(accepted, "func", accepted)  # two laws accept different values of one output
+    key = f"{function.__module__}.{function.__qualname__} {case.setting} {sorted(case.override.items(), key=str)}"
+    for boundary, at, of, fit in _last:
         if boundary is ask.boundary and (at, of) == (key, output):
-            return found
-    found = _weighed(ask, case, output, accepted)
-    _last[:] = [*_last[1 - KEPT :], (ask.boundary, key, output, found)]
-    return found
+            return fit
+    fit = _best_fit(ask, case, output, accepted)
+    _last[:] = [*_last[1 - MOST_FITS :], (ask.boundary, key, output, fit)]
+    return fit
 
 
-def _weighed(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
-    wrong: dict[str, list[float]] = {}
-    weighed = 0
-    for number, other in enumerate(companions(case)):
+def _best_fit(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
+    misses_of: dict[str, list[float]] = {}
+    count = 0
+    for number, companion in enumerate(companions(case)):
         if not number:
             continue  # the case at hand may be shrunk: it has no say
-        values, where = accepted(other)
-        seen = answered(ask, other) if values else None
-        if seen is None:
+        values, where = accepted(companion)
+        observation = observation_or_none(ask, companion) if values else None
+        if observation is None:
             continue
-        weighed += 1
-        if (weighed > ENOUGH and not _tied(wrong)) or (weighed > SETTLED and _settled(wrong)):
+        count += 1
+        if (count > ENOUGH and not _tied(misses_of)) or (count > SETTLED and _settled(misses_of)):
             break
         for name, value in values.items():
-            wrong.setdefault(name, []).append(_misses(seen.values[output], value, where))
-    return Fit(min(wrong, key=lambda n: fmean(wrong[n]), default=""), len(wrong))
+            misses_of.setdefault(name, []).append(_misses(observation.values[output], value, where))
+    return Fit(min(misses_of, key=lambda n: fmean(misses_of[n]), default=""), len(misses_of))
 
 
-def _tied(wrong: dict[str, list[float]]) -> bool:
+def _tied(misses_of: dict[str, list[float]]) -> bool:
     """Whether the two best ones fit equally well."""
-    best = sorted(fmean(misses) for misses in wrong.values())[:2]
+    best = sorted(fmean(misses) for misses in misses_of.values())[:2]
     return len(best) > 1 and best[1] - best[0] < 1e-9
 
 
-def _settled(wrong: Mapping[str, list[float]]) -> bool:
+def _settled(misses_of: Mapping[str, list[float]]) -> bool:
     """Whether exactly one has fitted every case so far."""
-    return sum(max(misses) < 1 for misses in wrong.values()) == 1
+    return sum(max(misses) < 1 for misses in misses_of.values()) == 1
 
 
-def _misses(seen: Tensor, value: Tensor, where: Tensor) -> float:
+def _misses(observed: Tensor, value: Tensor, where: Tensor) -> float:
     """1 where the two differ by more than rounding, else the difference.
 
     How far a miss is counts for next to nothing: a case that no value fits must not choose between those that fit the
     others.
     """
-    gap = distance(seen, value, where)
+    gap = distance(observed, value, where)
     size = value.abs().nan_to_num().max().item() if value.numel() else 0.0
     return 1 + min(gap, 1.0) / 1e6 if gap > ROUNDING * (1 + size) else min(gap, 1.0)
 
 
-def distance(one: Tensor, other: Tensor, where: Tensor) -> float:
+def distance(a: Tensor, b: Tensor, where: Tensor) -> float:
     """The largest difference where it counts; infinite where one is NaN."""
-    gap = (one.double() - other.double())[torch.broadcast_to(where, one.shape)]
+    gap = (a.double() - b.double())[torch.broadcast_to(where, a.shape)]
     return gap.abs().nan_to_num(nan=float("inf")).max().item() if gap.numel() else 0.0

@@ -31,8 +31,8 @@ def first_step(boundary: Boundary, case: Case) -> Case:
 def row_constant(batch: Batch) -> Batch:
     """Give every token of a row the same advantage: the row's first one, or 1 where that is 0."""
     first = batch.advantage[:, :1]
-    plain = torch.where(first == 0, torch.ones_like(first), first)
-    return with_columns(batch, advantage=plain.expand(batch.advantage.shape).clone())
+    nonzero = torch.where(first == 0, torch.ones_like(first), first)
+    return with_columns(batch, advantage=nonzero.expand(batch.advantage.shape).clone())
 
 
 def reinforce(batch: Batch, gradient: Tensor, *, together: bool) -> Iterator[Expectation]:
@@ -43,17 +43,17 @@ def reinforce(batch: Batch, gradient: Tensor, *, together: bool) -> Iterator[Exp
     weight = torch.where(batch.mask, batch.advantage, torch.zeros_like(batch.advantage))
     if together:
         at = weight.abs().argmax().expand(batch.rows, 1)
-        tall, steep = weight.flatten()[at], gradient.flatten()[at]
+        largest, slope = weight.flatten()[at], gradient.flatten()[at]
     else:
         at = weight.abs().argmax(dim=1, keepdim=True)
-        tall, steep = weight.gather(1, at), gradient.gather(1, at)
-    ratio = torch.where(tall == 0, torch.zeros_like(steep), -steep / tall)
+        largest, slope = weight.gather(1, at), gradient.gather(1, at)
+    ratio = torch.where(largest == 0, torch.zeros_like(slope), -slope / largest)
     count = "the whole batch" if together else "each row"
     reason = f"all policies are equal, so the gradient is minus the advantage times one number for {count}"
     scale = gradient.abs().max().item()
     yield Equal("gradient of logprob", -weight * ratio, gradient, batch.mask, scale, reason=reason)
     reason = "all policies are equal, so the gradient points against the advantage"
-    counted = (tall != 0) & batch.live.unsqueeze(1)
+    counted = (largest != 0) & batch.live.unsqueeze(1)
     name = "minus the gradient by the advantage"
     ratio, counted = ratio.squeeze(1), counted.squeeze(1)
     yield Within(name, ratio, torch.zeros_like(ratio), None, counted, strict=True, reason=reason)

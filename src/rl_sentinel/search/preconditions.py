@@ -21,7 +21,7 @@ def repeats_trajectory(batch: Batch) -> bool:
     return len(distinct(batch.trajectory)) < batch.rows
 
 
-def without_a_say(boundary: Boundary, batch: Batch, live: Tensor) -> Tensor:
+def without_influence(boundary: Boundary, batch: Batch, live: Tensor) -> Tensor:
     """``[B]``: rows whose values must have no effect: those that are not ``live``.
 
     If the boundary claims steps, only rows of trajectories without any live step: the outcome on the last step of a
@@ -41,14 +41,14 @@ def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
     Raises:
         Refused: if a trajectory has no last step, or two.
     """
-    everyone = torch.arange(batch.rows, device=batch.device)
+    rows = torch.arange(batch.rows, device=batch.device)
     if value_of(boundary.claims.trajectories) != "step-wise":
-        return batch, everyone
+        return batch, rows
     same = (batch.trajectory.unsqueeze(1) == batch.trajectory.unsqueeze(0)) & batch.last_step
     if bool((same.sum(1) != 1).any()):
         message = "a trajectory has one last step"
         raise Refused(message)
-    finals = take_rows(batch, everyone[batch.last_step])
+    finals = take_rows(batch, rows[batch.last_step])
     return finals, (finals.trajectory.unsqueeze(0) == batch.trajectory.unsqueeze(1)).int().argmax(1)
 
 
@@ -57,7 +57,7 @@ def contiguous(labels: Tensor) -> bool:
     return len(torch.unique_consecutive(labels)) == len(distinct(labels))
 
 
-def groups_stand_as_read(boundary: Boundary, batch: Batch) -> bool:
+def groups_recognisable(boundary: Boundary, batch: Batch) -> bool:
     """Whether the boundary can see the groups: by id, or because their rows stand together."""
     by_id = value_of(boundary.claims.grouping) == "id" or "group" not in boundary.reads
     return by_id or contiguous(batch.group)

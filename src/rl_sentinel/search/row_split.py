@@ -17,7 +17,7 @@ Cut = Literal["micro_batches", "ranks"]
 MEANS = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum")
 
 #: What the parts are called in a sentence.
-WORDS: dict[Cut, str] = {"micro_batches": "micro-batches", "ranks": "ranks"}
+PART_NAMES: dict[Cut, str] = {"micro_batches": "micro-batches", "ranks": "ranks"}
 
 
 def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
@@ -31,8 +31,8 @@ def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
 
 def averages(boundary: Boundary) -> bool:
     """Whether a loss is a mean that parts of equal size share: no row depends on the others of its part."""
-    named = (value_of(boundary.claims.aggregation) or "") in MEANS and boundary.claims.row_order is None
-    return named and value_of(boundary.claims.denominator) != "given" and "loss" in boundary.outputs
+    is_mean = (value_of(boundary.claims.aggregation) or "") in MEANS and boundary.claims.row_order is None
+    return is_mean and value_of(boundary.claims.denominator) != "given" and "loss" in boundary.outputs
 
 
 def alike(batch: Batch) -> bool:
@@ -53,25 +53,25 @@ def in_parts(case: Case, cut: Cut, parts: int) -> Case:
 
 def cutting(case: Case, cut: Cut, parts: int) -> Change:
     """The split, as the subject of a sentence."""
-    return Change(f"splitting {case.batch.rows} rows into {parts} {WORDS[cut]}")
+    return Change(f"splitting {case.batch.rows} rows into {parts} {PART_NAMES[cut]}")
 
 
 def same_loss_in_parts(ask: Ask, case: Case, cut: Cut, reason: str) -> Iterator[Expectation]:
     """Expectations that two parts, or one for each row, have the loss and gradient of the whole."""
 
-    def seen(parts: int) -> Observation:
+    def observe(parts: int) -> Observation:
         return ask(in_parts(case, cut, parts), gradients=slopes(ask.boundary))
 
     rows, own = case.batch.rows, averages(ask.boundary)
     if own and not alike(case.batch):
         return
-    whole, scale = seen(1), magnitude(case.batch, ask.boundary.reads)
+    whole, scale = observe(1), magnitude(case.batch, ask.boundary.reads)
     units = rows if ask.boundary.claims.pairing is None else rows // 2
     for parts in sorted({2, units} - {0, 1} if units < rows else {2, rows}):
         if own and rows % parts:
             continue
-        other, change = seen(parts), cutting(case, cut, parts)
+        split, change = observe(parts), cutting(case, cut, parts)
         for column, gradient in whole.gradients.items():
             name = f"gradient of {column}"
-            yield Equal(name, gradient, other.gradients[column], None, scale, change=change, reason=reason)
-        yield Equal("loss", whole.values["loss"], other.values["loss"], None, scale, change=change, reason=reason)
+            yield Equal(name, gradient, split.gradients[column], None, scale, change=change, reason=reason)
+        yield Equal("loss", whole.values["loss"], split.values["loss"], None, scale, change=change, reason=reason)

@@ -22,7 +22,7 @@ def _fewer(batch: Batch) -> Iterator[Batch]:
             yield smaller
 
 
-def _plainer(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
+def _simpler(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
     plain = batch_of(batch.mask)
     for name, about in COLUMNS.items():
         column = getattr(batch, name)
@@ -55,8 +55,8 @@ def _canonical(batch: Batch) -> Iterator[Batch]:
     if not torch.equal(order, torch.arange(batch.rows, device=batch.device)):
         yield take_rows(batch, order)
     for name in ("group", "trajectory"):
-        seen = list(dict.fromkeys(getattr(batch, name).tolist()))
-        fresh = torch.tensor([seen.index(x) for x in getattr(batch, name).tolist()], device=batch.device)
+        labels = list(dict.fromkeys(getattr(batch, name).tolist()))
+        fresh = torch.tensor([labels.index(x) for x in getattr(batch, name).tolist()], device=batch.device)
         if not torch.equal(fresh, getattr(batch, name)):
             yield with_columns(batch, **{name: fresh})
 
@@ -78,21 +78,21 @@ def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) ->
 
     def attempt(candidates: Callable[[Batch], Iterator[Batch]]) -> bool:
         nonlocal case, tries
-        changed, again = False, True
-        while again and tries < MOST_TRIES:
-            again = False
+        changed, progress = False, True
+        while progress and tries < MOST_TRIES:
+            progress = False
             for batch in _as_sound(candidates(case.batch), case.batch):
                 tries += 1
                 candidate = with_batch(case, batch)
                 if broken(candidate):
-                    case, changed, again = candidate, True, True
+                    case, changed, progress = candidate, True, True
                     break
                 if tries >= MOST_TRIES:
                     break
         return changed
 
     attempt(brought_inside)
-    while attempt(_fewer) | attempt(lambda b: _plainer(b, reads)) | attempt(brought_inside):
+    while attempt(_fewer) | attempt(lambda b: _simpler(b, reads)) | attempt(brought_inside):
         pass
     attempt(lambda b: _cells(b, reads))
     for _ in range(4):

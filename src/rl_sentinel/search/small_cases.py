@@ -107,21 +107,21 @@ def _degenerate() -> Iterator[Batch]:
 def _signs_mixed() -> Iterator[Batch]:
     high, zero = torch.ones(1, 3, device="cpu"), torch.zeros(1, 3, device="cpu")
     advantage = torch.tensor([[-0.5, 0.25, -0.25]], device="cpu")
-    given: dict[str, Any] = {"logprob": zero - 1, "old_logprob": high - 1, "rollout_logprob": high - 1}
-    yield filled([[1, 1, 1]], reward=[1], group=[0], advantage=advantage, **given)
+    logprobs: dict[str, Any] = {"logprob": zero - 1, "old_logprob": high - 1, "rollout_logprob": high - 1}
+    yield filled([[1, 1, 1]], reward=[1], group=[0], advantage=advantage, **logprobs)
     yield filled(
         [[1, 1, 1], [1, 1, 0]],
         reward=[1, 0],
         group=[0, 0],
         length=[3, 2],
         advantage=torch.cat([advantage, torch.tensor([[0.5, 0.5, 0.0]], device="cpu")]),
-        **{k: v.repeat(2, 1) for k, v in given.items()},
+        **{k: v.repeat(2, 1) for k, v in logprobs.items()},
     )
 
 
 def _with_token_rewards() -> Iterator[Batch]:
-    paid = torch.tensor([[0.25, -0.5], [0.75, 0.0], [-0.25, 1.0]], device="cpu")
-    yield filled([[1, 1], [1, 0], [0, 1]], reward=[1, 0, 2], group=[0, 0, 0], length=[2, 1, 2], token_reward=paid)
+    rewards = torch.tensor([[0.25, -0.5], [0.75, 0.0], [-0.25, 1.0]], device="cpu")
+    yield filled([[1, 1], [1, 0], [0, 1]], reward=[1, 0, 2], group=[0, 0, 0], length=[2, 1, 2], token_reward=rewards)
 
 
 def _without_neighbours() -> Iterator[Batch]:

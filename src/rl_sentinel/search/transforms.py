@@ -39,9 +39,9 @@ def padded(batch: Batch, extra: int) -> Batch:
     return with_columns(batch, **wide)
 
 
-def without_rows(batch: Batch, gone: Tensor) -> Batch:
-    """The rows where ``gone`` (``[B]`` bool) is False."""
-    return take_rows(batch, torch.nonzero(~gone).squeeze(1))
+def without_rows(batch: Batch, removed: Tensor) -> Batch:
+    """The rows where ``removed`` (``[B]`` bool) is False."""
+    return take_rows(batch, torch.nonzero(~removed).squeeze(1))
 
 
 def doubled(batch: Batch) -> Batch:

@@ -45,9 +45,9 @@ def brought_inside(batch: Batch) -> Iterator[Batch]:
     """
     if not outside(batch):
         return
-    near = {name: getattr(batch, name).clamp(low, high) for name, (low, high) in DOMAINS.items()}
-    yield with_columns(batch, **near)
+    clamped = {name: getattr(batch, name).clamp(low, high) for name, (low, high) in DOMAINS.items()}
+    yield with_columns(batch, **clamped)
     highest = max(float(getattr(batch, name).max()) for name in _LOGPROBS)
     if highest > 0:
         lowered = {name: getattr(batch, name) - math.ceil(highest) for name in _LOGPROBS}
-        yield with_columns(batch, **{**near, **lowered})
+        yield with_columns(batch, **{**clamped, **lowered})

@@ -84,9 +84,9 @@ class Adaptive:
         """
         _check(observed, samples)
         if samples >= self.horizon / BOUND:
-            told = f"fewer than {self.horizon / BOUND:g}"
+            limit = f"fewer than {self.horizon / BOUND:g}"
             raise InputError(
-                f"samples is {samples}, expected {told}: with horizon {self.horizon:g} one step would end at 0"
+                f"samples is {samples}, expected {limit}: with horizon {self.horizon:g} one step would end at 0"
             )
         error = min(max(observed / self.target - 1, -BOUND), BOUND)
         return replace(self, coefficient=self.coefficient * (1 + error * samples / self.horizon))

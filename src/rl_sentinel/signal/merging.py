@@ -59,17 +59,16 @@ class Step:
                     f"{name} of a step of trajectory {self.trajectory} has {len(getattr(self, name))} entries, "
                     f"expected {len(self.response)}, one for each token of the response"
                 )
-        for name, (fits, told) in _ENTRIES.items():
+        for name, (fits, expected) in _ENTRIES.items():
             column = getattr(self, name)
-            odd = next((place for place, entry in enumerate(column) if not fits(entry)), None)
-            if odd is not None:
+            wrong = next((place for place, entry in enumerate(column) if not fits(entry)), None)
+            if wrong is not None:
+                place = f"{name}[{wrong}] of a step of trajectory {self.trajectory}"
+                raise InputError(f"{place} is {column[wrong]!r}, expected {expected}")
+        for token, (reward, is_trained) in enumerate(zip(self.token_reward, self.trained, strict=True)):
+            if is_trained and not math.isfinite(reward):
                 raise InputError(
-                    f"{name}[{odd}] of a step of trajectory {self.trajectory} is {column[odd]!r}, expected {told}"
-                )
-        for place, (paid, trains) in enumerate(zip(self.token_reward, self.trained, strict=True)):
-            if trains and not math.isfinite(paid):
-                raise InputError(
-                    f"token_reward[{place}] of a step of trajectory {self.trajectory} is {paid}, "
+                    f"token_reward[{token}] of a step of trajectory {self.trajectory} is {reward}, "
                     "expected a finite number: the token is trained"
                 )
 
@@ -131,8 +130,8 @@ def counts(before: Sequence[Step], after: Sequence[Step]) -> dict[str, int]:
 
 
 def _extends(step: Step, before: Step) -> bool:
-    known = before.prompt + before.response
-    return step.prompt[: len(known)] == known
+    sequence = before.prompt + before.response
+    return step.prompt[: len(sequence)] == sequence
 
 
 def _joined(before: Step, step: Step) -> Step:
@@ -153,16 +152,16 @@ def _require_order(steps: Sequence[Step]) -> None:
         ends = after is None or after.trajectory != step.trajectory
         if step.trajectory in closed:
             raise InputError(
-                _told(step, "continues after its last step", "its steps together, only the final one last")
+                _fault(step, "continues after its last step", "its steps together, only the final one last")
             )
         if ends and not step.last:
-            raise InputError(_told(step, "ends in a step that is not last", "last=True there: its tail would be lost"))
+            raise InputError(_fault(step, "ends in a step that is not last", "last=True there: its tail would be lost"))
         if step.last:
             closed.add(step.trajectory)
 
 
-def _told(step: Step, got: str, expected: str) -> str:
-    return f"trajectory {step.trajectory} {got}, expected {expected}"
+def _fault(step: Step, fault: str, expected: str) -> str:
+    return f"trajectory {step.trajectory} {fault}, expected {expected}"
 
 
 def _require_steps(name: str, steps: Sequence[Step]) -> None:

@@ -40,17 +40,17 @@ _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class Choices:
     """The function of each stage, in order; by default a stage does nothing.
 
-    A function comes with its numbers filled in, as ``partial(grpo.advantages, standardise=False, epsilon=0.0)``.
+    Fill the numbers of a function in, as ``partial(grpo.advantages, standardise=False, epsilon=0.0)``.
 
-    ``rejections`` are called as ``rejection.rows_kept`` and ``rejection.tokens_kept`` are, and all must keep a
-    token; ``weight`` is called as ``weights.token_weights``, then each of ``bounds`` as ``bounds.truncated``. Beside
-    packed columns a rejection or weight of your own must say by its annotation, as those do, whether it is of rows.
-    ``bias``, ``scale``, ``least`` and ``most`` are those of ``reward.rescaled`` and ``reward.clipped``, in
-    reward units and a ratio. ``kl`` is an estimator of ``signal.kl``; it is logged if given, and taken off the
-    reward at ``kl_coefficient``, in reward units per nat. ``estimator`` is one of ``signal.advantage``, or of your
-    own with parameters of these names: an outcome estimator reads ``reward`` or ``reward_parts``, ``group``,
-    ``live``, ``length``, ``reward_baseline``, a temporal one ``mask``, ``group`` and columns of tokens. What is done
-    to the reward is done to each of its parts; these have no place for rewards per token.
+    ``rejections`` have the signature of ``rejection.rows_kept`` or ``rejection.tokens_kept``; a token stays if all of
+    them keep it. ``weight`` has that of ``weights.token_weights``, and each of ``bounds`` that of ``bounds.truncated``.
+    With packed columns, your own rejection or weight must be annotated as those are: per row or per token. ``bias``,
+    ``scale``, ``least`` and ``most`` are those of ``reward.rescaled`` and ``reward.clipped``, in reward units and a
+    ratio. ``kl`` is an estimator of ``signal.kl``; it is logged, and subtracted from the reward times
+    ``kl_coefficient``, in reward units per nat. ``estimator`` is one of ``signal.advantage``, or yours with parameters
+    of these names: an outcome estimator reads ``reward`` or ``reward_parts``, ``group``, ``live``, ``length``,
+    ``reward_baseline``, a temporal one ``mask``, ``group`` and columns of tokens. Each part of the reward is processed
+    as the reward is; parts cannot be combined with rewards per token.
     """
 
     estimator: Callable[..., Tensor]
@@ -69,15 +69,15 @@ class Choices:
         """Validate the combination of choices."""
         validate_record(self, kl_coefficient=NON_NEGATIVE, bias=ANY, scale=POSITIVE)
         require_order(least=self.least, most=self.most)
-        for name, given in (("rejections", self.rejections), ("bounds", self.bounds)):
-            if not isinstance(given, tuple):
-                raise InputError(f"{name} is of type {type(given).__name__}, expected a tuple of functions, as (f,)")
+        for name, chosen in (("rejections", self.rejections), ("bounds", self.bounds)):
+            if not isinstance(chosen, tuple):
+                raise InputError(f"{name} is of type {type(chosen).__name__}, expected a tuple of functions, as (f,)")
         compared = [(f"rejections[{i}]", f) for i, f in enumerate(self.rejections)]
         compared += [(n, f) for n in ("weight", "kl") if (f := getattr(self, n)) is not None]
-        for name, one in compared:
-            takes(name, one, 2, "mask")
-        for at, one in enumerate(self.bounds):
-            takes(f"bounds[{at}]", one, 1, "mask")
+        for name, compare in compared:
+            takes(name, compare, 2, "mask")
+        for at, compare in enumerate(self.bounds):
+            takes(f"bounds[{at}]", compare, 1, "mask")
         by_name("estimator", self.estimator)
         if self.normalisation is not None:
             require_instance("normalisation", self.normalisation, Normalisation, "center and scale")
@@ -91,11 +91,10 @@ class Choices:
 def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
     r"""Compute advantages from raw rewards, with all stages in a fixed order.
 
-    1. Rejection: rejected tokens leave the mask, before any statistic is taken.
-    2. Weights of the tokens that stay, against the policy that sampled them.
+    1. Rejection: rejected tokens are removed from the mask, before any statistic.
+    2. Importance weights of the remaining tokens, against the policy that sampled them.
     3. The raw KL; the penalty is a separate tensor, and later stages do not change the KL.
-    4. Rewards of trajectories: shifted, scaled, clipped; void where not scored; then normalised over those that
-       are scored.
+    4. Rewards of trajectories: shifted, scaled, clipped; 0 where not scored; then normalised over the scored ones.
     5. Advantages: of trajectories by an outcome estimator, each step's own tokens carrying its trajectory's;
        or of tokens, where every trajectory is one row.
 
@@ -104,16 +103,15 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
         by: the choice at each stage.
 
     Returns:
-        What a loss is given, without a gradient; labels and a mask of which nothing was rejected are the rollout's
-        own tensors, all others new. ``align.at_last`` and the estimators have put
-        everything on trained tokens.
+        The inputs of a loss, without gradients, and 0 off the trained tokens. Labels, and a mask without rejections,
+        are the tensors of the rollout; all others are new.
 
     Raises:
-        InputError: if a choice needs a column that is not known, a temporal estimator is given trajectories of
+        InputError: if a choice needs a column that is None, a temporal estimator is given trajectories of
             several steps, or a stage refuses its input.
 
     Source:
-        Each stage has its own; the order is the one in which a row that does not train moves no other.
+        Each stage cites its own. In this order, a row that is not trained has no effect on other rows.
 
     Example:
         >>> from functools import partial
@@ -133,13 +131,13 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
     """
     mask = _after_rejection(rollout, by)
     weight = _weights(rollout, by, mask)
-    raw_kl = None if by.kl is None else _given(by.kl, *_known(rollout, "old_logprob", "ref_logprob"), mask=mask)
+    raw_kl = None if by.kl is None else _result_of(by.kl, *_logprobs(rollout, "old_logprob", "ref_logprob"), mask=mask)
     paid, priced = _per_token(rollout, by, mask, raw_kl)
     if outcome := is_outcome(by.estimator):
         reward, advantage = _over_trajectories(rollout, by, mask, row_sums(paid, mask=mask))
     else:
         reward, advantage = _over_tokens(rollout, by, mask, paid)
-    value = None if outcome else _judged(rollout, by, mask)
+    value = None if outcome else _value_per_step(rollout, by, mask)
     return Ready(
         mask=mask,
         live=live_rows(rollout.mask),
@@ -172,25 +170,25 @@ def is_outcome(estimator: Callable[..., Tensor]) -> bool:
 def _after_rejection(rollout: Rollout, by: Choices) -> Mask:
     mask = rollout.mask
     for reject in by.rejections:
-        keep = _given(reject, *_known(rollout, "old_logprob", "rollout_logprob"), mask=rollout.mask)
+        keep = _result_of(reject, *_logprobs(rollout, "old_logprob", "rollout_logprob"), mask=rollout.mask)
         mask = narrowed(mask, keep, of_rows=_of_rows(reject, keep, rollout.mask))
     return mask
 
 
-def _of_rows(function: Callable[..., Tensor], found: Tensor, mask: Mask) -> bool:
+def _of_rows(function: Callable[..., Tensor], result: Tensor, mask: Mask) -> bool:
     """Whether a result is per row: by its axes if columns are padded, by the annotation of the function if packed.
 
     The shape of packed columns does not say: there may be as many tokens as rows.
     """
     if not isinstance(mask, Segments):
-        return found.dim() == 1
+        return result.dim() == 1
     try:
         axes = getattr(inspect.signature(function, eval_str=True).return_annotation, "dim_str", "").split()
     except Exception:  # noqa: BLE001 - reading an annotation runs it, and it may be there for a type checker alone
         axes = []
     if axes not in (["B"], ["*S"], ["N"]):
         raise InputError(
-            f"{_named(function)} does not say what it gives, expected an annotation, Float[Tensor, ' B'] of rows or "
+            f"{_name(function)} does not say what it gives, expected an annotation, Float[Tensor, ' B'] of rows or "
             "Float[Tensor, '*S'] of tokens (Bool where it decides): of packed tokens no shape can tell"
         )
     return axes == ["B"]
@@ -199,10 +197,10 @@ def _of_rows(function: Callable[..., Tensor], found: Tensor, mask: Mask) -> bool
 def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
     if by.weight is None:
         return None
-    weight = _given(by.weight, *_known(rollout, "old_logprob", "rollout_logprob"), mask=mask)
+    weight = _result_of(by.weight, *_logprobs(rollout, "old_logprob", "rollout_logprob"), mask=mask)
     of_rows = _of_rows(by.weight, weight, mask)
     for bound in by.bounds:
-        weight = _given(bound, weight, mask=live_rows(mask) if of_rows else mask)
+        weight = _result_of(bound, weight, mask=live_rows(mask) if of_rows else mask)
     wide = align.spread(weight, mask=mask) if of_rows else weight
     require_columns(mask, weight=wide)
     why = "a bound is missing, or a function of your own returned it"
@@ -234,29 +232,29 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
     if rollout.last is not None and not bool(rollout.last.all()):
         row = int(torch.nonzero(~rollout.last)[0])
         raise InputError(
-            f"last[{row}] is False, expected True on every row for {_named(by.estimator)}: it carries credit along one "
+            f"last[{row}] is False, expected True on every row for {_name(by.estimator)}: it carries credit along one "
             "row, and none would reach the steps before; merge the steps, or take an outcome estimator"
         )
     reward = _outcomes(rollout.reward, group=rollout.group, live=live_rows(mask), scored=_scored(rollout), by=by)
-    known = {"mask": mask, "token_reward": paid + align.at_last(reward, mask=mask), "group": rollout.group}
+    columns = {"mask": mask, "token_reward": paid + align.at_last(reward, mask=mask), "group": rollout.group}
     more = {
         "logprob": rollout.old_logprob,
         "pi_squared": rollout.pi_squared,
         "value": rollout.value,
         "turn": rollout.turn,
     }
-    known |= {name: column for name, column in more.items() if column is not None}
-    advantage = _called(by.estimator, known)
+    columns |= {name: column for name, column in more.items() if column is not None}
+    advantage = _estimate(by.estimator, columns)
     require_columns(mask, advantage=advantage)
-    require_finite("advantage", advantage, where=mask, why=f"{_named(by.estimator)} returned it for a trained token")
+    require_finite("advantage", advantage, where=mask, why=f"{_name(by.estimator)} returned it for a trained token")
     return reward, selected(advantage, mask=mask)
 
 
 def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tuple[Tensor, Tensor]:
     """Compute outcomes and advantages of trajectories, and repeat them at each of their live rows."""
-    every = torch.arange(len(rollout.reward), device=rollout.reward.device)
-    trajectory = every if rollout.trajectory is None else rollout.trajectory
-    last = torch.ones_like(every, dtype=torch.bool) if rollout.last is None else rollout.last
+    every_row = torch.arange(len(rollout.reward), device=rollout.reward.device)
+    trajectory = every_row if rollout.trajectory is None else rollout.trajectory
+    last = torch.ones_like(every_row, dtype=torch.bool) if rollout.last is None else rollout.last
     rows, live = last_steps(trajectory=trajectory, last=last), live_rows(mask)
     gained = group_sums(paid, group=trajectory, live=live)[rows]
     length = group_sums(row_counts(mask=mask).double(), group=trajectory, live=live)[rows].long()
@@ -267,25 +265,25 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
     def outcome(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
         return compared(reward, group=group, live=live) + torch.where(live, gained, torch.zeros_like(gained))
 
-    def judged(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
-        known = {"reward": outcome(reward, group=group, live=live), "group": group, "live": live, "length": length}
+    def advantages(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
+        columns = {"reward": outcome(reward, group=group, live=live), "group": group, "live": live, "length": length}
         if rollout.reward_baseline is not None:
-            known["reward_baseline"] = rollout.reward_baseline[rows]
+            columns["reward_baseline"] = rollout.reward_baseline[rows]
         if _weighs_parts(rollout, by):
             parts = cast("Tensor", rollout.reward_parts)[rows].unbind(dim=1)
-            known["reward_parts"] = torch.stack([compared(part, group=group, live=live) for part in parts], dim=1)
-        found = _called(by.estimator, known)
-        require_columns(live, advantage=found)
+            columns["reward_parts"] = torch.stack([compared(part, group=group, live=live) for part in parts], dim=1)
+        advantage = _estimate(by.estimator, columns)
+        require_columns(live, advantage=advantage)
         require_finite(
             "advantage",
-            found,
+            advantage,
             where=live,
-            why=f"{_named(by.estimator)} returned it for a trained response",
+            why=f"{_name(by.estimator)} returned it for a trained response",
         )
-        return found
+        return advantage
 
     which = {"group": rollout.group, "live": live, "trajectory": trajectory, "last": last}
-    return over_trajectories(outcome, rollout.reward, **which), over_trajectories(judged, rollout.reward, **which)
+    return over_trajectories(outcome, rollout.reward, **which), over_trajectories(advantages, rollout.reward, **which)
 
 
 def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
@@ -294,12 +292,12 @@ def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
         return False
     if by.kl_coefficient or rollout.token_reward is not None:
         paid = "kl_coefficient" if by.kl_coefficient else "token_reward"
-        way = "take the KL into the loss, or give rewards of tokens as a part"
-        raise InputError(f"{paid} is given with {_named(by.estimator)}, expected none: it belongs to no part; {way}")
+        fix = "take the KL into the loss, or give rewards of tokens as a part"
+        raise InputError(f"{paid} is given with {_name(by.estimator)}, expected none: it belongs to no part; {fix}")
     return True
 
 
-def _judged(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
+def _value_per_step(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
     """The critic's value of each step, at its tokens: the value of the token, or of its turn."""
     if rollout.value is None or rollout.turn is None or "turn" not in inspect.signature(by.estimator).parameters:
         return rollout.value
@@ -310,36 +308,38 @@ def _scored(rollout: Rollout) -> Tensor:
     return torch.ones_like(rollout.reward, dtype=torch.bool) if rollout.scored is None else rollout.scored
 
 
-def _called(estimator: Callable[..., Tensor], known: Mapping[str, Tensor | Mask]) -> Tensor:
+def _estimate(estimator: Callable[..., Tensor], columns: Mapping[str, Tensor | Mask]) -> Tensor:
     """Call a function with the columns that its parameters name; parameters with a default may be unknown."""
-    named = {n: p for n, p in inspect.signature(estimator).parameters.items() if p.kind not in _REST}
-    wanted = [n for n, p in named.items() if p.default is inspect.Parameter.empty or (p.default is None and n in known)]
-    lacking = [name for name in wanted if name not in known]
-    if lacking:
+    parameters = {n: p for n, p in inspect.signature(estimator).parameters.items() if p.kind not in _REST}
+    names = [
+        n for n, p in parameters.items() if p.default is inspect.Parameter.empty or (p.default is None and n in columns)
+    ]
+    missing = [name for name in names if name not in columns]
+    if missing:
         raise InputError(
-            f"{_named(estimator)} wants {lacking[0]}, expected one of {', '.join(known)}: give the column with the "
+            f"{_name(estimator)} wants {missing[0]}, expected one of {', '.join(columns)}: give the column with the "
             "rollout, or fill the number in with functools.partial"
         )
-    return _given(estimator, **{name: known[name] for name in wanted}).detach()
+    return _result_of(estimator, **{name: columns[name] for name in names}).detach()
 
 
-def _given(function: Callable[..., Tensor], *columns: Tensor, **named: Tensor | Mask) -> Tensor:
+def _result_of(function: Callable[..., Tensor], *columns: Tensor, **named: Tensor | Mask) -> Tensor:
     """Return the result of a chosen function; raise if it is not a tensor."""
-    found = function(*columns, **named)
-    if not isinstance(found, Tensor):
-        raise InputError(f"{_named(function)} returned {found!r}, expected a tensor")
-    return found
+    result = function(*columns, **named)
+    if not isinstance(result, Tensor):
+        raise InputError(f"{_name(function)} returned {result!r}, expected a tensor")
+    return result
 
 
-def _known(rollout: Rollout, *names: str) -> list[Tensor]:
-    found = {name: getattr(rollout, name) for name in names}
-    for name, column in found.items():
+def _logprobs(rollout: Rollout, *names: str) -> list[Tensor]:
+    columns = {name: getattr(rollout, name) for name in names}
+    for name, column in columns.items():
         if column is None:
             raise InputError(f"{name} is None, expected log-probs [B, T]: a chosen function compares two policies")
-    return list(found.values())
+    return list(columns.values())
 
 
-def _named(function: Callable[..., Tensor]) -> str:
-    plain = getattr(function, "func", function)
-    plain = plain if hasattr(plain, "__qualname__") else type(plain)
-    return f"{plain.__module__.rpartition('.')[2]}.{plain.__qualname__}"
+def _name(function: Callable[..., Tensor]) -> str:
+    inner = getattr(function, "func", function)
+    inner = inner if hasattr(inner, "__qualname__") else type(inner)
+    return f"{inner.__module__.rpartition('.')[2]}.{inner.__qualname__}"

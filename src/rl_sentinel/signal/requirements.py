@@ -71,15 +71,15 @@ CLIP = Range(0.0, 10_000.0)
 
 def require_kind(name: str, tensor: object, kind: str) -> None:
     """Require a tensor of a kind: bool, floating, whole, or any kind for an empty string."""
-    fits, way = _KINDS[kind] if kind else (lambda _: True, "make one, as in torch.tensor(values)")
+    fits, hint = _KINDS[kind] if kind else (lambda _: True, "make one, as in torch.tensor(values)")
     if not isinstance(tensor, Tensor):
         raise InputError(
-            f"{name} is of type {type(tensor).__name__}, expected a tensor{', ' * bool(kind)}{kind}: {way}"
+            f"{name} is of type {type(tensor).__name__}, expected a tensor{', ' * bool(kind)}{kind}: {hint}"
         )
     if tensor.is_meta:
         raise InputError(f"{name} is on the meta device, expected a device that holds values: the checks read them")
     if not fits(tensor.dtype):
-        raise InputError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, expected {kind}: {way}")
+        raise InputError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, expected {kind}: {hint}")
 
 
 def require_columns(mask: Mask, **columns: Shaped[Tensor, "..."]) -> None:
@@ -90,11 +90,11 @@ def require_columns(mask: Mask, **columns: Shaped[Tensor, "..."]) -> None:
         >>> from rl_sentinel.signal.requirements import require_columns
         >>> require_columns(torch.ones(2).bool(), weight=torch.ones(2))
     """
-    wanted = trained(mask).shape
+    expected = trained(mask).shape
     for name, column in columns.items():
         require_kind(name, column, "floating")
-        if column.shape != wanted:
-            raise InputError(f"{name} has shape {list(column.shape)}, expected {list(wanted)}, as in mask")
+        if column.shape != expected:
+            raise InputError(f"{name} has shape {list(column.shape)}, expected {list(expected)}, as in mask")
 
 
 def require_instance(name: str, value: object, kind: type | UnionType, what: str) -> None:
@@ -173,9 +173,9 @@ def require_span(  # noqa: PLR0913 - a column, where it counts, and its possible
         return
     unmapped(values)
     (least, most), wrong = span, (values > span[1] + slack) | (values < span[0])
-    told = f"{least:g} or more" if most == torch.inf else f"from {least:g} to {most:g}"
-    told = f"at most {most:g}" if least == -torch.inf else told
-    refuse_where(trained(where) & wrong, lambda place: f"{_at(name, values, place)}, expected {told}: {why}")
+    bounds = f"{least:g} or more" if most == torch.inf else f"from {least:g} to {most:g}"
+    bounds = f"at most {most:g}" if least == -torch.inf else bounds
+    refuse_where(trained(where) & wrong, lambda place: f"{_at(name, values, place)}, expected {bounds}: {why}")
 
 
 def require_logprobs(*, where: Mask, **logprobs: Shaped[Tensor, "..."]) -> None:
@@ -223,9 +223,9 @@ def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 
     below = f"above {least:g}" if span.open_below else f"of {least:g} or more" if least > -torch.inf else ""
     endless = is_number(number) and math.isinf(number)
     kind = "a whole number" if span.whole else "a finite number" if most is None and endless else "a number"
-    told = number if is_number(number) else repr(number)
+    text = number if is_number(number) else repr(number)
     end = "" if most in (None, torch.inf) else f" and at most {most:g}"
-    raise InputError(f"{name} is {told}, expected {' '.join([kind, *[below] * bool(below)])}{end}")
+    raise InputError(f"{name} is {text}, expected {' '.join([kind, *[below] * bool(below)])}{end}")
 
 
 def require_order(**bounds: float) -> None:
@@ -246,5 +246,5 @@ def require_order(**bounds: float) -> None:
         if math.isnan(bound):
             raise InputError(f"{name} is nan, expected a number: it is a bound")
     if least > most:
-        told = f"{upper} is {most}, expected {least} or more"
-        raise InputError(f"{told}: it is the upper bound, and {lower} the lower one")
+        text = f"{upper} is {most}, expected {least} or more"
+        raise InputError(f"{text}: it is the upper bound, and {lower} the lower one")

@@ -102,7 +102,7 @@ def suppressed(
     Args:
         reward: task reward per response, in reward units; anything may stand where it is not scored.
         live: True where the response has at least one trained token.
-        scored: True where the response ended by itself, so that its reward says something.
+        scored: True where the response ended by itself; otherwise its reward is not known.
 
     Returns:
         Reward per response, in reward units; exactly 0 where it is not live or not scored.

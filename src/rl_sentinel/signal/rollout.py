@@ -34,16 +34,16 @@ OF_TOKENS = (
 class Rollout:
     """Sampled responses: one row each, or one row for each step of a trajectory.
 
-    ``reward`` is the outcome, in reward units; that of a trajectory's last step is the trajectory's.
-    ``mask`` marks trained tokens, padded or packed. ``scored`` is False where the outcome says nothing, since
-    the response never ended; ``trajectory`` and ``last`` tell which rows are steps of one. Log-probs, in nats, are
-    those of the policy before the update (``old``), of the one that sampled, as the sampler reported them
-    (``rollout``), and of a reference; ``value`` is a critic's, ``token_reward`` is added per token, both in
-    reward units. ``reward_baseline`` is the outcome of a greedy response, ``reward_parts`` the outcomes that an
-    estimator weighs itself, each in a reward unit of its own; ``pi_squared`` is the sum of squared probabilities over
-    the vocabulary, under the policy before the update; ``version`` counts the updates that the weights had seen which
-    sampled a token, for ``signal.staleness``; ``turn`` numbers the turns of a conversation that share a row. What
-    is None is not known; it is asked for only by choices that need it.
+    ``reward`` is the outcome, in reward units; the outcome of a trajectory is that of its last step. ``mask`` marks
+    trained tokens, padded or packed. ``scored`` is False where the response was cut off, so that the outcome is not
+    known; ``trajectory`` and ``last`` are the trajectory of a row, and whether it is its last step. Log-probs, in nats,
+    are those of the policy before the update (``old``), of the one that sampled, as the sampler reported them
+    (``rollout``), and of a reference; ``value`` is a critic's, ``token_reward`` is added per token, both in reward
+    units. ``reward_baseline`` is the outcome of a greedy response, ``reward_parts`` the outcomes that an estimator
+    weighs itself, each in its own unit; ``pi_squared`` is the sum of squared probabilities over the vocabulary, under
+    the policy before the update; ``version`` is the number of updates of the weights that sampled a token, for
+    ``signal.staleness``; ``turn`` numbers the turns of a conversation in one row. A column may be None unless a chosen
+    function needs it.
     """
 
     reward: Float[Tensor, " B"]
@@ -99,13 +99,13 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
     """Lay out the steps of trajectories as padded tensors; steps that share a prefix are merged first.
 
     Args:
-        steps: those of one trajectory together and in order, as ``merging.merge`` wants them.
-        reward: outcome of each trajectory, in reward units; it stands on all of the trajectory's rows.
+        steps: the steps of each trajectory together and in order, as for ``merging.merge``.
+        reward: outcome of each trajectory, in reward units; each row of the trajectory gets it.
         group: prompt id of each trajectory.
-        scored: whether each trajectory ended, so that its outcome says something.
+        scored: whether each trajectory ended; otherwise its outcome is not known.
         merged: whether steps that share a prefix become one row, so that each token is trained once.
         padding: the token that fills the rest of a row.
-        device: where the tensors are; a CPU if None.
+        device: device of the tensors; the CPU if None.
 
     Returns:
         One row per (merged) step, in order; trajectories are numbered from 0 in the order of their first.

@@ -34,7 +34,7 @@ class Segments:
     def __post_init__(self) -> None:
         """Validate the mask and the lengths, which add up to the number of tokens."""
         if not isinstance(self.mask, Tensor) or self.mask.dtype != torch.bool or self.mask.dim() != 1:
-            raise InputError(f"mask is {_told(self.mask)}, expected bool of shape [N]: packed tokens have one axis")
+            raise InputError(f"mask is {_form(self.mask)}, expected bool of shape [N]: packed tokens have one axis")
         length = lengths(self.length)
         if int(length.sum()) != len(self.mask):
             raise InputError(
@@ -63,8 +63,8 @@ def packed(values: Shaped[Tensor, "B T"], *, length: Int[Tensor, " B"]) -> Shape
     """
     _require_tensor(values)
     if values.dim() < 2 or len(values) != len(length := lengths(length)):
-        wanted = f"[{len(length)}, T]" if len(length) else "[B, T]"
-        raise InputError(f"values have shape {list(values.shape)}, expected {wanted}: a row of tokens for each length")
+        shape = f"[{len(length)}, T]" if len(length) else "[B, T]"
+        raise InputError(f"values have shape {list(values.shape)}, expected {shape}: a row of tokens for each length")
     width = values.shape[1]
     if bool((length > width).any()):
         row = int(torch.nonzero(length > width)[0])
@@ -97,7 +97,7 @@ def padded(
     try:
         empty = values.new_full((), fill).expand(len(length), width)
     except (TypeError, RuntimeError, OverflowError):
-        raise InputError(f"fill is {fill!r}, expected a number that {_told(values)} can hold") from None
+        raise InputError(f"fill is {fill!r}, expected a number that {_form(values)} can hold") from None
     return empty.masked_scatter(_within(length, width), values)
 
 
@@ -137,7 +137,7 @@ def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_ro
     wanted = [rows] if of_rows else list(where.shape)
     if not isinstance(kept, Tensor) or kept.dtype != torch.bool or list(kept.shape) != wanted:
         each = "row" if of_rows else "token"
-        raise InputError(f"kept is {_told(kept)}, expected bool of shape {wanted}: one decision for each {each}")
+        raise InputError(f"kept is {_form(kept)}, expected bool of shape {wanted}: one decision for each {each}")
     if isinstance(mask, Segments):
         return Segments(where & (kept[mask.row] if of_rows else kept), mask.length)
     return where & (kept.unsqueeze(1) if of_rows else kept)
@@ -192,28 +192,27 @@ def _count(mask: Mask, *, axes: int) -> int:
     if isinstance(mask, Segments):
         return len(mask.length)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or not axes <= mask.dim() <= _AXES:
-        raise InputError(
-            f"mask is {_told(mask)}, expected bool of shape {'[B, T]' if axes > 1 else '[B] or [B, T]'}, or Segments"
-        )
+        shape = "[B, T]" if axes > 1 else "[B] or [B, T]"
+        raise InputError(f"mask is {_form(mask)}, expected bool of shape {shape}, or Segments")
     return len(mask)
 
 
 def _require_tensor(values: object) -> None:
     if not isinstance(values, Tensor):
-        raise InputError(f"values are {_told(values)}, expected a tensor")
+        raise InputError(f"values are {_form(values)}, expected a tensor")
 
 
-def _told(got: object) -> str:
+def _form(got: object) -> str:
     if not isinstance(got, Tensor):
         return f"of type {type(got).__name__}"
     return f"{str(got.dtype).removeprefix('torch.')} of shape {list(got.shape)}"
 
 
 def _whole(name: str, numbers: Tensor, axis: str) -> Tensor:
-    """The same as int64."""
+    """The numbers as int64."""
     odd = not isinstance(numbers, Tensor) or numbers.is_floating_point() or numbers.is_complex()
     if odd or numbers.dtype == torch.bool or numbers.dim() != 1:
-        raise InputError(f"{name} is {_told(numbers)}, expected whole numbers of shape [{axis}]")
+        raise InputError(f"{name} is {_form(numbers)}, expected whole numbers of shape [{axis}]")
     return numbers.long()
 
 

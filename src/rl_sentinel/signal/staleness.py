@@ -34,9 +34,9 @@ def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Stalen
     .. math:: a_t = c - v_t, \quad \bar a = \frac1n \sum_t a_t
 
     Args:
-        version: how many updates the weights had seen that sampled each token, a count.
+        version: number of updates of the weights that sampled each token.
         mask: True on trained tokens (or rows); other values are ignored.
-        current: how many updates the weights have seen that are trained now, a count.
+        current: number of updates of the weights that are trained now.
 
     Returns:
         Mean and most of the updates behind, and the share of live rows whose trained tokens are of more than one
@@ -71,10 +71,10 @@ def fresh_rows(version: Int[Tensor, "*S"], *, mask: Mask, current: int, most: fl
     .. math:: \max_t (c - v_t) \le m
 
     Args:
-        version: how many updates the weights had seen that sampled each token, a count.
+        version: number of updates of the weights that sampled each token.
         mask: True on trained tokens; other values are ignored.
-        current: how many updates the weights have seen that are trained now, a count.
-        most: how many updates a token may be behind, a count; 0 or more.
+        current: number of updates of the weights that are trained now.
+        most: the largest number of updates that a token may be behind; 0 or more.
 
     Returns:
         True for responses that are kept; False in a row without a trained token. ``segments.narrowed`` takes the

@@ -97,10 +97,10 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
     place = torch.unique(trajectory.long(), return_inverse=True)[1]
     _require_one_prompt(group, rows[place], trajectory)
     alive = torch.zeros(len(rows), dtype=torch.int64, device=live.device).index_add(0, place, live.long()) > 0
-    own = estimator(reward[rows], group=group[rows], live=alive)
-    require_columns(alive, advantage=own)
-    found = own[place]
-    return torch.where(live, found, torch.zeros_like(found))
+    by_trajectory = estimator(reward[rows], group=group[rows], live=alive)
+    require_columns(alive, advantage=by_trajectory)
+    result = by_trajectory[place]
+    return torch.where(live, result, torch.zeros_like(result))
 
 
 def _require_one_prompt(group: Tensor, final: Tensor, trajectory: Tensor) -> None:

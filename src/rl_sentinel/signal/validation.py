@@ -136,8 +136,8 @@ class _Plan:
             if arrays:
                 axes = tuple(tuple(k.dim_str.split()) for k in arrays)
                 tensors[name] = Column(_kind(arrays[0].dtypes), axes, NoneType in kinds, Segments in kinds)
-            elif (one := _plain(name, hint, ranges.get(name))) is not None:
-                plain[name] = one
+            elif (check := _plain(name, hint, ranges.get(name))) is not None:
+                plain[name] = check
         return cls(plain, tensors, rows)
 
     def code(self) -> Code:
@@ -162,12 +162,12 @@ class _Plan:
     def require_tensors(self, values: Mapping[str, Any]) -> None:
         """Raise for the first tensor that does not fit its annotation."""
         shapes = _Shapes(values.get("mask"), rows=self.rows)
-        for name, about in self.tensors.items():
-            if name not in values or (values[name] is None and about.optional):
+        for name, expected in self.tensors.items():
+            if name not in values or (values[name] is None and expected.optional):
                 continue
-            column = trained(values[name]) if about.segments else values[name]
-            require_kind(name, column, about.kind)
-            shapes.check(name, column.shape, about.axes)
+            column = trained(values[name]) if expected.segments else values[name]
+            require_kind(name, column, expected.kind)
+            shapes.check(name, column.shape, expected.axes)
 
 
 _PLANS: dict[type, _Plan] = {}
@@ -228,18 +228,18 @@ class _Shapes:
             self._same(name, axes[0], shape[:free])
             shape, axes = shape[free:], axes[1:]
         if len(axes) != len(shape):
-            told = f"{len(axes)} axes [{', '.join(axes)}]"
-            raise InputError(f"{name} has shape {list(shape)}, expected {told}: no tensor is broadcast")
+            expected = f"{len(axes)} axes [{', '.join(axes)}]"
+            raise InputError(f"{name} has shape {list(shape)}, expected {expected}: no tensor is broadcast")
         self._same(name, " ".join(axes), shape)
         for axis, size in zip(axes, shape, strict=True):
-            first, known = self.sizes.setdefault(axis, (name, size))
-            if size != known and axis != "N":
-                raise InputError(f"{name} has shape {list(shape)}, expected {axis} = {known}, as in {first}")
+            first, expected_size = self.sizes.setdefault(axis, (name, size))
+            if size != expected_size and axis != "N":
+                raise InputError(f"{name} has shape {list(shape)}, expected {axis} = {expected_size}, as in {first}")
 
     def _same(self, name: str, key: str, shape: torch.Size) -> None:
-        first, known = self.columns.setdefault(key, (name, shape))
-        if shape != known:
-            raise InputError(f"{name} has shape {list(shape)}, expected {list(known)}, as in {first}")
+        first, expected = self.columns.setdefault(key, (name, shape))
+        if shape != expected:
+            raise InputError(f"{name} has shape {list(shape)}, expected {list(expected)}, as in {first}")
 
     def _axes(self, options: tuple[tuple[str, ...], ...], count: int) -> tuple[str, ...]:
         """The axes of the first option with this number of axes; all columns per token have the same form."""
@@ -247,5 +247,5 @@ class _Shapes:
             return ("*either",)  # no shape can tell tokens from rows: the function does
         if not self.tokens and ("*S",) in options:
             self.tokens = ("B",) if self.rows and count == 1 else ("B", "T")
-        named = [self.tokens if o == ("*S",) else o for o in options]
-        return next((axes for axes in named if len(axes) == count), named[0])
+        by_name = [self.tokens if o == ("*S",) else o for o in options]
+        return next((axes for axes in by_name if len(axes) == count), by_name[0])

@@ -119,6 +119,6 @@ def test_twin_is_asked_by_its_path_and_every_call_beats() -> None:
 def test_layouts_of_a_drawn_batch_are_asked_apart() -> None:
     """What is kept for one layout is no answer for another."""
     ask = _asker(lambda batch: batch.mask * float(batch.width))
-    ask.kept[id(CASE.batch)] = {}
+    ask.cache[id(CASE.batch)] = {}
     plain, wide = (ask(case).values["advantage"].max().item() for case in (CASE, with_layout(CASE, extra=2)))
     assert wide == plain + 2

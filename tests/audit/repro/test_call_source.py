@@ -19,12 +19,12 @@ def test_values_calls_and_uses() -> None:
 def test_differences_become_parameters() -> None:
     text = Source()
     runs = [{"mask": [1], "reward": torch.tensor([x]), "again": torch.tensor([x])} for x in (0.0, 1.0)]
-    assert text.alike(runs, "data") == "{'mask': [1], 'reward': reward, 'again': again}"
+    assert text.shared_source(runs, "data") == "{'mask': [1], 'reward': reward, 'again': again}"
     assert text.parameters["reward"] == [
         "torch.tensor([0.0], dtype=torch.float32)",
         "torch.tensor([1.0], dtype=torch.float32)",
     ]
-    assert text.alike([torch.tensor([5]), torch.tensor([6])], "reward") == "reward_2"
+    assert text.shared_source([torch.tensor([5]), torch.tensor([6])], "reward") == "reward_2"
 
 
 def test_names_that_are_no_identifiers() -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from rl_sentinel.audit.repro.matching_outputs import sides
+from rl_sentinel.audit.repro.matching_outputs import matching_views
 from rl_sentinel.audit.repro.provenance import View
 from rl_sentinel.audit.repro.recorded_run import Run
 from rl_sentinel.core.batch import Batch, batch_of
@@ -26,15 +26,15 @@ def _run(value: torch.Tensor) -> Run:
 def test_rows_and_positions_of_another_run() -> None:
     """Rows are found in any order, and a narrower tensor at the first positions."""
     fewer = WHOLE[[2, 0]]
-    assert sides(Pair("x", WHOLE[[2, 0]], fewer + 10), [_run(WHOLE), _run(fewer + 10)], None, None) == (
+    assert matching_views(Pair("x", WHOLE[[2, 0]], fewer + 10), [_run(WHOLE), _run(fewer + 10)], None, None) == (
         View(0, "[[2, 0]]"),
         View(1),
     )
     narrow = WHOLE[:, :1]
-    assert sides(Pair("x", None, narrow), [_run(WHOLE)], None, None) == (None, View(0, "[:, :1]"))
+    assert matching_views(Pair("x", None, narrow), [_run(WHOLE)], None, None) == (None, View(0, "[:, :1]"))
 
 
 def test_what_no_run_holds() -> None:
     """An observed tensor that no run gave has no place; an expected one is written as numbers."""
-    assert sides(Pair("x", None, WHOLE + 1), [_run(WHOLE)], None, None) is None
-    assert sides(Pair("x", WHOLE + 1, WHOLE), [_run(WHOLE)], None, None) == (None, View(0))
+    assert matching_views(Pair("x", None, WHOLE + 1), [_run(WHOLE)], None, None) is None
+    assert matching_views(Pair("x", WHOLE + 1, WHOLE), [_run(WHOLE)], None, None) == (None, View(0))

@@ -13,8 +13,8 @@ def test_innermost_function_is_remembered() -> None:
 def test_a_loop_is_recognised_by_processor_time_only() -> None:
     suspects = Suspects()
     suspects.add(["a.py:1"], spins=True)
-    assert not suspects.worth_a_look(Time(0.1, 50.0), Time(0.5, 5.0))
-    assert suspects.worth_a_look(Time(0.6, 0.6), Time(0.5, 5.0))
+    assert not suspects.should_read_stack(Time(0.1, 50.0), Time(0.5, 5.0))
+    assert suspects.should_read_stack(Time(0.6, 0.6), Time(0.5, 5.0))
     assert suspects.recognise(["c.py:3", "a.py:1"], Time(0.6, 0.6)) == "a.py:1"
     assert suspects.recognise(["a.py:1"], Time(0.1, 50.0)) == ""
     assert suspects.recognise(["b.py:2"], Time(9.0, 9.0)) == ""
@@ -23,5 +23,5 @@ def test_a_loop_is_recognised_by_processor_time_only() -> None:
 def test_a_sleeper_is_recognised_by_the_clock() -> None:
     suspects = Suspects()
     suspects.add(["a.py:1"], spins=False)
-    assert suspects.worth_a_look(Time(0.0, 6.0), Time(0.5, 5.0))
+    assert suspects.should_read_stack(Time(0.0, 6.0), Time(0.5, 5.0))
     assert suspects.recognise(["a.py:1"], Time(0.0, 6.0)) == "a.py:1"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_sentinel.audit.sandbox.import_timeout import patience
+from rl_sentinel.audit.sandbox.import_timeout import import_time_limit
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_endless_module_is_refused_by_name(modules: Path, body: str, clock: floa
     (modules / "endless_a.py").write_text(body, encoding="utf-8")
     (modules / "endless_b.py").write_text("import endless_a", encoding="utf-8")
     (modules / "endless_c.py").write_text("VALUE = 1", encoding="utf-8")
-    with patience(cpu=0.3, clock=clock):
+    with import_time_limit(cpu=0.3, clock=clock):
         with pytest.raises(TimeoutError) as first:
             importlib.import_module("endless_a")
         began = time.process_time()
@@ -46,7 +46,7 @@ def test_endless_module_is_refused_by_name(modules: Path, body: str, clock: floa
 
 def test_nothing_is_left_behind() -> None:
     before = list(sys.meta_path)
-    with patience(cpu=0.2, clock=0.4):
+    with import_time_limit(cpu=0.2, clock=0.4):
         assert sys.meta_path != before
     assert sys.meta_path == before
     time.sleep(0.5)
@@ -55,6 +55,6 @@ def test_nothing_is_left_behind() -> None:
 def test_busy_module_is_not_taken_for_a_sleeper(modules: Path) -> None:
     body = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\nVALUE = 2"
     (modules / "endless_d.py").write_text(body, encoding="utf-8")
-    with patience(cpu=30.0, clock=0.1):
+    with import_time_limit(cpu=30.0, clock=0.1):
         assert importlib.import_module("endless_d").VALUE == 2
     sys.modules.pop("endless_d")

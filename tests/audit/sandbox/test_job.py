@@ -30,7 +30,7 @@ UNIT = Unit(Target(root=Path("/r")), BOUNDARY, "default", [laws()["MSK001"], law
 )
 def test_job_keeps_its_word(job: Job, name: tuple[str, str], pieces: list[str], event: str) -> None:
     assert (job.name, job.pieces(), job.root) == (name, pieces, Path("/r"))
-    lost = job.lost(pieces[0], "it died")
+    lost = job.unfinished(pieces[0], "it died")
     assert (lost["event"], lost["law"], lost["reason"]) == (event.rpartition("-")[2], pieces[0], "it died")
 
 

@@ -9,7 +9,7 @@ import torch
 from misbehaving_work import MisbehavingWork, enters_loop, loop, outcomes, slow, wait
 from rl_sentinel.audit.sandbox import limits
 from rl_sentinel.audit.sandbox.hang_detector import Time
-from rl_sentinel.audit.sandbox.supervisor import _exceeded
+from rl_sentinel.audit.sandbox.supervisor import _exceeded_limit
 
 # Newer interpreters warn of a fork beside threads, which a parallel test run has; the worker has none.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -82,7 +82,7 @@ def test_many_calls_may_take_longer_than_one(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_starved_call_is_not_taken_for_a_sleeper() -> None:
-    assert _exceeded(Time(6.0, 61.0)) == ""
-    assert _exceeded(Time(0.1, 61.0)) == "60 s"
-    assert _exceeded(Time(15.1, 61.0)) == "15 s of processor time"
-    assert _exceeded(Time(6.0, 241.0)) == "240 s"
+    assert _exceeded_limit(Time(6.0, 61.0)) == ""
+    assert _exceeded_limit(Time(0.1, 61.0)) == "60 s"
+    assert _exceeded_limit(Time(15.1, 61.0)) == "15 s of processor time"
+    assert _exceeded_limit(Time(6.0, 241.0)) == "240 s"

@@ -9,7 +9,7 @@ import pytest
 from audit_fixtures import MODULE, checkout
 from processes import descendants, wait_until_ended
 from rl_sentinel.audit.sandbox.worker_process import events, request
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.core.errors import SentinelError
 
 
@@ -23,7 +23,7 @@ def _target(folder: Path, prelude: str) -> str:
 
 
 def test_request_carries_provenance(tmp_path: Path) -> None:
-    job, source = request(named(_target(tmp_path, "")), "audit", seed=3)
+    job, source = request(parse_target(_target(tmp_path, "")), "audit", seed=3)
     assert (job.task, job.framework, job.seed, job.version) == ("audit", "verl", 3, "")
     assert job.target == {"spec": f"verl@{tmp_path / 'tree'}", "commit": "", "digest": source.digest}
     assert len(source.digest) == 64
@@ -37,7 +37,7 @@ def test_worker_sees_a_scrubbed_environment(tmp_path: Path, monkeypatch: pytest.
         f"seen = open({str(seen)!r}, 'w')\n"
         "print(os.environ.get('MY_SECRET'), sorted(os.listdir(os.environ['HOME'])), file=seen, flush=True)\n"
     )
-    job, _ = request(named(_target(tmp_path, prelude)), "boundaries")
+    job, _ = request(parse_target(_target(tmp_path, prelude)), "boundaries")
     assert [e for e in events(job) if e["event"] == "boundary"]
     assert seen.read_text(encoding="utf-8") == "None ['output.txt', 'request.json']\n"
 
@@ -47,7 +47,7 @@ def test_another_environment_gets_our_code_and_none_of_our_packages(tmp_path: Pa
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
     python.chmod(0o755)
     prelude = f"import os\nprint(os.listdir(os.environ['PYTHONPATH']), file=open({str(seen)!r}, 'w'), flush=True)\n"
-    job, _ = request(named(_target(tmp_path, prelude)), "boundaries")
+    job, _ = request(parse_target(_target(tmp_path, prelude)), "boundaries")
     assert [e for e in events(job, str(python)) if e["event"] == "boundary"]
     assert seen.read_text(encoding="utf-8") == "['rl_sentinel']\n"
 
@@ -58,7 +58,7 @@ def test_compiled_code_is_left_in_the_cache_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
 ) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path if kept else tmp_path / "cache"))
-    job, source = request(named(_target(tmp_path, "")), "boundaries")
+    job, source = request(parse_target(_target(tmp_path, "")), "boundaries")
     assert [e for e in events(job) if e["event"] == "boundary"]
     assert bool(list(source.root.rglob("*.pyc"))) == kept
 
@@ -72,14 +72,14 @@ def test_compiled_code_is_left_in_the_cache_alone(
     ids=["exits", "is killed"],
 )
 def test_worker_that_dies_is_told(tmp_path: Path, prelude: str, how: str) -> None:
-    job, _ = request(named(_target(tmp_path, prelude)), "boundaries")
+    job, _ = request(parse_target(_target(tmp_path, prelude)), "boundaries")
     with pytest.raises(SentinelError) as told:
         list(events(job))
     assert str(told.value) == (f"the worker {how} before it finished (loading the target runs its code): last words")
 
 
 def test_worker_ends_with_the_generator(tmp_path: Path) -> None:
-    job, _ = request(named(_target(tmp_path, "")), "audit")
+    job, _ = request(parse_target(_target(tmp_path, "")), "audit")
     stream = events(job)
     next(stream)
     running = descendants(os.getpid())

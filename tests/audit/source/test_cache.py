@@ -30,7 +30,7 @@ def test_entry_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         made.append(to)
         _make(to)
 
-    assert cache.kept("k", "x", make) == cache.kept("k", "x", make) == tmp_path / "k" / "x"
+    assert cache.cached_folder("k", "x", make) == cache.cached_folder("k", "x", make) == tmp_path / "k" / "x"
     assert len(made) == 1
 
 
@@ -46,21 +46,21 @@ def test_digest_sees_names_and_bytes_of_sources(tmp_path: Path) -> None:
 
 def test_entry_is_served_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
-    place = cache.kept("k", "x", _make)
+    place = cache.cached_folder("k", "x", _make)
 
     def refuse(_path: str) -> object:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(cache, "FileLock", refuse)
-    assert cache.kept("k", "x", _make) == place
+    assert cache.cached_folder("k", "x", _make) == place
     with pytest.raises(SentinelError) as told:
-        cache.kept("k", "y", _make)
+        cache.cached_folder("k", "y", _make)
     assert str(told.value) == (
         f"cache[{tmp_path}] cannot be written (Permission denied): set RL_SENTINEL_CACHE to a writable folder"
     )
     (place / "a.py").write_text("2", encoding="utf-8")
     with pytest.raises(SentinelError, match="is damaged"):
-        cache.kept("k", "x", _make)
+        cache.cached_folder("k", "x", _make)
 
 
 def test_what_could_not_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +71,9 @@ def test_what_could_not_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pyte
         raise SentinelError("there is none")
 
     with pytest.raises(SentinelError, match="there is none"):
-        cache.kept("releases", "verl-9.9.9", fails)
+        cache.cached_folder("releases", "verl-9.9.9", fails)
     assert list((tmp_path / "releases").iterdir()) == []
-    assert cache.kept("releases", "verl-9.9.9", _make).is_dir()
+    assert cache.cached_folder("releases", "verl-9.9.9", _make).is_dir()
 
 
 def test_file_in_the_place_of_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_file_in_the_place_of_an_entry(tmp_path: Path, monkeypatch: pytest.Monke
     place.parent.mkdir()
     place.write_text("", encoding="utf-8")
     with pytest.raises(SentinelError) as told:
-        cache.kept("k", "x", _make)
+        cache.cached_folder("k", "x", _make)
     assert str(told.value) == f"cache[{place}] is a file, expected a folder: delete this file to fetch it again"
 
 
@@ -92,9 +92,9 @@ def test_entry_that_another_process_made_meanwhile_is_served(tmp_path: Path, mon
     def overtaken(to: Path) -> None:
         _make(to)
         (tmp_path / "k" / "x.lock").unlink()
-        other = Thread(target=cache.kept, args=("k", "x", _make))
+        other = Thread(target=cache.cached_folder, args=("k", "x", _make))
         other.start()
         other.join()
 
-    assert cache.kept("k", "x", overtaken) == tmp_path / "k" / "x"
+    assert cache.cached_folder("k", "x", overtaken) == tmp_path / "k" / "x"
     assert sorted(p.name for p in (tmp_path / "k").iterdir() if p.suffix != ".lock") == ["x"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_sentinel.audit.source.cache import kept
+from rl_sentinel.audit.source.cache import cached_folder
 from rl_sentinel.audit.source.fetch import unpack
 from rl_sentinel.core.errors import SentinelError
 
@@ -35,11 +35,11 @@ def test_damaged_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def make(to: Path) -> None:
         (to / "a.py").write_text("1", encoding="utf-8")
 
-    place = kept("releases", "x-1", make)
-    assert kept("releases", "x-1", lambda _to: None) == place
+    place = cached_folder("releases", "x-1", make)
+    assert cached_folder("releases", "x-1", lambda _to: None) == place
     (place / "a.py").write_text("2", encoding="utf-8")
     with pytest.raises(SentinelError, match=r"is damaged .*: delete this folder to fetch it again"):
-        kept("releases", "x-1", lambda _to: None)
+        cached_folder("releases", "x-1", lambda _to: None)
 
 
 def test_failed_fetch_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,5 +50,5 @@ def test_failed_fetch_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise SentinelError("no network")
 
     with pytest.raises(SentinelError):
-        kept("releases", "x-1", fail)
+        cached_folder("releases", "x-1", fail)
     assert list((tmp_path / "releases").iterdir()) == []

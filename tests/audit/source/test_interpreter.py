@@ -18,14 +18,14 @@ def _program(folder: Path, body: str) -> str:
 
 def _refusal(python: str) -> str:
     with pytest.raises(SentinelError) as told:
-        interpreter.checked(python)
+        interpreter.check_interpreter(python)
     return str(told.value)
 
 
 def test_answer_is_kept_apart_from_what_is_printed(tmp_path: Path) -> None:
     talking = _program(tmp_path, f'echo 3 9; "{sys.executable}" "$@"; echo done; echo no >&2')
-    assert interpreter.asked(talking, "print('words')\nanswer([1, sys.argv[2]])", "x") == [1, "x"]
-    assert interpreter.checked(talking) == talking
+    assert interpreter.query(talking, "print('words')\nanswer([1, sys.argv[2]])", "x") == [1, "x"]
+    assert interpreter.check_interpreter(talking) == talking
 
 
 def test_old_interpreter_is_refused(tmp_path: Path) -> None:

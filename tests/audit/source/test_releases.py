@@ -8,7 +8,7 @@ import pytest
 from git_fixtures import commit_files, run_git
 from rl_sentinel.audit.source import releases as module
 from rl_sentinel.audit.source.releases import releases
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.core.errors import SentinelError
 
 
@@ -19,22 +19,22 @@ def _pip(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
 
 def test_releases_of_the_index_in_order_of_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     _pip(monkeypatch, "verl (0.10.0)\nAvailable versions: 0.10.0, 0.9.1, 0.3.0.post1, 0.3.0\n")
-    assert releases(named("verl")) == ["0.3.0", "0.3.0.post1", "0.9.1", "0.10.0"]
+    assert releases(parse_target("verl")) == ["0.3.0", "0.3.0.post1", "0.9.1", "0.10.0"]
 
 
 def test_index_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     _pip(monkeypatch, "")
     with pytest.raises(SentinelError, match="not listed by the package index: list them with --releases"):
-        releases(named("verl"))
+        releases(parse_target("verl"))
 
 
 def test_tags_that_are_versions(tmp_path: Path) -> None:
     commit_files(tmp_path, {"a": ""}, "first")
     with pytest.raises(SentinelError, match="has no version tag"):
-        releases(named(f"verl@{tmp_path}"))
+        releases(parse_target(f"verl@{tmp_path}"))
     for tag in ("v0.10.0", "v0.9.0", "nightly"):
         run_git(tmp_path, "tag", tag)
-    assert releases(named(f"verl@{tmp_path}")) == ["v0.9.0", "v0.10.0"]
+    assert releases(parse_target(f"verl@{tmp_path}")) == ["v0.9.0", "v0.10.0"]
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_tags_that_are_versions(tmp_path: Path) -> None:
 )
 def test_target_without_releases(target: str, message: str) -> None:
     with pytest.raises(SentinelError, match=message):
-        releases(named(target))
+        releases(parse_target(target))

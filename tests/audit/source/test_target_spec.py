@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_sentinel.audit.source.target_spec import named
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.core.errors import SentinelError
 
 
@@ -18,16 +18,16 @@ from rl_sentinel.core.errors import SentinelError
     ],
 )
 def test_forms(text: str, expected: tuple[str, ...]) -> None:
-    found = named(text)
+    found = parse_target(text)
     assert (found.form, found.framework.name, found.version, found.path, found.revision) == expected
 
 
 def test_unknown_framework_names_the_known_ones() -> None:
     with pytest.raises(SentinelError, match=r"expected one of .*verl.*'nonesuch' is not a known framework"):
-        named("nonesuch==1")
+        parse_target("nonesuch==1")
 
 
 @pytest.mark.parametrize("text", ["verl>=0.9", "verl~=0.9", "verl=0.9", "verl<1"])
 def test_a_range_of_releases_is_told(text: str) -> None:
     with pytest.raises(SentinelError, match=r"expected one release, as in verl==1\.2\.3$"):
-        named(text)
+        parse_target(text)

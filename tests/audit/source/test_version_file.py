@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_sentinel.audit.source.version_file import stated
+from rl_sentinel.audit.source.version_file import stated_version
 
 METADATA = "Metadata-Version: 2.1\nName: The.Frame\nVersion: 3.1\n\nVersion: 9\n"
 
@@ -36,10 +36,10 @@ def _put(root: Path, **files: str) -> Path:
     ],
 )
 def test_version_is_read_where_it_stands(tmp_path: Path, files: dict[str, str], version: str) -> None:
-    assert stated(_put(tmp_path, **files), "frame", "the-frame", "number") == version
+    assert stated_version(_put(tmp_path, **files), "frame", "the-frame", "number") == version
 
 
 def test_project_file_of_a_source_folder_lies_above_it(tmp_path: Path) -> None:
     _put(tmp_path, **{"pyproject.toml": '[project]\nname = "frame"\nversion = "4.0"\n'})
-    assert stated(tmp_path / "src", "frame", "") == "4.0"
-    assert stated(tmp_path / "lib", "frame", "") == ""
+    assert stated_version(tmp_path / "src", "frame", "") == "4.0"
+    assert stated_version(tmp_path / "lib", "frame", "") == ""

@@ -80,5 +80,5 @@ def test_invalid_chat_is_reported_before_a_model_is_built(tmp_path: Path, settin
         select_components(recipe(chat={}))
     with pytest.raises(SentinelError, match=r"chat.template '.*none' cannot be read"):
         select_components(recipe(chat={"template": str(tmp_path / "none")}))
-    with pytest.raises(SentinelError, match=r"chat is set with \[warm\], expected one of them"):
+    with pytest.raises(SentinelError, match=r"chat and \[warm\] are both set, expected one of them"):
         select_components(recipe(chat=settings.model_dump(), warm={"steps": 1}))

@@ -243,7 +243,7 @@ def _read_output(output: Output, run: Execution, inputs: Inputs) -> Tensor:
     values = run.results[place.name]
     each = next(c.step.each for c in run.calls if place.name in _names(c))
     parts = [
-        form.read(Use("part", place.way).follow({"part": value}), sizes_of(cut.batch))
+        form.read(Use("part", place.path).follow({"part": value}), sizes_of(cut.batch))
         for value, cut in zip(values, cuts(inputs, each), strict=True)
     ]
     return _join(parts, output.join, inputs.layout.ranks)

@@ -15,12 +15,12 @@ def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
     ``files`` are the names of code without a file, such as notebook cells.
     """
     base = str(root.resolve()) + "/"
-    found: dict[str, None] = {}
+    functions: dict[str, None] = {}
 
     def watch(frame: FrameType, event: str, _argument: Any) -> None:  # noqa: ANN401 - a callback of the interpreter
         code = frame.f_code
         if event == "call" and (code.co_filename.startswith(base) or code.co_filename in files):
-            found[f"{code.co_filename.removeprefix(base)}:{code.co_firstlineno}:{code.co_qualname}"] = None
+            functions[f"{code.co_filename.removeprefix(base)}:{code.co_firstlineno}:{code.co_qualname}"] = None
 
     names: list[str] = []
     before = sys.getprofile()
@@ -29,4 +29,4 @@ def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
         yield names
     finally:
         sys.setprofile(before)
-        names.extend(found)
+        names.extend(functions)

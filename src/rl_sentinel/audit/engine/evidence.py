@@ -32,7 +32,7 @@ def _expectation(expectation: Expectation) -> dict[str, Any]:
         "kind": type(expectation).__name__,
         "output": expectation.output,
         "sentence": expectation.sentence(),
-        "change": None if change is None else asdict(change) | {n: _word(getattr(change, n)) for n in _CHANGED},
+        "change": None if change is None else asdict(change) | {n: _json_number(getattr(change, n)) for n in _CHANGED},
         "results": [_result(pair) for pair in expectation.pairs()],
         "broken": {"cells": torch.nonzero(broken).tolist(), "count": int(broken.sum())},
     }
@@ -46,7 +46,7 @@ def _result(pair: Pair) -> dict[str, Any]:
     return {"output": pair.output, "expected": expected, "observed": plain(pair.observed)}
 
 
-def _word(number: float) -> float | str:
+def _json_number(number: float) -> float | str:
     """A number for JSON; non-finite numbers become strings."""
     return number if math.isfinite(number) else str(number)
 
@@ -63,13 +63,13 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
     """The record of one finding, from which every report is made."""
     framework = request.framework
     case = found.case
-    named = (framework, law.code, boundary.path, case.setting)
+    names = (framework, law.code, boundary.path, case.setting)
     level = law.level_at(boundary, case)
     return {
         "kind": KIND,
         "schema": SCHEMA,
-        "candidate_id": identifier(*named),
-        "signature": signature(*named),
+        "candidate_id": identifier(*names),
+        "signature": signature(*names),
         "law": law.code,
         "law_name": law.name,
         "level": level,

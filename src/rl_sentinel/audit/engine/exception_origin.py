@@ -56,11 +56,11 @@ def origin_of(error: Exception, root: Path) -> Origin:
 
 def _frames(traceback: TracebackType | None) -> list[tuple[FrameType, int, int]]:
     """Frame, line and last instruction of each traceback entry, outermost first."""
-    found = []
+    frames = []
     while traceback is not None:
-        found.append((traceback.tb_frame, traceback.tb_lineno, traceback.tb_lasti))
+        frames.append((traceback.tb_frame, traceback.tb_lineno, traceback.tb_lasti))
         traceback = traceback.tb_next
-    return found
+    return frames
 
 
 def _file(frame: FrameType) -> str:

@@ -39,13 +39,13 @@ class Misbehaved(Exception):  # noqa: N818 - becomes the reason of an errored ve
 class Asker:
     """The interface by which laws call a boundary; results on batches that laws share are cached.
 
-    ``kept`` maps the identity of such a batch to the observation on it. Calls are watched at the ``gate`` of the
+    ``cache`` maps the identity of such a batch to the observation on it. Calls are watched at the ``gate`` of the
     target, if it has one, when the law asks for it or the observation is cached for all laws.
     """
 
     boundary: Boundary
-    others: Mapping[str, Boundary]
-    kept: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
+    by_path: Mapping[str, Boundary]
+    cache: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
     gate: Target | None = None
 
     def __call__(
@@ -59,28 +59,29 @@ class Asker:
         watched: bool = False,
     ) -> Observation:
         """Call the boundary, or the twin at path ``on``, on a fresh copy of the case."""
-        wanted, known = tuple(gradients), self.kept.get(id(case.batch))
-        if known is None or fresh:
-            return self._watched(case) if watched else self._asked(case, wanted, on, references=False)
-        key = (case.setting, tuple(sorted(case.override.items())), case.layout, case.seed, wanted, on)
-        if key not in known:
-            known[key] = self._asked(case, wanted, on, references=False) if wanted or on else self._watched(case)
-        return known[key]
+        columns, observations = tuple(gradients), self.cache.get(id(case.batch))
+        if observations is None or fresh:
+            return self._watched(case) if watched else self._observed(case, columns, on, references=False)
+        key = (case.setting, tuple(sorted(case.override.items())), case.layout, case.seed, columns, on)
+        if key not in observations:
+            plain = not (columns or on)
+            observations[key] = self._watched(case) if plain else self._observed(case, columns, on, references=False)
+        return observations[key]
 
     def _watched(self, case: Case) -> Observation:
         if self.gate is None:
-            return self._asked(case)
+            return self._observed(case)
         self.gate.recorder = watch = Watch(self.gate)
         try:
-            return replace(self._asked(case), arguments=watch.changed)
+            return replace(self._observed(case), arguments=watch.changed)
         finally:
             self.gate.recorder = None
 
-    def _asked(
-        self, case: Case, wanted: tuple[str, ...] = (), on: str | None = None, *, references: bool = True
+    def _observed(
+        self, case: Case, columns: tuple[str, ...] = (), on: str | None = None, *, references: bool = True
     ) -> Observation:
-        boundary = self.boundary if on is None else self.others[on]
-        batch = _copied(case.batch, wanted)
+        boundary = self.boundary if on is None else self.by_path[on]
+        batch = _copied(case.batch, columns)
         seed_everything(case.seed)
         beat()
         try:
@@ -89,18 +90,18 @@ class Asker:
         except NotApplicable:
             raise
         except Exception as error:
-            words, origin = str(error).strip(), origin_of(error, (self.gate or _NOWHERE).root)
-            text = f"{type(error).__name__}: {words}" if words else type(error).__name__
-            loud = isinstance(error, RuntimeError) and (origin.on_purpose or _OVERWRITTEN in words)
-            if words and (isinstance(error, REFUSALS) or loud):
+            message, origin = str(error).strip(), origin_of(error, (self.gate or _NOWHERE).root)
+            text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+            loud = isinstance(error, RuntimeError) and (origin.on_purpose or _OVERWRITTEN in message)
+            if message and (isinstance(error, REFUSALS) or loud):
                 raise Refused(text, origin.accident) from error
             if origin.accident:
                 raise Crashed(text, origin.accident) from error
             raise
-        checked = {n: _checked(boundary, n, run.values[n], case.batch) for n in boundary.outputs}
-        slopes = _slopes(checked, batch, wanted)
+        outputs = {n: _validated(boundary, n, run.values[n], case.batch) for n in boundary.outputs}
+        slopes = _gradients(outputs, batch, columns)
         after = _ColumnsAfter(run, case.batch, batch, boundary.reads) if references else {}
-        return Observation({n: v.detach() for n, v in checked.items()}, slopes, after)
+        return Observation({n: v.detach() for n, v in outputs.items()}, slopes, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +136,14 @@ def seed_everything(seed: int) -> None:
     torch.default_generator.manual_seed(seed)  # torch.manual_seed queues a stack per absent accelerator
 
 
-def _copied(batch: Batch, wanted: tuple[str, ...]) -> Batch:
+def _copied(batch: Batch, columns: tuple[str, ...]) -> Batch:
     copy = lazily(batch, torch.clone)
-    for name in wanted:
+    for name in columns:
         getattr(copy, name).requires_grad_(True)  # noqa: FBT003 - torch's own signature
     return copy
 
 
-def _checked(boundary: Boundary, name: str, value: object, batch: Batch) -> Tensor:
+def _validated(boundary: Boundary, name: str, value: object, batch: Batch) -> Tensor:
     output = boundary.outputs[name]
     sizes = {"B": batch.rows, "T": batch.width}
     shape = [sizes[a] for a in output.axes.split()]
@@ -159,13 +160,14 @@ def _of(axes: str) -> str:
     return f"of axes [{axes}]" if axes else "of one number"
 
 
-def _slopes(values: Mapping[str, Tensor], batch: Batch, wanted: tuple[str, ...]) -> dict[str, Tensor]:
+def _gradients(values: Mapping[str, Tensor], batch: Batch, columns: tuple[str, ...]) -> dict[str, Tensor]:
     """Gradients of the loss, or of the sum of all outputs if there is no loss."""
-    if not wanted:
+    if not columns:
         return {}
-    leaves = [getattr(batch, n) for n in wanted]
+    leaves = [getattr(batch, n) for n in columns]
     loss = values["loss"] if "loss" in values else torch.stack([v.sum() for v in values.values()]).sum()
     if not loss.requires_grad:
-        return {n: torch.zeros_like(x) for n, x in zip(wanted, leaves, strict=True)}
-    found = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
-    return {n: torch.zeros_like(x) if g is None else g.detach() for n, x, g in zip(wanted, leaves, found, strict=True)}
+        return {n: torch.zeros_like(x) for n, x in zip(columns, leaves, strict=True)}
+    gradients = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
+    parts = zip(columns, leaves, gradients, strict=True)
+    return {n: torch.zeros_like(x) if g is None else g.detach() for n, x, g in parts}

@@ -26,4 +26,4 @@ def is_rounding(law: Law, ask: Asker, case: Case, expectation: Expectation) -> b
         again = [e.measure() for e in law.expect(ask, replace(case, batch=wide)) if e.name == expectation.name]
     except Exception:  # noqa: BLE001 - a boundary without float64 support cannot confirm anything
         return False
-    return not any(seen is not None and seen.distance > seen.allowed for seen in again)
+    return not any(m is not None and m.distance > m.allowed for m in again)

@@ -17,15 +17,15 @@ def entry_matches(entry: str, function: str) -> bool:
         True
     """
     place, name = entry.split(":", 1)[0], entry.split(":", 2)[2]
-    file, _, wanted = function.partition(":")
-    return f"/{place}".endswith(f"/{file}") and fnmatchcase(f".{name}", f"*.{wanted}")
+    file, _, pattern = function.partition(":")
+    return f"/{place}".endswith(f"/{file}") and fnmatchcase(f".{name}", f"*.{pattern}")
 
 
 def path_matches(path: str, function: str) -> bool:
     """Whether the path of a boundary, or one part of a pipeline, is the function or its class."""
-    file, _, wanted = function.partition(":")
-    if wanted == "*":
+    file, _, pattern = function.partition(":")
+    if pattern == "*":
         return False
     stem = PurePosixPath(file).stem
-    named = (f"*.{stem}.{wanted}", f"*.{stem}.*.{wanted}")
-    return any(fnmatchcase(f".{part}", name) for part in path.split(" -> ") for name in named)
+    patterns = (f"*.{stem}.{pattern}", f"*.{stem}.*.{pattern}")
+    return any(fnmatchcase(f".{part}", name) for part in path.split(" -> ") for name in patterns)

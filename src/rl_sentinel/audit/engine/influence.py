@@ -54,7 +54,7 @@ class Influence:
         """Return this job: its single piece cannot be left out."""
         return self
 
-    def lost(self, piece: str, reason: str) -> Event:
+    def unfinished(self, piece: str, reason: str) -> Event:
         """Report that there is no map, with the reason."""
         return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
 
@@ -62,14 +62,14 @@ class Influence:
         """Send the map, or the reason why it cannot be computed."""
         send({"event": "start", "law": _PIECE})
         try:
-            found = influence(self.boundary, self.setting)
+            result = influence(self.boundary, self.setting)
         except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason
-            send(self.lost(_PIECE, f"{type(error).__name__}: {error}"))
+            send(self.unfinished(_PIECE, f"{type(error).__name__}: {error}"))
             return
-        if isinstance(found, str):
-            send(self.lost(_PIECE, found))
+        if isinstance(result, str):
+            send(self.unfinished(_PIECE, result))
         else:
-            send({"event": "influence", "law": _PIECE, "path": self.boundary.path, "map": found})
+            send({"event": "influence", "law": _PIECE, "path": self.boundary.path, "map": result})
 
 
 def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
@@ -78,13 +78,13 @@ def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
     It names the case's mask and, for every read signal cell, the output cells that moved.
     """
     refusal = ""
-    shown = Case(filled(MASK, reward=REWARD, group=GROUP, length=LENGTH), setting)
-    for case in (shown, *sorted(small_cases(setting), key=lambda c: -c.batch.mask.numel())):
+    richest = Case(filled(MASK, reward=REWARD, group=GROUP, length=LENGTH), setting)
+    for case in (richest, *sorted(small_cases(setting), key=lambda c: -c.batch.mask.numel())):
         try:
             with forbid_stand_ins():
                 return _map(Asker(boundary, {}), case)
-        except (Refused, NotApplicable) as words:
-            refusal = refusal or str(words)
+        except (Refused, NotApplicable) as error:
+            refusal = refusal or str(error)
     return f"every small case is refused: {refusal}"
 
 
@@ -121,7 +121,7 @@ def _reached(
         after = ask(with_batch(case, batch)).values
         for name, value in before.items():
             cells = torch.nonzero(~torch.isclose(value, after[name], equal_nan=True).reshape(value.shape or (1,)))
-            for where in cells.tolist():
-                if where not in reached.setdefault(name, []):
-                    reached[name].append(where)
+            for place in cells.tolist():
+                if place not in reached.setdefault(name, []):
+                    reached[name].append(place)
     return {k: sorted(v) for k, v in reached.items() if v}

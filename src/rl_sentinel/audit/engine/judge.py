@@ -15,7 +15,7 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.search.companion_cases import drawn
+from rl_sentinel.search.companion_cases import companion_pool
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.shrinking import shrunk
 from rl_sentinel.search.small_cases import small_cases, small_kinds
@@ -58,7 +58,7 @@ class Judgement:
 
 def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
     """Create the cases of all laws once, before child processes are forked."""
-    drawn()
+    companion_pool()
     for law in laws:
         with suppress(Exception):  # a law that cannot create its cases is reported when it is checked
             _varied(law, seed, budget)
@@ -86,7 +86,7 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
             first = first or outcome
             if law.fails == "on-one-case":
                 worst = _worst(law, ask, outcome, cases[number + 1 :])
-                return Judgement(tried, worst, "", *_by_name(law, ask, cases[number:], worst.expectation.name))
+                return Judgement(tried, worst, "", *_outcome_names(law, ask, cases[number:], worst.expectation.name))
         elif law.fails == "on-all-cases":
             return Judgement(tried, None)  # one case that holds is enough
     if first is not None:
@@ -97,15 +97,15 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
     return Judgement(tried, None, "" if tried else str([*raised, "no case fulfils the law's precondition"][0]))
 
 
-def _worst(law: Law, ask: Asker, found: Break, cases: Iterable[Case]) -> Break:
+def _worst(law: Law, ask: Asker, first: Break, cases: Iterable[Case]) -> Break:
     """The break, or the first later fault if the level at a user's function depends on the case."""
-    if not ask.boundary.own or law.own_level is None or law.own_level(found.case) == "fault":
-        return found
+    if not ask.boundary.own or law.own_level is None or law.own_level(first.case) == "fault":
+        return first
     later = (outcome for case in cases if isinstance(outcome := _outcome(law, ask, case), Break))
-    return next((b for b in later if law.own_level(b.case) == "fault"), found)
+    return next((b for b in later if law.own_level(b.case) == "fault"), first)
 
 
-def _by_name(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _outcome_names(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the expectations that break on some case, in order of appearance, and of those that always hold."""
     broken, compared = {first: None}, dict[str, None]()
     for case in cases:
@@ -123,8 +123,8 @@ def _by_name(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> tuple[t
 
 def _keep_shared(ask: Asker, seed: int, budget: int) -> None:
     """Cache the results on batches that all laws share."""
-    for case in (*_all_cases(seed, budget), *drawn()):
-        ask.kept.setdefault(id(_inside(ask.boundary.domain, case).batch), {})
+    for case in (*_all_cases(seed, budget), *companion_pool()):
+        ask.cache.setdefault(id(_inside(ask.boundary.domain, case).batch), {})
 
 
 def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | None:
@@ -134,8 +134,8 @@ def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | Non
     """
     try:
         return _first_break(law, ask, case)
-    except (Refused, NotApplicable, Crashed) as words:
-        return words
+    except (Refused, NotApplicable, Crashed) as error:
+        return error
 
 
 @cache
@@ -144,24 +144,24 @@ def _varied(law: Law, seed: int, budget: int, domain: Domain = None) -> tuple[Ca
 
     The cases have no setting yet.
     """
-    kinds, seen, varied = small_kinds(), Counter[str](), list[Case]()
-    for number, drawn_case in enumerate(_all_cases(seed, budget)):
-        case = _inside(domain, drawn_case)
-        fitting = [fit for v in range(law.variants) if (fit := law.vary(case, v)) is not None]
-        kind = kinds[number] if fitting and number < len(kinds) else ""
-        seen[kind] += 1
-        leads = bool(kind) and seen[kind] <= LEADING
-        varied += fitting if leads else fitting[number % max(1, len(fitting)) :][:1]
+    kinds, number_of, varied = small_kinds(), Counter[str](), list[Case]()
+    for number, base in enumerate(_all_cases(seed, budget)):
+        case = _inside(domain, base)
+        variants = [variant for v in range(law.variants) if (variant := law.vary(case, v)) is not None]
+        kind = kinds[number] if variants and number < len(kinds) else ""
+        number_of[kind] += 1
+        leads = bool(kind) and number_of[kind] <= LEADING
+        varied += variants if leads else variants[number % max(1, len(variants)) :][:1]
     return tuple(varied)
 
 
 def _inside(domain: Domain, case: Case) -> Case:
     """The case with its batch changed so that it fulfils the conditions of a boundary."""
-    return case if domain is None else replace(case, batch=_brought(domain, case.batch))
+    return case if domain is None else replace(case, batch=_domain_batch(domain, case.batch))
 
 
 @lru_cache(maxsize=4096)
-def _brought(domain: Callable[[Batch], Batch], batch: Batch) -> Batch:
+def _domain_batch(domain: Callable[[Batch], Batch], batch: Batch) -> Batch:
     """The changed batch; always the same object, so that results can be cached."""
     return domain(batch)
 
@@ -175,15 +175,15 @@ def _all_cases(seed: int, budget: int) -> tuple[Case, ...]:
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
     """The first broken expectation; True if some were compared and held; None if none was compared."""
-    seen: bool | None = None
+    holds: bool | None = None
     for expectation in law.expect(ask, case):
         measured = expectation.measure() if expectation.name == key or not key else None
         if measured is None:
             continue
-        seen = True
+        holds = True
         if measured.distance > measured.allowed and not is_rounding(law, ask, case, expectation):
             return Break(case, expectation, *measured)
-    return seen
+    return holds
 
 
 def smallest(law: Law, ask: Asker, found: Break) -> Break:
@@ -225,20 +225,20 @@ def canary(ask: Asker, setting: str) -> str:
         NotApplicable: if the target refuses every small case.
         Crashed: if every small case fails, at least one of them by an accident.
     """
-    refusal, answered = "", False
+    refusal, accepted = "", False
     crash: Crashed | None = None
     for case in small_cases(setting) + random_cases(FIXED_SEED, 4, setting):
         try:
             if _moves(ask, _inside(ask.boundary.domain, case)):
                 return ""
-            answered = True
-        except (Refused, NotApplicable) as words:
-            refusal = refusal or str(words)
+            accepted = True
+        except (Refused, NotApplicable) as error:
+            refusal = refusal or str(error)
         except Crashed as crashed:
             crash = crash or crashed
-    if not answered and crash is not None:
+    if not accepted and crash is not None:
         raise crash
-    if not answered:
+    if not accepted:
         raise NotApplicable(refusal)
     return f"output {next(iter(ask.boundary.outputs))} moves with no column that it reads"
 
@@ -250,14 +250,14 @@ def _moves(ask: Asker, case: Case) -> bool:
         if COLUMNS[name]["role"] != "signal":
             continue
         ramp = torch.arange(case.batch.rows) == 0
-        for where in (_first_word(case, name, ramp), _first_word(case, name, rows)):
-            after = ask(Case(moved(case.batch, name, where, -0.5), case.setting, case.override, {}, case.seed))
+        for cells in (_first_vocabulary_entry(case, name, ramp), _first_vocabulary_entry(case, name, rows)):
+            after = ask(Case(moved(case.batch, name, cells, -0.5), case.setting, case.override, {}, case.seed))
             if not torch.equal(before.values[main], after.values[main]):
                 return True
     return not any(COLUMNS[n]["role"] == "signal" for n in ask.boundary.reads)
 
 
-def _first_word(case: Case, column: str, rows: torch.Tensor) -> torch.Tensor:
+def _first_vocabulary_entry(case: Case, column: str, rows: torch.Tensor) -> torch.Tensor:
     """``rows``, or only their first vocabulary entry: a softmax does not change when all logits move equally."""
     if "V" not in COLUMNS[column]["axes"].split():
         return rows

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.call import same_value
 
 #: How deep tensors are searched for in lists, dicts and objects with a dict named ``batch``.
 _DEPTH = 3
 
 #: An argument's name, the argument itself, and its values on entry.
-_Kept = tuple[str, Tensor, Tensor]
+_Snapshot = tuple[str, Tensor, Tensor]
 
 
 @dataclass(slots=True)
@@ -29,19 +30,19 @@ class Watch:
 
     target: Target
     changed: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    _open: list[list[_Kept]] = field(default_factory=list)
+    _open: list[list[_Snapshot]] = field(default_factory=list)
 
     def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Copy all tensor arguments."""
-        given = _named(self.target.find(path), args, kwargs)
+        arguments = _arguments_by_name(self.target.find(path), args, kwargs)
         short = path.rpartition(".")[2]
-        found = (pair for name, value in given.items() for pair in _tensors(name, value, _DEPTH))
-        self._open.append([(f"{name} of {short}", x, x.detach().clone()) for name, x in found])
+        tensors = (pair for name, value in arguments.items() for pair in _tensors(name, value, _DEPTH))
+        self._open.append([(f"{name} of {short}", x, x.detach().clone()) for name, x in tensors])
 
     def returned(self) -> None:
         """Record the arguments that changed."""
         for name, now, before in self._open.pop():
-            if not _same(before, now.detach()):
+            if not same_value(before, now):
                 self.changed.setdefault(name, (before, now.detach().clone()))
 
 
@@ -50,7 +51,7 @@ def _signature(function: Any) -> inspect.Signature:  # noqa: ANN401 - any callab
     return inspect.signature(function)
 
 
-def _named(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
+def _arguments_by_name(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
     try:
         return dict(_signature(function).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):  # a builtin without a signature, or a call with wrong arguments
@@ -72,11 +73,3 @@ def _tensors(name: str, value: Any, depth: int) -> Iterator[tuple[str, Tensor]]:
             yield from _tensors(f"{name}[{key}]", part, depth - 1)
     elif depth and not isinstance(value, type) and callable(getattr(getattr(value, "batch", None), "items", None)):
         yield from _tensors(f"{name}.batch", value.batch, depth)
-
-
-def _same(before: Tensor, now: Tensor) -> bool:
-    if before.shape != now.shape or before.dtype != now.dtype:
-        return False
-    if not before.dtype.is_floating_point:
-        return torch.equal(before, now)
-    return bool(((before == now) | (before.isnan() & now.isnan())).all())

@@ -24,8 +24,8 @@ def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
         >>> contradiction(record, laws()["GRP001"], case)
         "[setting] is 'default', expected 'no-std' as in its case"
     """
-    named = str(record.get("signature", "")).partition(":")[0]
-    framework, boundary = str(record["target"].get("framework", named)), str(record["boundary"])
+    prefix = str(record.get("signature", "")).partition(":")[0]
+    framework, boundary = str(record["target"].get("framework", prefix)), str(record["boundary"])
     expected = {
         "setting": (case.setting, "case"),
         "signature": (signature(framework, law.code, boundary, case.setting), "law, boundary and setting"),

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-import torch
-
 from rl_sentinel.adapters.loading import forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
@@ -22,6 +20,7 @@ from rl_sentinel.audit.repro.script import no_script, script
 from rl_sentinel.audit.sandbox.job import CANARY, Event
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.call import same_numbers
 from rl_sentinel.core.errors import Crashed, NotApplicable, Refused, TargetRaised, Unbindable
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
@@ -36,11 +35,11 @@ class Unit:
     boundary: Boundary
     setting: str
     laws: Sequence[Law]
-    others: dict[str, Boundary]
+    by_path: dict[str, Boundary]
     request: Request
     tiers: dict[str, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
-    kept: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
+    cache: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
 
     @property
     def name(self) -> tuple[str, str]:
@@ -60,7 +59,7 @@ class Unit:
         """The same unit without these laws."""
         return replace(self, laws=[law for law in self.laws if law.code not in done])
 
-    def lost(self, piece: str, reason: str) -> Event:
+    def unfinished(self, piece: str, reason: str) -> Event:
         """An errored verdict for a law that could not be finished."""
         return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
 
@@ -76,33 +75,33 @@ class Unit:
                 send(self._verdict(law, outcome, reason=reason))
                 continue
             send({"event": "start", "law": law.code})
-            send(self._judged(law))
+            send(self._checked(law))
 
     def _is_selected(self) -> bool:
         """Whether the request selects this boundary: by its path, or by a function that its smoke check entered."""
-        wanted = self.request.enters
-        return not wanted or any(
-            path_matches(self.boundary.path, f) or any(entry_matches(n, f) for n in self.names) for f in wanted
+        functions = self.request.enters
+        return not functions or any(
+            path_matches(self.boundary.path, f) or any(entry_matches(n, f) for n in self.names) for f in functions
         )
 
     def _canary(self) -> tuple[str, str]:
-        ask = Asker(self.boundary, self.others, gate=self.target)
+        ask = Asker(self.boundary, self.by_path, gate=self.target)
         try:
             with entered(self.target.root, self.target.files) as self.names, forbid_stand_ins():
-                why = canary(ask, self.setting)
-        except NotApplicable as words:
-            return "not-applicable", str(words)
+                problem = canary(ask, self.setting)
+        except NotApplicable as error:
+            return "not-applicable", str(error)
         except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason
             return "errored", _reason(error)
-        if why:
-            return "errored", why
+        if problem:
+            return "errored", problem
         return ("", "") if self.names else ("errored", "no code of the target was entered")
 
-    def _judged(self, law: Law) -> Event:
+    def _checked(self, law: Law) -> Event:
         why_not = law.applies(self.boundary)
         if why_not:
             return self._verdict(law, "not-applicable", reason=why_not)
-        ask = Asker(self.boundary, self.others, self.kept, self.target)
+        ask = Asker(self.boundary, self.by_path, self.cache, self.target)
         try:
             with forbid_stand_ins():
                 seed, budget = self.request.seed, self.request.budget
@@ -117,7 +116,7 @@ class Unit:
         except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason
             return self._verdict(law, "errored", reason=_reason(error))
 
-    def replayed(self, law: Law, found_case: Any) -> tuple[str, Break | None]:  # noqa: ANN401 - a Case
+    def replayed(self, law: Law, case: Any) -> tuple[str, Break | None]:  # noqa: ANN401 - a Case
         """``reproduced``, ``fixed`` or ``not-reproducible`` for one stored case.
 
         Raises:
@@ -128,9 +127,9 @@ class Unit:
             raise NotApplicable(reason)
         with forbid_stand_ins():
             try:
-                outcome = recheck(law, Asker(self.boundary, self.others, gate=self.target), found_case)
-            except Refused as words:
-                raise NotApplicable(str(words)) from words
+                outcome = recheck(law, Asker(self.boundary, self.by_path, gate=self.target), case)
+            except Refused as error:
+                raise NotApplicable(str(error)) from error
         if isinstance(outcome, Break):
             return "reproduced", outcome
         return ("fixed", None) if outcome else ("not-reproducible", None)
@@ -149,7 +148,7 @@ class Unit:
         return call if isinstance(call, str) and call.startswith(f"{path}.") else path
 
     def _script(self, law: Law, found: Break) -> list[str]:
-        ask = ScriptRecorder(Asker(self.boundary, self.others, gate=self.target))
+        ask = ScriptRecorder(Asker(self.boundary, self.by_path, gate=self.target))
         broken, number = found.expectation, -1
         with forbid_stand_ins(), suppress(TargetRaised):
             for n, expectation in enumerate(law.expect(ask, found.case)):
@@ -175,26 +174,22 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, Crashed) else f"{type(error).__name__}: {error}"
 
 
-def _same_results(one: Expectation, other: Expectation) -> bool:
+def _same_results(first: Expectation, second: Expectation) -> bool:
     """Whether two expectations compare the same observed numbers."""
-    pairs = [*zip(one.pairs(), other.pairs(), strict=False)]
-    return all(
-        a.observed.shape == b.observed.shape and torch.equal(a.observed.nan_to_num(), b.observed.nan_to_num())
-        for a, b in pairs
-    )
+    return all(same_numbers(a.observed, b.observed) for a, b in zip(first.pairs(), second.pairs(), strict=False))
 
 
 def units(
     target: Target,
     boundaries: Sequence[Boundary],
     laws: Sequence[Law],
-    others: dict[str, Boundary],
+    by_path: dict[str, Boundary],
     request: Request,
 ) -> Iterator[Unit]:
     """A unit for each boundary and setting, with the laws of its stage; none if no law remains."""
     for boundary in boundaries:
-        mine = [law for law in laws if boundary.stage in law.stages]
+        applicable = [law for law in laws if boundary.stage in law.stages]
         for n, setting in enumerate(boundary.settings):
-            asked = [law for law in mine if n == 0 or not law.at_once]
-            if asked:
-                yield Unit(target, boundary, setting, asked, others, request)
+            chosen = [law for law in applicable if n == 0 or not law.at_once]
+            if chosen:
+                yield Unit(target, boundary, setting, chosen, by_path, request)

@@ -23,7 +23,7 @@ from rl_sentinel.audit.engine.judge import prepare
 from rl_sentinel.audit.engine.unit import Unit, units
 from rl_sentinel.audit.repro.stored_case import Replay, replays
 from rl_sentinel.audit.sandbox import limits
-from rl_sentinel.audit.sandbox.import_timeout import patience
+from rl_sentinel.audit.sandbox.import_timeout import import_time_limit
 from rl_sentinel.audit.sandbox.job import Event
 from rl_sentinel.audit.sandbox.request import Request, from_json
 from rl_sentinel.audit.sandbox.supervisor import run_all
@@ -47,16 +47,16 @@ def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of 
     """Load the target and carry out a request; results are sent as events through ``send``."""
     torch.set_num_threads(1)
     limits.limit_memory(limits.LOADING_MEMORY, finally_=False)
-    with patience():
-        target, found = _loaded(request)
-    carry_out(request, target, found, send)
+    with import_time_limit():
+        target, boundaries = _loaded(request)
+    carry_out(request, target, boundaries, send)
 
 
-def carry_out(request: Request, target: Target, found: list[Boundary | Unbound], send: Any) -> None:  # noqa: ANN401
+def carry_out(request: Request, target: Target, boundaries: list[Boundary | Unbound], send: Any) -> None:  # noqa: ANN401
     """Carry out a request on the boundaries that were found; results are sent as events through ``send``."""
-    everything = [b for b in found if isinstance(b, Boundary)]
-    bound = [b for b in everything if _wanted(b.path, request)]
-    unbound = [b for b in found if isinstance(b, Unbound) and _wanted(b.path, request)]
+    everything = [b for b in boundaries if isinstance(b, Boundary)]
+    bound = [b for b in everything if _is_selected(b.path, request)]
+    unbound = [b for b in boundaries if isinstance(b, Unbound) and _is_selected(b.path, request)]
     if request.task == "replay":
         _replay(target, bound, unbound, request, send)
         return
@@ -64,8 +64,8 @@ def carry_out(request: Request, target: Target, found: list[Boundary | Unbound],
         for b in bound:
             send({"event": "boundary", **_about(b)})
     if request.task == "entered":  # only the smoke check of a boundary shows which functions it enters
-        others = {b.path: b for b in everything}
-        run_all([Unit(target, b, s, [], others, request) for b in bound for s in b.settings], request.jobs, send)
+        by_path = {b.path: b for b in everything}
+        run_all([Unit(target, b, s, [], by_path, request) for b in bound for s in b.settings], request.jobs, send)
     if request.task == "influence":
         run_all([Influence(b, setting, target.root) for b in bound for setting in b.settings], request.jobs, send)
     if request.task == "audit":
@@ -93,15 +93,15 @@ def _loaded(request: Request) -> tuple[Target, list[Boundary | Unbound]]:
 def _audit(
     target: Target,
     bound: list[Boundary],
-    others: dict[str, Boundary],
+    by_path: dict[str, Boundary],
     request: Request,
     send: Any,  # noqa: ANN401 - a function of one event
 ) -> None:
     for boundary in bound:
         for note in boundary.notes:
             send({"event": "note", "boundary": boundary.path, "text": note})
-    chosen = [law for code, law in laws().items() if _chosen(code, request)]
-    work = list(units(target, bound, chosen, others, request))
+    chosen = [law for code, law in laws().items() if _is_chosen(code, request)]
+    work = list(units(target, bound, chosen, by_path, request))
     for unit in work:
         unit.tiers = dict(loading.used)
     send({"event": "plan", "pairs": sum(len(u.laws) for u in work), "boundaries": len(bound)})
@@ -110,13 +110,13 @@ def _audit(
     run_all(work, request.jobs, send)
 
 
-def _chosen(code: str, request: Request) -> bool:
+def _is_chosen(code: str, request: Request) -> bool:
     return (not request.laws or code in request.laws) and code not in request.ignore
 
 
-def _wanted(path: str, request: Request) -> bool:
-    tried = [p for pattern in request.boundaries for p in (pattern, f"*{pattern}", f"*{pattern}*")]
-    return not tried or any(fnmatchcase(path, p) for p in tried)
+def _is_selected(path: str, request: Request) -> bool:
+    patterns = [p for pattern in request.boundaries for p in (pattern, f"*{pattern}", f"*{pattern}*")]
+    return not patterns or any(fnmatchcase(path, p) for p in patterns)
 
 
 def _about(b: Boundary) -> dict[str, Any]:
@@ -142,17 +142,17 @@ def _replay(
     request: Request,
     send: Any,  # noqa: ANN401 - a function of one event
 ) -> None:
-    others = {b.path: b for b in bound}
+    by_path = {b.path: b for b in bound}
 
     def unit(boundary: Boundary, setting: str, chosen: list[Law]) -> Unit:
-        return Unit(target, boundary, setting, chosen, others, request)
+        return Unit(target, boundary, setting, chosen, by_path, request)
 
     work = list[Replay]()
-    for made in replays(request.records, bound, unbound, laws(), unit):
-        if isinstance(made, Replay):
-            work.append(made)
+    for replay in replays(request.records, bound, unbound, laws(), unit):
+        if isinstance(replay, Replay):
+            work.append(replay)
         else:
-            send(made)
+            send(replay)
     run_all(work, request.jobs, send)
 
 
@@ -160,7 +160,7 @@ def main(arguments: list[str]) -> None:
     """Read a request from a file, write events to a file descriptor."""
     warnings.simplefilter("ignore")
     limits.die_with_parent()
-    if _unread(int(arguments[1])):
+    if _is_closed(int(arguments[1])):
         return
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a child may be signalled before it installs its handler
     request = from_json(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
@@ -178,7 +178,7 @@ def main(arguments: list[str]) -> None:
             send({"event": "failed", "message": f"{type(error).__name__}: {error}"})
 
 
-def _unread(pipe: int) -> bool:
+def _is_closed(pipe: int) -> bool:
     """Whether the reading end of a pipe is closed."""
     watch = select.poll()
     watch.register(pipe, 0)

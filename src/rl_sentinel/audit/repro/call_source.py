@@ -25,10 +25,10 @@ class Source:
     """
 
     names: Names = field(default_factory=lambda: Names({"import torch": None}))
-    carried: dict[str, str] = field(default_factory=dict)
+    included: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, list[str]] = field(default_factory=dict)
 
-    def alike(self, values: list[Any], hint: str) -> str:
+    def shared_source(self, values: list[Any], hint: str) -> str:
         """Source of a value that all runs have; parts that differ between runs become parameters.
 
         Raises:
@@ -41,10 +41,10 @@ class Source:
         if all(_same_call(first, value) for value in values):
             return self._call(values)
         if all(type(value) is dict and list(value) == list(first) for value in values):
-            inner = [f"{key!r}: {self.alike([value[key] for value in values], str(key))}" for key in first]
+            inner = [f"{key!r}: {self.shared_source([value[key] for value in values], str(key))}" for key in first]
             return wrapped("{", inner, "}")
         if all(isinstance(value, list) and _calls(value) and len(value) == len(first) for value in values):
-            return wrapped("[", [self.alike(list(row), hint) for row in zip(*values, strict=True)], "]")
+            return wrapped("[", [self.shared_source(list(row), hint) for row in zip(*values, strict=True)], "]")
         return self._parameter(texts, hint)
 
     def _parameter(self, texts: list[str], hint: str) -> str:
@@ -58,8 +58,8 @@ class Source:
 
     def _call(self, values: list[Call]) -> str:
         first = values[0]
-        args = [self.alike([v.args[n] for v in values], _noun(first)) for n in range(len(first.args))]
-        args += [keyword(k, self.alike([v.kwargs[k] for v in values], k)) for k in first.kwargs]
+        args = [self.shared_source([v.args[n] for v in values], _noun(first)) for n in range(len(first.args))]
+        args += [keyword(k, self.shared_source([v.kwargs[k] for v in values], k)) for k in first.kwargs]
         return wrapped(f"{self.function(first.function)}(", args, ")")
 
     def text(self, value: Any) -> str:  # noqa: ANN401, PLR0911 - any expression; one line per kind
@@ -79,39 +79,39 @@ class Source:
         if isinstance(value, list) and _calls(value):
             return wrapped("[", [self.text(inner) for inner in value], "]")
         if inspect.isfunction(value) or inspect.isclass(value):
-            return self.carry(value)
+            return self.include(value)
         return source(value, self.names)
 
     def function(self, function: str | Use | Callable[..., Any]) -> str:
         """Source of the called function: an import, a method of an earlier value, or an included function."""
         if isinstance(function, str):
             return self.names.imported(function)
-        return variable(function) if isinstance(function, Use) else self.carry(function)
+        return variable(function) if isinstance(function, Use) else self.include(function)
 
-    def carry(self, thing: Any) -> str:  # noqa: ANN401 - a function or a class of this package
+    def include(self, definition: Any) -> str:  # noqa: ANN401 - a function or a class of this package
         """Include the source of a function or class of this package in the script, with everything that it uses.
 
         Raises:
             Unwritable: if it has no source, or uses what cannot be written.
         """
-        name: str = thing.__name__
-        if name in self.carried:
+        name: str = definition.__name__
+        if name in self.included:
             return name
-        self.carried[name] = ""
+        self.included[name] = ""
         try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+            tree = ast.parse(textwrap.dedent(inspect.getsource(definition)))
         except (OSError, TypeError) as error:
             raise Unwritable(f"no source text for {name}") from error
         _without_docstrings(tree)
-        module = sys.modules[thing.__module__]
+        module = sys.modules[definition.__module__]
         for used in _names_used(tree):
-            self._bring(used, module)
+            self._define(used, module)
         text = ast.unparse(tree)
-        del self.carried[name]
-        self.carried[name] = text
+        del self.included[name]
+        self.included[name] = text
         return name
 
-    def _bring(self, name: str, module: ModuleType) -> None:
+    def _define(self, name: str, module: ModuleType) -> None:
         """Define a name that included source uses: include it too, import it, or assign it."""
         if name not in vars(module) or hasattr(builtins, name):
             return
@@ -121,12 +121,12 @@ class Source:
                 None
             )
         elif getattr(value, "__module__", "").startswith("rl_sentinel."):
-            self.carry(value)
+            self.include(value)
         elif inspect.isfunction(value) or inspect.isclass(value) or hasattr(value, "__origin__") or callable(value):
             home = getattr(value, "__module__", "typing")
             self.names.imports[f"from {home} import {name}"] = None
         else:
-            self.carried[name] = f"{name} = {source(value, self.names)}"
+            self.included[name] = f"{name} = {source(value, self.names)}"
 
 
 #: Text longer than this is broken into lines.
@@ -154,7 +154,7 @@ def wrapped(before: str, items: list[str], after: str) -> str:
 
 def variable(use: Use) -> str:
     """The expression of an earlier value in a script."""
-    return str(Use(_RENAMED.get(use.name, use.name), use.way))
+    return str(Use(_RENAMED.get(use.name, use.name), use.path))
 
 
 def _noun(call: Call) -> str:
@@ -166,19 +166,16 @@ def _calls(values: list[Any]) -> bool:
     return bool(values) and all(isinstance(value, Call | Use | Function) for value in values)
 
 
-def _same_call(one: Any, other: Any) -> bool:  # noqa: ANN401 - expressions
-    both = isinstance(one, Call) and isinstance(other, Call)
-    return (
-        both
-        and one.function == other.function
-        and len(one.args) == len(other.args)
-        and list(one.kwargs) == list(other.kwargs)
-    )
+def _same_call(a: Any, b: Any) -> bool:  # noqa: ANN401 - expressions
+    both = isinstance(a, Call) and isinstance(b, Call)
+    return both and a.function == b.function and len(a.args) == len(b.args) and list(a.kwargs) == list(b.kwargs)
 
 
 def _names_used(tree: ast.AST) -> Iterator[str]:
     """Names that are evaluated when the source runs; annotations are not evaluated."""
-    skipped = {id(inner) for node in ast.walk(tree) for noted in _annotations(node) for inner in ast.walk(noted)}
+    skipped = {
+        id(inner) for node in ast.walk(tree) for annotation in _annotations(node) for inner in ast.walk(annotation)
+    }
     yield from dict.fromkeys(
         node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in skipped
     )

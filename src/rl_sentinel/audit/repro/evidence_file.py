@@ -47,25 +47,25 @@ def stored(file: Path) -> list[dict[str, Any]]:
         raise SentinelError(f"evidence {file} is nested too deeply, expected JSON that an audit wrote") from error
     except ValueError as error:
         raise SentinelError(f"evidence {file} is damaged ({error}), expected JSON that an audit wrote") from error
-    many = isinstance(data, list) or (isinstance(data, dict) and "findings" in data)
-    records = _gathered(data if isinstance(data, list) else [data], file) if many else [("", data)]
+    is_report = isinstance(data, list) or (isinstance(data, dict) and "findings" in data)
+    records = _report_records(data if isinstance(data, list) else [data], file) if is_report else [("", data)]
     if not records:
         raise SentinelError(f"evidence {file} holds no finding, expected a report with findings to replay")
-    return [_checked(record, file, where) for where, record in records]
+    return [_validated(record, file, where) for where, record in records]
 
 
-def _gathered(reports: list[Any], file: Path) -> list[tuple[str, Any]]:
+def _report_records(reports: list[Any], file: Path) -> list[tuple[str, Any]]:
     """Path and value of each record in a list of reports."""
-    found: list[tuple[str, Any]] = []
+    records: list[tuple[str, Any]] = []
     for n, report in enumerate(reports):
-        at = f"{n}." if len(reports) > 1 else ""
+        prefix = f"{n}." if len(reports) > 1 else ""
         findings = report.get("findings") if isinstance(report, dict) else None
         if not isinstance(findings, list):
-            raise SentinelError(f"evidence {file}[{at}findings] is not a list, expected a report of an audit")
+            raise SentinelError(f"evidence {file}[{prefix}findings] is not a list, expected a report of an audit")
         for m, finding in enumerate(findings):
             record = finding.get("evidence") if isinstance(finding, dict) else None
-            found.append((f"{at}findings.{m}.evidence.", record))
-    return found
+            records.append((f"{prefix}findings.{m}.evidence.", record))
+    return records
 
 
 def _check_draw(law: Law, case: Case) -> None:
@@ -73,38 +73,38 @@ def _check_draw(law: Law, case: Case) -> None:
     varied = law.vary(case, int(case.draw.get("variant") or 0))
     if varied is not None and set(case.draw) != set(varied.draw):
         names = ", ".join(sorted(varied.draw)) or "nothing"
-        found = ", ".join(sorted(case.draw)) or "nothing"
-        raise ValueError(f"draw has {found}, expected {names} of {law.code}: file was edited, audit again")
+        keys = ", ".join(sorted(case.draw)) or "nothing"
+        raise ValueError(f"draw has {keys}, expected {names} of {law.code}: file was edited, audit again")
 
 
-def _checked(record: Any, file: Path, at: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
+def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
     if not isinstance(record, dict):
-        where = at.rstrip(".") or "top"
+        where = prefix.rstrip(".") or "top"
         raise SentinelError(f"evidence {file}[{where}] is not an object, expected a finding of an audit")
     try:
-        known = _Record.model_validate(record)
+        parsed = _Record.model_validate(record)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        where = at + ".".join(str(p) for p in first["loc"])
+        where = prefix + ".".join(str(p) for p in first["loc"])
         raise SentinelError(
             f"evidence {file}[{where}]: {first['msg']}, expected a finding of an audit: audit again"
         ) from error
-    if known.kind != KIND or known.schema_ not in REPLAYABLE:
+    if parsed.kind != KIND or parsed.schema_ not in REPLAYABLE:
         raise SentinelError(
-            f"evidence {file} is {known.kind!r} of schema {known.schema_}, expected {KIND!r} of schema {SCHEMA}"
+            f"evidence {file} is {parsed.kind!r} of schema {parsed.schema_}, expected {KIND!r} of schema {SCHEMA}"
         )
-    if "spec" not in known.target:
-        raise SentinelError(f"evidence {file}[{at}target] lacks 'spec', expected a finding of an audit")
-    law = laws().get(known.law)
+    if "spec" not in parsed.target:
+        raise SentinelError(f"evidence {file}[{prefix}target] lacks 'spec', expected a finding of an audit")
+    law = laws().get(parsed.law)
     if law is None:
-        raise SentinelError(f"evidence {file}[{at}law] is {known.law!r}, expected one of {', '.join(laws())}")
+        raise SentinelError(f"evidence {file}[{prefix}law] is {parsed.law!r}, expected one of {', '.join(laws())}")
     try:
-        case = case_from_json(known.constructed_scenario)
+        case = case_from_json(parsed.constructed_scenario)
         check_whole("draw[variant]", case.draw.get("variant", 0), law.variants - 1)
         _check_draw(law, case)
     except (SentinelError, ValueError) as error:
-        raise SentinelError(f"evidence {file}[{at}constructed_scenario]: {error}") from error
-    wrong = contradiction(record, law, case)
-    if wrong:
-        raise SentinelError(f"evidence {file}{wrong.replace('[', f'[{at}', 1)}: file was edited, audit again")
+        raise SentinelError(f"evidence {file}[{prefix}constructed_scenario]: {error}") from error
+    difference = contradiction(record, law, case)
+    if difference:
+        raise SentinelError(f"evidence {file}{difference.replace('[', f'[{prefix}', 1)}: file was edited, audit again")
     return dict(record)

@@ -6,10 +6,11 @@ from torch import Tensor
 
 from rl_sentinel.audit.repro.provenance import View
 from rl_sentinel.audit.repro.recorded_run import Run
+from rl_sentinel.core.call import same_numbers
 from rl_sentinel.core.expectations import Pair
 
 
-def sides(
+def matching_views(
     pair: Pair, runs: Sequence[Run], expected: View | None, observed: View | None
 ) -> tuple[View | None, View] | None:
     """The views of the expected tensor (None for a literal) and the observed tensor (in the last run that holds it)."""
@@ -24,33 +25,28 @@ def sides(
     return expected, observed
 
 
-def _view(number: int, run: Run, output: str, wanted: Tensor) -> View | None:
-    held = run.outputs.get(output)
-    if held is None:
+def _view(number: int, run: Run, output: str, tensor: Tensor) -> View | None:
+    output_tensor = run.outputs.get(output)
+    if output_tensor is None:
         return None
-    if _equal(held, wanted):
+    if same_numbers(output_tensor, tensor):
         return View(number)
-    if held.dim() != wanted.dim() or not held.dim() or held.shape[1:] != wanted.shape[1:]:
-        narrow = held.dim() == 2 and wanted.dim() == 2 and held.shape[1] > wanted.shape[1]
-        fits = narrow and _equal(held[:, : wanted.shape[1]], wanted)
-        return View(number, f"[:, :{wanted.shape[1]}]") if fits else None
-    rows = _rows(held, wanted)
+    if output_tensor.dim() != tensor.dim() or not output_tensor.dim() or output_tensor.shape[1:] != tensor.shape[1:]:
+        narrow = output_tensor.dim() == 2 and tensor.dim() == 2 and output_tensor.shape[1] > tensor.shape[1]
+        fits = narrow and same_numbers(output_tensor[:, : tensor.shape[1]], tensor)
+        return View(number, f"[:, :{tensor.shape[1]}]") if fits else None
+    rows = _rows(output_tensor, tensor)
     return View(number, f"[{rows}]") if rows else None
 
 
-def _rows(held: Tensor, wanted: Tensor) -> list[int]:
+def _rows(output_tensor: Tensor, tensor: Tensor) -> list[int]:
     """The indices of the wanted rows in a tensor, each used once; empty if some are missing."""
     rows: list[int] = []
-    for row in wanted:
-        match = next((n for n, other in enumerate(held) if n not in rows and _equal(other, row)), None)
+    for row in tensor:
+        match = next(
+            (n for n, candidate in enumerate(output_tensor) if n not in rows and same_numbers(candidate, row)), None
+        )
         if match is None:
             return []
         rows.append(match)
     return rows
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape:
-        return False
-    a, b = one.detach().double(), other.detach().double()
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())

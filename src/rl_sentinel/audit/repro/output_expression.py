@@ -20,7 +20,7 @@ def output_expression(output: Output, place: Use, run: Run) -> str:
     if each is None:
         raise Unwritable("an output is an argument of a repeated step")
     shapes = [sizes_of(cut.batch) for cut in cuts(inputs_of(run.boundary, run.case), each)]
-    parts = [form.source(str(Use(f"{place.name}_{n}", place.way)), sizes) for n, sizes in enumerate(shapes)]
+    parts = [form.source(str(Use(f"{place.name}_{n}", place.path)), sizes) for n, sizes in enumerate(shapes)]
     together = f"[{', '.join(parts)}]"
     count = {"mean": len(parts), "rank-mean": run.case.layout.ranks}.get(output.join, 1)
     if output.join in ("rows", "last"):

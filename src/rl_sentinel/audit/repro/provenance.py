@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.call import same_numbers
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.expectations import Pair
 from rl_sentinel.core.law import Law
@@ -31,7 +32,7 @@ class Marker:
 
     boundary: Boundary
     answers: Sequence[Observation]
-    made: int = field(default=0, init=False)
+    calls: int = field(default=0, init=False)
 
     def __call__(
         self,
@@ -44,8 +45,8 @@ class Marker:
         watched: bool = False,  # noqa: ARG002
     ) -> Observation:
         """Return the next result: cell ``i`` of run ``n`` holds ``n * _STRIDE + i + 1``."""
-        answer, start = self.answers[self.made], self.made * _STRIDE + 1
-        self.made += 1
+        answer, start = self.answers[self.calls], self.calls * _STRIDE + 1
+        self.calls += 1
         marks = {
             name: (torch.arange(value.numel(), dtype=torch.float64) + start).reshape(value.shape)
             for name, value in answer.values.items()
@@ -65,8 +66,8 @@ def views(
         marked = next(islice(law.expect(ask, case), number, None)).pairs()
     except Exception:  # noqa: BLE001 - a law may compute with the numbers, and marks are not numbers
         return [(None, None)] * len(pairs)
-    same_way = ask.made == len(ask.answers)  # a law that branches on the numbers may have taken another branch
-    if not same_way or [mark.output for mark in marked] != [pair.output for pair in pairs]:
+    same_calls = ask.calls == len(ask.answers)  # a law that branches on the numbers may have taken another branch
+    if not same_calls or [mark.output for mark in marked] != [pair.output for pair in pairs]:
         return [(None, None)] * len(pairs)
     return [
         (
@@ -77,7 +78,7 @@ def views(
     ]
 
 
-def _view(marks: Tensor, held: Tensor | None, output: str, answers: Sequence[Observation]) -> View | None:
+def _view(marks: Tensor, tensor: Tensor | None, output: str, answers: Sequence[Observation]) -> View | None:
     """The view described by a tensor of marks; None if it is not a view, or lacks the compared numbers."""
     cells = marks.detach().double()
     if not cells.numel() or not bool(((cells == cells.round()) & (cells > 0)).all()):
@@ -90,7 +91,8 @@ def _view(marks: Tensor, held: Tensor | None, output: str, answers: Sequence[Obs
     place = ((cells - 1) % _STRIDE).long()
     if int(place.max()) >= source.numel():
         return None  # small whole numbers come from the batch and are not marks
-    return View(run, _cut(place, source.shape)) if _same(source.flatten()[place], held) else None
+    same = tensor is not None and same_numbers(source.flatten()[place], tensor)
+    return View(run, _cut(place, source.shape)) if same else None
 
 
 def _cut(place: Tensor, shape: torch.Size) -> str:
@@ -106,10 +108,3 @@ def _cut(place: Tensor, shape: torch.Size) -> str:
             chosen = "" if rows == list(range(shape[0])) else f"[{rows}]"
             return f"{chosen}[:, :{columns}]" if narrow else chosen
     return f".flatten()[torch.tensor({place.tolist()})]"
-
-
-def _same(one: Tensor, other: Tensor | None) -> bool:
-    if other is None or one.shape != other.shape:
-        return False
-    a, b = one.double(), other.detach().double()
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())

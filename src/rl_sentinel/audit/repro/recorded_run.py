@@ -61,9 +61,9 @@ class ScriptRecorder:
         watched: bool = False,
     ) -> Observation:
         """Call the boundary, or its twin, and record the call."""
-        boundary = self.boundary if on is None else self.asker.others[on]
+        boundary = self.boundary if on is None else self.asker.by_path[on]
         run = Run(boundary, case, encode(boundary, inputs_of(boundary, case)))
         self.runs.append(run)
-        seen = self.asker(case, gradients=gradients, on=on, fresh=fresh, watched=watched)
-        run.answer = seen
-        return seen
+        observation = self.asker(case, gradients=gradients, on=on, fresh=fresh, watched=watched)
+        run.answer = observation
+        return observation

@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.execution import EncodedCall
 from rl_sentinel.audit.engine.executor import REFUSALS
 from rl_sentinel.audit.repro.call_source import Source, keyword, variable, wrapped
 from rl_sentinel.audit.repro.literal import Unwritable, literal
-from rl_sentinel.audit.repro.matching_outputs import sides
+from rl_sentinel.audit.repro.matching_outputs import matching_views
 from rl_sentinel.audit.repro.output_expression import output_expression, shared_expression
 from rl_sentinel.audit.repro.provenance import View
 from rl_sentinel.audit.repro.recorded_run import Run
@@ -50,16 +50,16 @@ def script(
         Unwritable: if the calls have no source, or no run holds the compared numbers.
     """
     if isinstance(expectation, Refuses):
-        return _of_refusals(code, expectation, runs)
+        return _refusal_script(code, expectation, runs)
     if isinstance(expectation, Answers):
-        return _of_exception(code, expectation, runs)
+        return _exception_script(code, expectation, runs)
     pairs = expectation.pairs()
     places = places or [(None, None)] * len(pairs)
-    found = [sides(pair, runs, *place) for pair, place in zip(pairs, places, strict=True)]
-    if not pairs or any(side is None for side in found):
+    views_of_pairs = [matching_views(pair, runs, *place) for pair, place in zip(pairs, places, strict=True)]
+    if not pairs or any(views is None for views in views_of_pairs):
         raise Unwritable("no run of the boundary holds the compared numbers")
-    compared = [both for both in found if both is not None]
-    used = list(dict.fromkeys(view.run for both in compared for view in both if view is not None))
+    compared = [views for views in views_of_pairs if views is not None]
+    used = list(dict.fromkeys(view.run for views in compared for view in views if view is not None))
     chosen = [runs[number] for number in used]
     outputs = tuple(dict.fromkeys(pair.output for pair in pairs))
     text = Source()
@@ -70,19 +70,18 @@ def script(
     tests = []
     for n, (pair, (expected, observed)) in enumerate(zip(pairs, compared, strict=True)):
         mark = "" if len(pairs) == 1 else f"_{n}"
-        known, got = f"expected{mark}", f"observed{mark}"
+        expected_name, observed_name = f"expected{mark}", f"observed{mark}"
         if pair.expected is not None:
-            place = _text(expected, runs, names, pair.output) if expected else _tensor(pair.expected)
-            lines.append(f"{known} = {place}")
-        lines.append(f"{got} = {_text(observed, runs, names, pair.output)}" if observed else "")
-        lines += [
-            f'print("{name}:", {name}.tolist())' for name in ([known] if pair.expected is not None else []) + [got]
-        ]
-        tests.append(expectation.assertion(got, known))
+            place = _view_source(expected, runs, names, pair.output) if expected else _tensor(pair.expected)
+            lines.append(f"{expected_name} = {place}")
+        lines.append(f"{observed_name} = {_view_source(observed, runs, names, pair.output)}" if observed else "")
+        printed = [observed_name] if pair.expected is None else [expected_name, observed_name]
+        lines += [f'print("{name}:", {name}.tolist())' for name in printed]
+        tests.append(expectation.assertion(observed_name, expected_name))
     return [*_head(text, functions.body), *lines, f"holds = {' or '.join(tests)}", *_end(code, expectation.output)]
 
 
-def _text(view: View, runs: Sequence[Run], names: Mapping[int, str], output: str) -> str:
+def _view_source(view: View, runs: Sequence[Run], names: Mapping[int, str], output: str) -> str:
     return f"{names[view.run]}[{output!r}]{runs[view.run].cut(output)}{view.cut}"
 
 
@@ -108,14 +107,14 @@ def _functions(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> _
     calls: dict[int, str] = {}
     shapes = dict.fromkeys(_shape(run) for run in runs)
     for number, shape in enumerate(shapes):
-        mine = [n for n, run in enumerate(runs) if _shape(run) == shape]
+        members = [n for n, run in enumerate(runs) if _shape(run) == shape]
         name = "run" if len(shapes) == 1 else f"run_{number}"
         text.parameters = {}
-        lines = _body(text, [runs[n] for n in mine], outputs)
+        lines = _body(text, [runs[n] for n in members], outputs)
         body += [f"def {name}({', '.join(text.parameters)}):", *(f"    {line}" for line in lines), ""]
-        for place, n in enumerate(mine):
-            given = ",\n    ".join(f"{key}={values[place]}" for key, values in text.parameters.items())
-            calls[n] = f"{name}(\n    {given},\n)" if given else f"{name}()"
+        for place, n in enumerate(members):
+            arguments = ",\n    ".join(f"{key}={values[place]}" for key, values in text.parameters.items())
+            calls[n] = f"{name}(\n    {arguments},\n)" if arguments else f"{name}()"
     return _Functions(body, [calls[n] for n in range(len(runs))])
 
 
@@ -136,19 +135,21 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     lines: list[str] = []
     for path, double in {path: d for encoded in first.calls for path, d in encoded.step.doubles.items()}.items():
         owner, _, name = path.rpartition(".")
-        lines.append(f"{text.names.imported(owner)}.{name} = {text.carry(double)}")
+        lines.append(f"{text.names.imported(owner)}.{name} = {text.include(double)}")
     for number, encoded in enumerate(first.calls):
         same = [run.calls[number].call for run in runs]
-        args = [text.alike([call.args[n] for call in same], encoded.step.result) for n in range(len(same[0].args))]
+        args = [
+            text.shared_source([call.args[n] for call in same], encoded.step.result) for n in range(len(same[0].args))
+        ]
         for key in same[0].kwargs:
-            value = text.alike([call.kwargs[key] for call in same], key)
+            value = text.shared_source([call.kwargs[key] for call in same], key)
             if key in used or ("\n" in value and key.isidentifier()):
                 lines += f"{variable(Use(key))} = {value}".splitlines()
                 value = variable(Use(key))
             args.append(value if key == "self" else keyword(key, value))
         call = wrapped(f"{text.function(encoded.call.function)}(", args, ")")
-        lines += _assigned(encoded, call).splitlines() if encoded.step.result in used else call.splitlines()
-        lines += _gathered(encoded) if encoded.step.result in later else []
+        lines += _assignment(encoded, call).splitlines() if encoded.step.result in used else call.splitlines()
+        lines += _result_list(encoded) if encoded.step.result in later else []
     results = []
     for name, place in places.items():
         output = first.boundary.outputs[name]
@@ -157,13 +158,13 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     return [*lines, *wrapped("return {", results, "}").splitlines()]
 
 
-def _assigned(encoded: EncodedCall, call: str) -> str:
+def _assignment(encoded: EncodedCall, call: str) -> str:
     """Lines that assign the result of a call to the name of its step, numbered for a repeated step."""
     name = encoded.step.result
     return f"{name}_{encoded.part[0]} = {call}" if encoded.step.each else f"{name} = {call}"
 
 
-def _gathered(encoded: EncodedCall) -> list[str]:
+def _result_list(encoded: EncodedCall) -> list[str]:
     """Lines that collect the results of a repeated step in a list for later steps."""
     number, count = encoded.part
     if not encoded.step.each or number + 1 < count:
@@ -177,11 +178,11 @@ def _place(run: Run, output: Output) -> Use:
 
 
 def _uses(run: Run) -> list[Use]:
-    found: list[Use] = []
+    uses: list[Use] = []
 
     def walk(value: object) -> None:
         if isinstance(value, Use):
-            found.append(value)
+            uses.append(value)
         elif isinstance(value, dict):
             for inner in value.values():
                 walk(inner)
@@ -193,10 +194,10 @@ def _uses(run: Run) -> list[Use]:
 
     for encoded in run.calls:
         walk(encoded.call)
-    return found
+    return uses
 
 
-def _of_refusals(code: str, expectation: Refuses, runs: Sequence[Run]) -> list[str]:
+def _refusal_script(code: str, expectation: Refuses, runs: Sequence[Run]) -> list[str]:
     """Lines that repeat each attempt with the wrong result."""
     wrong = expectation.broken().tolist()
     names = [attempt.name for attempt, broken in zip(expectation.attempts, wrong, strict=True) if broken]
@@ -225,7 +226,7 @@ def _of_refusals(code: str, expectation: Refuses, runs: Sequence[Run]) -> list[s
     ]
 
 
-def _of_exception(code: str, expectation: Answers, runs: Sequence[Run]) -> list[str]:
+def _exception_script(code: str, expectation: Answers, runs: Sequence[Run]) -> list[str]:
     """Lines that repeat the call that raises; any other exception ends the script with status 2."""
     text = Source()
     functions = _functions(text, [run for run in runs if not run.outputs][:1], ())
@@ -248,16 +249,16 @@ def _of_exception(code: str, expectation: Answers, runs: Sequence[Run]) -> list[
 
 
 def _head(text: Source, body: list[str]) -> list[str]:
-    carried = [line for part in text.carried.values() for line in ("", *part.splitlines())]
-    code = "\n".join([*carried, *body, *(v for values in text.parameters.values() for v in values)])
+    included = [line for part in text.included.values() for line in ("", *part.splitlines())]
+    code = "\n".join([*included, *body, *(v for values in text.parameters.values() for v in values)])
     imports = [line for line in sorted(text.names.imports) if _is_used(line, code) or line == "import torch"]
     return [
         "from __future__ import annotations",
         *EXIT_2_ON_ERROR,
         *imports,
         "",
-        *carried[1:],
-        *([""] if carried else []),
+        *included[1:],
+        *([""] if included else []),
         *body,
     ]
 
@@ -273,6 +274,6 @@ def _end(code: str, output: str) -> list[str]:
     ]
 
 
-def no_script(why: str) -> list[str]:
+def no_script(reason: str) -> list[str]:
     """A placeholder for a script that cannot be written; it ends with status 2, which means neither answer."""
-    return [f"# no script: {why}", "raise SystemExit(2)"]
+    return [f"# no script: {reason}", "raise SystemExit(2)"]

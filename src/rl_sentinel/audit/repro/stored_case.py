@@ -44,27 +44,27 @@ class Replay:
         """Return this replay: its single piece cannot be left out."""
         return self
 
-    def lost(self, piece: str, reason: str) -> Event:
+    def unfinished(self, piece: str, reason: str) -> Event:
         """The event for a case whose replay failed."""
-        return answer(self.number, "not-reproducible", reason, law=piece)
+        return replay_event(self.number, "not-reproducible", reason, law=piece)
 
     def run(self, send: Callable[[Event], None]) -> None:
         """Check the law on the case; the answer is ``reproduced``, ``fixed`` or ``not-reproducible``."""
         send({"event": "start", "law": CANARY})
         law = self.unit.laws[0]
         try:
-            status, found = self.unit.replayed(law, self.case)
-        except NotApplicable as words:
-            status, found, reason = "not-reproducible", None, str(words)
+            status, broken = self.unit.replayed(law, self.case)
+        except NotApplicable as error:
+            status, broken, reason = "not-reproducible", None, str(error)
         except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason
-            status, found, reason = "not-reproducible", None, f"{type(error).__name__}: {error}"
+            status, broken, reason = "not-reproducible", None, f"{type(error).__name__}: {error}"
         else:
             reason = _LAPSED if status == "not-reproducible" else ""
-        more = {"distance": str(found.distance)} if isinstance(found, Break) else {}
-        send(answer(self.number, status, reason, law=law.code, **more))
+        more = {"distance": str(broken.distance)} if isinstance(broken, Break) else {}
+        send(replay_event(self.number, status, reason, law=law.code, **more))
 
 
-def answer(number: int, status: str, reason: str, **more: Any) -> Event:  # noqa: ANN401 - plain JSON
+def replay_event(number: int, status: str, reason: str, **more: Any) -> Event:  # noqa: ANN401 - plain JSON
     """The event for a record of the request."""
     return {"event": "replay", "number": number, "status": status, "reason": reason, **more}
 
@@ -87,13 +87,14 @@ def replays(
         path, law = str(record["boundary"]), laws.get(str(record["law"]))
         match = next((b for b in bound if b.path == path and case.setting in b.settings), None)
         if law is None:
-            yield answer(number, "not-reproducible", f"{record['law']} is not a known law")
+            yield replay_event(number, "not-reproducible", f"{record['law']} is not a known law")
         elif match is None:
-            yield answer(number, "not-reproducible", f"{path}: {_why(path, case.setting, bound, unbound)}")
+            reason = _unbound_reason(path, case.setting, bound, unbound)
+            yield replay_event(number, "not-reproducible", f"{path}: {reason}")
         else:
-            made = unit(match, case.setting, [law])
-            _check(record, made)
-            yield Replay(made, case, number)
+            replay_unit = unit(match, case.setting, [law])
+            _check(record, replay_unit)
+            yield Replay(replay_unit, case, number)
 
 
 def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
@@ -106,8 +107,8 @@ def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
     for key in record["constructed_scenario"].get("override", {}):
         if key not in knobs:
             place = f"evidence {record['signature']}[constructed_scenario.override]"
-            told = f"expected a setting of that boundary ({', '.join(sorted(knobs)) or 'it has none'})"
-            raise SentinelError(f"{place} has {key!r}, {told}: file was edited, audit again")
+            hint = f"expected a setting of that boundary ({', '.join(sorted(knobs)) or 'it has none'})"
+            raise SentinelError(f"{place} has {key!r}, {hint}: file was edited, audit again")
     for key, value in expected.items():
         if key in record and record[key] != value:
             place = f"evidence {record['signature']}[{key}]"
@@ -116,7 +117,7 @@ def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
             )
 
 
-def _why(path: str, setting: str, bound: Sequence[Boundary], unbound: Sequence[Unbound]) -> str:
+def _unbound_reason(path: str, setting: str, bound: Sequence[Boundary], unbound: Sequence[Unbound]) -> str:
     if any(b.path == path for b in bound):
         return f"the boundary has no setting {setting!r} in this target"
     return next((u.reason for u in unbound if u.path == path), "the target has no such boundary")

@@ -25,18 +25,18 @@ def forked_events(work: Callable[[Send], None]) -> list[dict[str, Any]]:
     Raises:
         SentinelError: if the work fails as a whole, or the child dies.
     """
-    here, there = os.pipe()
+    reader, writer = os.pipe()
     with tempfile.NamedTemporaryFile(prefix="rl-sentinel-") as log:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about threads in the parent: the child starts none
             pid = os.fork()
         if pid == 0:
-            os.close(here)
-            _run(work, there, log.name)
-        os.close(there)
+            os.close(reader)
+            _run(work, writer, log.name)
+        os.close(writer)
         status = None
         try:
-            with os.fdopen(here, encoding="utf-8") as lines:
+            with os.fdopen(reader, encoding="utf-8") as lines:
                 events = [json.loads(line) for line in lines]
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         finally:
@@ -44,9 +44,9 @@ def forked_events(work: Callable[[Send], None]) -> list[dict[str, Any]]:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
         tail = Path(log.name).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-    failed = next((event["message"] for event in events if event["event"] == "failed"), "")
-    if failed:
-        raise SentinelError(failed)
+    failure = next((event["message"] for event in events if event["event"] == "failed"), "")
+    if failure:
+        raise SentinelError(failure)
     if status:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         raise SentinelError(f"the check {how} before it finished: {(tail or ['no output'])[0][:200]}")
@@ -75,8 +75,8 @@ def _run(work: Callable[[Send], None], pipe: int, log: str) -> None:
             try:
                 work(send)
             except Exception as error:  # noqa: BLE001 - the parent raises it in one line
-                words = str(error) if isinstance(error, SentinelError) else f"{type(error).__name__}: {error}"
-                send({"event": "failed", "message": " ".join(words.split())})
+                message = str(error) if isinstance(error, SentinelError) else f"{type(error).__name__}: {error}"
+                send({"event": "failed", "message": " ".join(message.split())})
         status = 0
     finally:
         os._exit(status)

@@ -40,7 +40,7 @@ class Suspects:
         (self.spinning if spins else self.sleeping).add(stack[0])
         return stack[0]
 
-    def worth_a_look(self, call: Time, after: Time) -> bool:
+    def should_read_stack(self, call: Time, after: Time) -> bool:
         """Whether a call has lasted long enough to ask for its stack."""
         spins = bool(self.spinning) and call.cpu >= after.cpu
         return spins or (bool(self.sleeping) and call.clock >= after.clock)

@@ -3,7 +3,7 @@
 import mmap
 import struct
 
-_FORM = "Q"
+_FORMAT = "Q"
 
 
 class Pulse:
@@ -19,31 +19,31 @@ class Pulse:
 
     def __init__(self) -> None:
         """Start at zero."""
-        self._memory = mmap.mmap(-1, struct.calcsize(_FORM))
+        self._memory = mmap.mmap(-1, struct.calcsize(_FORMAT))
 
     def beat(self) -> None:
         """Count one more call."""
-        struct.pack_into(_FORM, self._memory, 0, self.count + 1)
+        struct.pack_into(_FORMAT, self._memory, 0, self.count + 1)
 
     @property
     def count(self) -> int:
         """Number of calls started so far."""
-        return int(struct.unpack_from(_FORM, self._memory)[0])
+        return int(struct.unpack_from(_FORMAT, self._memory)[0])
 
     def close(self) -> None:
         """Release the memory."""
         self._memory.close()
 
 
-_mine: list[Pulse] = []
+_adopted: list[Pulse] = []
 
 
 def adopt(pulse: Pulse) -> None:
     """Use ``pulse`` as the counter of this process."""
-    _mine[:] = [pulse]
+    _adopted[:] = [pulse]
 
 
 def beat() -> None:
     """Count a call of this process, if it is watched."""
-    if _mine:
-        _mine[0].beat()
+    if _adopted:
+        _adopted[0].beat()

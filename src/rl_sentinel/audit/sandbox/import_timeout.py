@@ -19,7 +19,7 @@ MOST_CPU_SECONDS = 600
 
 
 @contextmanager
-def patience(cpu: float = CPU_SECONDS, clock: float = CLOCK_SECONDS) -> Iterator[None]:
+def import_time_limit(cpu: float = CPU_SECONDS, clock: float = CLOCK_SECONDS) -> Iterator[None]:
     """Interrupt the running code when no import starts within ``cpu`` or ``clock`` seconds.
 
     The module whose body was running is refused from then on, so that each of its importers fails at
@@ -75,10 +75,10 @@ class _Watch(MetaPathFinder):
             else f"{self.clock:g} s with almost no processor time"
         )
         module = _importing(frame)
-        words = f"the body of {module} ran for more than {limit}" if module else f"loading took more than {limit}"
+        message = f"the body of {module} ran for more than {limit}" if module else f"loading took more than {limit}"
         if module:
-            self.refused[module] = words
-        raise TimeoutError(words)
+            self.refused[module] = message
+        raise TimeoutError(message)
 
 
 def _importing(frame: FrameType | None) -> str:

@@ -35,6 +35,6 @@ class Job(Protocol):
         """The same job with these pieces left out."""
         ...
 
-    def lost(self, piece: str, reason: str) -> Event:
+    def unfinished(self, piece: str, reason: str) -> Event:
         """The event that reports a piece as unfinished or untried, with the reason."""
         ...

@@ -15,7 +15,7 @@ from pathlib import Path
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in ', re.MULTILINE)
 
 #: Wall-clock seconds to wait for a dump, and between two polls.
-_PATIENCE, _LOOK = 2.0, 0.01
+_WAIT, _POLL = 2.0, 0.01
 
 
 class StackDump:
@@ -36,14 +36,14 @@ class StackDump:
         """
         begin = os.fstat(self._file).st_size
         os.kill(pid, signal.SIGUSR1)
-        seen, end = begin, time.monotonic() + _PATIENCE
+        written, end = begin, time.monotonic() + _WAIT
         while time.monotonic() < end:
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
             size = os.fstat(self._file).st_size
-            if size == seen > begin:
+            if size == written > begin:
                 break
-            seen = size
-        text = os.pread(self._file, seen - begin, begin).decode(errors="replace")
+            written = size
+        text = os.pread(self._file, written - begin, begin).decode(errors="replace")
         return functions(text, root)
 
     def close(self) -> None:
@@ -54,12 +54,12 @@ class StackDump:
 def functions(dump: str, root: Path) -> list[str]:
     """Functions under ``root`` in a dump of the fault handler, innermost first, as ``file:first line``."""
     base = root.resolve()
-    found: dict[str, None] = {}
+    places: dict[str, None] = {}
     for match in _FRAME.finditer(dump):
         file = Path(match["file"])
         if file.is_relative_to(base):
-            found[f"{file.relative_to(base)}:{_first_line(file, int(match['line']))}"] = None
-    return list(found)
+            places[f"{file.relative_to(base)}:{_first_line(file, int(match['line']))}"] = None
+    return list(places)
 
 
 def _first_line(file: Path, line: int) -> int:

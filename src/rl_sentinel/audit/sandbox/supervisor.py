@@ -31,10 +31,10 @@ class _Child:
     piece: str = CANARY
     beats: int = 0
     #: Processor time and wall-clock time at the start of the piece, and at the start of the last call.
-    since: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
-    called: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
-    look: Time = field(default_factory=lambda: Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS))
-    rest: bytes = b""
+    piece_start: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
+    call_start: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
+    stack_due: Time = field(default_factory=lambda: Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS))
+    partial_line: bytes = b""
     done: set[str] = field(default_factory=set)
     ended: bool = False
 
@@ -55,30 +55,30 @@ def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> No
     suspects = Suspects()
     while waiting or running:
         while waiting and len(running) < jobs:
-            running.append(_started(waiting.pop()))
+            running.append(_start(waiting.pop()))
         ready, _, _ = select.select([c.pipe for c in running], [], [], 0.1)
         for child in list(running):
-            finished = child.pipe in ready and _read(child, send)
-            late = "" if finished else _overdue_reason(child, suspects)
-            if late:
+            finished = child.pipe in ready and _read_events(child, send)
+            overdue = "" if finished else _overdue_reason(child, suspects)
+            if overdue:
                 os.kill(child.pid, signal.SIGKILL)
-            if finished or late:
+            if finished or overdue:
                 running.remove(child)
-                again = _handle_dead_child(child, late, crashes, send)
-                if again is not None:
-                    waiting.append(again)
+                remaining_job = _handle_dead_child(child, overdue, crashes, send)
+                if remaining_job is not None:
+                    waiting.append(remaining_job)
 
 
-def _started(job: Job) -> _Child:
-    here, there = os.pipe()
+def _start(job: Job) -> _Child:
+    reader, writer = os.pipe()
     beats, stack = Pulse(), StackDump()
     parent = os.getpid()
     pid = os.fork()
     if pid:
-        os.close(there)
-        return _Child(job, pid, here, beats, stack)
+        os.close(writer)
+        return _Child(job, pid, reader, beats, stack)
     try:
-        os.close(here)
+        os.close(reader)
         limits.die_with_parent()
         if os.getppid() != parent:
             os._exit(70)
@@ -89,7 +89,7 @@ def _started(job: Job) -> _Child:
         def send(event: Event) -> None:
             text = json.dumps(event).encode() + b"\n"
             while text:
-                text = text[os.write(there, text) :]
+                text = text[os.write(writer, text) :]
 
         job.run(send)
         send({"event": "end"})
@@ -99,16 +99,16 @@ def _started(job: Job) -> _Child:
     os._exit(0)
 
 
-def _read(child: _Child, send: Callable[[Event], None]) -> bool:
+def _read_events(child: _Child, send: Callable[[Event], None]) -> bool:
     """Forward received events; True at the end of the pipe."""
     data = os.read(child.pipe, 1 << 20)
-    *lines, child.rest = (child.rest + data).split(b"\n")
+    *lines, child.partial_line = (child.partial_line + data).split(b"\n")
     boundary, setting = child.job.name
     for line in lines:
         event = json.loads(line)
         if event["event"] == "start":
-            child.piece, child.since = event["law"], child.now()
-            child.called = child.since
+            child.piece, child.piece_start = event["law"], child.now()
+            child.call_start = child.piece_start
         elif event["event"] == "end":
             child.ended = True
         else:
@@ -122,10 +122,10 @@ def _overdue_reason(child: _Child, suspects: Suspects) -> str:
     """Why the child must end now, or an empty string."""
     now, beats = child.now(), child.pulse.count
     if beats != child.beats:
-        child.beats, child.called = beats, now
-        child.look = Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS)
-    call, piece = now - child.called, now - child.since
-    limit = _exceeded(call)
+        child.beats, child.call_start = beats, now
+        child.stack_due = Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS)
+    call, piece = now - child.call_start, now - child.piece_start
+    limit = _exceeded_limit(call)
     if limit:
         stack = child.stack_dump.ask(child.pid, child.job.root)
         where = suspects.add(stack, spins=call.cpu > limits.ASLEEP * call.clock)
@@ -134,14 +134,14 @@ def _overdue_reason(child: _Child, suspects: Suspects) -> str:
         return f"and others of the same law together took more than {limits.PAIR_CPU_SECONDS:g} s of processor time"
     if piece.clock > limits.PAIR_CLOCK_SECONDS:
         return f"and others of the same law together took more than {limits.PAIR_CLOCK_SECONDS:g} s"
-    if not suspects.worth_a_look(call, child.look):
+    if not suspects.should_read_stack(call, child.stack_due):
         return ""
-    child.look = child.look.doubled()
+    child.stack_due = child.stack_due.doubled()
     where = suspects.recognise(child.stack_dump.ask(child.pid, child.job.root), call)
     return f"is in {where}, where an earlier call did not return" if where else ""
 
 
-def _exceeded(call: Time) -> str:
+def _exceeded_limit(call: Time) -> str:
     """The limit that one call has exceeded, or an empty string."""
     if call.cpu > limits.CALL_CPU_SECONDS:
         return f"{limits.CALL_CPU_SECONDS:g} s of processor time"
@@ -151,24 +151,24 @@ def _exceeded(call: Time) -> str:
 
 
 def _handle_dead_child(
-    child: _Child, late: str, crashes: dict[tuple[str, str], int], send: Callable[[Event], None]
+    child: _Child, overdue: str, crashes: dict[tuple[str, str], int], send: Callable[[Event], None]
 ) -> Job | None:
     """Report the unfinished piece of a dead child and return the job to continue with, if any."""
     os.close(child.pipe)
     child.pulse.close()
     child.stack_dump.close()
     status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
-    if child.ended and not late:
+    if child.ended and not overdue:
         return None
     job = child.job
     crashes[job.name] = crashes.get(job.name, 0) + 1
-    reason = late or (f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}")
-    left = [piece for piece in job.pieces() if piece not in child.done]
-    spent = child.piece == CANARY or crashes[job.name] >= MOST_CRASHES
-    for piece in left:
-        if spent or piece == child.piece:
-            mine = child.piece in {piece, CANARY}
-            words = f"the call {reason}" if mine else f"untried: {MOST_CRASHES} crashes or hangs in this function"
-            send({"boundary": job.name[0], "setting": job.name[1]} | job.lost(piece, words))
-    remaining = [piece for piece in left if piece != child.piece]
-    return None if spent or not remaining else job.without({*child.done, child.piece})
+    reason = overdue or (f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}")
+    unfinished = [piece for piece in job.pieces() if piece not in child.done]
+    gives_up = child.piece == CANARY or crashes[job.name] >= MOST_CRASHES
+    for piece in unfinished:
+        if gives_up or piece == child.piece:
+            was_running = child.piece in {piece, CANARY}
+            why = f"the call {reason}" if was_running else f"untried: {MOST_CRASHES} crashes or hangs in this function"
+            send({"boundary": job.name[0], "setting": job.name[1]} | job.unfinished(piece, why))
+    remaining = [piece for piece in unfinished if piece != child.piece]
+    return None if gives_up or not remaining else job.without({*child.done, child.piece})

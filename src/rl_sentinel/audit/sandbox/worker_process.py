@@ -15,35 +15,36 @@ import rl_sentinel
 from rl_sentinel.audit.sandbox.request import Request, Task
 from rl_sentinel.audit.source.cache import home
 from rl_sentinel.audit.source.fetch import Source, source
-from rl_sentinel.audit.source.interpreter import checked
+from rl_sentinel.audit.source.interpreter import check_interpreter
 from rl_sentinel.audit.source.overlay import overlays
-from rl_sentinel.audit.source.target_spec import Named
+from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.core.errors import SentinelError
 
+_WORKER = "rl_sentinel.audit.engine.worker"
 #: Environment variables that are passed to a worker; all others are left out.
-_KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
+_PASSED = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
 
 
-def request(named: Named, task: Task, *, python: str = sys.executable, **more: Any) -> tuple[Request, Source]:  # noqa: ANN401
+def request(target: TargetSpec, task: Task, *, python: str = sys.executable, **more: Any) -> tuple[Request, Source]:  # noqa: ANN401
     """Build the request for a target, after its code and light packages are on disk."""
-    found = source(named, python)
-    about = {"spec": named.text, "commit": found.commit, "digest": found.digest}
-    about |= {"stage": more["stage"]} if more.get("stage") else {}
-    bound: dict[str, Any] = {key: dict(more[key]) for key in ("bind", "numbers") if more.get(key)}
-    bound |= {key: more[key] for key in ("recipe", "search_path") if more.get(key)}
-    about |= {"bound": json.dumps(bound)} if bound else {}
-    light = overlays(named.framework, found.version or found.stated) if named.form != "installed" else ()
+    fetched = source(target, python)
+    provenance = {"spec": target.text, "commit": fetched.commit, "digest": fetched.digest}
+    provenance |= {"stage": more["stage"]} if more.get("stage") else {}
+    bindings: dict[str, Any] = {key: dict(more[key]) for key in ("bind", "numbers") if more.get(key)}
+    bindings |= {key: more[key] for key in ("recipe", "search_path") if more.get(key)}
+    provenance |= {"bound": json.dumps(bindings)} if bindings else {}
+    version = fetched.version or fetched.stated_version
     job = Request(
         task=task,
-        framework=named.framework.name,
-        root=str(found.root),
-        version=found.version,
-        overlays=light,
-        target=about,
-        function=found.function,
+        framework=target.framework.name,
+        root=str(fetched.root),
+        version=fetched.version,
+        overlays=overlays(target.framework, version) if target.form != "installed" else (),
+        target=provenance,
+        function=fetched.function,
         **more,
     )
-    return job, found
+    return job, fetched
 
 
 def events(job: Request, python: str = sys.executable) -> Generator[dict[str, Any]]:
@@ -54,51 +55,51 @@ def events(job: Request, python: str = sys.executable) -> Generator[dict[str, An
     Raises:
         SentinelError: if the worker cannot start, fails as a whole, or dies.
     """
-    checked(python)
+    check_interpreter(python)
     with tempfile.TemporaryDirectory(prefix="rl-sentinel-") as scratch:
-        wish, log = Path(scratch) / "request.json", Path(scratch) / "output.txt"
-        wish.write_text(json.dumps(job.as_json()), encoding="utf-8")
-        here, there = os.pipe()
+        request_file, log = Path(scratch) / "request.json", Path(scratch) / "output.txt"
+        request_file.write_text(json.dumps(job.as_json()), encoding="utf-8")
+        reader, writer = os.pipe()
         with log.open("wb") as output:
-            command = [python, "-s", *_unwritten(job), "-m", "rl_sentinel.audit.engine.worker", str(wish), str(there)]
+            command = [python, "-s", *_bytecode_option(job), "-m", _WORKER, str(request_file), str(writer)]
             worker = subprocess.Popen(  # noqa: S603 - the worker of this package
                 command,
                 cwd=scratch,
-                env=_environment(scratch, _ours(Path(scratch), python)),
+                env=_environment(scratch, _import_folder(Path(scratch), python)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=(there,),
+                pass_fds=(writer,),
                 start_new_session=True,
             )
-        os.close(there)
+        os.close(writer)
         try:
-            yield from _read(here, worker, log)
+            yield from _read(reader, worker, log)
         finally:
-            _end(worker)
+            _kill(worker)
 
 
-def _unwritten(job: Request) -> tuple[str, ...]:
+def _bytecode_option(job: Request) -> tuple[str, ...]:
     """Interpreter options that stop a worker from writing compiled code into a user's tree."""
     return () if Path(job.root).is_relative_to(home()) else ("-B",)
 
 
-def _ours(scratch: Path, python: str) -> Path:
+def _import_folder(scratch: Path, python: str) -> Path:
     """The folder from which a worker imports this package; for another interpreter, one without other packages."""
     package = Path(rl_sentinel.__file__).parent
     if python == sys.executable:
         return package.parent
-    alone = scratch / "code"
-    alone.mkdir()
-    (alone / package.name).symlink_to(package)
-    return alone
+    folder = scratch / "code"
+    folder.mkdir()
+    (folder / package.name).symlink_to(package)
+    return folder
 
 
-def _environment(scratch: str, ours: Path) -> dict[str, str]:
-    kept = {k: os.environ[k] for k in _KEPT if k in os.environ}
-    quiet = {
+def _environment(scratch: str, import_folder: Path) -> dict[str, str]:
+    passed = {k: os.environ[k] for k in _PASSED if k in os.environ}
+    fixed = {
         "HOME": scratch,
-        "PYTHONPATH": str(ours),
+        "PYTHONPATH": str(import_folder),
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
@@ -107,7 +108,7 @@ def _environment(scratch: str, ours: Path) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "",
         "RAY_DEDUP_LOGS": "0",
     }
-    return kept | quiet
+    return passed | fixed
 
 
 def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Generator[dict[str, Any]]:
@@ -129,7 +130,7 @@ def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Generator[di
         raise SentinelError(message)
 
 
-def _end(worker: subprocess.Popen[bytes]) -> None:
+def _kill(worker: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(worker.pid, 9)
     worker.wait()

@@ -19,8 +19,8 @@ _SEAL = ".rl-sentinel-seal.json"
 
 def home() -> Path:
     """The root folder of the cache, as an absolute path; ``RL_SENTINEL_CACHE`` overrides it."""
-    given = os.environ.get("RL_SENTINEL_CACHE")
-    return Path(given).expanduser().resolve() if given else Path(platformdirs.user_cache_dir("rl-sentinel"))
+    path = os.environ.get("RL_SENTINEL_CACHE")
+    return Path(path).expanduser().resolve() if path else Path(platformdirs.user_cache_dir("rl-sentinel"))
 
 
 def digest_of(folder: Path) -> str:
@@ -34,7 +34,7 @@ def digest_of(folder: Path) -> str:
     return total.hexdigest()
 
 
-def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
+def cached_folder(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     """The folder ``kind/key`` of the cache, created by ``make`` if it does not exist.
 
     ``make`` fills an empty folder that is moved into place only when it is complete. A read-only cache can still be
@@ -44,25 +44,25 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
         SentinelError: if the entry on disk was changed, or the cache cannot be written.
     """
     place = home() / kind / key
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(FileLock(f"{place}.lock"))
+            stack.enter_context(FileLock(f"{place}.lock"))
             present = place.exists()
-            aside = place if present else Path(tempfile.mkdtemp(prefix=f".{key}-", dir=place.parent))
+            partial = place if present else Path(tempfile.mkdtemp(prefix=f".{key}-", dir=place.parent))
         except OSError as error:
             if not place.is_dir():
                 raise _unusable(error) from error
-            present, aside = True, place
+            present, partial = True, place
         if present:
             _verify(place)
             return place
         try:
-            make(aside)
-            (aside / _SEAL).write_text(json.dumps({"sha256": digest_of(aside)}), encoding="utf-8")
-            aside.rename(place)
+            make(partial)
+            (partial / _SEAL).write_text(json.dumps({"sha256": digest_of(partial)}), encoding="utf-8")
+            partial.rename(place)
         except BaseException as error:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
             # If the lock was removed, another process may have created the entry meanwhile.
             if isinstance(error, OSError) and place.is_dir():
                 _verify(place)
@@ -73,8 +73,8 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 
 
 def _unusable(error: OSError) -> SentinelError:
-    way = "set RL_SENTINEL_CACHE to a writable folder"
-    return SentinelError(f"cache[{home()}] cannot be written ({error.strerror}): {way}")
+    fix = "set RL_SENTINEL_CACHE to a writable folder"
+    return SentinelError(f"cache[{home()}] cannot be written ({error.strerror}): {fix}")
 
 
 def _verify(place: Path) -> None:
@@ -84,8 +84,8 @@ def _verify(place: Path) -> None:
         sealed = json.loads((place / _SEAL).read_text(encoding="utf-8"))["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
         sealed = "no seal"
-    found = digest_of(place)
-    if sealed != found:
-        seen = f"sha256 {found[:12]}, expected {str(sealed)[:12]}"
-        message = f"cache[{place}] is damaged ({seen}): delete this folder to fetch it again"
+    actual = digest_of(place)
+    if sealed != actual:
+        difference = f"sha256 {actual[:12]}, expected {str(sealed)[:12]}"
+        message = f"cache[{place}] is damaged ({difference}): delete this folder to fetch it again"
         raise SentinelError(message)

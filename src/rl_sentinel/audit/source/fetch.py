@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from rl_sentinel.audit.source.cache import digest_of, kept
+from rl_sentinel.audit.source.cache import cached_folder, digest_of
 from rl_sentinel.audit.source.git_revision import commit_of, write_out
-from rl_sentinel.audit.source.interpreter import asked, checked
+from rl_sentinel.audit.source.interpreter import check_interpreter, query
 from rl_sentinel.audit.source.project_table import project_file
-from rl_sentinel.audit.source.target_spec import Named
-from rl_sentinel.audit.source.version_file import stated
+from rl_sentinel.audit.source.target_spec import TargetSpec
+from rl_sentinel.audit.source.version_file import stated_version
 from rl_sentinel.core.errors import SentinelError
 
 
@@ -23,7 +23,7 @@ from rl_sentinel.core.errors import SentinelError
 class Source:
     """A target's tree on disk: ``root`` is the folder that holds the import package.
 
-    ``version`` is the requested or installed release; ``stated`` the version that a source tree states;
+    ``version`` is the requested or installed release; ``stated_version`` the version that a source tree states;
     ``function`` a user's function as ``module:name``, importable from ``root``.
     """
 
@@ -31,33 +31,33 @@ class Source:
     version: str
     digest: str
     commit: str = ""
-    stated: str = ""
+    stated_version: str = ""
     function: str = ""
 
 
-def source(named: Named, python: str = sys.executable) -> Source:
+def source(target: TargetSpec, python: str = sys.executable) -> Source:
     """Bring the code of a target to disk (from the cache where possible).
 
     Raises:
         SentinelError: if the release, folder, revision or installation does not exist.
     """
-    if named.form == "release":
-        return _release(named)
-    if named.form == "checkout":
-        return _checkout(named)
-    if named.form == "function":
-        return _function(named)
-    return _installed(named, python)
+    if target.form == "release":
+        return _release(target)
+    if target.form == "checkout":
+        return _checkout(target)
+    if target.form == "function":
+        return _function(target)
+    return _installed(target, python)
 
 
-def _release(named: Named) -> Source:
-    name = named.framework.distribution
+def _release(target: TargetSpec) -> Source:
+    name = target.framework.distribution
     if not name:
-        way = f"{named.framework.name}@PATH"
-        message = f"target is {named.text!r}, expected a checkout ({way}): it has no release on the package index"
+        example = f"{target.framework.name}@PATH"
+        message = f"target is {target.text!r}, expected a checkout ({example}): it has no release on the package index"
         raise SentinelError(message)
-    folder = kept("releases", f"{name}-{named.version}", lambda to: _fetch(name, named.version, to))
-    return Source(folder, named.version, digest_of(folder))
+    folder = cached_folder("releases", f"{name}-{target.version}", lambda to: _fetch(name, target.version, to))
+    return Source(folder, target.version, digest_of(folder))
 
 
 def _fetch(name: str, version: str, to: Path) -> None:
@@ -65,7 +65,7 @@ def _fetch(name: str, version: str, to: Path) -> None:
         run = pip("download", "--no-deps", "--only-binary=:all:", "-d", scratch, f"{name}=={version}")
         wheels = list(Path(scratch).glob("*.whl"))
         if run.returncode or not wheels:
-            raise SentinelError(_why(name, version, run.stdout + run.stderr))
+            raise SentinelError(_failure_reason(name, version, run.stdout + run.stderr))
         unpack(wheels[0], to)
 
 
@@ -77,17 +77,17 @@ _UNREACHED = re.compile(
 )
 
 
-def _why(name: str, version: str, said: str) -> str:
-    have = said.partition("from versions:")[2].partition(")")[0].strip()
-    if have and have != "none":
-        return f"{name}=={version} has no wheel on the package index, expected one of {have}"
-    way = f"connect, or name a checkout ({name}@PATH)"
-    if _UNREACHED.search(said):
-        return f"{name}=={version} is not in the cache and the package index cannot be reached: {way}"
-    if have:
-        return f"{name}=={version} is not in the cache, and pip's package index has no {name}: {way}"
-    last = [line for line in said.strip().splitlines() if line][-1:] or ["no answer"]
-    return f"{name}=={version} is not in the cache and cannot be fetched ({last[0][:160]}): {way}"
+def _failure_reason(name: str, version: str, output: str) -> str:
+    versions = output.partition("from versions:")[2].partition(")")[0].strip()
+    if versions and versions != "none":
+        return f"{name}=={version} has no wheel on the package index, expected one of {versions}"
+    fix = f"connect, or name a checkout ({name}@PATH)"
+    if _UNREACHED.search(output):
+        return f"{name}=={version} is not in the cache and the package index cannot be reached: {fix}"
+    if versions:
+        return f"{name}=={version} is not in the cache, and pip's package index has no {name}: {fix}"
+    last = [line for line in output.strip().splitlines() if line][-1:] or ["no answer"]
+    return f"{name}=={version} is not in the cache and cannot be fetched ({last[0][:160]}): {fix}"
 
 
 def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -123,47 +123,47 @@ def unpack(wheel: Path, to: Path) -> None:
         raise SentinelError(message) from error
 
 
-def _checkout(named: Named) -> Source:
-    folder = Path(named.path).expanduser()
+def _checkout(target: TargetSpec) -> Source:
+    folder = Path(target.path).expanduser()
     if not folder.is_dir():
-        message = f"checkout is {named.path!r}, expected a folder that holds {named.framework.package}/"
+        message = f"checkout is {target.path!r}, expected a folder that holds {target.framework.package}/"
         raise SentinelError(message)
-    if named.revision:
-        return _revision(named, folder)
-    root = _root(folder, named)
-    return Source(root, "", digest_of(root / named.framework.package_of(root)), stated=_stated(root, named))
+    if target.revision:
+        return _revision(target, folder)
+    root = _root(folder, target)
+    return Source(root, "", digest_of(root / target.framework.package_of(root)), "", _stated_version(root, target))
 
 
-def _stated(root: Path, named: Named) -> str:
-    framework = named.framework
-    return stated(root, framework.package_of(root), framework.distribution, framework.version_file)
+def _stated_version(root: Path, target: TargetSpec) -> str:
+    framework = target.framework
+    return stated_version(root, framework.package_of(root), framework.distribution, framework.version_file)
 
 
-def _root(folder: Path, named: Named, told: str = "") -> Path:
-    for inside, package in named.framework.places():
+def _root(folder: Path, target: TargetSpec, label: str = "") -> Path:
+    for inside, package in target.framework.places():
         if (folder / inside / package).is_dir():
             return (folder / inside).resolve()
-    packages = " or ".join(f"{package}/" for package in named.framework.packages)
-    message = f"checkout[{told or folder}] holds no {packages}, expected a checkout of {named.framework.name}"
+    packages = " or ".join(f"{package}/" for package in target.framework.packages)
+    message = f"checkout[{label or folder}] holds no {packages}, expected a checkout of {target.framework.name}"
     raise SentinelError(message)
 
 
-def _revision(named: Named, folder: Path) -> Source:
-    commit = commit_of(folder, named.revision)
-    told = f"{named.path}#{named.revision}"
+def _revision(target: TargetSpec, folder: Path) -> Source:
+    commit = commit_of(folder, target.revision)
+    label = f"{target.path}#{target.revision}"
 
     def write(to: Path) -> None:
         write_out(
-            folder, commit, [f"{inside}/{package}".lstrip("/") for inside, package in named.framework.places()], to
+            folder, commit, [f"{inside}/{package}".lstrip("/") for inside, package in target.framework.places()], to
         )
-        _root(to, named, told)  # a tree without the package is not cached
+        _root(to, target, label)  # a tree without the package is not cached
 
-    root = _root(kept("revisions", f"{named.framework.name}-{commit}", write), named)
-    return Source(root, "", digest_of(root / named.framework.package_of(root)), commit, _stated(root, named))
+    root = _root(cached_folder("revisions", f"{target.framework.name}-{commit}", write), target)
+    return Source(root, "", digest_of(root / target.framework.package_of(root)), commit, _stated_version(root, target))
 
 
-def _installed(named: Named, python: str) -> Source:
-    package = named.framework.package
+def _installed(target: TargetSpec, python: str) -> Source:
+    package = target.framework.package
     find = (
         "import importlib.util as u, importlib.metadata as m\n"
         "s = u.find_spec(sys.argv[2])\n"
@@ -172,50 +172,50 @@ def _installed(named: Named, python: str) -> Source:
         "except Exception: v = ''\n"
         "answer([o, v])"
     )
-    origin, version = asked(checked(python), find, package, named.framework.distribution or package)
+    origin, version = query(check_interpreter(python), find, package, target.framework.distribution or package)
     if not origin:
-        ways = f"a release ({named.text}==VERSION) or a checkout ({named.text}@PATH)"
-        message = f"target is {named.text!r}, which is not installed: name {ways}"
+        targets = f"a release ({target.text}==VERSION) or a checkout ({target.text}@PATH)"
+        message = f"target is {target.text!r}, which is not installed: name {targets}"
         raise SentinelError(message)
     place = Path(origin)
     home = place.parent if place.name.startswith("__init__") else place
     return Source(home.parent, version, digest_of(home))
 
 
-def _function(named: Named) -> Source:
+def _function(target: TargetSpec) -> Source:
     """A user's function: ``module:name`` of an importable module, or ``FILE.py:name``, here or in the project."""
-    module, _, name = named.function.rpartition(":")
+    module, _, name = target.function.rpartition(":")
     project = project_file(Path.cwd())
     folders = [Path.cwd(), *([project.parent, project.parent / "src"] if project else [])]
     if module.endswith(".py"):
-        return _function_of_file(named, [folder / module for folder in folders], name)
+        return _function_of_file(target, [folder / module for folder in folders], name)
     top = module.partition(".")[0]
     before = list(sys.path)
     sys.path[:0] = map(str, folders)
     try:
-        spec = importlib.util.find_spec(top)
+        module_spec = importlib.util.find_spec(top)
     finally:
         sys.path[:] = before
-    if spec is None or spec.origin is None:
-        message = f"target is {named.text!r}: no module {top!r} here or among installed packages"
+    if module_spec is None or module_spec.origin is None:
+        message = f"target is {target.text!r}: no module {top!r} here or among installed packages"
         raise SentinelError(message)
-    place = Path(spec.origin)
+    place = Path(module_spec.origin)
     if place.suffix != ".py":
-        message = f"target is {named.text!r}: module {top!r} has no Python source ({spec.origin}), expected yours"
+        message = f"target is {target.text!r}: module {top!r} has no Python source ({place}), expected yours"
         raise SentinelError(message)
     root = place.parent.parent if place.name == "__init__.py" else place.parent
-    return Source(root, "", "", function=named.function)
+    return Source(root, "", "", function=target.function)
 
 
-def _function_of_file(named: Named, places: Sequence[Path], name: str) -> Source:
+def _function_of_file(target: TargetSpec, places: Sequence[Path], name: str) -> Source:
     """The module name of a file: parent folders with an ``__init__.py`` belong to its package."""
     file = next((place.resolve() for place in places if place.is_file()), None)
     if file is None:
-        raise SentinelError(f"target is {named.text!r}: no file {places[0]}, expected FILE.py:FUNCTION")
+        raise SentinelError(f"target is {target.text!r}: no file {places[0]}, expected FILE.py:FUNCTION")
     parts, root = [file.stem], file.parent
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)
         root = root.parent
     if not all(part.isidentifier() for part in parts):
-        raise SentinelError(f"target is {named.text!r}: {'.'.join(parts)} is not a module name: rename the file")
+        raise SentinelError(f"target is {target.text!r}: {'.'.join(parts)} is not a module name: rename the file")
     return Source(root, "", "", function=f"{'.'.join(parts)}:{name}")

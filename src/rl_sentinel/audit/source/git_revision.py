@@ -15,17 +15,17 @@ _MEDIA = (".gif", ".ipynb", ".jpeg", ".jpg", ".md", ".mp4", ".pdf", ".png", ".sv
 _ABOUT = ("pyproject.toml", "VERSION")
 
 
-def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
+def git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     """Run git and return its output.
 
     Raises:
         SentinelError: with git's first line of output, if it fails.
     """
     command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
-    run = subprocess.run(command, capture_output=True, input=given, check=False)  # noqa: S603 - fixed program
+    run = subprocess.run(command, capture_output=True, input=stdin, check=False)  # noqa: S603 - fixed program
     if run.returncode:
-        words = run.stderr.decode(errors="replace").strip().splitlines()[:1] or ["no answer"]
-        message = f"git {arguments[0]} in {folder} says {words[0]!r}, expected a revision of a git folder"
+        lines = run.stderr.decode(errors="replace").strip().splitlines()[:1] or ["no answer"]
+        message = f"git {arguments[0]} in {folder} says {lines[0]!r}, expected a revision of a git folder"
         raise SentinelError(message)
     return run.stdout
 
@@ -54,13 +54,13 @@ def write_out(folder: Path, commit: str, packages: Iterable[str], to: Path) -> N
     """
     names, blobs, folders = [], [], tuple(f"{package}/" for package in packages)
     for line in git(folder, "ls-tree", "-r", "-z", commit).decode(errors="surrogateescape").split("\0"):
-        about, _, name = line.partition("\t")
-        mode, _, blob = about.partition(" blob ")
+        entry, _, name = line.partition("\t")
+        mode, _, blob = entry.partition(" blob ")
         inside = name.startswith(folders) and not name.lower().endswith(_MEDIA)
         if mode in _ORDINARY and (inside or name.endswith(".py") or name in _ABOUT):
             names.append(name)
             blobs.append(blob)
-    answer = git(folder, "cat-file", "--batch", given="\n".join(blobs).encode() + b"\n") if blobs else b""
+    answer = git(folder, "cat-file", "--batch", stdin="\n".join(blobs).encode() + b"\n") if blobs else b""
     at = 0
     for name in names:
         end = answer.index(b"\n", at)

@@ -16,7 +16,7 @@ _SECONDS = 120
 _BEGIN = "import json, sys\ndef answer(x):\n    with open(sys.argv[1], 'w') as f: json.dump(x, f)\n"
 
 
-def asked(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
+def query(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
     """Run lines of Python in the interpreter, and return the value that they pass to ``answer(...)``.
 
     The arguments are ``sys.argv[2:]``.
@@ -42,11 +42,11 @@ def asked(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSO
                 ) from error
             raise SentinelError(f"--python is {python!r}, expected an interpreter ({error.strerror})") from error
         except (OSError, ValueError) as error:
-            words = getattr(error, "strerror", None) or "it gave no answer"
-            raise SentinelError(f"--python is {python!r}, expected an interpreter ({words})") from error
+            reason = getattr(error, "strerror", None) or "it gave no answer"
+            raise SentinelError(f"--python is {python!r}, expected an interpreter ({reason})") from error
 
 
-def checked(python: str) -> str:
+def check_interpreter(python: str) -> str:
     """Return the path if it is an interpreter that can run a worker.
 
     Raises:
@@ -54,12 +54,12 @@ def checked(python: str) -> str:
     """
     if python == sys.executable:
         return python
-    major, minor = asked(python, "answer(sys.version_info[:2])")
+    major, minor = query(python, "answer(sys.version_info[:2])")
     if (major, minor) < (3, 11):
         raise SentinelError(f"--python is {python!r} of version {major}.{minor}, expected Python 3.11 or newer")
-    look = "from importlib.util import find_spec\nanswer([n for n in sys.argv[2:] if find_spec(n) is None])"
-    lacking = asked(python, look, "torch", "numpy")
-    if lacking:
-        names = " and ".join(lacking)
+    find_missing = "from importlib.util import find_spec\nanswer([n for n in sys.argv[2:] if find_spec(n) is None])"
+    missing = query(python, find_missing, "torch", "numpy")
+    if missing:
+        names = " and ".join(missing)
         raise SentinelError(f"--python is {python!r}, which lacks {names}: install them there")
     return python

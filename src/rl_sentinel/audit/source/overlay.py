@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from rl_sentinel.adapters.framework import Framework
-from rl_sentinel.audit.source.cache import kept
+from rl_sentinel.audit.source.cache import cached_folder
 from rl_sentinel.audit.source.fetch import pip
 from rl_sentinel.core.errors import SentinelError
 
@@ -19,16 +19,16 @@ def overlays(framework: Framework, version: str) -> tuple[str, ...]:
     if not lock:
         return ()
     key = f"{framework.name}-{hashlib.sha256(lock.encode()).hexdigest()[:16]}"
-    return (str(kept("overlays", key, lambda to: _install(lock, to))),)
+    return (str(cached_folder("overlays", key, lambda to: _install(lock, to))),)
 
 
 def _install(lock: str, to: Path) -> None:
-    wanted = lock.splitlines()
-    run = pip("install", "--no-deps", "--prefer-binary", "--no-compile", "-q", "--target", str(to), *wanted)
+    requirements = lock.splitlines()
+    run = pip("install", "--no-deps", "--prefer-binary", "--no-compile", "-q", "--target", str(to), *requirements)
     if run.returncode:
         last = [line for line in run.stderr.strip().splitlines() if "ERROR" in line][-1:] or ["no answer"]
         message = (
-            f"light packages ({', '.join(wanted)}) are not in the cache and cannot be fetched ({last[0][:160]}): "
+            f"light packages ({', '.join(requirements)}) are not in the cache and cannot be fetched ({last[0][:160]}): "
             "connect to a package index that has them, once"
         )
         raise SentinelError(message)

@@ -86,9 +86,9 @@ def read_project(folder: Path) -> Project:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SentinelError(f"{file} is malformed ({error}), expected TOML") from error
     tool = tables.get("tool", {})
-    found = tool.get("rl-sentinel") if isinstance(tool, dict) else None
+    raw_table = tool.get("rl-sentinel") if isinstance(tool, dict) else None
     try:
-        table = ProjectTable.model_validate({} if found is None else found)
+        table = ProjectTable.model_validate({} if raw_table is None else raw_table)
     except pydantic.ValidationError as error:
         raise SentinelError(_message(file, error)) from error
     if not table.functions:
@@ -125,13 +125,13 @@ def _fields(location: Sequence[str]) -> Sequence[str]:
     return list((FunctionTable if location[0] == "functions" else ProjectTable).model_fields)
 
 
-def _nearest(word: str, known: Sequence[str]) -> str:
-    near = get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}" if near else f"expected one of {', '.join(known)}"
+def _nearest(word: str, keys: Sequence[str]) -> str:
+    matches = get_close_matches(word, keys, n=1, cutoff=0.5)
+    return f"did you mean {matches[0]}" if matches else f"expected one of {', '.join(keys)}"
 
 
 def _expected(error: Mapping[str, Any]) -> str:
     """Pydantic's expected type in TOML terms."""
     kinds = {"dict_type": "a table", "model_type": "a table", "string_type": "a string", "list_type": "a list"}
-    said = str(error["msg"]).removeprefix("Input should be ")
-    return kinds.get(str(error["type"]), said)
+    message = str(error["msg"]).removeprefix("Input should be ")
+    return kinds.get(str(error["type"]), message)

@@ -25,7 +25,7 @@ _PATTERNS = {role: re.compile(pattern) for role, pattern in ROLES.items()}
 _SIGNAL = frozenset({"advantage", "log-prob", "mask", "reward", "kl", "ratio"})
 
 #: Folders whose functions do not run in training.
-_LEFT_OUT = frozenset({"tests", "test", "examples", "docs", "scripts", "third_party", "benchmarks"})
+_SKIPPED_FOLDERS = frozenset({"tests", "test", "examples", "docs", "scripts", "third_party", "benchmarks"})
 
 #: Methods of tensors and arrays that show that a function computes and does not only pass values on.
 _COMPUTES = frozenset(
@@ -47,12 +47,12 @@ class SignalFunction:
 
 def signal_functions(root: Path, package: str) -> list[SignalFunction]:
     """The functions of a package that compute on at least two roles of the training signal."""
-    found = list[SignalFunction]()
+    functions = list[SignalFunction]()
     for file in sorted((root / package).rglob("*.py")):
         place = file.relative_to(root)
-        if _LEFT_OUT.isdisjoint(place.parts):
-            found += _functions_of(file, place.as_posix())
-    return found
+        if _SKIPPED_FOLDERS.isdisjoint(place.parts):
+            functions += _functions_of(file, place.as_posix())
+    return functions
 
 
 def _functions_of(file: Path, place: str) -> Iterator[SignalFunction]:
@@ -84,7 +84,7 @@ def _roles(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
     for inner in ast.walk(node):
         if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant):
             names.add(str(inner.slice.value))
-        elif isinstance(inner, ast.Call) and _called(inner) in ("get", "pop"):
+        elif isinstance(inner, ast.Call) and _called_name(inner) in ("get", "pop"):
             names.update(str(a.value) for a in inner.args[:1] if isinstance(a, ast.Constant))
     return tuple(role for role, pattern in _PATTERNS.items() if any(pattern.fullmatch(name) for name in names))
 
@@ -92,14 +92,14 @@ def _roles(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
 def _computes(node: ast.AST) -> bool:
     """Whether the body computes: a tensor reduction, or a product, difference or quotient."""
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Call) and _called(inner) in _COMPUTES:
+        if isinstance(inner, ast.Call) and _called_name(inner) in _COMPUTES:
             return True
         if isinstance(inner, ast.BinOp) and isinstance(inner.op, (ast.Mult, ast.Sub, ast.Div)):
             return True
     return False
 
 
-def _called(call: ast.Call) -> str:
+def _called_name(call: ast.Call) -> str:
     function = call.func
     return (
         function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""

@@ -19,7 +19,7 @@ _FUNCTION = re.compile(r"^(?:[A-Za-z_][\w.]*|[^:#@]+\.py):[A-Za-z_][\w.]*$")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class TargetSpec:
     """A parsed target name."""
 
     text: str
@@ -31,7 +31,7 @@ class Named:
     function: str = ""
 
 
-def named(text: str) -> Named:
+def parse_target(text: str) -> TargetSpec:
     """Parse a target name.
 
     Forms: ``verl==0.9.1``, ``verl``, ``slime@PATH``, ``slime@PATH#REV``, ``pkg.module:function``,
@@ -42,35 +42,35 @@ def named(text: str) -> Named:
     """
     if match := _RELEASE.match(text):
         framework = _framework(match["name"], text)
-        return Named(text, "release", framework, version=_version(match["version"], text))
+        return TargetSpec(text, "release", framework, version=_version(match["version"], text))
     if match := _RANGE.match(text):
         framework = _framework(match["name"], text)
         message = f"target is {text!r}, expected one release, as in {framework.name}==1.2.3"
         raise SentinelError(message)
     if match := _CHECKOUT.match(text):
         framework = _framework(match["name"], text)
-        return Named(text, "checkout", framework, path=match["path"], revision=match["revision"] or "")
+        return TargetSpec(text, "checkout", framework, path=match["path"], revision=match["revision"] or "")
     if _FUNCTION.match(text):
-        return Named(text, "function", _framework("own", text), function=text)
-    return Named(text, "installed", _framework(text, text))
+        return TargetSpec(text, "function", _framework("own", text), function=text)
+    return TargetSpec(text, "installed", _framework(text, text))
 
 
-def _version(given: str, text: str) -> str:
+def _version(version: str, text: str) -> str:
     try:
-        return str(Version(given))
+        return str(Version(version))
     except InvalidVersion as error:
         name = text.partition("==")[0]
         raise SentinelError(f"target is {text!r}, expected a release number, as in {name}==1.2.3") from error
 
 
 def _framework(name: str, text: str) -> Framework:
-    known = frameworks()
+    by_name = frameworks()
     key = name.lower().replace("-", "_")
-    if key in known:
-        return known[key]
-    offered = ", ".join(sorted(set(known) - {"own"}))
+    if key in by_name:
+        return by_name[key]
+    names = ", ".join(sorted(set(by_name) - {"own"}))
     message = (
-        f"target is {text!r}, expected one of {offered} with ==VERSION or @PATH, or pkg.module:function "
+        f"target is {text!r}, expected one of {names} with ==VERSION or @PATH, or pkg.module:function "
         f"with --stage: {name!r} is not a known framework"
     )
     raise SentinelError(message)

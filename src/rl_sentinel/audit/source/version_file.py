@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 #: Files of a package that hold only its version, in order of priority.
-_PLAIN = ("VERSION", "version.txt")
+_VERSION_FILES = ("VERSION", "version.txt")
 
 #: Modules of a package that may assign the version as a string.
 _MODULES = ("version.py", "_version.py", "__version__.py", "__about__.py", "__init__.py")
@@ -18,14 +18,14 @@ _MODULES = ("version.py", "_version.py", "__version__.py", "__about__.py", "__in
 _ASSIGNED = re.compile(r"""^(?:__version__|version|VERSION)\s*(?::\s*str\s*)?=\s*["']([^"'\n]+)["']""", re.MULTILINE)
 
 
-def stated(root: Path, package: str, distribution: str, where: str = "") -> str:
+def stated_version(root: Path, package: str, distribution: str, version_file: str = "") -> str:
     """The version that a checkout states; may be empty.
 
     Args:
         root: the folder that holds the import package.
         package: the import package's name.
         distribution: its name on the package index, or empty if it is not there.
-        where: the version file named by the adapter, relative to the package.
+        version_file: the version file named by the adapter, relative to the package.
 
     Returns:
         A normalised version, such as ``"0.9.1"``. Read in this order: files of the package, ``*.dist-info`` beside it,
@@ -33,18 +33,20 @@ def stated(root: Path, package: str, distribution: str, where: str = "") -> str:
 
     Example:
         >>> from pathlib import Path
-        >>> from rl_sentinel.audit.source.version_file import stated
-        >>> stated(Path("/nonesuch"), "verl", "verl")
+        >>> from rl_sentinel.audit.source.version_file import stated_version
+        >>> stated_version(Path("/nonesuch"), "verl", "verl")
         ''
     """
     home = root / package
     names: set[str] = {canonicalize_name(n) for n in (package, distribution) if n}
-    files = [_line(home / name) for name in ([where] if where else []) + list(_PLAIN)]
+    files = [_line(home / name) for name in ([version_file] if version_file else []) + list(_VERSION_FILES)]
     files += [_assigned(home / name) for name in _MODULES]
     beside = [_metadata(p, names) for p in sorted(root.glob("*.dist-info"))]
     above = [root, root.parent] if root.name == "src" else [root]
-    projects = [found for p in above for found in (_project(p / "pyproject.toml", names), _of_project(p, names))]
-    return next(filter(None, (*files, *beside, *projects)), "")
+    of_project = [
+        version for p in above for version in (_stated_in_project(p, names), _stated_beside_project(p, names))
+    ]
+    return next(filter(None, (*files, *beside, *of_project)), "")
 
 
 def _text(file: Path) -> str:
@@ -66,8 +68,8 @@ def _line(file: Path) -> str:
 
 
 def _assigned(file: Path) -> str:
-    found = _ASSIGNED.search(_text(file))
-    return _number(found[1]) if found else ""
+    match = _ASSIGNED.search(_text(file))
+    return _number(match[1]) if match else ""
 
 
 def _metadata(folder: Path, names: set[str]) -> str:
@@ -75,21 +77,24 @@ def _metadata(folder: Path, names: set[str]) -> str:
     return _number(head["Version"]) if canonicalize_name(head["Name"] or "") in names else ""
 
 
-def _of_project(folder: Path, names: set[str]) -> str:
+def _stated_beside_project(folder: Path, names: set[str]) -> str:
     """The version in ``VERSION`` beside the project file, if that file or ``setup.py`` names the project."""
-    try:
-        project: Any = tomllib.loads(_text(folder / "pyproject.toml")).get("project", {})
-    except tomllib.TOMLDecodeError:
-        return ""
-    mine = isinstance(project, dict) and canonicalize_name(str(project.get("name", ""))) in names
+    project = _project_table(folder)
     legacy = project == {} and (folder / "setup.py").is_file()
-    return _line(folder / "VERSION") if mine or legacy else ""
+    return _line(folder / "VERSION") if legacy or _is_named(project, names) else ""
 
 
-def _project(file: Path, names: set[str]) -> str:
+def _stated_in_project(folder: Path, names: set[str]) -> str:
+    project = _project_table(folder)
+    return _number(project["version"]) if _is_named(project, names) and "version" in project else ""
+
+
+def _project_table(folder: Path) -> Any:  # noqa: ANN401 - TOML
     try:
-        project: Any = tomllib.loads(_text(file)).get("project", {})
+        return tomllib.loads(_text(folder / "pyproject.toml")).get("project", {})
     except tomllib.TOMLDecodeError:
-        return ""
-    mine = isinstance(project, dict) and canonicalize_name(str(project.get("name", ""))) in names
-    return _number(project.get("version", "")) if mine else ""
+        return None
+
+
+def _is_named(project: Any, names: set[str]) -> bool:  # noqa: ANN401 - TOML
+    return isinstance(project, dict) and canonicalize_name(str(project.get("name", ""))) in names

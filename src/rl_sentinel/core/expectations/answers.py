@@ -38,8 +38,8 @@ class Answers(Expectation):
 
     def sentence(self) -> str:
         """The exception, its line, and why the call must return."""
-        what = shorten(self.exception, MOST, placeholder=" ...")
-        return f"raises {what} ({self.place}){f': {self.reason}' if self.reason else ''}"
+        exception = shorten(self.exception, MOST, placeholder=" ...")
+        return f"raises {exception} ({self.place}){f': {self.reason}' if self.reason else ''}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
         """There is no exception message."""

@@ -48,12 +48,12 @@ class Moves(Expectation):
         if before is not None and after is not None and before.shape == self.moved.shape:
             old, new = before[cell].item(), after[cell].item()
             if self.direction and (new - old) * self.direction < 0:
-                way = "a rise" if self.direction > 0 else "a fall"
-                one, other = two_numbers(old, new)
-                moves = f"{self.change.subject} moves {target} from {one} to {other}, expected {way}"
+                direction = "a rise" if self.direction > 0 else "a fall"
+                old_text, new_text = two_numbers(old, new)
+                moves = f"{self.change.subject} moves {target} from {old_text} to {new_text}, expected {direction}"
                 return because(moves, self.reason)
-        many = f" on any of {self.trials} batches" if self.trials > 1 else ""
-        return because(f"{self.change.subject} had no effect on {target}{many}", self.reason)
+        batches = f" on any of {self.trials} batches" if self.trials > 1 else ""
+        return because(f"{self.change.subject} had no effect on {target}{batches}", self.reason)
 
     def assertion(self, observed: str, expected: str = "") -> str:
         """The output differs somewhere; with a direction, it moves the right way at every position of ``where``."""

@@ -83,10 +83,9 @@ class Within(Expectation):
         parts = []
         for bound, sign in ((self.low, ">"), (self.high, "<")):
             if bound is not None:
-                way, room = (sign, "") if self.strict else (f"{sign}=", f" {'-' if sign == '>' else '+'} ")
-                room += f"{self._allowed():.3g}" if room else ""
-                other = expected if self.between_calls and sign == ">" else f"torch.tensor({literal(bound)})"
-                parts.append(f"(({observed}) {way} {other}{room})")
+                room = "" if self.strict else f" {'-' if sign == '>' else '+'} {self._allowed():.3g}"
+                limit = expected if self.between_calls and sign == ">" else f"torch.tensor({literal(bound)})"
+                parts.append(f"(({observed}) {sign if self.strict else f'{sign}='} {limit}{room})")
         return f"bool(({' & '.join(parts)}){at_positions(self.where, self.observed)}.all())"
 
     def pairs(self) -> tuple[Pair, ...]:

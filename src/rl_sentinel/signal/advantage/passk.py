@@ -56,6 +56,6 @@ def advantages(
     """
     wide = reward.to(torch.promote_types(reward.dtype, torch.float32))
     best = live & (wide == group_maxima(wide, group=group, live=live))
-    alone = best & (group_counts(group=group, live=best) == 1) & (group_counts(group=group, live=live) > 1)
+    single = best & (group_counts(group=group, live=best) == 1) & (group_counts(group=group, live=live) > 1)
     second = group_maxima(wide, group=group, live=live & ~best)
-    return torch.where(alone, wide - second, torch.zeros_like(wide))
+    return torch.where(single, wide - second, torch.zeros_like(wide))

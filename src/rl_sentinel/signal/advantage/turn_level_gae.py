@@ -120,9 +120,9 @@ def turn_values(value: Float[Tensor, "*S"], *, mask: Mask, turn: Int[Tensor, "*S
 
 
 class _Turns(NamedTuple):
-    """Of ``N`` trained tokens: their places among all, which begin a turn, and whose they are; of turns: row and step.
+    """The trained tokens (place, whether it begins a turn, number of its turn), and the turns (row, step).
 
-    Turns are numbered through, row after row; ``rows`` is how many rows there are, with and without a turn.
+    Turns are numbered row after row; ``rows`` is the number of rows, with and without a turn.
     """
 
     place: Int[Tensor, " N"]

@@ -106,8 +106,8 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
         >>> masked(torch.tensor([0.1, 1.5, torch.inf]), mask=torch.tensor([True, True, True]), low=0.5, high=2.0)
         tensor([0.0000, 1.5000, 0.0000])
     """
-    found = _ratios(weight, mask=mask)
-    return selected(found, mask=(found >= low) & (found <= high))
+    ratio = _ratios(weight, mask=mask)
+    return selected(ratio, mask=(ratio >= low) & (ratio <= high))
 
 
 @validate(rows=True)

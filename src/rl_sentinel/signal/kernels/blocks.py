@@ -62,8 +62,8 @@ def summed(
     """
     unmapped(trained(mask), leaf, *columns)
     if any(c.requires_grad for c in columns) or traced(leaf, *columns):
-        whole = _added(token_value(trained(mask), leaf, *columns)[0], _share(mask, aggregation))
-        return (whole / aggregation.denominator).to(leaf.dtype)
+        total = _added(token_value(trained(mask), leaf, *columns)[0], _share(mask, aggregation))
+        return (total / aggregation.denominator).to(leaf.dtype)
     return _in_blocks(token_value, leaf, *columns, mask=mask, aggregation=aggregation)
 
 
@@ -71,8 +71,8 @@ def _in_blocks(
     token_value: Callable[..., Sloped], leaf: Tensor, *columns: Tensor, mask: Mask, aggregation: Aggregation
 ) -> Tensor:
     share = _share(mask, aggregation)
-    whole: Tensor = _InBlocks.apply(token_value, share, trained(mask), leaf, *columns)  # type: ignore[no-untyped-call]  # torch has no types here
-    return (whole / aggregation.denominator).to(leaf.dtype)
+    total: Tensor = _InBlocks.apply(token_value, share, trained(mask), leaf, *columns)  # type: ignore[no-untyped-call]  # torch has no types here
+    return (total / aggregation.denominator).to(leaf.dtype)
 
 
 def fused(
@@ -91,17 +91,17 @@ def fused(
 
     def decorate(formula: Callable[P, Tensor]) -> Callable[P, Tensor]:
         kinds = signature(formula).parameters
-        own = [n for n, p in kinds.items() if p.kind is p.POSITIONAL_OR_KEYWORD] + ["chosen"] * ("chosen" in kinds)
+        names = [n for n, p in kinds.items() if p.kind is p.POSITIONAL_OR_KEYWORD] + ["chosen"] * ("chosen" in kinds)
 
         @wraps(formula)
         def loss(*args: P.args, **kwargs: P.kwargs) -> Tensor:
             values: dict[str, Any] = dict(zip(kinds, args, strict=False)) | kwargs
-            given = [values.pop(n) for n in own]
-            if given[0].numel() < sizes.LOSS or any(c.requires_grad for c in given[1:]) or traced(*given):
+            tensors = [values.pop(n) for n in names]
+            if tensors[0].numel() < sizes.LOSS or any(c.requires_grad for c in tensors[1:]) or traced(*tensors):
                 return formula(*args, **kwargs)
             mask, aggregation = values.pop("mask"), values.pop("aggregation")
-            made = given if columns is None else columns(*given, mask=mask)
-            return -_in_blocks(partial(kernel, **values), *made, mask=mask, aggregation=aggregation)
+            inputs = tensors if columns is None else columns(*tensors, mask=mask)
+            return -_in_blocks(partial(kernel, **values), *inputs, mask=mask, aggregation=aggregation)
 
         return loss
 
@@ -170,25 +170,25 @@ class _InBlocks(torch.autograd.Function):
         leaf: Tensor,
         *columns: Tensor,
     ) -> Tensor:
-        wanted = ctx.needs_input_grad[3]
-        slope, parts = torch.empty_like(leaf) if wanted else None, []
+        needs_slope = ctx.needs_input_grad[3]
+        slope, parts = torch.empty_like(leaf) if needs_slope else None, []
         for rows in _blocks(leaf, sizes.BLOCK):
-            own = None if share is None else share[rows]
+            block_share = None if share is None else share[rows]
             value, by_token = token_value(mask[rows], leaf[rows], *(c[rows] for c in columns))
-            parts.append(_added(value, own))
+            parts.append(_added(value, block_share))
             if slope is not None:
-                slope[rows] = _shared(by_token, own)
+                slope[rows] = _shared(by_token, block_share)
         ctx.save_for_backward(slope, share, mask, leaf, *columns)
         ctx.token_value = token_value
         return torch.stack(parts).sum() if parts else leaf.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - as above
-        slope, share, *given = ctx.saved_tensors
+        slope, share, *inputs = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted
-            slope = _shared(ctx.token_value(*given)[1], share)
-        found = (grads[0] * slope.to(grads[0].dtype)).to(slope.dtype)
-        return (None, None, None, found, *[None] * (len(ctx.needs_input_grad) - 4))
+            slope = _shared(ctx.token_value(*inputs)[1], share)
+        gradient = (grads[0] * slope.to(grads[0].dtype)).to(slope.dtype)
+        return (None, None, None, gradient, *[None] * (len(ctx.needs_input_grad) - 4))
 
 
 def _blocks(values: Tensor, tokens: int) -> Iterator[slice]:

@@ -81,5 +81,5 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     far = torch.where(advantage > 0, moved > clip_high, moved > clip_low)
     away = torch.where(advantage > 0, log_ratio > 0, log_ratio < 0)
     gain = advantage * log_ratio.exp().clamp(max=ceiling) * current
-    kept = torch.where(far & away, torch.zeros_like(gain), gain)
-    return -aggregate(kept, mask=mask, aggregation=aggregation)
+    keep = torch.where(far & away, torch.zeros_like(gain), gain)
+    return -aggregate(keep, mask=mask, aggregation=aggregation)

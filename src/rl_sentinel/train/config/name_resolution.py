@@ -40,10 +40,10 @@ def resolve_in_package(  # noqa: PLR0913 - the name, where to look for it, and t
     Raises:
         SentinelError: one line on a name or parameter that is unknown, missing or of another type.
     """
-    known = defined(package, attribute)
-    if ":" not in component.name and component.name not in known:
-        raise SentinelError(f"{table}.name {component.name!r} is unknown{suggestion(component.name, list(known))}")
-    function = import_object(f"{table}.name", component.name) if ":" in component.name else known[component.name]
+    choices = defined(package, attribute)
+    if ":" not in component.name and component.name not in choices:
+        raise SentinelError(f"{table}.name {component.name!r} is unknown{suggestion(component.name, list(choices))}")
+    function = import_object(f"{table}.name", component.name) if ":" in component.name else choices[component.name]
     function = wrap_function(table, component.name, function, component.parameters, check)
     return bind_parameters(table, function, component.parameters, columns)
 
@@ -56,12 +56,12 @@ def resolve_in_module(
     Raises:
         SentinelError: as for :func:`resolve_in_package`.
     """
-    known = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__}
-    known = {n: f for n, f in known.items() if not n.startswith("_")}
-    known = {n: f for n, f in known.items() if not reads or reads in inspect.signature(f).parameters}
-    if component.name not in known:
-        raise SentinelError(f"{table} {component.name!r} is unknown{suggestion(component.name, list(known))}")
-    function = wrap_function(table, component.name, known[component.name], component.parameters, None)
+    functions = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__}
+    functions = {n: f for n, f in functions.items() if not n.startswith("_")}
+    functions = {n: f for n, f in functions.items() if not reads or reads in inspect.signature(f).parameters}
+    if component.name not in functions:
+        raise SentinelError(f"{table} {component.name!r} is unknown{suggestion(component.name, list(functions))}")
+    function = wrap_function(table, component.name, functions[component.name], component.parameters, None)
     return bind_parameters(table, function, component.parameters, columns)
 
 
@@ -94,8 +94,8 @@ def bind_parameters(
         if kind is inspect.Parameter.empty:
             fix = "set it, or rename the parameter to a column of the trainer"
             raise SentinelError(f"{table}.{missing[0]} is missing, expected a value, it has no default: {fix}")
-        words = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
-        raise SentinelError(f"{table}.{missing[0]} is missing, expected {words}: it has no default")
+        expected = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
+        raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: it has no default")
     return partial(function, **bound)
 
 
@@ -122,5 +122,5 @@ def _convert(key: str, value: object, kind: object) -> object:
 
 
 def _with_article(kind: object) -> str:
-    word = str(getattr(kind, "__name__", kind))
-    return f"{'an' if word[:1] in 'aeiou' else 'a'} {word}"
+    name = str(getattr(kind, "__name__", kind))
+    return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"

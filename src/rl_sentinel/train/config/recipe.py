@@ -96,13 +96,13 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
         key = ".".join(place)
         if unknown:
             raise SentinelError(f"{where}[{key}] is unknown{suggestion(place[-1], _keys_at(place[:-1]))}") from error
-        got = "missing" if first["type"] == "missing" else repr(first["input"])
+        value = "missing" if first["type"] == "missing" else repr(first["input"])
         if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
             example = f"{place[-1]} = {{ {' = ..., '.join(_keys_at(place)[:2])} = ... }}"
-            raise SentinelError(f"{where}[{key}] is {got}, expected a table, as {example}") from error
+            raise SentinelError(f"{where}[{key}] is {value}, expected a table, as {example}") from error
         if first["type"] == "tuple_type":
-            raise SentinelError(f"{where}[{key}] is {got}, expected a list, as {place[-1]} = [...]") from error
-        raise SentinelError(f"{where}[{key}] is {got}: {first['msg'].lower()}") from error
+            raise SentinelError(f"{where}[{key}] is {value}, expected a list, as {place[-1]} = [...]") from error
+        raise SentinelError(f"{where}[{key}] is {value}: {first['msg'].lower()}") from error
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:

@@ -240,11 +240,11 @@ def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:
 
 def _environment(component: Component) -> Environment:
     """A shipped environment, by its module's name, or a user's class."""
-    known, name = defined(rl_sentinel.train.rollout.environment, "Environment"), component.name
-    if ":" not in name and name not in known:
-        raise SentinelError(f"environment.name {name!r} is unknown{suggestion(name, list(known))}")
+    environments, name = defined(rl_sentinel.train.rollout.environment, "Environment"), component.name
+    if ":" not in name and name not in environments:
+        raise SentinelError(f"environment.name {name!r} is unknown{suggestion(name, list(environments))}")
     if ":" not in name:
-        build = bind_parameters("environment", known[name], component.parameters, frozenset())
+        build = bind_parameters("environment", environments[name], component.parameters, frozenset())
         return wrap_environment(build(), name)
     kind = import_object("environment.name", name)
     if not callable(kind):

@@ -149,20 +149,20 @@ def describe(value: object) -> str:
     """A value in a few words, for a message."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {list(value.shape)}" + (" with a gradient" if value.requires_grad else "")
-    words = " ".join(repr(value).split())
-    return words if len(words) <= 60 else f"{words[:60]}..."
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def _summary(error: BaseException, function: object = None) -> str:
     """An error in one line, with the deepest line of the user's own file in its traceback."""
-    words = " ".join(str(error).split())
+    text = " ".join(str(error).split())
     kind = type(error).__name__
-    if not isinstance(error, (ImportError, AttributeError, SyntaxError, OSError)) or not words:
-        words = f"{kind}: {words}" if words else kind
+    if not isinstance(error, (ImportError, AttributeError, SyntaxError, OSError)) or not text:
+        text = f"{kind}: {text}" if text else kind
     if isinstance(error, SyntaxError):
-        return words
-    own = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "") if function else ""  # type: ignore[arg-type]  # was called
+        return text
+    own_file = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "") if function else ""  # type: ignore[arg-type]  # was called
     frames = [f for f in traceback.extract_tb(error.__traceback__)[1:] if not f.filename.startswith("<frozen")]
     frames = [f for f in frames if f.filename != __file__]
-    last = next((f for f in reversed(frames) if f.filename == own), frames[-1] if frames else None)
-    return f"{words}, at {last.filename}:{last.lineno}" if last else words
+    last = next((f for f in reversed(frames) if f.filename == own_file), frames[-1] if frames else None)
+    return f"{text}, at {last.filename}:{last.lineno}" if last else text

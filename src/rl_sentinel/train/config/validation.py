@@ -69,7 +69,7 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
     if rollout.url:
         parse_url(rollout.url)
     if recipe.chat is not None and recipe.warm is not None:
-        raise SentinelError("chat is set with [warm], expected one of them: demonstrations have no chat template")
+        raise SentinelError("chat and [warm] are both set, expected one of them: demonstrations have no chat template")
     if update.prompts > rollout.prompts:
         raise SentinelError(f"update.prompts is {update.prompts}, expected at most rollout.prompts, {rollout.prompts}")
     if recipe.policy.hidden % (2 * recipe.policy.heads):
@@ -79,18 +79,18 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
 def _validate_populations(recipe: Recipe, claims: dict[str, str]) -> None:
     """Reject a mean or deviation over one response: the centred reward is 0, and nothing is learned from it."""
     rollout, normalisation = recipe.rollout, recipe.reward.normalisation
-    whole, reason = rollout.prompts * rollout.responses, "a single response has no other to be compared with"
+    samples, reason = rollout.prompts * rollout.responses, "a single response has no other to be compared with"
     small_group = f"rollout.responses is {rollout.responses}, expected 2 or more with"
     small_batch = "rollout.prompts x rollout.responses is 1, expected 2 or more with"
     if rollout.responses == 1 and (claims.get("baseline") == "relative" or claims.get("lone") == "zero"):
         raise SentinelError(f"{small_group} estimator {recipe.estimator.name}: {reason}")
-    if whole == 1 and claims.get("scope") == "batch":
+    if samples == 1 and claims.get("scope") == "batch":
         raise SentinelError(f"{small_batch} estimator {recipe.estimator.name}: {reason}")
     for key in () if normalisation is None else ("mean", "deviation"):
         over = getattr(normalisation, key)
         if over == "group" and rollout.responses == 1:
             raise SentinelError(f"{small_group} reward.normalisation.{key} group: {reason}")
-        if over == "batch" and whole == 1:
+        if over == "batch" and samples == 1:
             raise SentinelError(f"{small_batch} reward.normalisation.{key} batch: {reason}")
 
 
@@ -148,9 +148,9 @@ def _validate_evaluation(recipe: Recipe) -> None:
             f"evaluation.k is {list(evaluation.k)}, expected at most evaluation.responses, {evaluation.responses}: "
             "pass@k is estimated from so many samples per task"
         )
-    known = ["accuracy", "reward", *(f"pass@{k}" for k in evaluation.k)]
-    if evaluation.best not in known:
-        raise SentinelError(f"evaluation.best {evaluation.best!r} is unknown{suggestion(evaluation.best, known)}")
+    metrics = ["accuracy", "reward", *(f"pass@{k}" for k in evaluation.k)]
+    if evaluation.best not in metrics:
+        raise SentinelError(f"evaluation.best {evaluation.best!r} is unknown{suggestion(evaluation.best, metrics)}")
 
 
 def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:

@@ -25,12 +25,12 @@ def read_template(place: str) -> str:
         text = Path(place).expanduser().read_text(encoding="utf-8")
         _environment().parse(text)
     except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or error
+        reason = getattr(error, "strerror", None) or error
         fix = 'name a file, or "tokenizer" for the template of the tokenizer'
-        raise SentinelError(f"chat.template {place!r} cannot be read ({words}): {fix}") from error
+        raise SentinelError(f"chat.template {place!r} cannot be read ({reason}): {fix}") from error
     except jinja2.TemplateSyntaxError as error:
-        where = f"chat.template {place!r} line {error.lineno}"
-        raise SentinelError(f"{where} is malformed ({error.message}), expected Jinja") from error
+        place_of_error = f"chat.template {place!r} line {error.lineno}"
+        raise SentinelError(f"{place_of_error} is malformed ({error.message}), expected Jinja") from error
     return text
 
 
@@ -54,8 +54,8 @@ def render_template(template: str, messages: Sequence[Message], special: Mapping
         compiled = _environment().from_string(template)
         return compiled.render(messages=[dict(m) for m in messages], add_generation_prompt=True, tools=None, **special)
     except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
-        words = " ".join(str(error).split())
-        raise SentinelError(f"chat template cannot render a conversation ({words}): fix chat.template") from error
+        reason = " ".join(str(error).split())
+        raise SentinelError(f"chat template cannot render a conversation ({reason}): fix chat.template") from error
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

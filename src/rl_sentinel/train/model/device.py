@@ -26,12 +26,12 @@ def resolve_device(name: str) -> torch.device:
         >>> resolve_device("cpu")
         device(type='cpu')
     """
-    there = torch.cuda.is_available()
-    if name == "cuda" and not there:
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
         raise SentinelError(
             "policy.device is 'cuda', but torch finds no CUDA device: set policy.device=cpu, or install a CUDA build"
         )
-    if name == "cpu" or not there:
+    if name == "cpu" or not has_cuda:
         return CPU
     local_rank = os.environ.get("LOCAL_RANK", "0")
     device = torch.device("cuda", (int(local_rank) if local_rank.isdecimal() else 0) % torch.cuda.device_count())

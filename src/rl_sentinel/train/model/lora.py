@@ -59,9 +59,9 @@ def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> N
         try:
             inject_adapter_in_model(config, policy.model)
         except ValueError as error:
-            words = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]
             raise SentinelError(
-                f"policy.lora.targets is {list(settings.targets)}, expected modules of the model ({words}): "
+                f"policy.lora.targets is {list(settings.targets)}, expected modules of the model ({reason}): "
                 "name some, as q_proj"
             ) from error
     for name, weight in policy.model.named_parameters():

@@ -108,8 +108,8 @@ class PretrainedTokenizer:
         Raises:
             SentinelError: if no token ends a response.
         """
-        own = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
-        self._tokenizer, self.ends, self.positions = tokenizer, tuple(dict.fromkeys((*own, *more_ends))), positions
+        own_ends = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
+        self._tokenizer, self.ends, self.positions = tokenizer, tuple(dict.fromkeys((*own_ends, *more_ends))), positions
         if not self.ends:
             raise SentinelError(
                 f"eos_token of the tokenizer of policy.load {name} is missing, expected one: it ends a response"
@@ -141,8 +141,8 @@ class PretrainedTokenizer:
         try:
             return str(self._tokenizer.apply_chat_template(conversation, chat_template=template, **options))
         except Exception as error:  # templates raise errors of many types
-            words = " ".join(str(error).split())
-            raise SentinelError(f"chat template cannot render a conversation ({words}): fix chat.template") from error
+            reason = " ".join(str(error).split())
+            raise SentinelError(f"chat template cannot render a conversation ({reason}): fix chat.template") from error
 
 
 def require_transformers() -> None:
@@ -171,8 +171,8 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
         model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # for bad files transformers and safetensors raise errors of many types
-        words = str(error).partition("\n")[0] or type(error).__name__
-        raise SentinelError(f"policy.load {name!r} cannot be loaded ({words}): name a folder or a model") from error
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise SentinelError(f"policy.load {name!r} cannot be loaded ({reason}): name a folder or a model") from error
     positions = getattr(model.config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
     return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
@@ -191,8 +191,8 @@ def init_pretrained(name: str) -> tuple[Policy, Any]:
         config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     except Exception as error:  # as in load_policy
-        words = str(error).partition("\n")[0] or type(error).__name__
-        raise SentinelError(f"policy.load {name!r} cannot be read ({words}): name a folder or a model") from error
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise SentinelError(f"policy.load {name!r} cannot be read ({reason}): name a folder or a model") from error
     positions = getattr(config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
     return Policy(PretrainedModel(model, projects=True), wrapped), config

@@ -58,12 +58,12 @@ class ChatEnvironment:
         if isinstance(reply, Outcome):
             return reply
         turn: list[Message] = [{"role": "assistant", "content": _MARK}, {"role": "user", "content": reply}]
-        whole = self.tokenizer.render([*self._messages(request.task), *turn], self.template)
-        _, mark, rest = whole.rpartition(_MARK)
+        text = self.tokenizer.render([*self._messages(request.task), *turn], self.template)
+        _, mark, suffix = text.rpartition(_MARK)
         if not mark:
             raise SentinelError("chat template leaves out an earlier response, expected all turns: set chat.template")
         ends = self.tokenizer.end_texts if request.ended else ()
-        return next((rest.removeprefix(end) for end in ends if rest.startswith(end)), rest)
+        return next((suffix.removeprefix(end) for end in ends if suffix.startswith(end)), suffix)
 
 
 @overload

@@ -83,17 +83,17 @@ class CheckedEnvironment:
             raise self._wrong("reply", describe(reply), "a text or an Outcome")
         if not isinstance(reply.parts, (tuple, list)):
             raise self._wrong("reply", f"parts {describe(reply.parts)}", "numbers")
-        for what, number in (("reward", reply.reward), *(("parts", part) for part in reply.parts)):
+        for name, number in (("reward", reply.reward), *(("parts", part) for part in reply.parts)):
             if not isinstance(number, Real):
-                raise self._wrong("reply", f"an Outcome whose {what} is {describe(number)}", "a number")
+                raise self._wrong("reply", f"an Outcome whose {name} is {describe(number)}", "a number")
         parts = tuple(float(part) for part in reply.parts)
         return replace(reply, reward=float(reply.reward), correct=bool(reply.correct), parts=parts)
 
     def _key(self, function: str) -> str:
         return f"environment.name {self._name!r}: {function}()"
 
-    def _wrong(self, function: str, got: str, expected: str) -> SentinelError:
-        return SentinelError(f"{self._key(function)} returned {got}, expected {expected}: fix the method")
+    def _wrong(self, function: str, returned: str, expected: str) -> SentinelError:
+        return SentinelError(f"{self._key(function)} returned {returned}, expected {expected}: fix the method")
 
 
 class CheckedWarmStartEnvironment(CheckedEnvironment):
@@ -105,11 +105,11 @@ class CheckedWarmStartEnvironment(CheckedEnvironment):
         Raises:
             SentinelError: if the inner environment raises, or returns anything else.
         """
-        shown = call_user_code(self._key("warm"), self._inner.warm, rng)
-        three = isinstance(shown, (tuple, list)) and len(shown) == 3
-        if not three or not isinstance(shown[0], str) or not shown[0] or not isinstance(shown[1], str):
-            raise self._wrong("warm", describe(shown), "a prompt, a response, and whether it ends")
-        return shown[0], shown[1], bool(shown[2])
+        answer = call_user_code(self._key("warm"), self._inner.warm, rng)
+        three = isinstance(answer, (tuple, list)) and len(answer) == 3
+        if not three or not isinstance(answer[0], str) or not answer[0] or not isinstance(answer[1], str):
+            raise self._wrong("warm", describe(answer), "a prompt, a response, and whether it ends")
+        return answer[0], answer[1], bool(answer[2])
 
 
 def wrap_environment(inner: Any, name: str) -> Environment:  # noqa: ANN401 - what a recipe named

@@ -106,19 +106,19 @@ def _build(key: str, table: Mapping[str, Any], columns: Collection[str]) -> Rewa
     function = import_object(key, settings.function)
     if not callable(function):
         raise SentinelError(f"{key} {settings.function!r} is {describe(function)}, expected a function: name one")
-    known = {*ARGUMENTS, *columns}
+    available = {*ARGUMENTS, *columns}
     parameters = inspect.signature(function).parameters.values()
     keywords = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    parameter_names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     required = {p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-    for name in sorted(required - (known & named)):
+    for name in sorted(required - (available & parameter_names)):
         takes = ", ".join([*ARGUMENTS, *sorted(set(columns) - set(ARGUMENTS))])
         fix = "rename the parameter, or give it a default"
         raise SentinelError(f"{key} {settings.function!r} takes {name}, expected parameters named {takes}: {fix}")
     name = settings.name or settings.function.rpartition(":")[2]
-    passes = frozenset(known if keywords else named & known)
-    what = f"{key} {settings.function!r}"
-    return RewardFunction(name, what, function, settings.weight, settings.seconds, passes)
+    passes = frozenset(available if keywords else parameter_names & available)
+    place = f"{key} {settings.function!r}"
+    return RewardFunction(name, place, function, settings.weight, settings.seconds, passes)
 
 
 def _outcome(rewards: Sequence[RewardFunction], results: Sequence[Any], correct_from: float) -> Outcome:

@@ -36,8 +36,8 @@ def _from_lines(path: Path, split: str) -> tuple[Row, ...]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
-        words, expected = getattr(error, "strerror", None) or error, "a JSON object per line"
-        raise SentinelError(f"environment.file {path} cannot be read ({words}), expected {expected}") from error
+        reason, expected = getattr(error, "strerror", None) or error, "a JSON object per line"
+        raise SentinelError(f"environment.file {path} cannot be read ({reason}), expected {expected}") from error
     return tuple(_parse(line, f"environment.file {path} line {n}") for n, line in enumerate(lines, 1) if line.strip())
 
 
@@ -60,9 +60,9 @@ def _from_folder(path: Path, split: str) -> tuple[Row, ...]:
     try:
         data = datasets.load_from_disk(str(path))
     except Exception as error:  # datasets raises errors of many types for other folders
-        words = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise SentinelError(
-            f"environment.file {path} cannot be loaded ({words}), expected a folder of save_to_disk"
+            f"environment.file {path} cannot be loaded ({reason}), expected a folder of save_to_disk"
         ) from error
     if isinstance(data, Mapping):
         if split not in data:

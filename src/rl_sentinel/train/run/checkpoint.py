@@ -42,26 +42,26 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], *, step: int, keep: 
     Raises:
         SentinelError: if it cannot be written, as on a full disk; older checkpoints stay.
     """
-    place, aside = folder / f"{_PREFIX}{step:08d}", folder / f".aside-{step:08d}"
+    place, partial = folder / f"{_PREFIX}{step:08d}", folder / f".aside-{step:08d}"
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        save_tensors(dict(state), aside / "state.pt")
-        seal = {"edition": EDITION, "step": step, "sha256": _digest(aside / "state.pt")}
-        (aside / _SEAL).write_text(json.dumps(seal), encoding="utf-8")
-        for path in (*aside.iterdir(), aside):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        save_tensors(dict(state), partial / "state.pt")
+        seal = {"edition": EDITION, "step": step, "sha256": _digest(partial / "state.pt")}
+        (partial / _SEAL).write_text(json.dumps(seal), encoding="utf-8")
+        for path in (*partial.iterdir(), partial):
             _fsync(path)
         if place.exists():
             shutil.rmtree(place)
-        aside.rename(place)
+        partial.rename(place)
         _fsync(folder)
         for old in _checkpoints(folder)[:-keep]:
             shutil.rmtree(old)
     except (OSError, RuntimeError) as error:
-        shutil.rmtree(aside, ignore_errors=True)
-        words = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        shutil.rmtree(partial, ignore_errors=True)
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise SentinelError(
-            f"checkpoint of step {step} cannot be written to {folder} ({words}): make room, and run the same command "
+            f"checkpoint of step {step} cannot be written to {folder} ({reason}): make room, and run the same command "
             "to resume from the previous checkpoint"
         ) from error
     return place

@@ -47,9 +47,9 @@ class Ranks:
             if not distributed.is_initialized():
                 distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
         except (ValueError, RuntimeError) as error:
-            words = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]
             raise SentinelError(
-                f"WORLD_SIZE is {world}, but the processes cannot connect ({words}): {_START}"
+                f"WORLD_SIZE is {world}, but the processes cannot connect ({reason}): {_START}"
             ) from error
         return cls(distributed.get_rank(), distributed.get_world_size())
 
@@ -140,8 +140,8 @@ def _peer_failure_in_one_line() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        words = str(error).partition("\n")[0][:120]
-        raise SentinelError(f"another process has failed ({words}): see its own message for the cause") from error
+        reason = str(error).partition("\n")[0][:120]
+        raise SentinelError(f"another process has failed ({reason}): see its own message for the cause") from error
 
 
 #: A single process.

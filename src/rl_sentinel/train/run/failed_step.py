@@ -45,12 +45,12 @@ def dump_failed_step(
         dump |= {"laid": _to_columns(batch.laid), "rows": error.rows, "coefficient": error.coefficient}
         dump |= error.state
         dump["batch"] = {f.name: getattr(batch, f.name) for f in fields(TrainingBatch) if f.name != "laid"}
-    aside = place.with_suffix(".aside")
+    partial = place.with_suffix(".aside")
     try:
-        save_tensors(dump, aside)
-        aside.replace(place)
+        save_tensors(dump, partial)
+        partial.replace(place)
     except OSError:
-        aside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
 
 
@@ -70,8 +70,8 @@ def replay_failed_step(place: Path) -> tuple[str, str]:
     except SentinelError:
         raise
     except Exception as error:  # torch raises errors of many types for other files
-        words = str(error).partition("\n")[0]
-        raise SentinelError(f"dump {place} cannot be read ({words}), expected the file of a stopped run") from error
+        reason = str(error).partition("\n")[0]
+        raise SentinelError(f"dump {place} cannot be read ({reason}), expected the file of a stopped run") from error
     if edition != EDITION:
         raise SentinelError(
             f"edition of dump {place} is {edition}, expected {EDITION}: replay it with the release that wrote it"

@@ -127,8 +127,8 @@ def _require_resumable(directory: RunDirectory, recipe: Recipe, folder: Path) ->
         return
     keys = differing_keys(recipe, directory.recipe)
     if keys:
-        words = f"{', '.join(keys)} differ{'s' if len(keys) == 1 else ''}"
-        raise SentinelError(f"out[{folder}] has a run of another recipe ({words}): name another with out=DIR")
+        difference = f"{', '.join(keys)} differ{'s' if len(keys) == 1 else ''}"
+        raise SentinelError(f"out[{folder}] has a run of another recipe ({difference}): name another with out=DIR")
     if recipe.steps < directory.steps:
         raise SentinelError(
             f"steps is {recipe.steps}, expected at least the {directory.steps} that are done in {folder}: "
@@ -144,21 +144,21 @@ def _steps(path: Path) -> list[int]:
 
 def _truncate(path: Path, lines: int) -> bytes:
     text = path.read_bytes() if path.exists() else b""
-    rest = b"".join(text.splitlines(keepends=True)[:lines])
-    if rest != text:
-        _replace(path, rest)
-    return rest
+    kept_text = b"".join(text.splitlines(keepends=True)[:lines])
+    if kept_text != text:
+        _replace(path, kept_text)
+    return kept_text
 
 
 def _replace(path: Path, text: bytes) -> None:
     """Write a file atomically."""
-    aside = path.with_suffix(".aside")
+    partial = path.with_suffix(".aside")
     with _write_errors_in_one_line(path):
         try:
-            aside.write_bytes(text)
-            aside.replace(path)
+            partial.write_bytes(text)
+            partial.replace(path)
         except OSError:
-            aside.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
             raise
 
 

@@ -170,13 +170,13 @@ def _saved_bytes(policy: Policy, recipe: Recipe, *, width: int, processes: int) 
 @contextmanager
 def _saved(model: nn.Module) -> Iterator[dict[int, int]]:
     """The bytes of each storage that autograd keeps for the gradient; weights are left out."""
-    weights, saved, held = [p.untyped_storage() for p in model.parameters()], dict[int, int](), list[object]()
-    own = {storage._cdata for storage in weights}  # noqa: SLF001 - the identity of a storage has no public name
+    weights, saved, storages = [p.untyped_storage() for p in model.parameters()], dict[int, int](), list[object]()
+    weight_ids = {storage._cdata for storage in weights}  # noqa: SLF001 - the identity of a storage has no public name
 
     def pack(x: Tensor) -> Tensor:
         storage = x.untyped_storage()
-        held.append(storage)  # an identity is unique only while its storage lives
-        if storage._cdata not in own:  # noqa: SLF001 - as above
+        storages.append(storage)  # an identity is unique only while its storage lives
+        if storage._cdata not in weight_ids:  # noqa: SLF001 - as above
             saved[storage._cdata] = storage.nbytes()  # noqa: SLF001 - as above
         return x
 

@@ -57,8 +57,8 @@ def _read_recipe(place: Path, folder: Path) -> Recipe | None:
     try:
         return parse_recipe({**json.loads(_read(place).decode()), "out": str(folder)}, where=str(place))
     except (ValueError, TypeError, RecursionError, SentinelError) as error:
-        words = " ".join(str(error).split())
-        raise SentinelError(f"{place} cannot be read ({words}), expected a run's recipe: {_CHOOSE_ANOTHER}") from error
+        reason = " ".join(str(error).split())
+        raise SentinelError(f"{place} cannot be read ({reason}), expected a run's recipe: {_CHOOSE_ANOTHER}") from error
 
 
 def _last_step(place: Path, *, gaps: bool) -> int:
@@ -70,9 +70,9 @@ def _last_step(place: Path, *, gaps: bool) -> int:
     for number, line in enumerate(lines, 1):
         step, expected = _step(line), last + 1
         if step is None or step < expected or (step > expected and not gaps):
-            shown = line[:40].decode(errors="replace")
+            start = line[:40].decode(errors="replace")
             raise SentinelError(
-                f"{place} line {number} is {shown!r}, expected step {expected} of a run: {_CHOOSE_ANOTHER}"
+                f"{place} line {number} is {start!r}, expected step {expected} of a run: {_CHOOSE_ANOTHER}"
             )
         last = step
     return last

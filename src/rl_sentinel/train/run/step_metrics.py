@@ -21,10 +21,9 @@ def compute_step_metrics(  # noqa: PLR0913 - all results of a step
     """The metrics of a step, without its number.
 
     ``reward`` and ``accuracy`` are means over trajectories whose reward did not fail; ``failed`` is the share of the
-    others; ``kl`` is in nats per
-    token; ``entropy`` is minus the mean log-prob of the sampled tokens, in nats per token; ``response_length`` is in
-    trained tokens per trajectory; ``clip_fraction``, ``ended`` and ``dead_groups`` are shares; ``staleness`` is the
-    number of updates that the sampling policy lagged behind, a mean over turns.
+    others; ``kl`` is in nats per token; ``entropy`` is minus the mean log-prob of the sampled tokens, in nats per
+    token; ``response_length`` is in trained tokens per trajectory; ``clip_fraction``, ``ended`` and ``dead_groups`` are
+    shares; ``staleness`` is the number of updates that the sampling policy lagged behind, a mean over turns.
     """
     rollout = batch.laid.rollout
     sampled_logprob = rollout.rollout_logprob

@@ -103,5 +103,5 @@ def _load_weights(policy: Policy, weights: Mapping[str, Tensor], folder: Path) -
     try:
         policy.model.load_state_dict(weights)
     except RuntimeError as error:
-        words = " ".join(str(error).split())[:120]
-        raise SentinelError(f"checkpoint in {folder} does not fit the run's recipe ({words})") from error
+        reason = " ".join(str(error).split())[:120]
+        raise SentinelError(f"checkpoint in {folder} does not fit the run's recipe ({reason})") from error

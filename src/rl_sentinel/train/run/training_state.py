@@ -20,7 +20,7 @@ class TrainingState:
     """The policy, its optimizer, the number of steps done, the KL controller, the critic, and the best evaluation.
 
     The last two are None if the recipe has none.
-    Random numbers and tasks depend on the step only (``rng``), so they are no state.
+    Random numbers and tasks depend on the step only (``rng``), so they are not stored.
     """
 
     policy: Policy
@@ -75,9 +75,9 @@ class TrainingState:
             self.step, self.best = int(saved["step"]), saved.get("best")
             self.controller = build_kl_controller(recipe.kl, coefficient=float(saved["coefficient"]))
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
-            words = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]
             raise SentinelError(
-                f"checkpoint does not fit the recipe ({words}): name another folder with out=DIR"
+                f"checkpoint does not fit the recipe ({reason}): name another folder with out=DIR"
             ) from error
 
 

@@ -28,11 +28,11 @@ OUTLIER = 1000.0
 
 def rejected_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:
     """Perturb rewards, reward parts and baselines of rows that the recipe or the path rejects."""
-    kept = loss_ready(rollout, by=by).kept
+    accepted = loss_ready(rollout, by=by).kept
     baseline = rollout.reward_baseline
     if baseline is not None:
-        rollout = replace(rollout, reward_baseline=_perturbed(baseline, ~kept, "baseline"))
-    return _perturb_rewards(rollout, ~kept)
+        rollout = replace(rollout, reward_baseline=_perturbed(baseline, ~accepted, "baseline"))
+    return _perturb_rewards(rollout, ~accepted)
 
 
 def suppressed_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:  # noqa: ARG001 - one signature for all
@@ -75,8 +75,8 @@ class TwinResult:
         """The result in one line."""
         if self.differs_at is None:
             return f"metrics and weights are bitwise equal over {self.steps} steps; {self.perturbed} values perturbed"
-        where = f"the runs differ at step {self.differs_at} of {self.steps}"
-        return f"{where}: {self.difference}; {self.perturbed} values perturbed"
+        difference_place = f"the runs differ at step {self.differs_at} of {self.steps}"
+        return f"{difference_place}: {self.difference}; {self.perturbed} values perturbed"
 
 
 def run_twins(recipe: Recipe, *, perturb: str, cache: Cache, callbacks: Callbacks | None = None) -> TwinResult:
@@ -98,25 +98,25 @@ def run_twins(recipe: Recipe, *, perturb: str, cache: Cache, callbacks: Callback
 
         return perturbed_path
 
-    one, two = (expanded(recipe.out, "out") / name for name in ("plain", "perturbed"))
-    if one.exists() or two.exists():
+    plain, perturbed_out = (expanded(recipe.out, "out") / name for name in ("plain", "perturbed"))
+    if plain.exists() or perturbed_out.exists():
         raise SentinelError(f"out[{recipe.out}] has twin runs already: name another with out=DIR")
-    train(recipe.model_copy(update={"out": str(one)}), cache=cache, callbacks=callbacks)
-    train(recipe.model_copy(update={"out": str(two)}), cache=cache, callbacks=callbacks, wrap_path=wrap_path)
-    result = compare_runs(one, two, perturbed)
+    train(recipe.model_copy(update={"out": str(plain)}), cache=cache, callbacks=callbacks)
+    train(recipe.model_copy(update={"out": str(perturbed_out)}), cache=cache, callbacks=callbacks, wrap_path=wrap_path)
+    result = compare_runs(plain, perturbed_out, perturbed)
     if not perturbed and result.differs_at is None:
         raise SentinelError(f"--perturb {perturb} had no values to perturb in {result.steps} steps: {_FIXES[perturb]}")
     return result
 
 
-def compare_runs(one: Path, two: Path, perturbed: int = 0) -> TwinResult:
+def compare_runs(plain: Path, other: Path, perturbed: int = 0) -> TwinResult:
     """Compare the metrics of two runs, then the weights of their last checkpoints."""
-    first, second = (read_metrics(place / "metrics.jsonl") for place in (one, two))
+    first, second = (read_metrics(place / "metrics.jsonl") for place in (plain, other))
     for a, b in zip(first, second, strict=True):
         different = [f"{key} {a[key]!r} and {b.get(key)!r}" for key in a if a[key] != b.get(key)]
         if different:
             return TwinResult(len(first), perturbed, int(a["step"]), ", ".join(different))
-    weights = [_last_weights(place) for place in (one, two)]
+    weights = [_last_weights(place) for place in (plain, other)]
     equal = all(torch.equal(w, weights[1][name]) for name, w in weights[0].items())
     return TwinResult(len(first), perturbed, None if equal else len(first), "" if equal else "the weights")
 
@@ -128,15 +128,15 @@ def _last_weights(place: Path) -> Any:  # noqa: ANN401 - a dictionary of tensors
     return state["weights"]
 
 
-def _perturb_rewards(rollout: Rollout, where: Tensor) -> tuple[Rollout, int]:
+def _perturb_rewards(rollout: Rollout, rows: Tensor) -> tuple[Rollout, int]:
     parts = rollout.reward_parts
     if parts is not None:
-        parts = _perturbed(parts, where.unsqueeze(1).expand_as(parts), "parts")
-    reward = _perturbed(rollout.reward, where, "reward")
-    return replace(rollout, reward=reward, reward_parts=parts), int(where.sum())
+        parts = _perturbed(parts, rows.unsqueeze(1).expand_as(parts), "parts")
+    reward = _perturbed(rollout.reward, rows, "reward")
+    return replace(rollout, reward=reward, reward_parts=parts), int(rows.sum())
 
 
-def _perturbed(values: Tensor, where: Tensor, *words: str) -> Tensor:
+def _perturbed(values: Tensor, cells: Tensor, *names: str) -> Tensor:
     """Outliers of random sign at some positions."""
-    negative = torch.rand(values.shape, generator=rng.torch_generator(*words), device=CPU) < 0.5
-    return torch.where(where, torch.where(negative, -OUTLIER, OUTLIER).to(values.dtype), values)
+    negative = torch.rand(values.shape, generator=rng.torch_generator(*names), device=CPU) < 0.5
+    return torch.where(cells, torch.where(negative, -OUTLIER, OUTLIER).to(values.dtype), values)

@@ -51,10 +51,10 @@ def take_optimizer_step(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ra
     norms = ranks.all_reduce(torch.stack([_norm(_local(x)).to(CPU) for x in (weights, moments)]))
     if norms.isfinite().all():
         return
-    what = "weights" if not norms[0].isfinite() else "optimizer's moments"
+    kind = "weights" if not norms[0].isfinite() else "optimizer's moments"
     norm, rate = float(norms[~norms.isfinite()][0]), optimizer.param_groups[0]["lr"]
     message = (
-        f"norm of the {what} after the optimizer step is {norm}, expected a finite number: lower {key}, it was {rate:g}"
+        f"norm of the {kind} after the optimizer step is {norm}, expected a finite number: lower {key}, it was {rate:g}"
     )
     if backup is None:
         raise SentinelError(f"{message}, and resume from the last checkpoint (the weights are too large to roll back)")

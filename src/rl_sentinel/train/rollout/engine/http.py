@@ -48,7 +48,7 @@ class Address:
         Raises:
             SentinelError: if the server does not answer, with its last error.
         """
-        body, words = json.dumps(content).encode(), ""
+        body, reason_text = json.dumps(content).encode(), ""
         for attempt in range(self.tries):
             if attempt:
                 time.sleep(self.pause * 2 ** (attempt - 1))
@@ -58,15 +58,15 @@ class Address:
                     text = answer.read()
                     return json.loads(text) if text else None
             except urllib.error.HTTPError as error:
-                words = f"status {error.code}: {_first_line(error)}"
+                reason_text = f"status {error.code}: {_first_line(error)}"
             except (OSError, ValueError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
                 if isinstance(reason, TimeoutError):
                     raise SentinelError(
                         f"rollout.url {self.url} timed out after {self.timeout:g} s at {path}: {RESTART}"
                     ) from error
-                words = " ".join(str(reason).split()) or type(reason).__name__
-        raise SentinelError(f"rollout.url {self.url} failed {self.tries} times at {path} ({words}): {RESTART}")
+                reason_text = " ".join(str(reason).split()) or type(reason).__name__
+        raise SentinelError(f"rollout.url {self.url} failed {self.tries} times at {path} ({reason_text}): {RESTART}")
 
 
 def parse_url(url: str) -> Address:

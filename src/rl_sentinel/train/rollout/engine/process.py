@@ -65,13 +65,13 @@ class Engine:
                 active = active & (new != end)
             if place == tokens - 1:
                 break
-            left = int(active.sum()) if (place + 1) % check_every == 0 else len(active)
-            if left == 0:
+            active_count = int(active.sum()) if (place + 1) % check_every == 0 else len(active)
+            if active_count == 0:
                 break
-            if left <= len(active) // 2:  # copying the cache pays only if it shrinks a lot
-                rest = torch.nonzero(active).squeeze(1)
-                prefilled = prefilled.select(rest)
-                alive, active, new = alive[rest], active[rest], new[rest]
+            if active_count <= len(active) // 2:  # copying the cache pays only if it shrinks a lot
+                remaining = torch.nonzero(active).squeeze(1)
+                prefilled = prefilled.select(remaining)
+                alive, active, new = alive[remaining], active[remaining], new[remaining]
             mask = prefilled.extended_mask(place + 1)
             logits = policy(new.unsqueeze(1), key_mask=mask, cache=prefilled.cache, last=True)
         return _split_rows(token.tolist(), logprob.tolist(), policy.ends, self.version)

@@ -93,8 +93,8 @@ class Engine:
         temperatures, shows nothing, so the next one is tried.
         """
         for seed in range(_SEEDS):
-            (one, cool), (other, warm) = (self._first_token(temperature, seed) for temperature in (0.8, 1.25))
-            if one == other and cool < -_CERTAIN:
+            (first, cool), (second, warm) = (self._first_token(temperature, seed) for temperature in (0.8, 1.25))
+            if first == second and cool < -_CERTAIN:
                 self.logprobs_checked = True
                 if abs(cool - warm) < _EQUAL:
                     raise SentinelError(
@@ -135,8 +135,8 @@ class Engine:
                 f"log-probs of rollout.url {url} belong to other tokens, expected one per sampled token"
             )
         if versions != {str(self.version)}:
-            got = ", ".join(sorted(versions))
-            raise SentinelError(f"weight version of rollout.url {url} is {got}, expected {self.version}")
+            returned = ", ".join(sorted(versions))
+            raise SentinelError(f"weight version of rollout.url {url} is {returned}, expected {self.version}")
         return Sampled(token, tuple(x for _, x in content), ended, self.version)
 
 

@@ -31,8 +31,8 @@ class Environment:
 
     def task(self, rng: random.Random) -> Task:
         """Draw two terms."""
-        one, two = (rng.randint(0, self.most) for _ in range(2))
-        return Task(f"{one}+{two}=", str(one + two))
+        a, b = (rng.randint(0, self.most) for _ in range(2))
+        return Task(f"{a}+{b}=", str(a + b))
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
         """The outcome after one turn."""

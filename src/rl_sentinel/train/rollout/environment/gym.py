@@ -41,8 +41,8 @@ def _generate(name: str, seed: int) -> Any:  # noqa: ANN401 - a data set of reas
     try:
         import reasoning_gym  # noqa: PLC0415 - an extra
     except ImportError as error:
-        way = "pip install 'rl-sentinel[envs]'"
-        raise SentinelError(f"environment gym needs reasoning-gym, which is not installed: {way}") from error
+        fix = "pip install 'rl-sentinel[envs]'"
+        raise SentinelError(f"environment gym needs reasoning-gym, which is not installed: {fix}") from error
     try:
         return reasoning_gym.create_dataset(name, seed=seed, size=1)
     except ValueError as error:

@@ -50,8 +50,8 @@ def _load_tasks(name: str, most: int) -> list[Any]:
     try:
         import verifiers.v1 as vf  # noqa: PLC0415 - an extra
     except ImportError as error:
-        way = "pip install 'verifiers>=0.4'"
-        raise SentinelError(f"environment verifiers needs verifiers of 0.4 or newer ({error}): {way}") from error
+        fix = "pip install 'verifiers>=0.4'"
+        raise SentinelError(f"environment verifiers needs verifiers of 0.4 or newer ({error}): {fix}") from error
     kind = import_object("environment.taskset", name)
     try:
         tasks = list(kind(vf.TasksetConfig()).take(most))
