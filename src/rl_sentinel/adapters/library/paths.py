@@ -71,13 +71,17 @@ def _suppress_unscored(target: Target, *_: object) -> dict[str, object]:
     return {"estimator": _find(target, "advantage.rloo.advantages"), "normalisation": by}
 
 
-def _reject_rows(target: Target, *_: object) -> dict[str, object]:
-    return {**_grpo(target), "rejections": (_find(target, "correction.rejection.rows_kept", **_ROWS),)}
+def _rows_kept(target: Target, settings: Settings) -> Any:  # noqa: ANN401 - a function under audit
+    return _find(target, "correction.rejection.rows_kept", **{name: settings[name] for name in _ROWS})
 
 
-def _reject_tokens_and_rows(target: Target, *_: object) -> dict[str, object]:
+def _reject_rows(target: Target, _: Batch, settings: Settings) -> dict[str, object]:
+    return {**_grpo(target), "rejections": (_rows_kept(target, settings),)}
+
+
+def _reject_tokens_and_rows(target: Target, _: Batch, settings: Settings) -> dict[str, object]:
     tokens = _find(target, "correction.rejection.tokens_kept", **_BOUNDS)
-    return {**_grpo(target), "rejections": (tokens, _find(target, "correction.rejection.rows_kept", **_ROWS))}
+    return {**_grpo(target), "rejections": (tokens, _rows_kept(target, settings))}
 
 
 def _weight_by_ratio(target: Target, _: Batch, settings: Settings) -> dict[str, object]:
