@@ -78,7 +78,8 @@ def _knobs(boundary: Boundary, case: Case) -> Iterator[tuple[Knob, ...]]:
     numbers = _numbers(boundary, case.setting)
     for name in sorted(settings_read(boundary, case) & numbers.keys() - named) if numbers else ():
         value, cite = numbers[name], "a number of the configuration"
-        yield Knob(name, (value, value / 2), cite), Knob(name, (value, value * 8), cite)
+        more = min(value * 8, 1.0) if value < 1 else value * 8  # a share of the rows is at most 1
+        yield Knob(name, (value, value / 2), cite), Knob(name, (value, more), cite)
 
 
 def _applies(boundary: Boundary) -> str:
