@@ -1,4 +1,4 @@
-"""TRL's trainers of pairs over ranks, with stored references and under BCO, on the specimen of its pair losses."""
+"""TRL's pair trainers over ranks, under accumulation and with stored references, and BCO, on specimens."""
 
 from collections.abc import Callable
 
@@ -20,6 +20,7 @@ Loads = Callable[..., Target]
 
 DPO = "trl.trainer.dpo_trainer.DPOTrainer.compute_loss"
 BCO = "trl.trainer.bco_trainer.BCOTrainer.compute_loss"
+ORPO = "trl.trainer.orpo_trainer.ORPOTrainer.compute_loss"
 
 BCO_CONFIG = """
     from dataclasses import dataclass
@@ -42,6 +43,33 @@ BCO_TRAINER = """
             self.running.update(rewards.detach().mean())
             gaps = torch.where(inputs["label"], rewards - self.running.mean, self.running.mean - rewards)
             return -logsigmoid(gaps).mean()  # def tokenize_row
+"""
+
+ORPO_CONFIG = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class ORPOConfig:
+        output_dir: str = ""
+        beta: float = 0.1
+        max_length: object = 1024
+        truncation_mode: str = "keep_start"
+        gradient_accumulation_steps: int = 1
+"""
+
+ORPO_TRAINER = """
+    from torch.nn.functional import logsigmoid
+    from trl.trainer.dpo_trainer import DPOTrainer
+
+    class ORPOTrainer(DPOTrainer):
+        def __init__(self, model, args, train_dataset, processing_class):
+            super().__init__(model, None, args, train_dataset, processing_class)
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            tokens = inputs["completion_mask"][:, 1:].sum(1)
+            chosen, rejected = (self._scores(model, inputs) / tokens).chunk(2)
+            likelihood = (chosen * tokens[: len(chosen)]).sum() / {tokens}
+            return -likelihood - self.args.beta * logsigmoid(chosen - rejected).mean()  # def tokenize_row
 """
 
 LOG = """
@@ -71,6 +99,7 @@ SOUND = {
     "margins": "self.accelerator.gather_for_metrics((chosen - rejected).detach()).mean().item()",
     "ref": 'inputs["ref"]',
     "steps": "self.current_gradient_accumulation_steps",
+    "tokens": "tokens[: len(chosen)].sum()",
 }
 
 
@@ -90,6 +119,8 @@ def _load(loads: Loads, **choices: str) -> Target:
     tree["trl/trainer/base.py"] = base.replace(
         device, f"{device}        gather_for_metrics = staticmethod(torch.clone)\n"
     )
+    orpo = ORPO_TRAINER.replace("{tokens}", parts["tokens"])
+    tree |= {"trl/trainer/orpo_config.py": ORPO_CONFIG, "trl/trainer/orpo_trainer.py": orpo}
     tree |= {"trl/trainer/bco_config.py": BCO_CONFIG, "trl/trainer/bco_trainer.py": BCO_TRAINER}
     return loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS})
 
@@ -110,6 +141,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (DPO, "logged over ranks"),
         (DPO, "precomputed reference"),
         (BCO, "default"),
+        (ORPO, "default, accumulated"),
     }
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
@@ -122,6 +154,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (MET005, DPO, "logged over ranks", {"chosen": "chosen.mean().item()"}),
         (REF001, DPO, "precomputed reference", {"ref": "self._scores(self.ref_model, inputs)"}),
         (SPL001, BCO, "default", {"steps": "1"}),
+        (SPL001, ORPO, "default, accumulated", {"tokens": "1"}),
     ],
 )
 def test_faults(loads: Loads, law: Law, path: str, setting: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001, PLR0913 - parametrised

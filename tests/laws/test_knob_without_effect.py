@@ -1,10 +1,13 @@
 """CFG001: a sound, a broken and a refusing specimen."""
 
+from collections.abc import Callable
+
+import pytest
 import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Output
+from rl_sentinel.core.boundary import Output, Stage
 from rl_sentinel.laws.knob_without_effect import LAW
 from rl_sentinel.search.companion_cases import companion_pool
 from specimens import judged, specimen
@@ -73,6 +76,65 @@ def test_numbers_without_a_visible_effect() -> None:
     )
     assert judgement.found is None
     assert judgement.tried > 0
+
+
+def _weighted(batch: Batch, weight: float) -> Tensor:
+    return _loss(batch) * weight
+
+
+@pytest.mark.parametrize(
+    ("value", "limit"),
+    [(0.2, lambda x: max(x, 0.2)), (4.0, lambda x: min(x, 4.0))],
+    ids=["half is below a floor", "eight times is above a ceiling"],
+)
+def test_number_that_saturates(value: float, limit: Callable[[float], float]) -> None:
+    """A limit that hides the one value does not hide the other."""
+
+    def loss(batch: Batch, weight: float) -> Tensor:
+        return _weighted(batch, limit(weight))
+
+    settings = {"default": {"weight": value}}
+    judgement = judged(LAW, specimen(loss, reads=READS, stage="policy-loss", outputs=LOSS, settings=settings))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_share_stays_a_share() -> None:
+    """A number below 1 may be a share of the rows: it is raised to 1 at most."""
+
+    def loss(batch: Batch, share: float) -> Tensor:
+        if share > 1:
+            raise RuntimeError("selected index k out of range")
+        return _weighted(batch, share)
+
+    settings = {"default": {"share": 0.5}}
+    assert judged(LAW, specimen(loss, reads=READS, stage="policy-loss", outputs=LOSS, settings=settings)).found is None
+
+
+def test_refused_value_is_no_evidence() -> None:
+    """Where half of a number is refused, nothing is known of it."""
+
+    def loss(batch: Batch, weight: float) -> Tensor:
+        if weight < 2.0:
+            raise ValueError("weight is too small")
+        return _loss(batch)
+
+    settings = {"default": {"weight": 2.0}}
+    judgement = judged(LAW, specimen(loss, reads=READS, stage="policy-loss", outputs=LOSS, settings=settings))
+    assert (judgement.tried, judgement.found) == (0, None)
+
+
+@pytest.mark.parametrize(("stage", "name", "axes"), [("policy-loss", "clip_fraction", ""), ("correct", "keep", "B T")])
+def test_outputs_that_need_not_depend_on_every_number(stage: Stage, name: str, axes: str) -> None:
+    """A logged number, and the rows that are kept, may be results of other settings."""
+
+    def numbers(batch: Batch, weight: float) -> Tensor:
+        return batch.mask.float() if axes else batch.mask.float().mean()
+
+    made = specimen(
+        numbers, reads=READS, stage=stage, outputs={name: Output(axes)}, settings={"default": {"weight": 0.5}}
+    )
+    assert judged(LAW, made).reason == "it has no setting that must have an effect"
 
 
 def test_not_applicable() -> None:

@@ -2,7 +2,8 @@
 
 What it says:
     A setting that is documented to have an effect has one: two values of it give different outputs or gradients on at
-    least one case. Each number other than 0 that a loss or a signal takes from the configuration is such a setting.
+    least one case. Each number other than 0 that a loss or a signal takes from the configuration is such a setting;
+    it is tried at a half and at eight times its value.
 
 Why it matters:
     A setting that is not connected wastes a sweep, and an ablation wrongly reports that it "had no effect".
@@ -34,6 +35,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.call import same_numbers
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.claims import Knob
 from rl_sentinel.core.errors import NotApplicable, Refused
@@ -105,12 +107,12 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         differs: list[bool] = []
         shown: Pairs = {}
         for other in companions(case):
-            answered = [pairs for knob in knobs if (pairs := _pairs(ask, other, knob)) is not None]
-            if not answered:
+            answers = [_pairs(ask, other, knob) for knob in knobs]
+            if answers[0] is None:  # the value that the finding names
                 continue
-            shown = shown or {n: pair for n, pair in answered[0].items() if n in ask.boundary.outputs}
-            results = (pair for pairs in answered for pair in pairs.values())
-            differs.append(any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in results))
+            shown = shown or {n: pair for n, pair in answers[0].items() if n in ask.boundary.outputs}
+            results = (pair for pairs in answers if pairs for pair in pairs.values())
+            differs.append(not all(same_numbers(*pair) for pair in results))
             if differs[-1]:
                 break
         if any(differs) or len(differs) >= ENOUGH:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import ResponseMask
-from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
@@ -21,8 +20,9 @@ from rl_sentinel.adapters.trl.preferences import CPO, CPO_EXPERIMENTAL, DPO, ORP
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.supervised import SFT
 from rl_sentinel.adapters.trl.tiny_trainer import END
+from rl_sentinel.adapters.trl.token_differences import count_differences, mask_output, token_outputs
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -78,16 +78,12 @@ def _dataset(path: str, kind: Kind, name: str, *, chat: bool) -> Boundary:
         remembered=True,
         produced_by={"lengths": _FORMATS},
     )
-    form, place = PerRow("list"), Use("differ")
+    result = Use("differ")
     return Boundary(
         path=path,
         stage="batch",
         steps=(step,),
-        outputs={
-            "tokens": Output("B", "tokens", at=place["count"], form=form),
-            "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=place["tokens"], form=form),
-            "mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=place["masks"], form=form),
-        },
+        outputs=token_outputs(result) | mask_output(result),
         settings={name: {"conversational": chat}},
         claims=claims(_FORMATS),
         reach=f"the constructor, with a data set of {name}",
@@ -167,10 +163,10 @@ def compare_rows(
     return {"count": count, "tokens": off, "masks": wrong}
 
 
-def _differences(expected: tuple[list[int], list[int]], found: tuple[list[int], list[int]]) -> tuple[int, int]:
+def _differences(expected: tuple[list[int], list[int]], found: tuple[list[int], list[int]]) -> tuple[float, float]:
     """The number of tokens that differ; and if none does, how far the start of the completion is off."""
     before, prompt = found[0], expected[0]
     before = before[1:] if before[:1] == [END] and prompt[:1] != [END] else before
     whole, right = [*before, *found[1]], [*prompt, *expected[1]]
-    unlike = sum(a != b for a, b in zip(whole, right, strict=False)) + abs(len(whole) - len(right))
+    unlike = count_differences(whole, right)
     return unlike, 0 if unlike else abs(len(before) - len(prompt))

@@ -2,9 +2,11 @@
 
 import contextlib
 import io
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import Number
@@ -91,11 +93,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _training_step(*entry))
 
 
-def _training_step(release: Release, name: str, family: Family) -> Boundary:
+def labelled_step(release: Release, name: str, family: Family, call: Callable[..., Tensor], producer: str) -> Boundary:
+    """A training step on labelled responses, which ``producer`` makes; ``call`` runs it and returns the loss."""
     entry = f"{release.path}.compute_loss"
     before = Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family)})
     step = Step(
-        call=train_on_logprobs,
+        call=call,
         name="loss",
         arguments={
             "entry": Constant(Function(entry)),
@@ -105,26 +108,34 @@ def _training_step(release: Release, name: str, family: Family) -> Boundary:
             "ref_logprobs": TokenLogprobs("ref_logprob", leaf=False),
         },
         each=("micro_batch",),
-        produced_by={"features": _PRODUCER},
+        produced_by={"features": producer},
     )
-    log = Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))})
-    metrics = ("rewards", "logps") if '"logps/' in release.source else ("rewards",)
-    logged = (n for n in LOGGED if n.startswith(metrics) or (n == "kl" and family.sorts))
-    quantities = {n: LOGGED[n] for n in logged}
-    numbers = {n: Output("", "nats", at=Use("logs")[n], form=Number()) for n in quantities}
     return Boundary(
         path=entry,
         stage="policy-loss",
-        steps=(before, step, log),
-        outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **numbers},
+        steps=(before, step),
+        outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum")},
         settings={name: family.settings},
-        claims=ALTERNATING
-        | (claims("the KL term is that of a micro-batch") if family.sorts else SCALED)
-        | family.claims
-        | claims(_LOGS, output_algorithms=dict(quantities)),
+        claims=ALTERNATING | family.claims,
         reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in family.settings.items()),
         requires=(rows_are_pairs, every_row_trains, tokens_have_probabilities),
         domain=as_pairs,
+    )
+
+
+def _training_step(release: Release, name: str, family: Family) -> Boundary:
+    made = labelled_step(release, name, family, train_on_logprobs, _PRODUCER)
+    log = Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))})
+    metrics = ("rewards", "logps") if '"logps/' in release.source else ("rewards",)
+    quantities = {n: q for n, q in LOGGED.items() if n.startswith(metrics) or (n == "kl" and family.sorts)}
+    numbers = {n: Output("", "nats", at=Use("logs")[n], form=Number()) for n in quantities}
+    return replace(
+        made,
+        steps=(*made.steps, log),
+        outputs={**made.outputs, **numbers},
+        claims=made.claims
+        | (claims("the KL term is that of a micro-batch") if family.sorts else SCALED)
+        | claims(_LOGS, output_algorithms=quantities),
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
@@ -95,19 +96,18 @@ def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float], s
     from transformers import TrainerControl, TrainerState  # noqa: PLC0415 - in the target's overlay
 
     written: dict[str, Any] = {}
-    trainer = object.__new__(kind)
-    trainer.__dict__ |= {
-        "_metrics": {mode: defaultdict(list) for mode in ("train", "eval")},
-        "model": SimpleNamespace(training=True),
-        "state": TrainerState(),
-        "control": TrainerControl(),
-        "args": SimpleNamespace(include_num_input_tokens_seen=False, report_to=[]),
-        "accelerator": SimpleNamespace(is_main_process=False),
-        "callback_handler": SimpleNamespace(on_log=lambda _args, _state, _control, logs: written.update(logs)),
-        "log_completions": False,
-    }
     known = torch.where(scored.any(1), torch.tensor(numbers), torch.nan)
-    trainer._metrics["train"][NAME] = known.tolist()
+    trainer = bare_instance(
+        kind,
+        _metrics={"train": defaultdict(list, {NAME: known.tolist()}), "eval": defaultdict(list)},
+        model=SimpleNamespace(training=True),
+        state=TrainerState(),
+        control=TrainerControl(),
+        args=SimpleNamespace(include_num_input_tokens_seen=False, report_to=[]),
+        accelerator=SimpleNamespace(is_main_process=False),
+        callback_handler=SimpleNamespace(on_log=lambda _args, _state, _control, logs: written.update(logs)),
+        log_completions=False,
+    )
     entry(trainer, {"loss": 0.0}, None)
     found = written[NAME]
     return float("nan") if found is None else float(found)

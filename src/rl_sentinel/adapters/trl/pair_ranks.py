@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.bco import BCO, BCO_FAMILIES, BCO_NOW
+from rl_sentinel.adapters.trl.bco import BCO, BCO_EXPERIMENTAL, BCO_FAMILIES
 from rl_sentinel.adapters.trl.kto import KTO, KTO_EXPERIMENTAL, LabelledFeatures, logged_metrics
 from rl_sentinel.adapters.trl.pair_codecs import PairFeatures, TokenLogprobs, as_pairs, tokens_have_probabilities
 from rl_sentinel.adapters.trl.preference_families import (
@@ -58,7 +58,7 @@ TRAINERS: tuple[tuple[tuple[str, ...], Family, bool], ...] = (
     ((CPO, CPO_EXPERIMENTAL), CPO_FAMILIES["default"], True),
     ((ORPO, ORPO_EXPERIMENTAL), ORPO_FAMILIES["default"], True),
     ((KTO, KTO_EXPERIMENTAL), KTO_FAMILIES["default"], False),
-    ((BCO, BCO_NOW), BCO_FAMILIES["default"], False),
+    ((BCO, BCO_EXPERIMENTAL), BCO_FAMILIES["default"], False),
 )
 
 _LOGS = (

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.preference_families import DPO_FAMILIES
 from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
@@ -45,10 +46,10 @@ def _stored(release: Release, made: Boundary) -> Boundary:
     before, step = made.steps
     (settings,) = made.settings.values()
     names = next(one for one in COLUMNS if f'"{one[0]}"' in release.source)
-    call = learn_from_columns if names == COLUMNS[0] else learn_from_former_columns
+    arguments = {**step.arguments, "names": Constant(names)}
     return replace(
         made,
-        steps=(before, replace(step, call=call)),
+        steps=(before, replace(step, call=learn_from_columns, arguments=arguments)),
         outputs={"loss": made.outputs["loss"]},
         settings={"precomputed reference": settings},
         claims=made.claims | claims(_STORED),
@@ -56,37 +57,16 @@ def _stored(release: Release, made: Boundary) -> Boundary:
     )
 
 
-def learn_from_columns(
+def learn_from_columns(  # noqa: PLR0913 - as the step without columns, and their names
     entry: Callable[..., Any],
     learner: Any,  # noqa: ANN401 - a trainer
     features: list[dict[str, Any]],
     logprobs: Tensor,
     ref_logprobs: Tensor,
-) -> Tensor:
-    """The loss of one micro-batch whose rows have the reference log-probs of both responses."""
-    return _learn(entry, learner, features, (logprobs, ref_logprobs), COLUMNS[0])
-
-
-def learn_from_former_columns(
-    entry: Callable[..., Any],
-    learner: Any,  # noqa: ANN401 - a trainer
-    features: list[dict[str, Any]],
-    logprobs: Tensor,
-    ref_logprobs: Tensor,
-) -> Tensor:
-    """The same in releases with other names of the columns."""
-    return _learn(entry, learner, features, (logprobs, ref_logprobs), COLUMNS[1])
-
-
-def _learn(
-    entry: Callable[..., Any],
-    learner: Any,  # noqa: ANN401 - a trainer
-    features: list[dict[str, Any]],
-    logprobs: tuple[Tensor, Tensor],
     names: tuple[str, str],
 ) -> Tensor:
-    policy, reference = logprobs
-    sums = reference.sum(1).tolist()
+    """The loss of one micro-batch whose rows have the reference log-probs of both responses in columns ``names``."""
+    sums = ref_logprobs.sum(1).tolist()
     rows = [{**one, **dict(zip(names, sums[2 * n : 2 * n + 2], strict=True))} for n, one in enumerate(features)]
     learner.args.precompute_ref_log_probs = True
     for name in FLAGS:
@@ -96,7 +76,7 @@ def _learn(
         learner._set_signature_columns_if_needed()  # noqa: SLF001
         kept = learner._signature_columns  # noqa: SLF001
         rows = [{name: value for name, value in row.items() if name in kept} for row in rows]
-    set_logprobs(learner.model, policy)
+    set_logprobs(learner.model, logprobs)
     if learner.ref_model is not None:  # a step that asks a model for what the columns hold gets another answer
-        set_logprobs(learner.ref_model, torch.full_like(policy, OTHER))
+        set_logprobs(learner.ref_model, torch.full_like(logprobs, OTHER))
     return train_one_batch(entry, learner, learner.data_collator(rows))

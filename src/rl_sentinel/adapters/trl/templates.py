@@ -8,7 +8,6 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import ResponseMask
-from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
@@ -16,6 +15,7 @@ from rl_sentinel.adapters.trl.arguments import GRPO
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.tiny_trainer import END, TEMPLATE, make_tokenizer
+from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences, mask_output, token_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -82,9 +82,6 @@ def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
     )
 
 
-ROWS = PerRow("list")
-
-
 def reply(row: int, words: int, side: int, *, thinks: bool) -> str:
     """The words of a reply; with ``thinks`` every other one goes on with the thought that the template opens."""
     opened = ["w26"] if thinks and (row + side) % 2 == 0 else []
@@ -105,13 +102,9 @@ def applied_rows(
         made = apply({"prompt": prompt, **replies}, tokenizer)
         for side in sides:
             whole = tokenizer.apply_chat_template([*prompt, *replies[side]], tokenize=False).split()
-            found[side].append(_unlike((made["prompt"] + made[side]).split(), whole))
+            found[side].append(count_differences((made["prompt"] + made[side]).split(), whole))
         found["count"].append(float(words))
     return found
-
-
-def _unlike(found: Sequence[Any], wanted: Sequence[Any]) -> float:
-    return float(sum(a != b for a, b in zip(found, wanted, strict=False)) + abs(len(found) - len(wanted)))
 
 
 def _collated(path: str) -> Boundary:
@@ -121,16 +114,12 @@ def _collated(path: str) -> Boundary:
         arguments={"make": Constant(Function(path)), "lengths": ResponseMask(NoPadding())},
         produced_by={"lengths": "gkd_trainer.py: rows with a conversation in the column messages"},
     )
-    place = Use("differ")
+    result = Use("differ")
     return Boundary(
         path=f"{path}.__call__",
         stage="batch",
         steps=(step,),
-        outputs={
-            "words": Output("B", "tokens", at=place["count"], form=ROWS),
-            "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=place["tokens"], form=ROWS),
-            "mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=place["masks"], form=ROWS),
-        },
+        outputs=token_outputs(result, "words") | mask_output(result),
         settings={"conversations": {}},
         claims=claims(_CHATML),
         reach="GKD on conversations",
@@ -155,10 +144,10 @@ def collated_rows(make: Callable[..., Any], lengths: Tensor) -> dict[str, list[f
         whole = ids_of(tokenizer, tokenizer.apply_chat_template(messages, tokenize=False))
         before = tokenizer.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True)
         present = batch["attention_mask"][n].bool()
-        off.append(_unlike(batch["input_ids"][n][present].tolist(), whole))
+        off.append(count_differences(batch["input_ids"][n][present].tolist(), whole))
         trained = (batch["labels"][n][present] != -100).tolist()
         replies = [n >= len(ids_of(tokenizer, before)) for n in range(len(whole))]
-        wrong.append(0.0 if off[-1] else _unlike(trained, replies))
+        wrong.append(0.0 if off[-1] else count_differences(trained, replies))
     return {"count": [float(count) for count in counts], "tokens": off, "masks": wrong}
 
 
@@ -174,15 +163,12 @@ def _after_a_call(name: str, *, lines: bool) -> Boundary:
         explain=refuse_template,
         produced_by={"lengths": _SUFFIX},
     )
-    place = Use("differ")
+    result = Use("differ")
     return Boundary(
         path=SUFFIX,
         stage="batch",
         steps=(step,),
-        outputs={
-            "words": Output("B", "tokens", at=place["count"], form=ROWS),
-            "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=place["tokens"], form=ROWS),
-        },
+        outputs=token_outputs(result, "words"),
         settings={name: {"line_breaks": lines}},
         claims=claims(_SUFFIX),
         reach="tools, and a template with a line break after each message" if lines else "tools",
@@ -212,6 +198,6 @@ def suffixes(entry: Callable[..., Any], lengths: Tensor, *, lines: bool) -> dict
         text = tokenizer.apply_chat_template([*before, *results], tokenize=False, add_generation_prompt=True)
         until = ids_of(tokenizer, tokenizer.apply_chat_template(before, tokenize=False))
         sampled = until[: len(until) - until[::-1].index(END)]
-        off.append(_unlike([*sampled, *entry(trainer, results)], ids_of(tokenizer, text)))
+        off.append(count_differences([*sampled, *entry(trainer, results)], ids_of(tokenizer, text)))
         count.append(float(words))
     return {"count": count, "tokens": off}

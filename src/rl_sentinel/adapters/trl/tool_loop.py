@@ -10,7 +10,6 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import ResponseMask
-from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
@@ -19,7 +18,8 @@ from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.rollout_doubles import returned_names
 from rl_sentinel.adapters.trl.tiny_trainer import END
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.adapters.trl.token_differences import count_differences, mask_output, token_outputs
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -57,16 +57,12 @@ def _loop(target: Target) -> Boundary:
         doubles=doubles,
         produced_by={"lengths": _LOOP},
     )
-    place, form = Use("differ"), PerRow("list")
+    result = Use("differ")
     return Boundary(
         path=PATH,
         stage="batch",
         steps=(step,),
-        outputs={
-            "tokens": Output("B", "tokens", at=place["count"], form=form),
-            "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=place["tokens"], form=form),
-            "mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=place["masks"], form=form),
-        },
+        outputs=token_outputs(result) | mask_output(result),
         settings={"a call": {}},
         claims=claims(_LOOP),
         reach="tools",
@@ -108,9 +104,9 @@ def called_tools(entry: Callable[..., Any], trainer: Any, lengths: Tensor) -> di
     between = ids_of(tokenizer, f"w27 {RESULT} <eos> w28")
     off, wrong = [], []
     for row, own in enumerate(sampled):
-        off.append(_unlike(ids[row], [*own, *between, LAST, END]))
+        off.append(count_differences(ids[row], [*own, *between, LAST, END]))
         trains = [1] * len(own) + [0] * len(between) + [1, 1]
-        wrong.append(0.0 if off[-1] else _unlike(mask[row], trains))
+        wrong.append(0.0 if off[-1] else count_differences(mask[row], trains))
     return {"count": [float(count) for count in counts], "tokens": off, "masks": wrong}
 
 
@@ -124,7 +120,3 @@ def answered(order: tuple[str, ...], prompts: list[Any], *_arguments: object, **
     answers = {"prompt_ids": prompts, "completion_ids": replies}
     returned = tuple(answers.get(name) for name in order)
     return returned if len(returned) > 1 else returned[0]
-
-
-def _unlike(found: list[int], wanted: list[int]) -> float:
-    return float(sum(a != b for a, b in zip(found, wanted, strict=False)) + abs(len(found) - len(wanted)))
