@@ -1,6 +1,6 @@
 """TRL's text of conversations: what it cuts out of chat templates, compared with the template of the whole."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +19,6 @@ from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences, 
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.errors import Refused
 
 APPLY = "trl.data_utils.apply_chat_template"
 CHATML = ("trl.trainer.utils.DataCollatorForChatML", "trl.experimental.utils.DataCollatorForChatML")
@@ -49,11 +48,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _after_a_call("plain", lines=False), _after_a_call("line breaks", lines=True))
 
 
-def refuse_template(error: Exception, _passed: Mapping[str, Any]) -> Exception:
-    """An error about the template as a refusal: a run stops there, and trains on nothing wrong."""
-    return Refused(str(error)) if isinstance(error, ValueError) else error
-
-
 def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
     step = Step(
         call=applied_rows,
@@ -65,7 +59,6 @@ def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
             "thinks": Knob("thinks"),
         },
         remembered=True,
-        explain=refuse_template,
         produced_by={"lengths": "each trainer's _prepare_dataset: rows of conversations"},
     )
     outputs = {side: Output("B", "tokens", "tokens_off_template", at=Use("differ")[side], form=ROWS) for side in sides}
@@ -160,7 +153,6 @@ def _after_a_call(name: str, *, lines: bool) -> Boundary:
             "lengths": ResponseMask(NoPadding()),
             "lines": Knob("line_breaks"),
         },
-        explain=refuse_template,
         produced_by={"lengths": _SUFFIX},
     )
     result = Use("differ")
