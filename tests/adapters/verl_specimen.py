@@ -164,7 +164,8 @@ CORE = """
         return agg_loss(-(logprobs.exp() * logprobs).sum(-1), response_mask, loss_agg_mode)
 
     def compute_pf_ppo_reweight_data(data, reweight_method="pow", weight_pow=2.0):
-        weight = data.batch["token_level_scores"].sum(1).abs() ** weight_pow + 1e-8
+        size = data.batch["token_level_scores"].sum(1).abs()
+        weight = size**weight_pow + 1e-8 if reweight_method == "pow" else size + 1.0
         return data.select_idxs(torch.multinomial(weight, len(data), replacement=True).tolist())
 """
 

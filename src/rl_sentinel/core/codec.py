@@ -99,6 +99,10 @@ class Codec:
         """Layout fields that affect the argument."""
         return frozenset()
 
+    def omitted(self, inputs: Inputs) -> bool:  # noqa: ARG002 - most arguments are always passed
+        """True if the call does not pass the argument in this case."""
+        return False
+
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - an expression: value, Call, Use, or a container of them
         """Build the argument for a case."""
         raise NotImplementedError

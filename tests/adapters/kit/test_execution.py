@@ -1,6 +1,7 @@
 """Calls of a description: pipelines, cuts and their joins, inner points, shared and remembered values, leaves."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.execution import InnerCall, encode, execute, inputs_of
 from rl_sentinel.adapters.kit.forms import Padded
-from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Join, Output, Step
@@ -81,6 +82,20 @@ def test_a_later_step_uses_an_earlier_result(loads: Loads) -> None:
     target = loads(NOTHING, FILES)
     boundary = _boundary(SCALE, CENTRE, advantage=Output("B", at=Use("table")["out"]))
     assert _run(target, boundary)["advantage"].tolist() == [-20, -10, 30]
+
+
+def test_a_setting_that_the_case_lacks_is_not_passed(loads: Loads) -> None:
+    """The target's own default must count, not None."""
+    step = Step(
+        call=lambda rewards, factor=2.0: rewards * factor,
+        name="scaled",
+        arguments={"rewards": Column("reward"), "factor": IfSet("factor")},
+    )
+    boundary = _boundary(step, reward=Output("B", at=Use("scaled")))
+    target = loads(NOTHING, FILES)
+    assert _run(target, boundary)["reward"].tolist() == [10, 20, 60]
+    unset = replace(boundary, settings={"default": {}})
+    assert _run(target, unset)["reward"].tolist() == [2, 4, 12]
 
 
 def test_a_shared_object_is_made_once(loads: Loads) -> None:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.requirements import group_sizes
-from rl_sentinel.adapters.kit.value_codecs import IfSet
 from rl_sentinel.core.batch import COLUMNS, MODEL_COLUMNS, Batch, take_rows, with_columns
 from rl_sentinel.core.call import Call
 from rl_sentinel.core.case import Settings
@@ -73,10 +72,6 @@ class Container(Codec):
         return [(part, item) for part, item in items if item is not None]
 
 
-def _unset(part: Codec, inputs: Inputs) -> bool:
-    return isinstance(part, IfSet) and part.name not in inputs.settings
-
-
 @dataclass(frozen=True, slots=True)
 class Table(Container):
     """A dict with one codec per key."""
@@ -85,7 +80,7 @@ class Table(Container):
 
     def put(self, inputs: Inputs) -> dict[str, Any]:
         """The dict."""
-        return {name: part.put(inputs) for name, part in self.parts.items() if not _unset(part, inputs)}
+        return {name: part.put(inputs) for name, part in self.parts.items() if not part.omitted(inputs)}
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live dict, or an object read like one
         """The value at a key."""
@@ -115,7 +110,7 @@ class Object(Container):
         for name, part in self.parts.items():
             if name.isdigit():
                 args.append(part.put(inputs))
-            elif not _unset(part, inputs):
+            elif not part.omitted(inputs):
                 kwargs[name] = part.put(inputs)
         return Call(self.make, tuple(args), kwargs, self.shared)
 

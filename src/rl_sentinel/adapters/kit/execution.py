@@ -77,7 +77,7 @@ def _call(step: Step, inputs: Inputs) -> Call:
             kwargs |= codec.put(inputs)
         elif name.isdigit():
             args.append(codec.put(inputs))
-        else:
+        elif not codec.omitted(inputs):
             kwargs[name] = codec.put(inputs)
     return Call(step.call, tuple(args), kwargs)
 

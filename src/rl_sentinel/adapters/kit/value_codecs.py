@@ -69,6 +69,10 @@ class Knob(Codec):
 class IfSet(Knob):
     """A setting that is passed only if the case contains it; otherwise the target uses its default."""
 
+    def omitted(self, inputs: Inputs) -> bool:
+        """True if the case does not contain the setting."""
+        return self.name not in inputs.settings
+
 
 @dataclass(frozen=True, slots=True)
 class Derived(Codec):
