@@ -1,11 +1,17 @@
 """Expressions of calls as Python source."""
 
+import pkgutil
+from importlib import import_module
+from inspect import isclass
+
 import pytest
 import torch
 
+import rl_sentinel.adapters
 from rl_sentinel.audit.repro.call_source import Source, wrapped
 from rl_sentinel.audit.repro.literal import Unwritable
 from rl_sentinel.core.call import Call, Function, Use
+from rl_sentinel.core.codec import Codec
 
 
 def test_values_calls_and_uses() -> None:
@@ -41,3 +47,26 @@ def test_long_text_is_broken() -> None:
 def test_without_source() -> None:
     with pytest.raises(Unwritable, match="no source text for a object"):
         Source().text(object())
+
+
+CODECS = sorted(
+    {
+        value
+        for module in pkgutil.walk_packages(rl_sentinel.adapters.__path__, "rl_sentinel.adapters.")
+        for value in vars(import_module(module.name)).values()
+        if isclass(value) and issubclass(value, Codec)
+    },
+    key=lambda codec: codec.__qualname__,
+)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.__qualname__)
+def test_included_class_can_be_run_without_the_package(codec: type) -> None:
+    """An alias such as ``Axis`` belongs to the module that assigns it: ``from typing import Axis`` fails."""
+    text = Source()
+    name = text.include(codec)
+    script = "\n".join(["from __future__ import annotations", *text.names.imports, *text.included.values()])
+    assert "rl_sentinel" not in script
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    exec(script, namespace)  # noqa: S102 - the script of a finding
+    assert isclass(namespace[name])

@@ -113,7 +113,7 @@ class Source:
 
     def _define(self, name: str, module: ModuleType) -> None:
         """Define a name that included source uses: include it too, import it, or assign it."""
-        if name not in vars(module) or hasattr(builtins, name):
+        if name in self.included or name not in vars(module) or hasattr(builtins, name):
             return
         value = vars(module)[name]
         if isinstance(value, ModuleType):
@@ -124,9 +124,49 @@ class Source:
             self.include(value)
         elif inspect.isfunction(value) or inspect.isclass(value) or hasattr(value, "__origin__") or callable(value):
             home = getattr(value, "__module__", "typing")
-            self.names.imports[f"from {home} import {name}"] = None
+            if vars(sys.modules.get(home, module)).get(name) is value:
+                self.names.imports[f"from {home} import {name}"] = None
+            else:
+                self._assign(name, module)
         else:
-            self.included[name] = f"{name} = {source(value, self.names)}"
+            try:
+                self.included[name] = f"{name} = {source(value, self.names)}"
+            except Unwritable:
+                self._assign(name, module)
+
+    def _assign(self, name: str, module: ModuleType) -> None:
+        """Include the statement of a module that defines a name, such as an alias of a type.
+
+        Raises:
+            Unwritable: if the name is not the only target of an assignment.
+        """
+        while (found := _assignment(name, module)) is None:
+            module = _imported_from(name, module)
+        for used in _names_used(found.value):
+            self._define(used, module)
+        self.included[name] = ast.unparse(found)
+
+
+def _assignment(name: str, module: ModuleType) -> Any:  # noqa: ANN401 - an ast.Assign or ast.AnnAssign with a value
+    """The statement ``name = …`` or ``name: type = …`` at the top of a module; None if it has none."""
+    for statement in ast.parse(inspect.getsource(module)).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)) if (
+                target == name
+            ):
+                return statement
+    return None
+
+
+def _imported_from(name: str, module: ModuleType) -> ModuleType:
+    """The module from which a module imports a name."""
+    for statement in ast.parse(inspect.getsource(module)).body:
+        match statement:
+            case ast.ImportFrom(module=str(home), level=0) if any(
+                (a.asname or a.name) == name for a in statement.names
+            ):
+                return sys.modules[home]
+    raise Unwritable(f"no source text for {name}")
 
 
 #: Text longer than this is broken into lines.
