@@ -19,7 +19,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.codec import Codec, Inputs
 
 ENGINE = "areal.engine.fsdp_engine.FSDPEngine"
 TRAIN = f"{ENGINE}.train_batch"
@@ -107,6 +107,17 @@ ACTOR_FAMILIES: Mapping[str, Family] = {
         },
         claims=_RATIO | _MEAN,
         sampler="rollout_logprob",
+    ),
+    "m2po": Family(
+        settings=CLIP,
+        words={"use_decoupled_loss": Constant(value=True), "m2_threshold": Constant(0.04)},
+        claims=_RATIO | _MEAN,
+        sampler="rollout_logprob",
+    ),
+    "cispo": Family(
+        settings=CLIP,
+        words={"use_cispo_loss": Constant(value=True)},
+        claims=_MEAN | claims("functional.py, cispo_loss_fn, docstring: CISPO loss", ratio=True, algorithm="cispo"),
     ),
 }
 
@@ -235,5 +246,13 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         reach=", ".join(
             f"{'critic' if stage == 'value-loss' else 'actor'}.{NUMBERS[n]}={v}" for n, v in family.settings.items()
         ),
-        requires=(padded_to_longest, has_trained_token),
+        requires=(padded_to_longest, has_trained_token, *((_no_ties,) if name == "m2po" else ())),
     )
+
+
+def _no_ties(inputs: Inputs) -> str:
+    """Require that trained tokens differ in their log-ratio: of two equal ones, M2PO masks the first."""
+    batch = inputs.mini_batch
+    squares = (batch.rollout_logprob - batch.old_logprob).double().square()[batch.mask].sort().values
+    tied = bool((squares.diff() <= 1e-5 * squares[1:]).any())
+    return "two tokens have the same squared log-ratio, and M2PO masks the first" if tied else ""
