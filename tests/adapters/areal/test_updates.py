@@ -62,6 +62,10 @@ TRAINERS = """
     def mean(x, mask):
         return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
+    def near_tokens(data):
+        mask, square = data["loss_mask"].bool(), (data["logprobs"] - data["prox_logp"]) ** 2
+        return mask & (square <= mean(square, mask))
+
     class PPOActor:
         def __init__(self, config, engine):
             self.config, self.engine = config, engine
@@ -77,9 +81,12 @@ TRAINERS = """
                 names = {"actor_loss": each, "clip_ratio": (near != ratio).float(), "importance_weight": ratio}
                 names["entropy"] = entropy
                 stats_tracker.average(mask=mask, **{f"update/{n}/avg": x for n, x in names.items()})
+                if config.m2_threshold:
+                    each = torch.where(near_tokens(part) if IN_PARTS else part["near"], each, 0.0)
                 return mean(each, mask)
 
             mask = data["loss_mask"].bool()
+            data["near"] = near_tokens(data)
             stats_tracker.average(mask=mask, **{"advantages/avg": data["advantages"]})
             for name in ("max", "min"):
                 most = getattr(data["advantages"][mask], name)()
@@ -137,18 +144,21 @@ FIELDS = """
         sapo_tau_neg: float = 1.05
         use_decoupled_loss: bool = False
         rejection_sampling: object = None
+        m2_threshold: float | None = None
+        use_cispo_loss: bool = False
 """
 
 
-def _files(*, by_tokens: bool = True) -> dict[str, str]:
+def _files(*, by_tokens: bool = True, in_parts: bool = False) -> dict[str, str]:
+    trainers = TRAINERS.replace("IN_PARTS", str(in_parts))
     return {
         "areal/__init__.py": "",
         "areal/api/cli_args.py": CONFIG + FIELDS,
         "areal/engine/fsdp_engine.py": ENGINE.replace("BY_TOKENS", str(by_tokens)),
         "areal/utils/stats_tracker.py": TRACKER,
-        "areal/trainer/ppo/actor.py": TRAINERS,
-        "areal/trainer/ppo/critic.py": TRAINERS,
-        "areal/trainer/sft/lm_engine.py": TRAINERS,
+        "areal/trainer/ppo/actor.py": trainers,
+        "areal/trainer/ppo/critic.py": trainers,
+        "areal/trainer/sft/lm_engine.py": trainers,
     }
 
 
@@ -194,10 +204,19 @@ def test_weight_of_a_micro_batch(loads: Loads, by_tokens: bool, found: bool) -> 
     assert (judgement.found is not None) is found
 
 
+@pytest.mark.parametrize(("in_parts", "found"), [(False, False), (True, True)])
+def test_tokens_selected_per_micro_batch(loads: Loads, in_parts: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Tokens that are selected by a statistic of their micro-batch are a loss that depends on the cut."""
+    target = loads(FRAMEWORK, _files(in_parts=in_parts))
+    judgement = judged_at(SPL001, _bound(target)["m2po"], "m2po", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
 def test_round_trip(loads: Loads) -> None:
     target = loads(FRAMEWORK, _files())
     for setting, boundary in _bound(target).items():
-        if setting in ("ppo", "critic", "sft"):
+        if setting in ("ppo", "m2po", "critic", "sft"):
             check_round_trip(target, boundary)
 
 

@@ -14,9 +14,12 @@ from rl_sentinel.adapters.areal import (
     micro_batches,
     requests,
     rewards,
+    sessions,
+    staleness,
     supervised,
     updates,
     versions,
+    workflows,
 )
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
@@ -45,8 +48,11 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         micro_batches,
         versions,
         requests,
+        staleness,
         dataloader,
+        workflows,
         conversations,
+        sessions,
         advantages,
         correction,
         losses,

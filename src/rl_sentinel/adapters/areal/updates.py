@@ -1,7 +1,7 @@
 """AReaL's updates of actor, critic and supervised model through the FSDP engine, in micro-batches."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 
@@ -15,11 +15,12 @@ from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, TokenVersions
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.codec import Codec, Inputs
 
 ENGINE = "areal.engine.fsdp_engine.FSDPEngine"
 TRAIN = f"{ENGINE}.train_batch"
@@ -108,6 +109,17 @@ ACTOR_FAMILIES: Mapping[str, Family] = {
         claims=_RATIO | _MEAN,
         sampler="rollout_logprob",
     ),
+    "m2po": Family(
+        settings=CLIP,
+        words={"use_decoupled_loss": Constant(value=True), "m2_threshold": Constant(0.04)},
+        claims=_RATIO | _MEAN,
+        sampler="rollout_logprob",
+    ),
+    "cispo": Family(
+        settings=CLIP,
+        words={"use_cispo_loss": Constant(value=True)},
+        claims=_MEAN | claims("functional.py, cispo_loss_fn, docstring: CISPO loss", ratio=True, algorithm="cispo"),
+    ),
 }
 
 CRITIC_FAMILY = Family(
@@ -141,7 +153,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return  # earlier releases compute the loss inside train_batch, on an engine of several processes
     choose_platform(target)
     outputs = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}
+    can_read = target.has(CONFIG) and not target.fails(CONFIG)
+    known = {one.name for one in fields(target.find(CONFIG))} if can_read else set()
     for name, family in ACTOR_FAMILIES.items():
+        if can_read and not known.issuperset(family.words):
+            continue  # the release lacks an option of this family
         data = {
             **outputs,
             "logprobs": Column(family.sampler, _SHIFTED),
@@ -235,5 +251,26 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         reach=", ".join(
             f"{'critic' if stage == 'value-loss' else 'actor'}.{NUMBERS[n]}={v}" for n, v in family.settings.items()
         ),
-        requires=(padded_to_longest, has_trained_token),
+        domain=spread_ratios if name == "m2po" else None,
+        requires=(padded_to_longest, has_trained_token, *((_no_ties,) if name == "m2po" else ())),
     )
+
+
+def spread_ratios(batch: Batch) -> Batch:
+    """Give tokens with equal log-ratios of the two older policies different ones, as sampled tokens have."""
+    if not _tied(batch):
+        return batch
+    steps = 0.0137 * torch.arange(1, batch.mask.numel() + 1).view_as(batch.mask)
+    return with_columns(batch, rollout_logprob=batch.rollout_logprob + steps)
+
+
+def _tied(batch: Batch) -> bool:
+    """Whether two trained tokens have the same squared log-ratio, in the precision of a case."""
+    squares = (batch.rollout_logprob - batch.old_logprob).double().square()[batch.mask].sort().values
+    return bool((squares.diff() <= 1e-5 * squares[1:]).any())
+
+
+def _no_ties(inputs: Inputs) -> str:
+    """Require that trained tokens differ in their log-ratio: of two equal ones, M2PO masks the first."""
+    tied = _tied(inputs.mini_batch)
+    return "two tokens have the same squared log-ratio, and M2PO masks the first" if tied else ""

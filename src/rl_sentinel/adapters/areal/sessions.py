@@ -1,0 +1,156 @@
+"""AReaL's cache of an agent's model calls: the reward of each turn, discounted, and one training row per turn."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.areal.conversations import INTERACTION, RESPONSE
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
+from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
+from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
+from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
+
+CACHE = "areal.experimental.openai.cache.InteractionCache"
+
+#: Setting -> discount of a reward per earlier turn.
+SETTINGS: Mapping[str, Settings] = {"undiscounted": {"turn_discount": 1.0}, "discounted": {"turn_discount": 0.5}}
+
+_DOCS = (
+    "openai/cache.py, apply_reward_discount: reward[i] += reward[i + 1] * turn_discount; export_interactions, style "
+    "'individual': all cached turns; openai/types.py, to_tensor_dict: each turn's own tokens are trained"
+)
+_PRODUCER = (
+    "openai/client.py: each model call is one entry, with the messages before it; openai/proxy/workflow.py: "
+    "apply_reward_discount, then export_interactions(style='individual'); the rewards that the agent sets are those "
+    "whose discounted sums are the rewards of the rows"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The rows of sessions, one prompt's responses as the turns of one session."""
+    if not target.has(f"{CACHE}.apply_reward_discount") or not target.has(RESPONSE) or not target.has(INTERACTION):
+        return
+    if why := target.fails(CACHE) or target.fails(INTERACTION):
+        yield Unbound(CACHE, "batch", why)
+    elif "output_message_list" in {one.name for one in fields(target.find(INTERACTION))}:
+        yield from bindable(target, _sessions())
+
+
+def export_sessions(
+    cache: Callable[..., Any],
+    interaction: Callable[..., Any],
+    response: Callable[..., Any],
+    prompts: list[list[dict[str, Any]]],
+    turn_discount: float,
+) -> dict[str, list[Any]]:
+    """The training row of each turn, in the order of the turns; infinite values where a turn is lost."""
+    columns: dict[str, list[Any]] = {"tokens": [], "masks": [], "logprobs": [], "versions": [], "rewards": []}
+    for turns in prompts:
+        session = cache()
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "question"}]
+        for number, row in enumerate(turns):
+            name = f"turn-{number}"
+            one = interaction(
+                messages=list(messages), completion=SimpleNamespace(id=name, created=number), chat_template_type="hf"
+            )
+            session[name] = one
+            one.model_response = response(
+                input_tokens=list(row["prompt"]),
+                output_tokens=list(row["tokens"]),
+                output_logprobs=list(row["logprobs"]),
+                output_versions=list(row["versions"]),
+                stop_reason="stop",
+            )
+            one.output_message_list = [{"role": "assistant", "content": f"answer {number}"}]
+            messages += [*one.output_message_list, {"role": "user", "content": f"more {number}"}]
+            later = turns[number + 1]["reward"] if number + 1 < len(turns) else 0.0
+            session.set_reward(name, row["reward"] - turn_discount * later)
+        session.apply_reward_discount(turn_discount=turn_discount)
+        exported = session.export_interactions(style="individual")
+        for number, row in enumerate(turns):
+            own = exported.get(f"turn-{number}")
+            for name, value in _read(row, {} if own is None else own.to_tensor_dict()).items():
+                columns[name].append(value)
+    return columns
+
+
+def _read(row: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    start, whole = len(row["prompt"]), len(row["prompt"]) + len(row["tokens"])
+    names = ("input_ids", "loss_mask", "logprobs", "versions", "attention_mask")
+    if not data or any(data[name].shape != (1, whole) for name in names):
+        lost = torch.full((len(row["tokens"]),), -1)
+        masks = lost.new_zeros(len(lost), dtype=torch.bool)
+        return {"tokens": lost, "masks": masks, "logprobs": lost.float(), "versions": lost, "rewards": float("inf")}
+    masks = data["loss_mask"][0].bool()
+    return {
+        "tokens": data["input_ids"][0, start:],
+        "masks": masks[start:] & ~masks[:start].any() & data["attention_mask"].all(),
+        "logprobs": data["logprobs"][0, start:],
+        "versions": data["versions"][0, start:],
+        "rewards": float(data["rewards"][0]),
+    }
+
+
+def train_all(batch: Batch) -> Batch:
+    """Train all tokens of each turn."""
+    return with_columns(batch, mask=batch.valid)
+
+
+def _all_train(inputs: Inputs) -> str:
+    same = torch.equal(inputs.batch.mask, inputs.batch.valid)
+    return "" if same else "a turn has a token that is not trained"
+
+
+def _sessions() -> Boundary:
+    row = Table(
+        {
+            "prompt": RowPrompt(),
+            "tokens": RowTokens("token", "int"),
+            "logprobs": RowTokens("rollout_logprob"),
+            "versions": RowTokens("version", "int"),
+            "reward": Cell("reward"),
+        }
+    )
+    step = Step(
+        call=export_sessions,
+        name="exported",
+        arguments={
+            "cache": Constant(Function(CACHE)),
+            "interaction": Constant(Function(INTERACTION)),
+            "response": Constant(Function(RESPONSE)),
+            "prompts": EachPrompt(EachRow(row)),
+            "turn_discount": Knob("turn_discount"),
+        },
+        produced_by={"prompts": _PRODUCER},
+    )
+    exported, form = Use("exported"), Ragged()
+    return Boundary(
+        path=f"{CACHE}.export_interactions",
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"token", "rollout_logprob", "version", "reward", "mask", "group"}),
+        outputs={
+            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=exported["logprobs"], form=form),
+            "token": Output("B T", "", "token", at=exported["tokens"], form=form),
+            "mask": Output("B T", "", "mask", at=exported["masks"], form=Cast(form, torch.bool)),
+            "version": Output("B T", "updates", "version", at=exported["versions"], form=form),
+            "reward": Output("B", "reward", "reward", at=exported["rewards"], form=PerRow("list")),
+        },
+        settings=SETTINGS,
+        domain=train_all,
+        claims=claims(_DOCS, conserves=True),
+        reach="agents through the OpenAI client or proxy, export style 'individual'",
+        requires=(no_empty_response, prompts_are_contiguous, _all_train),
+    )

@@ -1,0 +1,140 @@
+"""AReaL's staleness manager: how many rollouts it admits, in one session and after a restart."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+#: Paths of the class, newest first.
+MANAGERS = ("areal.infra.staleness_manager.StalenessManager", "areal.core.staleness_manager.StalenessManager")
+
+#: Setting -> updates that are finished, updates that a sample may be old, and rejected rollouts per update.
+SETTINGS: Mapping[str, Settings] = {
+    "on policy": {"finished": 2, "max_staleness": 0, "filtered": 0},
+    "two behind": {"finished": 3, "max_staleness": 2, "filtered": 0},
+    "some rejected": {"finished": 2, "max_staleness": 1, "filtered": 1},
+}
+
+_DOCS = (
+    "staleness_manager.py, get_capacity: (max_staleness + current_version + 1) * consumer_batch_size, less "
+    "the rollouts that are accepted or running"
+)
+_PRODUCER = (
+    "workflow_executor.py, initialize: max_head_offpolicyness and max_concurrent_rollouts, and the "
+    "batch size of the data loader"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The manager, with the events that the dispatcher and the executor of rollouts report to it."""
+    path = next((path for path in MANAGERS if target.has(path)), "")
+    if not path:
+        return
+    if why := target.fails(path):
+        yield Unbound(path, "batch", why)
+    else:
+        yield from bindable(target, _admitted(path))
+
+
+@dataclass
+class Weights:
+    """The inference engine, as far as the manager reads it: the version of its weights."""
+
+    version: int = 0
+
+    def get_version(self) -> int:
+        """The number of finished updates."""
+        return self.version
+
+
+def count_admitted(
+    make: Callable[..., Any], rows: int, finished: int, max_staleness: int, filtered: int
+) -> dict[str, int]:
+    """Rollouts admitted after ``finished`` updates, without rejected ones: in one session, and after a restart.
+
+    All rollouts that have a place run at once, and finish before the next ones start. A restart loses the rollouts that
+    are not trained yet, and the version of the weights is that of the checkpoint.
+    """
+    session = _Session(make, rows, max_staleness)
+    admitted = 0
+    for version in range(finished + 1):
+        session.weights.version = version
+        admitted += session.fill(filtered)
+    restarted = _Session(make, rows, max_staleness)
+    restarted.weights.version = finished
+    if recover := getattr(restarted.manager, "on_version_recovered", None):
+        recover(finished)
+    return {"admitted": admitted, "resumed": finished * rows + restarted.fill(filtered)}
+
+
+class _Session:
+    """One run of the trainer: a manager, and the version of the weights that it reads."""
+
+    def __init__(self, make: Callable[..., Any], rows: int, max_staleness: int) -> None:
+        self.weights = Weights()
+        many = rows * (max_staleness + 2)  # more than an update needs, so that the limit on staleness binds
+        sizes = {"max_concurrent_rollouts": many, "consumer_batch_size": rows, "max_staleness": max_staleness}
+        provider = (
+            {"version_provider": self.weights} if "version_provider" in inspect.signature(make).parameters else {}
+        )
+        self.manager = make(**provider, **sizes)
+        # Older managers receive the version with each question.
+        self.asks = bool(inspect.signature(self.manager.get_capacity).parameters)
+
+    def capacity(self) -> int:
+        """The number of rollouts that may start now."""
+        return int(self.manager.get_capacity(self.weights.version) if self.asks else self.manager.get_capacity())
+
+    def fill(self, filtered: int) -> int:
+        """Run rollouts until none may start; the first ``filtered`` are rejected, the others are counted."""
+        admitted = 0
+        while True:
+            running = 0
+            while self.capacity() > 0:
+                self.manager.on_rollout_enqueued()
+                self.manager.on_rollout_submitted()
+                running += 1
+            if not running:
+                return admitted
+            for _ in range(running):
+                if filtered > 0:
+                    self.manager.on_rollout_rejected()
+                    filtered -= 1
+                else:
+                    self.manager.on_rollout_accepted()
+                    admitted += 1
+
+
+def _admitted(path: str) -> Boundary:
+    step = Step(
+        call=count_admitted,
+        name="session",
+        arguments={
+            "make": Constant(Function(path)),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+            **{name: Knob(name) for name in ("finished", "max_staleness", "filtered")},
+        },
+        produced_by={"max_staleness": _PRODUCER},
+    )
+    session = Use("session")
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group"}),
+        outputs={
+            "admitted": Output("", "samples", "admitted", at=session["admitted"]),
+            "admitted after a restart": Output("", "samples", "admitted", at=session["resumed"]),
+        },
+        settings=SETTINGS,
+        claims=claims(_DOCS),
+        reach="every asynchronous run; after a restart, a run with a recovered checkpoint",
+    )
