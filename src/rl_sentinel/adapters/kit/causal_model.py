@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-#: Log-prob, and so in effect 0 as a probability, of the tokens that only stand in prompts.
+#: Log-prob, and so in effect 0 as a probability, of the tokens that occur only in prompts.
 NEVER = -1e4
 
 
 def prompt_tokens(row: int, length: int, vocabulary: int) -> list[int]:
-    """The prompt of a row; its first token stands in no other row, by which the model recognises the sequence."""
+    """The prompt of a row; its first token occurs in no other row, by which the model recognises the sequence."""
     return [vocabulary + row, *((row + k) % vocabulary for k in range(1, length))]
 
 

@@ -24,7 +24,9 @@ from rl_sentinel.adapters.verl.engine_doubles import (
     HuggingFaceDouble,
     SequenceRanks,
     fsdp_engine,
+    pad_input,
     pass_of_trainer,
+    unpad_input,
 )
 from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH
 from rl_sentinel.core.batch import VOCABULARY, Batch
@@ -156,11 +158,18 @@ WORKER: Mapping[str, Codec] = {
 #: Number of ranks that share each sequence.
 RANKS = Knob("ranks", default=1)
 
+#: Doubles for kernels that need a GPU, in releases that have no other way.
+KERNELS: Mapping[str, Callable[..., Any]] = {
+    "verl.workers.utils.padding.unpad_input": unpad_input,
+    "verl.workers.utils.padding.pad_input": pad_input,
+    "verl.utils.seqlen_balancing.get_device_name": cpu_device,
+}
+
 #: Doubles for devices and for the collectives of the ranks that share sequences.
 DOUBLES: Mapping[str, Callable[..., Any]] = {
+    **KERNELS,
     f"{MODULE}.get_device_id": cpu_device,
     f"{MODULE}.get_device_name": cpu_device,
-    "verl.utils.seqlen_balancing.get_device_name": cpu_device,
     f"{ULYSSES}.dist": SequenceRanks,
     f"{ULYSSES}.get_ulysses_sequence_parallel_group": lambda: SEQUENCE_GROUP,
 }

@@ -23,6 +23,7 @@ from rl_sentinel.adapters.verl.doubles import cpu_device
 from rl_sentinel.adapters.verl.engine_doubles import SEQUENCE_GROUP, SequenceRanks
 from rl_sentinel.adapters.verl.engine_passes import (
     DYNAMIC,
+    KERNELS,
     LOG_PROBS,
     PADDED,
     RANKS,
@@ -43,7 +44,7 @@ LM_HEAD, VALUE_HEAD = f"{MODULE}.MegatronEngineWithLMHead", f"{MODULE}.MegatronE
 CONFIG = "verl.workers.config.McoreEngineConfig"
 FORWARD, LAYOUT = "verl.models.mcore.model_forward", "verl.models.mcore.util"
 PARALLEL = "verl.utils.megatron.tensor_parallel"
-_NEEDED = (CONFIG, f"{FORWARD}.gptmodel_forward_model_engine", LAYOUT, PARALLEL)
+_NEEDED = (CONFIG, FORWARD, LAYOUT, PARALLEL)
 
 #: What Megatron builds from verl's configuration; float32, without fp8, pipeline and experts.
 _TRANSFORMER = {"fp8": None, "sequence_parallel": False, "calculate_per_token_loss": False}
@@ -163,7 +164,7 @@ _DOUBLES: Mapping[str, Callable[..., Any]] = {
     f"{LAYOUT}.torch.distributed.all_gather": SequenceRanks.all_gather,
     f"{PARALLEL}.mpu": OneRank,
     f"{PARALLEL}.torch.compile": no_compile,
-    "verl.utils.seqlen_balancing.get_device_name": cpu_device,
+    **KERNELS,
 }
 
 
@@ -193,7 +194,7 @@ def _engine(kind: str) -> Object:
 
 
 def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
-    settings = {"packed": DYNAMIC, "padded": PADDED, "context parallel": TWO_RANKS}
+    settings = {"padded": PADDED, "context parallel": TWO_RANKS}
     step = trainer_step(LOG_PROBS, _engine(LM_HEAD), "logits", wrap=modules_of, doubles=doubles)
     reach = (
         "actor.strategy=megatron; padded: model.use_remove_padding=False; context parallel: "
