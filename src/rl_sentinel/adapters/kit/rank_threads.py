@@ -99,3 +99,9 @@ def rank_number() -> int:
     """The number of the current rank; 0 outside of :func:`run_on_ranks`."""
     here = threading.current_thread()
     return here.number if isinstance(here, Rank) else 0
+
+
+def rank_count() -> int:
+    """The number of ranks; 1 outside of :func:`run_on_ranks`."""
+    here = threading.current_thread()
+    return here.world.size if isinstance(here, Rank) else 1

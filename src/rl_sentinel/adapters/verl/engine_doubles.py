@@ -1,0 +1,158 @@
+"""Engines of verl without models and devices: the target's class, whose model is a ``CausalModel``."""
+
+import copy
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, starts_of_positions, with_prompt_tokens
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.process_group import one_process_group
+
+#: What verl's code sees as the group of the ranks that share sequences.
+SEQUENCE_GROUP = "ranks that share sequences"
+
+
+@cache
+def fsdp_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
+    """A subclass of verl's FSDP engine without device meshes, whose data-parallel group is one process."""
+
+    class Engine(kind):  # type: ignore[misc] # its base is known at run time only
+        def _init_device_mesh(self) -> None:
+            size = self.engine_config.ulysses_sequence_parallel_size
+            self.device_mesh = self.ulysses_device_mesh = None
+            self.ulysses_sequence_parallel_size, self.use_ulysses_sp = size, size > 1
+            self.ulysses_parallel_group = SEQUENCE_GROUP
+
+        def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
+            return one_process_group()
+
+        def get_data_parallel_size(self) -> int:
+            return 1
+
+    return Engine
+
+
+def fsdp_engine(kind: Any, config: Any, use_remove_padding: bool) -> Any:  # noqa: ANN401, FBT001 - objects of the target
+    """An engine for a configuration of verl; float32 in place of mixed precision."""
+    one_process_group()
+    about = {"lora_rank": 0, "hf_config": SimpleNamespace()}
+    model_config = SimpleNamespace(use_remove_padding=use_remove_padding, **about)
+    engine = fsdp_class(kind)(model_config, config, None, None)
+    engine._autocast_dtype = torch.float32  # noqa: SLF001 - set where verl builds the model
+    return engine
+
+
+class HuggingFaceDouble:
+    """The interface of transformers' causal models, with attention over the ranks that share a sequence."""
+
+    def __init__(self, model: CausalModel) -> None:
+        """Wrap the model."""
+        self.model, self.config = model, SimpleNamespace()
+
+    def __call__(
+        self, input_ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor, **_about: object
+    ) -> SimpleNamespace:
+        """Logits (or values) of packed sequences, which have no attention mask, or of padded ones."""
+        if attention_mask is not None:
+            return SimpleNamespace(logits=self.model.padded(input_ids, position_ids, attention_mask))
+        ids, places = (torch.cat(gather_from_ranks(part[0])) for part in (input_ids, position_ids))
+        answers = self.model.packed(ids, places, starts_of_positions(places))
+        own = input_ids.shape[1]
+        return SimpleNamespace(logits=answers[rank_number() * own :][:own].unsqueeze(0))
+
+
+class SequenceRanks:
+    """The part of ``torch.distributed`` that sequence parallelism uses, over the threads of ``run_on_ranks``."""
+
+    ProcessGroup = object
+
+    @staticmethod
+    def get_world_size(group: object = None) -> int:  # noqa: ARG004 - there is one group
+        """The number of ranks."""
+        return rank_count()
+
+    @staticmethod
+    def get_rank(group: object = None) -> int:  # noqa: ARG004 - there is one group
+        """The number of this rank."""
+        return rank_number()
+
+    @staticmethod
+    def all_gather_into_tensor(output: Tensor, own: Tensor, **_about: object) -> None:
+        """Write the tensors of all ranks into ``output``, in rank order."""
+        output.copy_(torch.cat(gather_from_ranks(own)))
+
+    @staticmethod
+    def all_gather(outputs: list[Tensor], own: Tensor, **_about: object) -> None:
+        """Write the tensor of each rank into its place of ``outputs``."""
+        for place, value in zip(outputs, gather_from_ranks(own), strict=True):
+            place.copy_(value)
+
+
+class WorkerGroupDouble:
+    """verl's group of workers: it runs the engine on the ranks that share sequences, and returns rank 0's answer."""
+
+    def __init__(self, engine: Any, about: Mapping[str, Any], tensors: Any, ranks: int) -> None:  # noqa: ANN401 - of the target
+        """``about`` are defaults of the worker's configuration, ``tensors`` is verl's module for ``TensorDict``."""
+        self.engine, self.about, self.tensors, self.ranks = engine, about, tensors, ranks
+
+    def compute_log_prob(self, data: Any) -> Any:  # noqa: ANN401 - a TensorDict
+        """As the worker's ``infer_batch``: set what the data does not say, run the engine, add metrics."""
+        self.tensors.assign_non_tensor(data, **{k: v for k, v in self.about.items() if k not in data.keys()})  # noqa: SIM118 - a TensorDict
+        outputs = run_on_ranks(self.ranks, lambda _rank: self.engine.infer_batch(copy.copy(data), loss_function=None))
+        return self.tensors.get_tensordict(outputs[0]["model_output"], {"metrics": {"mfu": 0.0}})
+
+    def infer_batch(self, data: Any) -> Any:  # noqa: ANN401 - a TensorDict
+        """The future that the critic's worker group returns."""
+        return SimpleNamespace(get=lambda: self.compute_log_prob(data))
+
+
+def pass_of_trainer(  # noqa: PLR0913 - what the trainer, the engine and the model have
+    method: Callable[..., Any],
+    owner: type,
+    config: Any,  # noqa: ANN401 - the trainer's configuration
+    engine: Any,  # noqa: ANN401 - an engine of this module
+    wrap: Callable[[CausalModel], Any],
+    data: Any,  # noqa: ANN401 - a DataProto
+    columns: Tensor,
+    about: dict[str, Any],
+    ranks: int = 1,
+) -> Any:  # noqa: ANN401 - a DataProto
+    """The trainer's pass over a batch: ``method`` of the trainer, with workers whose engine has a model double.
+
+    ``columns`` are the logits ``[B, T, V]`` or the values ``[B, T]`` that the model answers; ``wrap`` gives the model
+    the interface that the engine expects.
+    """
+    batch = data.batch
+    answers = with_prompt_tokens(columns) if columns.dim() > 2 else columns.unsqueeze(-1)
+    engine.module = wrap(model_of(batch["input_ids"], batch["attention_mask"], batch["responses"].shape[1], answers))
+    group = WorkerGroupDouble(engine, about, method.__globals__["tu"], ranks)
+    trainer = bare_instance(
+        owner,
+        config=config,
+        actor_rollout_wg=group,
+        critic_wg=group,
+        use_legacy_worker_impl="disable",
+    )
+    result = method(trainer, data)
+    return (result[0] if isinstance(result, tuple) else result).batch
+
+
+def unpad_input(hidden_states: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:
+    """flash-attention's ``unpad_input``: the attended tokens, their places, cumulative lengths, longest, lengths."""
+    lengths = attention_mask.sum(1, dtype=torch.int32)
+    places = attention_mask.flatten().nonzero().flatten()
+    offsets = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+    return hidden_states.flatten(0, 1)[places], places, offsets, int(lengths.max()), lengths
+
+
+def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
+    """flash-attention's ``pad_input``: ``[batch, seqlen, ...]`` with the tokens at their places, 0 elsewhere."""
+    padded = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
+    padded[indices] = hidden_states
+    return padded.view(batch, seqlen, *hidden_states.shape[1:])

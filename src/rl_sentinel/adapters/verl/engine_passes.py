@@ -1,0 +1,286 @@
+"""Boundaries of the forward passes of verl's engines: log-probs, entropies and values of the trainer's batch."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.causal_model import CausalModel, prompt_tokens
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, constants, section
+from rl_sentinel.adapters.verl.doubles import cpu_device
+from rl_sentinel.adapters.verl.engine_doubles import (
+    SEQUENCE_GROUP,
+    HuggingFaceDouble,
+    SequenceRanks,
+    fsdp_engine,
+    pad_input,
+    pass_of_trainer,
+    unpad_input,
+)
+from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH
+from rl_sentinel.core.batch import VOCABULARY, Batch
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
+from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.layout import Axis
+
+TRAINER = "verl.trainer.ppo.ray_trainer.RayPPOTrainer"
+LOG_PROBS, VALUES = f"{TRAINER}._compute_old_log_prob", f"{TRAINER}._compute_values"
+MODULE = "verl.workers.engine.fsdp.transformer_impl"
+LM_HEAD, VALUE_HEAD = f"{MODULE}.FSDPEngineWithLMHead", f"{MODULE}.FSDPEngineWithValueHead"
+CONFIG = "verl.workers.config.FSDPEngineConfig"
+ULYSSES = "verl.utils.ulysses"
+
+_CLAIMS = claims(
+    "ray_trainer.py, _compute_old_log_prob: old_log_probs and entropys of the responses, in the rows of the batch; "
+    "temperature of the rollout in meta_info",
+    output_algorithms={
+        "logprob": "log-prob of the token",
+        "entropy": "entropy of the logits",
+        "pi_squared": "sum of squared probabilities",
+    },
+    knobs={"temperature": (0.7, 1.6)},
+)
+
+_DATA = (
+    f"{MASK_PRODUCER}; agent_loop.py, _agent_loop_postprocess: prompts padded at the left, responses at the right, "
+    "position ids of the attention mask; ray_trainer.py, fit: temperature in meta_info; engine_workers.py, "
+    "infer_batch: padding and micro-batches of the configuration"
+)
+
+#: Settings of the pass: packed sequences in dynamic batches, padded ones in equal micro-batches.
+DYNAMIC: Settings = {"temperature": 0.5, "use_remove_padding": True, "use_dynamic_bsz": True}
+PADDED: Settings = {"temperature": 0.5, "use_remove_padding": False, "use_dynamic_bsz": False}
+
+#: Packed sequences of which two ranks have a part each.
+TWO_RANKS: Settings = {"temperature": 0.5, "use_remove_padding": True, "use_dynamic_bsz": False, "ranks": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptAndResponse(Table):
+    """Prompts, padded at the left, and responses, padded at the right, as verl's rollout returns them."""
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The lengths of prompts and responses."""
+        return frozenset({"length", "prompt_length"})
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a batch of tensors
+        """The sizes of the tensors, and the lengths that the attention mask marks."""
+        width = value["responses"].shape[1]
+        mask = value["attention_mask"]
+        lengths = Sizes(length=mask[:, -width:].sum(1), prompt_length=mask[:, :-width].sum(1))
+        return lengths.merge(Table.sizes(self, value))
+
+
+def _prompts(inputs: Inputs, tokens: Callable[[int, int], list[int]]) -> Tensor:
+    """``[B, P]``: one number per token of each prompt, after at least one 0."""
+    lengths = inputs.batch.prompt_length.tolist()
+    width = 1 + max(lengths)
+    return torch.tensor([[0] * (width - n) + tokens(row, n) for row, n in enumerate(lengths)])
+
+
+def _prompt_ids(inputs: Inputs) -> Tensor:
+    return _prompts(inputs, lambda row, n: prompt_tokens(row, n, VOCABULARY))
+
+
+def _responses(inputs: Inputs, column: Tensor) -> Tensor:
+    """``[B, T]`` with 0 in the padding."""
+    return pad(torch.where(inputs.batch.valid, column, 0), (0, inputs.layout.extra))
+
+
+def _ids(inputs: Inputs) -> Tensor:
+    return torch.cat([_prompt_ids(inputs), _responses(inputs, inputs.batch.token)], 1)
+
+
+def _attention(inputs: Inputs) -> Tensor:
+    prompts = _prompts(inputs, lambda _row, n: [1] * n)
+    return torch.cat([prompts, _responses(inputs, inputs.batch.valid.long())], 1)
+
+
+def _positions(inputs: Inputs) -> Tensor:
+    """Position ids as verl's ``compute_position_id_with_mask`` counts them: 0 in the padding at the left."""
+    return (_attention(inputs).cumsum(1) - 1).clamp(min=0)
+
+
+_EXTRA: frozenset[Axis] = frozenset({"extra"})
+
+
+def trainer_batch(temperature: Codec) -> Object:
+    """The ``DataProto`` of a step after the rollout."""
+    parts: dict[str, Codec] = {
+        "prompts": Derived(_prompt_ids),
+        "responses": Column("token"),
+        "input_ids": Derived(_ids, _EXTRA),
+        "attention_mask": Derived(_attention, _EXTRA),
+        "position_ids": Derived(_positions, _EXTRA),
+        "response_mask": MASK,
+    }
+    batch = {"tensors": PromptAndResponse(parts), "meta_info": Table({"temperature": temperature})}
+    return Object("verl.DataProto.from_dict", batch, at={"tensors": "batch", "meta_info": "meta_info"})
+
+
+def prompts_differ(batch: Batch) -> Batch:
+    """The batch with prompts of different lengths."""
+    if batch.rows < 2 or len(set(batch.prompt_length.tolist())) > 1:
+        return batch
+    return replace(batch, prompt_length=batch.prompt_length + torch.arange(batch.rows) % 3)
+
+
+def _longest(inputs: Inputs) -> int:
+    """A token limit of two rows: the dynamic batches differ from the order of the rows."""
+    return 2 * int((inputs.batch.prompt_length + inputs.batch.length).max())
+
+
+#: Defaults that the worker adds to the data.
+WORKER: Mapping[str, Codec] = {
+    "use_remove_padding": Knob("use_remove_padding"),
+    "use_dynamic_bsz": Knob("use_dynamic_bsz"),
+    "max_token_len_per_gpu": Derived(_longest),
+    "micro_batch_size_per_gpu": MICRO_BATCH,
+    "use_fused_kernels": Constant(value=False),
+}
+
+#: Number of ranks that share each sequence.
+RANKS = Knob("ranks", default=1)
+
+#: Doubles for kernels that need a GPU, in releases that have no other way.
+KERNELS: Mapping[str, Callable[..., Any]] = {
+    "verl.workers.utils.padding.unpad_input": unpad_input,
+    "verl.workers.utils.padding.pad_input": pad_input,
+    "verl.utils.seqlen_balancing.get_device_name": cpu_device,
+}
+
+#: Doubles for devices and for the collectives of the ranks that share sequences.
+DOUBLES: Mapping[str, Callable[..., Any]] = {
+    **KERNELS,
+    f"{MODULE}.get_device_id": cpu_device,
+    f"{MODULE}.get_device_name": cpu_device,
+    f"{ULYSSES}.dist": SequenceRanks,
+    f"{ULYSSES}.get_ulysses_sequence_parallel_group": lambda: SEQUENCE_GROUP,
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The passes of actor and critic on FSDP."""
+    for method, engine, make in ((LOG_PROBS, LM_HEAD, _log_probs), (VALUES, VALUE_HEAD, _values)):
+        path = f"{method} -> {engine}.forward_step"
+        if not target.has(method) or not target.has(engine):
+            continue
+        try:
+            for needed in (method, engine, CONFIG, ULYSSES):
+                target.find(needed)
+        except Unbindable as why:
+            yield Unbound(path, "batch", str(why))
+            continue
+        yield from bindable(target, *make(target, path))
+
+
+def present(target: Target, doubles: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
+    """The doubles of names that this release has."""
+    return {path: double for path, double in doubles.items() if target.has(path)}
+
+
+def fsdp(kind: str) -> Object:
+    """An engine on FSDP."""
+    numbers = {**constants(use_torch_compile=False), "ulysses_sequence_parallel_size": RANKS}
+    parts = {
+        "kind": Constant(Function(kind)),
+        "config": Object(CONFIG, numbers),
+        "use_remove_padding": Knob("use_remove_padding"),
+    }
+    return Object(fsdp_engine, parts, at={"config": "engine_config"})
+
+
+def trainer_step(
+    method: str,
+    engine: Codec,
+    columns: str,
+    *,
+    wrap: Callable[[CausalModel], Any] = HuggingFaceDouble,
+    doubles: Mapping[str, Callable[..., Any]],
+) -> Step:
+    """The step that runs a method of the trainer with an engine; the model answers ``columns``."""
+    about = constants(calculate_sum_pi_squared=True)
+    config = section({"actor_rollout_ref": Table({"actor": Table(about)})}, shared=True)
+    return Step(
+        call=pass_of_trainer,
+        name="passed",
+        doubles=doubles,
+        arguments={
+            "method": Constant(Function(method)),
+            "owner": Constant(Function(TRAINER)),
+            "config": config,
+            "engine": engine,
+            "wrap": Constant(wrap),
+            "data": trainer_batch(Knob("temperature")),
+            "columns": Column(columns),
+            "about": Table(WORKER),
+            "ranks": RANKS,
+        },
+        produced_by={"data": _DATA},
+    )
+
+
+def log_prob_boundary(target: Target, path: str, step: Step, settings: Mapping[str, Settings], reach: str) -> Boundary:
+    """The boundary of a pass that gives log-probs and entropies."""
+    places = {"logprob": "old_log_probs", "entropy": "entropys"}
+    if "sum_pi_squared" in inspect.getsource(target.find(LOG_PROBS)):
+        places["pi_squared"] = "sum_pi_squared"
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        unused=frozenset({"mask"}),
+        outputs={
+            name: Output("B T", "" if name == "pi_squared" else "nats", name, at=Use("passed")[place], form=Padded())
+            for name, place in places.items()
+        },
+        settings=settings,
+        claims=_CLAIMS,
+        reach=f"every training step, rollout.temperature; {reach}",
+        requires=(no_empty_response, equal_micro_batches),
+        domain=prompts_differ,
+    )
+
+
+def value_boundary(path: str, step: Step, settings: Mapping[str, Settings], reach: str) -> Boundary:
+    """The boundary of the critic's pass."""
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        unused=frozenset({"mask", "token"}),
+        outputs={"value": Output("B T", "reward", "value", at=Use("passed")["values"], form=Padded())},
+        settings=settings,
+        claims=claims("ray_trainer.py, _compute_values: values of the responses", conserves=True),
+        reach=f"algorithm.adv_estimator=gae, every training step; {reach}",
+        requires=(no_empty_response, equal_micro_batches),
+        domain=prompts_differ,
+    )
+
+
+def _log_probs(target: Target, path: str) -> Iterator[Boundary]:
+    settings = {"packed": DYNAMIC, "padded": PADDED, "sequence parallel": TWO_RANKS}
+    step = trainer_step(LOG_PROBS, fsdp(LM_HEAD), "logits", doubles=present(target, DOUBLES))
+    reach = "padded: model.use_remove_padding=False; sequence parallel: actor.ulysses_sequence_parallel_size=2"
+    yield log_prob_boundary(target, path, step, settings, reach)
+
+
+def _values(target: Target, path: str) -> Iterator[Boundary]:
+    step = trainer_step(VALUES, fsdp(VALUE_HEAD), "value", doubles=present(target, DOUBLES))
+    yield value_boundary(path, step, {"padded": PADDED}, "critic.model.use_remove_padding=False")

@@ -1,0 +1,208 @@
+"""Boundaries of the forward passes of verl's Megatron engine: packed and padded sequences, context parallelism."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.causal_model import CausalModel
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.logit_kernels import OneRank, no_compile
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.process_group import one_process_group, parallel_state_of_one_process
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import constants
+from rl_sentinel.adapters.verl.doubles import cpu_device
+from rl_sentinel.adapters.verl.engine_doubles import SEQUENCE_GROUP, SequenceRanks
+from rl_sentinel.adapters.verl.engine_passes import (
+    DYNAMIC,
+    KERNELS,
+    LOG_PROBS,
+    PADDED,
+    RANKS,
+    TWO_RANKS,
+    VALUES,
+    log_prob_boundary,
+    present,
+    trainer_step,
+    value_boundary,
+)
+from rl_sentinel.adapters.verl.megatron import NoRouting, SilentLogger, schedule
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.call import Function
+from rl_sentinel.core.errors import Unbindable
+
+MODULE = "verl.workers.engine.megatron.transformer_impl"
+LM_HEAD, VALUE_HEAD = f"{MODULE}.MegatronEngineWithLMHead", f"{MODULE}.MegatronEngineWithValueHead"
+CONFIG = "verl.workers.config.McoreEngineConfig"
+FORWARD, LAYOUT = "verl.models.mcore.model_forward", "verl.models.mcore.util"
+PARALLEL = "verl.utils.megatron.tensor_parallel"
+_NEEDED = (CONFIG, FORWARD, LAYOUT, PARALLEL)
+
+#: What Megatron builds from verl's configuration; float32, without fp8, pipeline and experts.
+_TRANSFORMER = {"fp8": None, "sequence_parallel": False, "calculate_per_token_loss": False}
+
+
+@cache
+def megatron_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
+    """A subclass of verl's Megatron engine whose data-parallel group is one process."""
+
+    class Engine(kind):  # type: ignore[misc] # its base is known at run time only
+        def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
+            return one_process_group()
+
+        def get_data_parallel_size(self) -> int:
+            return 1
+
+    return Engine
+
+
+def megatron_engine(kind: Any, config: Any) -> Any:  # noqa: ANN401 - objects of the target
+    """An engine without its constructor, which starts Megatron."""
+    one_process_group()
+    model_config = SimpleNamespace(
+        mtp=SimpleNamespace(enable=False, enable_train=False),
+        hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"]),
+        tokenizer=SimpleNamespace(pad_token_id=0),
+    )
+    return bare_instance(
+        megatron_class(kind),
+        engine_config=config,
+        model_config=model_config,
+        tf_config=SimpleNamespace(**_TRANSFORMER),
+        enable_routing_replay=False,
+    )
+
+
+class GptDouble:
+    """The interface of Megatron's GPT models, with attention over the ranks of context parallelism."""
+
+    pre_process = post_process = True
+
+    def __init__(self, model: CausalModel) -> None:
+        """Wrap the model."""
+        self.model, self.config = model, SimpleNamespace(**_TRANSFORMER)
+
+    def __call__(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        position_ids: Tensor | None,
+        packed_seq_params: Any = None,  # noqa: ANN401 - Megatron's class, or its double
+        **_about: object,
+    ) -> Tensor:
+        """Logits (or values) of padded sequences, or of this rank's two pieces of each packed sequence."""
+        if packed_seq_params is None:
+            places = torch.arange(input_ids.shape[1]).expand_as(input_ids) if position_ids is None else position_ids
+            mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+            return self.model.padded(input_ids, places, mask)
+        starts = packed_seq_params.cu_seqlens_q_padded.tolist()
+        parts = gather_from_ranks(input_ids[0])
+        pieces = _pieces(starts, len(parts))
+        ids, places = parts[0].new_zeros(starts[-1]), torch.zeros(starts[-1], dtype=torch.int64)
+        for part, piece in zip(parts, pieces, strict=True):
+            ids[piece] = part
+        for low, high in pairwise(starts):
+            places[low:high] = torch.arange(high - low)
+        return self.model.packed(ids, places, starts[:-1])[pieces[rank_number()]].unsqueeze(0)
+
+
+def _pieces(starts: list[int], ranks: int) -> list[Tensor]:
+    """The packed positions of each rank: of the 2n pieces of a sequence, rank r has r and 2n - 1 - r."""
+    positions = []
+    for rank in range(ranks):
+        own = []
+        for low, high in pairwise(starts):
+            pieces = torch.arange(low, high).chunk(2 * ranks) if ranks > 1 else (torch.arange(low, high),)
+            own += [pieces[rank], pieces[-1 - rank]] if ranks > 1 else [pieces[0]]
+        positions.append(torch.cat(own))
+    return positions
+
+
+def modules_of(model: CausalModel) -> list[GptDouble]:
+    """The model chunks of the engine: one, without a pipeline."""
+    return [GptDouble(model)]
+
+
+def log_probs_in_place(logits: Tensor, labels: Tensor) -> Tensor:
+    """Log-probs of the labels; like Megatron's cross entropy, it overwrites the logits with probabilities."""
+    log_probs = logits.log_softmax(-1)
+    with torch.no_grad():
+        logits.copy_(log_probs.exp())
+    return log_probs.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+
+
+def _parallel_state() -> type:
+    """Megatron's parallel state for the ranks of context parallelism."""
+    functions: dict[str, Callable[..., Any]] = {
+        **parallel_state_of_one_process(),
+        "get_context_parallel_world_size": lambda *_about, **_more: SequenceRanks.get_world_size(),
+        "get_context_parallel_rank": lambda *_about, **_more: rank_number(),
+        "get_context_parallel_group": lambda *_about, **_more: SEQUENCE_GROUP,
+    }
+    return type("ContextParallel", (), {name: staticmethod(function) for name, function in functions.items()})
+
+
+_DOUBLES: Mapping[str, Callable[..., Any]] = {
+    f"{MODULE}.mpu": _parallel_state(),
+    f"{MODULE}.get_device_id": cpu_device,
+    f"{MODULE}.get_forward_backward_func": lambda: schedule,
+    f"{MODULE}.unwrap_model": lambda model: model,
+    f"{MODULE}.vocab_parallel_log_probs_from_logits": log_probs_in_place,
+    f"{MODULE}.RouterReplayHelper": NoRouting,
+    f"{FORWARD}.unwrap_model": lambda model: model,
+    f"{LAYOUT}.mpu": _parallel_state(),
+    f"{LAYOUT}.PackedSeqParams": SimpleNamespace,
+    f"{LAYOUT}.logger": SilentLogger,
+    f"{LAYOUT}.torch.distributed.all_gather": SequenceRanks.all_gather,
+    f"{PARALLEL}.mpu": OneRank,
+    f"{PARALLEL}.torch.compile": no_compile,
+    **KERNELS,
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The passes of actor and critic on Megatron."""
+    doubles = present(target, _DOUBLES)
+    for method, engine, make in ((LOG_PROBS, LM_HEAD, _log_probs), (VALUES, VALUE_HEAD, _values)):
+        path = f"{method} -> {engine}.forward_step"
+        if not target.has(method) or not target.has(engine):
+            continue
+        try:
+            for needed in (method, engine, *_NEEDED):
+                target.find(needed)
+        except Unbindable as why:
+            yield Unbound(path, "batch", str(why))
+            continue
+        yield from bindable(target, *make(target, path, doubles))
+
+
+def _engine(kind: str) -> Object:
+    numbers = {"use_remove_padding": Knob("use_remove_padding"), "context_parallel_size": RANKS}
+    parts = {
+        "kind": Constant(Function(kind)),
+        "config": Object(CONFIG, {**numbers, **constants(sequence_parallel=False)}),
+    }
+    return Object(megatron_engine, parts, at={"config": "engine_config"})
+
+
+def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
+    settings = {"padded": PADDED, "context parallel": TWO_RANKS}
+    step = trainer_step(LOG_PROBS, _engine(LM_HEAD), "logits", wrap=modules_of, doubles=doubles)
+    reach = (
+        "actor.strategy=megatron; padded: model.use_remove_padding=False; context parallel: "
+        "actor.megatron.context_parallel_size=2"
+    )
+    yield log_prob_boundary(target, path, step, settings, reach)
+
+
+def _values(_target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
+    step = trainer_step(VALUES, _engine(VALUE_HEAD), "value", wrap=modules_of, doubles=doubles)
+    yield value_boundary(path, step, {"packed": DYNAMIC}, "critic.strategy=megatron")
