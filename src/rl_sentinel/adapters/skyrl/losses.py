@@ -122,7 +122,7 @@ def _loss(path: str, function: Callable[..., Any], forms: Arguments, advantage: 
     return Step(
         call=path,
         name="result",
-        arguments=dict(zip(names, arguments_, strict=True)),
+        arguments=dict(zip(names, arguments_, strict=False)),  # the first releases have no rollout log-probs
         produced_by={
             names[4]: PRODUCED_BY,
             names[5]: "worker.py, _forward_backward_micro: rollout_logprobs from the sampler",
