@@ -163,7 +163,7 @@ def sample_batch(
 def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place: int, same_uid: bool) -> int:  # noqa: FBT001 - a fact
     """The number of columns at a place of the batch that differ from those of the row with the same prompt."""
     names = [name for name, column in own.items() if name != "rollout_metrics" and output.get(name) is not None]
-    return sum(output[name][place] != own[name][0] for name in names) + (not same_uid)
+    return sum(bool(output[name][place] != own[name][0]) for name in names) + int(not same_uid)
 
 
 def first_prompt_is_even(batch: Batch) -> Batch:
