@@ -27,6 +27,7 @@ from rl_sentinel.core.errors import Unbindable
 
 PATH = f"{TRAINER}.handle_dynamic_sampling"
 TRAJECTORY = "skyrl.train.generators.base.TrajectoryID"
+OUTPUT = "skyrl.train.generators.base.GeneratorOutput"
 
 _SECTION = "trainer.algorithm.dynamic_sampling"
 _TYPE, _RATIO = f"{_SECTION}.type", f"{_SECTION}.min_replace_ratio"
@@ -57,16 +58,25 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     for name, settings in FAMILIES.items():
         try:
+            Config(CONFIG, knobs_at={path: path for path in settings}).check(target)
+        except Unbindable:
+            continue  # the release lacks a setting of this family
+        if STEP_WISE not in settings or target.has(TRAJECTORY):
             yield from bindable(target, _boundary(target, name, settings))
-        except Unbindable as why:
-            yield Unbound(PATH, "batch", str(why))
 
 
 class Rollouts:
     """The generator's outputs: those of the case, and those of other prompts that are informative."""
 
-    def __init__(self, rows: list[dict[str, Any]], trajectory: Callable[..., Any] | None) -> None:
+    def __init__(
+        self,
+        rows: list[dict[str, Any]],
+        trajectory: Callable[..., Any] | None,
+        *,
+        logprobs: bool,
+    ) -> None:
         """Number the rows of the case; other rows follow."""
+        self.logprobs = logprobs
         self.rows, self.trajectory, self.samples = rows, trajectory, _samples(rows)
         self.others = 0
 
@@ -99,8 +109,9 @@ class Rollouts:
             "loss_masks": [list(row["mask"]) for row in rows],
             "stop_reasons": [_stop_reason(row) for row in rows],
             "rollout_metrics": {},
-            "rollout_logprobs": [[-1.0 - row["number"]] * len(row["mask"]) for row in rows],
         }
+        if self.logprobs:
+            output["rollout_logprobs"] = [[-1.0 - row["number"]] * len(row["mask"]) for row in rows]
         if self.trajectory is None:
             return output
         last = [row["last_step"] for row in rows]
@@ -126,13 +137,15 @@ def sample_batch(
     cfg: Any,  # noqa: ANN401 - the target's class
     rows: list[dict[str, Any]],
     trajectory: Callable[..., Any] | None,
+    *,
+    logprobs: bool,
 ) -> dict[str, list[float]]:
     """Sample until the batch is full: whether each row of the case is in it, and how many columns are of other rows.
 
     An informative prompt is sampled before those of the case, one beside them, and as many as are still missing after
     them.
     """
-    rollouts = Rollouts(rows, trajectory)
+    rollouts = Rollouts(rows, trajectory, logprobs=logprobs)
     prompts = len({row["group"] for row in rows})
     cfg.generator.n_samples_per_prompt, cfg.trainer.train_batch_size = rollouts.samples, prompts + 2
     trainer = bare_instance(owner, cfg=cfg, dynamic_sampling_state=None)
@@ -182,11 +195,9 @@ def several_trajectories(inputs: Inputs) -> str:
 
 def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
     step_wise = bool(settings.get(STEP_WISE))
+    # The first releases have no log-probs of the sampler.
+    has_logprobs = not target.has(OUTPUT) or "rollout_logprobs" in vars(target.find(OUTPUT))["__annotations__"]
     cfg = Config(CONFIG, knobs_at={path: path for path in settings})
-    cfg.check(target)
-    if step_wise and not target.has(TRAJECTORY):
-        message = f"{TRAJECTORY} is absent, which names the trajectories"
-        raise Unbindable(message)
     columns: dict[str, Codec] = {
         "group": Cell("group", "int"),
         "trajectory": Cell("trajectory", "int") if step_wise else Derived(lambda inputs: inputs.part[0]),
@@ -202,6 +213,7 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
             "cfg": cfg,
             "rows": EachRow(Table(columns)),
             "trajectory": Constant(Function(TRAJECTORY) if step_wise else None),
+            "logprobs": Constant(has_logprobs),
         },
         produced_by={"rows": f"{GENERATED}; the uid of a step is the instance_id of its trajectory"},
     )
