@@ -86,6 +86,12 @@ def _informative(batch: Batch, _settings: Settings) -> Tensor:
     return _of_rows(batch, lambda b: float(len(rewards[b]) > 1))
 
 
+def _informative_outcomes(batch: Batch, _settings: Settings) -> Tensor:
+    """1 for each row of a prompt whose trajectories do not all end with the same reward, 0 for others."""
+    rewards = [set(batch.reward[(batch.group == label) & batch.last_step].tolist()) for label in batch.group]
+    return _of_rows(batch, lambda b: float(len(rewards[b]) > 1))
+
+
 def _not_all_equal(batch: Batch, _settings: Settings) -> Tensor:
     """0 for each row of a prompt with several live responses of equal rewards, 1 for others."""
     rewards = [batch.reward[(batch.group == label) & batch.live].tolist() for label in batch.group]
@@ -106,5 +112,6 @@ REWARDS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "overlong penalty": _overlong,
     "normalised": _normalised,
     "prompts with unequal rewards": _informative,
+    "prompts with unequal outcomes of trajectories": _informative_outcomes,
     "prompts but those of equal live rewards": _not_all_equal,
 }

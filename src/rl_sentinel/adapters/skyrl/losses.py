@@ -119,14 +119,12 @@ def _loss(path: str, function: Callable[..., Any], forms: Arguments, advantage: 
         forms.column("rollout_logprob"),
     )
     names = list(inspect.signature(function).parameters)[: len(arguments_)]
+    producers = (PRODUCED_BY, "worker.py, _forward_backward_micro: rollout_logprobs from the sampler")
     return Step(
         call=path,
         name="result",
-        arguments=dict(zip(names, arguments_, strict=True)),
-        produced_by={
-            names[4]: PRODUCED_BY,
-            names[5]: "worker.py, _forward_backward_micro: rollout_logprobs from the sampler",
-        },
+        arguments=dict(zip(names, arguments_, strict=False)),  # the first releases have no rollout log-probs
+        produced_by=dict(zip(names[4:], producers, strict=False)),
     )
 
 

@@ -244,16 +244,28 @@ def canary(ask: Asker, setting: str) -> str:
 
 
 def _moves(ask: Asker, case: Case) -> bool:
+    """Whether the first output moves with a column: moved in the first row, in all rows, or in the last row.
+
+    Raises:
+        Refused: if it moves with none, and the target refuses one of these batches.
+    """
     before, main = ask(case), next(iter(ask.boundary.outputs))
-    rows = torch.ones(case.batch.rows, dtype=torch.bool)
+    place, rows = torch.arange(case.batch.rows), torch.ones(case.batch.rows, dtype=torch.bool)
+    refusal: Refused | None = None
     for name in sorted(ask.boundary.reads):
         if COLUMNS[name]["role"] != "signal":
             continue
-        ramp = torch.arange(case.batch.rows) == 0
-        for cells in (_first_vocabulary_entry(case, name, ramp), _first_vocabulary_entry(case, name, rows)):
-            after = ask(Case(moved(case.batch, name, cells, -0.5), case.setting, case.override, {}, case.seed))
+        for where in (place == 0, rows, place == case.batch.rows - 1):
+            batch = moved(case.batch, name, _first_vocabulary_entry(case, name, where), -0.5)
+            try:
+                after = ask(Case(batch, case.setting, case.override, {}, case.seed))
+            except Refused as refused:
+                refusal = refused
+                continue
             if not torch.equal(before.values[main], after.values[main]):
                 return True
+    if refusal is not None:
+        raise refusal
     return not any(COLUMNS[n]["role"] == "signal" for n in ask.boundary.reads)
 
 

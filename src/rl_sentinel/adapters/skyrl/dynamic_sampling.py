@@ -1,0 +1,240 @@
+"""SkyRL's dynamic sampling: the trainer replaces uninformative prompts, or samples until the batch is full."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.configs import Config
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import groups_are_equal, no_empty_response, prompts_are_contiguous
+from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE, TRAINER, steps_in_order
+from rl_sentinel.adapters.skyrl.prompt_filters import several_responses
+from rl_sentinel.adapters.skyrl.rollout import GENERATED
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Unbindable
+
+PATH = f"{TRAINER}.handle_dynamic_sampling"
+TRAJECTORY = "skyrl.train.generators.base.TrajectoryID"
+OUTPUT = "skyrl.train.generators.base.GeneratorOutput"
+
+_SECTION = "trainer.algorithm.dynamic_sampling"
+_TYPE, _RATIO = f"{_SECTION}.type", f"{_SECTION}.min_replace_ratio"
+
+#: Name -> settings. A ratio of 0 replaces prompts wherever one prompt is informative.
+FAMILIES: Mapping[str, Settings] = {
+    "replace": {_TYPE: "replace", _RATIO: 0.0},
+    "filter": {_TYPE: "filter"},
+    "replace, step-wise": {_TYPE: "replace", _RATIO: 0.0, STEP_WISE: True},
+    "filter, step-wise": {_TYPE: "filter", STEP_WISE: True},
+}
+
+_KEPT = "prompts with unequal rewards"
+_DOC = (
+    "trainer_utils.py, handle_dynamic_sampling: filter out groups with std == 0 and group size > 1, or replace them "
+    "with samples of std > 0"
+)
+_STEPS = claims(
+    f"{_DOC}; trainer.py, compute_advantages_and_returns: the reward of the last step is the trajectory's outcome",
+    output_algorithms={"keep": "prompts with unequal outcomes of trajectories"},
+    trajectories="step-wise",
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The trainer's method under each entry of :data:`FAMILIES`."""
+    if not target.has(PATH):
+        return
+    for name, settings in FAMILIES.items():
+        try:
+            Config(CONFIG, knobs_at={path: path for path in settings}).check(target)
+        except Unbindable:
+            continue  # the release lacks a setting of this family
+        if STEP_WISE not in settings or target.has(TRAJECTORY):
+            yield from bindable(target, _boundary(target, name, settings))
+
+
+class Rollouts:
+    """The generator's outputs: those of the case, and those of other prompts that are informative."""
+
+    def __init__(
+        self,
+        rows: list[dict[str, Any]],
+        trajectory: Callable[..., Any] | None,
+        *,
+        logprobs: bool,
+    ) -> None:
+        """Number the rows of the case; other rows follow."""
+        self.logprobs = logprobs
+        self.rows, self.trajectory, self.samples = rows, trajectory, _samples(rows)
+        self.others = 0
+
+    def of_case(self) -> list[dict[str, Any]]:
+        """The rows of the case, each with its number, and the last row of its trajectory marked."""
+        return [{**row, "number": n, "uid": f"prompt-{row['group']}"} for n, row in enumerate(self.rows)]
+
+    def of_another_prompt(self) -> list[dict[str, Any]]:
+        """As many responses as another prompt has, of one step each; the rewards differ."""
+        self.others += 1
+        first = len(self.rows) + self.others * self.samples
+        return [
+            {
+                "number": first + n,
+                "uid": f"other-{self.others}",
+                "trajectory": first + n,
+                "last_step": True,
+                "mask": [1, 1],
+                "reward": float(n == 0),
+            }
+            for n in range(self.samples)
+        ]
+
+    def output(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """The generator's output for these rows; every column but mask and reward has the number of its row."""
+        output = {
+            "prompt_token_ids": [[row["number"]] for row in rows],
+            "response_ids": [[row["number"]] * len(row["mask"]) for row in rows],
+            "rewards": [row["reward"] for row in rows],
+            "loss_masks": [list(row["mask"]) for row in rows],
+            "stop_reasons": [_stop_reason(row) for row in rows],
+            "rollout_metrics": {},
+        }
+        if self.logprobs:
+            output["rollout_logprobs"] = [[-1.0 - row["number"]] * len(row["mask"]) for row in rows]
+        if self.trajectory is None:
+            return output
+        last = [row["last_step"] for row in rows]
+        return {
+            **output,
+            "rewards": [[0.0] * (len(row["mask"]) - 1) + [row["reward"] if row["last_step"] else 0.0] for row in rows],
+            "trajectory_ids": [self.trajectory(row["uid"], row["trajectory"]) for row in rows],
+            "is_last_step": last,
+        }
+
+
+def _stop_reason(row: Mapping[str, Any]) -> str:
+    return "length" if row["number"] % 2 else "stop"
+
+
+def _samples(rows: list[dict[str, Any]]) -> int:
+    """The number of responses of a prompt."""
+    return len({row["trajectory"] for row in rows}) // len({row["group"] for row in rows})
+
+
+def sample_batch(
+    owner: type,
+    cfg: Any,  # noqa: ANN401 - the target's class
+    rows: list[dict[str, Any]],
+    trajectory: Callable[..., Any] | None,
+    *,
+    logprobs: bool,
+) -> dict[str, list[float]]:
+    """Sample until the batch is full: whether each row of the case is in it, and how many columns are of other rows.
+
+    An informative prompt is sampled before those of the case, one beside them, and as many as are still missing after
+    them.
+    """
+    rollouts = Rollouts(rows, trajectory, logprobs=logprobs)
+    prompts = len({row["group"] for row in rows})
+    cfg.generator.n_samples_per_prompt, cfg.trainer.train_batch_size = rollouts.samples, prompts + 2
+    trainer = bare_instance(owner, cfg=cfg, dynamic_sampling_state=None)
+    filters = cfg.trainer.algorithm.dynamic_sampling.type == "filter"
+    rounds = [
+        *([rollouts.of_another_prompt()] if filters else []),
+        [*rollouts.of_case(), *rollouts.of_another_prompt()],
+        [row for _ in range(prompts) for row in rollouts.of_another_prompt()],
+    ]
+    for sampled in rounds:
+        output, uids, goes_on = trainer.handle_dynamic_sampling(
+            rollouts.output(sampled), [row["uid"] for row in sampled]
+        )
+        if not goes_on:
+            break
+    known = {row["number"]: row for some in rounds for row in some}
+    kept, others = [0.0] * len(rows), [0.0] * len(rows)
+    for place, (number,) in enumerate(output["prompt_token_ids"]):
+        wrong = _columns_of_others(rollouts.output([known[number]]), output, place, known[number]["uid"] == uids[place])
+        if number < len(rows):
+            kept[number] = 1.0
+        # A row of another prompt is counted at the row that it replaces.
+        where = number if number < len(rows) else min(place, len(rows) - 1)
+        others[where] += wrong
+    return {"keep": kept, "others": others}
+
+
+def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place: int, same_uid: bool) -> int:  # noqa: FBT001 - a fact
+    """The number of columns at a place of the batch that differ from those of the row with the same prompt."""
+    names = [name for name, column in own.items() if name != "rollout_metrics" and output.get(name) is not None]
+    return sum(bool(output[name][place] != own[name][0]) for name in names) + int(not same_uid)
+
+
+def first_prompt_is_even(batch: Batch) -> Batch:
+    """The batch with a reward of 1 for all of the first prompt, which dynamic sampling must not keep."""
+    return with_columns(batch, reward=torch.where(batch.group == batch.group[0], 1.0, batch.reward))
+
+
+def several_trajectories(inputs: Inputs) -> str:
+    """Require the same number of trajectories in each prompt, and at least two."""
+    batch = inputs.batch
+    counts = {len(set(batch.trajectory[batch.group == g].tolist())) for g in batch.group.tolist()}
+    return (
+        "" if len(counts) == 1 and min(counts) > 1 else "prompts do not have the same number of trajectories, 2 or more"
+    )
+
+
+def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
+    step_wise = bool(settings.get(STEP_WISE))
+    # The first releases have no log-probs of the sampler.
+    has_logprobs = not target.has(OUTPUT) or "rollout_logprobs" in vars(target.find(OUTPUT))["__annotations__"]
+    cfg = Config(CONFIG, knobs_at={path: path for path in settings})
+    columns: dict[str, Codec] = {
+        "group": Cell("group", "int"),
+        "trajectory": Cell("trajectory", "int") if step_wise else Derived(lambda inputs: inputs.part[0]),
+        "last_step": Cell("last_step", "bool") if step_wise else Constant(value=True),
+        "mask": RowTokens("mask", "int"),
+        "reward": Cell("reward"),
+    }
+    step = Step(
+        call=sample_batch,
+        name="sampled",
+        arguments={
+            "owner": Constant(Function(TRAINER)),
+            "cfg": cfg,
+            "rows": EachRow(Table(columns)),
+            "trajectory": Constant(Function(TRAJECTORY) if step_wise else None),
+            "logprobs": Constant(has_logprobs),
+        },
+        produced_by={"rows": f"{GENERATED}; the uid of a step is the instance_id of its trajectory"},
+    )
+    form = PerRow("list")
+    plain = (groups_are_equal, several_responses)
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"reward", "group"} | ({"trajectory", "last_step"} if step_wise else set())),
+        outputs={
+            "keep": Output("B", "", "keep", "group", at=Use("sampled")["keep"], form=form),
+            "columns of others": Output("B", "", "columns_of_others", at=Use("sampled")["others"], form=form),
+        },
+        settings={name: settings},
+        claims=_STEPS if step_wise else claims(_DOC, output_algorithms={"keep": _KEPT}),
+        reach=", ".join(f"{path}={value}" for path, value in settings.items()),
+        requires=(
+            prompts_are_contiguous,
+            no_empty_response,
+            *((steps_in_order, several_trajectories) if step_wise else plain),
+        ),
+        domain=first_prompt_is_even,
+    )
