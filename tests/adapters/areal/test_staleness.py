@@ -84,5 +84,5 @@ def test_sound(loads: Loads, older: bool) -> None:  # noqa: FBT001 - parametrise
 )
 def test_miscounted(loads: Loads, broken: dict[str, str], setting: str) -> None:
     """The update at work, running rollouts, a recovered version, and rejected rollouts, each counted wrongly."""
-    target, boundary = _bound(loads, **broken)
+    target, boundary = _bound(loads, older=False, **broken)
     assert judged_at(STA001, boundary, setting, target).found is not None

@@ -248,12 +248,17 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         | {n: replace(output, at=result["logged"][n]) for n, output in logged.items()},
         settings={name: family.settings},
         claims=family.claims,
-        reach=", ".join(
-            f"{'critic' if stage == 'value-loss' else 'actor'}.{NUMBERS[n]}={v}" for n, v in family.settings.items()
-        ),
+        reach=_reach("critic" if stage == "value-loss" else "actor", family),
         domain=spread_ratios if name == "m2po" else None,
         requires=(padded_to_longest, has_trained_token, *((_no_ties,) if name == "m2po" else ())),
     )
+
+
+def _reach(section: str, family: Family) -> str:
+    """The options of AReaL's configuration that lead to the family."""
+    numbers = {NUMBERS[name]: value for name, value in family.settings.items()}
+    words = {name: word.value for name, word in family.words.items() if isinstance(word, Constant)}
+    return ", ".join(f"{section}.{name}={value}" for name, value in {**numbers, **words}.items())
 
 
 def spread_ratios(batch: Batch) -> Batch:
