@@ -26,7 +26,8 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that claim neither denominators given from outside nor a mean, or whose adapter cannot
-    cut with the target's own splitter. A loss that chooses among the tokens of its part.
+    cut with the target's own splitter. A loss with denominators of its own that chooses among the
+    tokens of its part.
 
 Seen in:
     See the audit's reports.

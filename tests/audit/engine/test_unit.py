@@ -1,5 +1,7 @@
 """One boundary under one setting: canary first, then each law."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,10 @@ from rl_sentinel.audit.sandbox.job import Event
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable
+from rl_sentinel.core.expectations import Equal, Expectation
+from rl_sentinel.core.observation import Ask
 from rl_sentinel.core.storage import case_from_json
 from specimens import specimen
 
@@ -51,6 +56,23 @@ def test_each_law_gets_its_verdict() -> None:
     assert found["MSK001"]["evidence"]["signature"] == "f:MSK001:specimen:default"
     assert found["PUR001"]["tried"] > 0
     assert found["SHF001"]["reason"]
+
+
+def _doubled(ask: Ask, case: Case) -> Iterator[Expectation]:
+    """A gradient and the advantage are twice as large; of these, only the advantage is an output of a run."""
+    values = ask(case).values["advantage"]
+    for name in ("gradient of reward", "advantage"):
+        yield Equal(name, values * 2, values, None, 1.0, reason="it doubles")
+
+
+def test_script_shows_another_output_that_breaks_on_the_case() -> None:
+    unit = _unit(leaking)
+    unit.laws = [replace(laws()["MSK001"], expect=_doubled)]
+    record = _verdicts(unit)["MSK001"]["evidence"]
+    assert record["expectation"]["output"] == "gradient of reward"
+    text = "\n".join(record["script"])
+    assert "no script" not in text
+    assert 'print("MSK001: advantage"' in text
 
 
 @pytest.mark.parametrize(

@@ -148,21 +148,19 @@ class Unit:
         return call if isinstance(call, str) and call.startswith(f"{path}.") else path
 
     def _script(self, law: Law, found: Break) -> list[str]:
+        """A script of the finding; at another output that breaks on the same case if only that one can be written."""
         ask = ScriptRecorder(Asker(self.boundary, self.by_path, gate=self.target))
-        broken, number = found.expectation, -1
-        with forbid_stand_ins(), suppress(TargetRaised):
-            for n, expectation in enumerate(law.expect(ask, found.case)):
-                if expectation.name == found.expectation.name and _same_results(expectation, found.expectation):
-                    broken, number = expectation, n
-                    break
-        marker = Marker(self.boundary, [run.answer for run in ask.runs])
-        places = views(law, found.case, marker, number, broken.pairs()) if number >= 0 else ()
-        try:
-            return script(law.code, broken, ask.runs, places)
-        except Unwritable as why:
-            return no_script(str(why))
-        except Exception as error:  # noqa: BLE001 - a finding is reported even without a script
-            return no_script(f"{type(error).__name__}: {error}")
+        reason = ""
+        for number, broken in _broken(law, ask, found):
+            marker = Marker(self.boundary, [run.answer for run in ask.runs])
+            places = views(law, found.case, marker, number, broken.pairs()) if number >= 0 else ()
+            try:
+                return script(law.code, broken, ask.runs, places)
+            except Unwritable as why:
+                reason = reason or str(why)
+            except Exception as error:  # noqa: BLE001 - a finding is reported even without a script
+                reason = reason or f"{type(error).__name__}: {error}"
+        return no_script(reason)
 
     def _verdict(self, law: Law, outcome: str, **more: Any) -> Event:  # noqa: ANN401
         about = {"law": law.code, "boundary": self.boundary.path, "setting": self.setting}
@@ -172,6 +170,24 @@ class Unit:
 def _reason(error: Exception) -> str:
     """The reason of an errored verdict: the exception as the target raised it."""
     return str(error) if isinstance(error, Crashed) else f"{type(error).__name__}: {error}"
+
+
+def _broken(law: Law, ask: ScriptRecorder, found: Break) -> Iterator[tuple[int, Expectation]]:
+    """The found expectation and all that break on its case, numbered; the found one alone, as -1, if it is not met."""
+    met = False
+    with forbid_stand_ins(), suppress(TargetRaised):
+        for number, expectation in enumerate(law.expect(ask, found.case)):
+            same = expectation.name == found.expectation.name and _same_results(expectation, found.expectation)
+            if same or (met and _breaks(expectation)):
+                met = True
+                yield number, expectation
+    if not met:
+        yield -1, found.expectation
+
+
+def _breaks(expectation: Expectation) -> bool:
+    measured = expectation.measure()
+    return measured is not None and measured.distance > measured.allowed
 
 
 def _same_results(first: Expectation, second: Expectation) -> bool:
