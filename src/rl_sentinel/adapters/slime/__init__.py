@@ -10,6 +10,7 @@ from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.slime import (
     advantages,
+    asynchronous_rollout,
     context_parallel,
     conversations,
     correction,
@@ -58,6 +59,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         rollout,
         generation,
         rollout_loop,
+        asynchronous_rollout,
         evaluation,
         advantages,
         correction,
