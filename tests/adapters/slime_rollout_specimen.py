@@ -71,6 +71,7 @@ ROLLOUT = """
             for group in source(args.over_sampling_batch_size):
                 group = await generate_and_rm_group(args, group, GenerateState(args).sampling_params)
                 seen.append(group)
+                SHOWN
                 path = args.dynamic_sampling_filter_path
                 if path is None or function(path)(args, group):
                     data.append(group)
@@ -82,16 +83,18 @@ ROLLOUT = """
         rows = [sample for sample in Dataset(args.eval_prompt_data[1]).samples]
         params = {"max_new_tokens": 9, "temperature": args.WHERE}
         done = [await one(args, sample, dict(params)) for sample in rows]
-        return {"task": {"rewards": [sample.reward for sample in done]}}, []
+        key = KEY
+        return {"task": {"rewards": [sample.reward[key] if key else sample.reward for sample in done]}}, []
 """
 
 MANAGER = """
     class RolloutController:
         def _convert_samples_to_train_data(self, samples):
+            key = self.args.reward_key
             return {
                 "tokens": [one.tokens for one in samples],
                 "response_lengths": [one.response_length for one in samples],
-                "rewards": [one.reward for one in samples],
+                "rewards": [one.reward[key] if key else one.reward for one in samples],
                 "loss_masks": [one.loss_mask or [1] * one.response_length for one in samples],
                 "rollout_log_probs": [one.rollout_log_probs for one in samples],
                 "partition": list(range(len(samples))),
@@ -149,6 +152,8 @@ WORKER = """
 SOUND = {
     "SPENT": "sample.response_length",
     "ALL": "seen",
+    "KEY": "args.eval_reward_key or args.reward_key",
+    "SHOWN": "",
     "WHERE": "eval_temperature",
     "LIMIT": "args.rollout_batch_size - len(data)",
 }

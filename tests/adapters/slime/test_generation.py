@@ -15,6 +15,7 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+from rl_sentinel.laws.valid_input_raises import LAW as RAI001
 
 Loads = Callable[..., Target]
 
@@ -30,6 +31,8 @@ def _bound(loads: Loads, module: ModuleType, **broken: str) -> tuple[Target, dic
     [
         (generation, PLC004, "default", {"SPENT": "2 * sample.response_length"}),
         (rollout_loop, DAT002, "filtered", {"ALL": "data"}),
+        (rollout_loop, RAI001, "reward by key", {"SHOWN": "[float(one.reward['pred']) for one in group]"}),
+        (evaluation, PLC004, "reward by key", {"KEY": "args.reward_key or args.eval_reward_key"}),
         (asynchronous_rollout, DAT002, "default", {"LIMIT": "8"}),
         (evaluation, CFG001, "command line", {"WHERE": "rollout_temperature"}),
     ],
