@@ -43,6 +43,12 @@ LOSS = """
 
     # estimators: "ppo", "grpo", "gspo", "cispo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"
 
+    def apply_opd_kl_to_advantages(args, rollout_data, advantages, own):
+        pairs = zip(own, rollout_data["teacher_log_probs"])
+        rollout_data["opd_reverse_kl"] = [student - teacher for student, teacher in pairs]
+        for number, kl in enumerate(rollout_data["opd_reverse_kl"]):
+            advantages[number] = advantages[number] - args.opd_kl_coef * kl
+
     def compute_advantages_and_returns(args, rollout_data):
         if not mpu.is_pipeline_last_stage():
             return
@@ -62,6 +68,8 @@ LOSS = """
                 advantages.append(shaped.flip(0).cumsum(0).flip(0) - args.gamma * value)
             else:
                 advantages.append(torch.ones_like(row) * reward)
+        if args.use_opd:
+            apply_opd_kl_to_advantages(args, rollout_data, advantages, rollout_data["log_probs"])
         if args.normalize_advantages:
             total = torch.cat(advantages).sum()
             dist.all_reduce(total, group=mpu.get_data_parallel_group(with_context_parallel=True))
@@ -105,8 +113,8 @@ ROLLOUT = """
                 "tokens": [s.tokens for s in samples],
                 "loss_masks": masks,
                 "response_lengths": [s.response_length for s in samples],
-                "rewards": [s.reward for s in samples],
-                "raw_reward": [s.reward for s in samples],
+                "rewards": [s.get_reward_value(self.args) for s in samples],
+                "raw_reward": [s.get_reward_value(self.args) for s in samples],
                 "total_lengths": [len(s.tokens) for s in samples],
                 "rollout_log_probs": [s.rollout_log_probs for s in samples],
             }
@@ -144,7 +152,8 @@ FILTER = """
         keep: bool
 
     def check_reward_nonzero_std(args, samples):
-        rewards = torch.tensor([s.reward for s in samples], dtype=torch.float64 if FIXED else torch.float32)
+        dtype = torch.float64 if FIXED else torch.float32
+        rewards = torch.tensor([s.get_reward_value(args) for s in samples], dtype=dtype)
         return Decision(len(rewards) > 1 and bool(rewards.std() > (1e-6 if FIXED else 0.0)))
 """
 
@@ -162,8 +171,28 @@ SAMPLE = """
         remove_sample: bool = False
         tokens: list = None
         rollout_log_probs: list = None
+        teacher_log_probs: list = None
+
+        def get_reward_value(self, args):
+            return self.reward[args.reward_key] if args.reward_key else self.reward
 """
 
+DISTILLATION = """
+    import aiohttp
+
+    async def reward_func(args, sample):
+        temperature = args.rollout_temperature if FIXED else 0
+        request = {"input_ids": sample.tokens, "sampling_params": {"temperature": temperature, "max_new_tokens": 0}}
+        async with aiohttp.ClientSession() as session, session.post(args.rm_url, json=request) as reply:
+            reply.raise_for_status()
+            return await reply.json()
+
+    def post_process_rewards(args, samples):
+        for sample in samples:
+            scored = sample.reward["meta_info"]["input_token_logprobs"]
+            sample.teacher_log_probs = [entry[0] or 0.0 for entry in scored[-sample.response_length:]]
+        return [0.0] * len(samples), [0.0] * len(samples)
+"""
 
 UPDATES = """
     def get_log_probs_and_entropy(logits, *, args, unconcat_tokens, total_lengths, response_lengths, with_entropy):
@@ -174,6 +203,11 @@ UPDATES = """
             rows["entropy"].append(-(scores.exp() * scores).sum(-1))
             start += total
         return None, rows
+
+    def get_values(logits, *, args, unconcat_tokens, total_lengths, response_lengths):
+        rows = zip(logits.squeeze(-1)[0].split(total_lengths), response_lengths)
+        scale = 1.0 if FIXED else args.rollout_temperature
+        return None, {"values": [row[len(row) - n - 1:len(row) - 1] / scale for row, n in rows]}
 
     def _answers(args, batch, logits):
         names = ("unconcat_tokens", "total_lengths", "response_lengths")
@@ -347,6 +381,7 @@ def files(*, fixed: bool) -> dict[str, str]:
         "slime/observability/train_metric_utils.py": REPORTS.replace("FIXED", str(fixed)),
         "slime/observability/rollout_metrics.py": SAMPLE_METRICS.replace("FIXED", str(fixed)),
         "slime/rollout/sft_rollout.py": SUPERVISED,
+        "slime/rollout/on_policy_distillation.py": DISTILLATION.replace("FIXED", str(fixed)),
         "slime/rollout/filter_hub/dynamic_sampling_filters.py": FILTER.replace("FIXED", str(fixed)),
         "slime/utils/data.py": DATA.replace("FIXED", str(fixed)),
         "slime/utils/mask_utils.py": MASKS.replace("FIXED", str(fixed)),

@@ -21,6 +21,7 @@ BATCH = batch_of(
 def test_uses() -> None:
     """The outcome pays at the last token; the mean -0.25 is far below the target, on one response."""
     assert KL_USES["k1 in the reward"](BATCH, {"coefficient": 2.0}).tolist() == [[-1.0, 5.0], [0.0, 0.0]]
+    assert KL_USES["outcome less k1"](BATCH, {"coefficient": 2.0}).tolist() == [[2.0, 5.0], [0.0, 0.0]]
     steered = STEERS["k1 steers"](BATCH, {"coefficient": 1.0, "target": 0.5, "horizon": 4.0})
     assert steered.item() == pytest.approx(0.95)
     weighted = KL_USES["weighted k3"](with_columns(BATCH, old_logprob=BATCH.logprob - 1), {})

@@ -44,6 +44,12 @@ def _shaped(batch: Batch, settings: Settings) -> Tensor:
     return found
 
 
+def _less_k1(batch: Batch, settings: Settings) -> Tensor:
+    """The outcome at each trained token, less the weighted log-ratio of the sampled policy to the reference."""
+    raw = torch.where(batch.mask, batch.old_logprob.double() - batch.ref_logprob.double(), 0.0)
+    return torch.where(batch.mask, batch.reward.double().unsqueeze(1) - _number(settings, "coefficient") * raw, 0.0)
+
+
 def _steered(batch: Batch, settings: Settings) -> Tensor:
     count, live = int(batch.mask.sum()), int(batch.live.sum())
     mean = float(_log_ratio(batch).sum()) / max(1, count)
@@ -64,6 +70,7 @@ def _weighted(batch: Batch) -> Tensor:
 #: Algorithm with settings -> values per token.
 KL_USES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "k1 in the reward": _shaped,
+    "outcome less k1": _less_k1,
     "weighted k3": lambda batch, _settings: _weighted(batch),
 }
 

@@ -9,6 +9,7 @@ from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 Loads = Callable[..., Target]
 
@@ -31,3 +32,13 @@ def test_another_position(loads: Loads) -> None:
     target = loads(FRAMEWORK, tree)
     boundary = bound(FRAMEWORK, target)["get_log_probs_and_entropy", "default"]
     assert judged_at(REF001, boundary, "default", target).found is not None
+
+
+@pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
+def test_values_have_no_temperature(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A critic's outputs divided by the temperature of sampling are no values."""
+    target = loads(FRAMEWORK, files(fixed=fixed))
+    boundary = bound(FRAMEWORK, target)["get_values", "other temperature"]
+    judgement = judged_at(PLC004, boundary, "other temperature", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found

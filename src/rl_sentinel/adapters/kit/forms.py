@@ -106,7 +106,7 @@ class Ragged(Unpadded):
         """``[B, T]`` with 0 in the padding."""
         parts = [torch.as_tensor(part) for part in value]
         width = sizes.width or max((len(part) for part in parts), default=0)
-        return torch.stack([pad(part, (0, width - part.shape[0])) for part in parts])
+        return torch.stack([pad(part, (*[0, 0] * (part.dim() - 1), 0, width - part.shape[0])) for part in parts])
 
     def sizes(self, value: Sequence[Any]) -> Sizes:
         """The number of rows and the lengths."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.scripted_sampling import Sampled, ScriptedResponse
+from rl_sentinel.adapters.slime.samples import in_parts
 
 #: The first token of prompt n is ``FIRST + n``: it tells the server which response to sample.
 FIRST = 7000
@@ -129,9 +130,12 @@ def arguments(room: int, samples: int, **more: object) -> Arguments:
     return Arguments(**{name: value for name, value in names.items() if value is not None})
 
 
-async def labelled_reward(_args: object, samples: Any, **_more: object) -> Any:  # noqa: ANN401 - a sample, or several
-    """The reward of one sample or of several: the number in its label."""
-    return [float(sample.label) for sample in samples] if isinstance(samples, list) else float(samples.label)
+async def labelled_reward(args: Any, samples: Any, **_more: object) -> Any:  # noqa: ANN401 - a namespace; a sample, or several
+    """The reward of one sample or of several: the number in its label, in a dict if the run has a reward key."""
+    if isinstance(samples, list):
+        return [await labelled_reward(args, sample) for sample in samples]
+    reward = float(samples.label)
+    return in_parts(reward, "seven" if samples.index else "7") if args.reward_key else reward
 
 
 @contextmanager

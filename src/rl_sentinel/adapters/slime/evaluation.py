@@ -62,6 +62,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     evaluate = f"{module}.eval_rollout"
     yield from bindable(target, *(_evaluated(target, evaluate, *source) for source in _sources(target)))
+    yield from bindable(target, _by_key(target, evaluate))
     log = next((path for path in LOGS if target.has(path)), "")
     if log:
         yield from bindable(target, _logged(target, evaluate, log))
@@ -183,6 +184,14 @@ def _evaluated(target: Target, evaluate: str, setting: str, knobs: Claims, reach
         reach=reach,
         requires=(no_empty_response,),
     )
+
+
+def _by_key(target: Target, evaluate: str) -> Boundary:
+    """The rewards of an evaluation with another key than training; --eval-reward-key has no effect elsewhere."""
+    boundary = _evaluated(target, evaluate, "reward by key", Claims(), "--eval-reward-key, --reward-key")
+    settings: Settings = {"eval_reward_key": "score", "reward_key": "acc"}
+    outputs = {"reward": boundary.outputs["reward"]}
+    return replace(boundary, settings={"reward by key": settings}, outputs=outputs)
 
 
 def _logged(target: Target, evaluate: str, log: str) -> Boundary:

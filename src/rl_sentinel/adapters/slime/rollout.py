@@ -11,10 +11,10 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_codecs import RowSequence
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.slime.doubles import filter_prompts, supervised_samples
 from rl_sentinel.adapters.slime.ranks import receive_rollout, received_rows
-from rl_sentinel.adapters.slime.samples import CONVERT, SAMPLE, manager, sample
+from rl_sentinel.adapters.slime.samples import CONVERT, REWARDS, SAMPLE, manager, sample
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -64,7 +64,7 @@ def received(target: Target) -> tuple[str, tuple[Step, ...]]:
     arguments = Namespace(
         advantage_estimator=Constant("ppo"),
         rewards_normalization=Constant(value=False),
-        reward_key=Constant(None),
+        reward_key=Knob("reward_key"),
         rollout_top_p=Constant(1.0),
         rollout_data_transport=Constant("object-store"),
         global_batch_size=Derived(lambda inputs: inputs.batch.rows),
@@ -124,8 +124,9 @@ def _data(target: Target) -> Boundary:
             "mask": Output("B T", "", "mask", at=result["loss_masks"], form=Cast(Ragged(), torch.bool)),
             "reward": Output("B", "reward", "reward", at=result["rewards"], form=PerRow("list")),
         },
+        settings=REWARDS,
         claims=claims(_DOCS, conserves=True),
-        reach="every run",
+        reach="every run; --reward-key",
         requires=(no_empty_response, even_ranks),
     )
 
@@ -136,7 +137,7 @@ def _filter(target: Target) -> Boundary:
         name="kept",
         arguments={
             "check": Constant(Function(FILTER)),
-            "args": Namespace(reward_key=Constant(None)),
+            "args": Namespace(reward_key=Knob("reward_key")),
             "prompts": EachPrompt(EachRow(sample(target))),
         },
         produced_by={"prompts": "slime/rollout/sglang_rollout.py, generate_rollout_async: the samples of one prompt"},
@@ -147,13 +148,14 @@ def _filter(target: Target) -> Boundary:
         steps=(step,),
         reads=frozenset({"reward", "group"}),
         outputs={"keep": Output("B", "", "keep", "group", form=PerRow("list"))},
+        settings=REWARDS,
         claims=claims(
             "dynamic_sampling_filters.py: keeps the samples of a prompt whose rewards have a deviation above 0",
             scope="group",
             algorithm="prompts with unequal rewards",
         ),
         reach="--dynamic-sampling-filter-path slime.rollout.filter_hub.dynamic_sampling_filters"
-        ".check_reward_nonzero_std",
+        ".check_reward_nonzero_std; --reward-key",
         requires=(prompts_are_contiguous,),
     )
 

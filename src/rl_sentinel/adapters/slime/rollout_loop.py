@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.requirements import (
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.slime.engine import Server, arguments, serving
 from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
-from rl_sentinel.adapters.slime.samples import SAMPLE, module_source
+from rl_sentinel.adapters.slime.samples import REWARDS, SAMPLE, module_source
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -25,7 +25,11 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Inputs
 
 #: Setting -> options; ``filtered`` adds a filter that drops every other prompt.
-FAMILIES: Mapping[str, Settings] = {"default": {}, "filtered": {"filtered": True}}
+FAMILIES: Mapping[str, Settings] = {
+    "default": {},
+    "filtered": {"filtered": True},
+    "reward by key": REWARDS["reward by key"],
+}
 
 DROP, HOOK = f"{__name__}.drop_first_prompt", f"{__name__}.note_all_samples"
 #: The option of the hook that receives all samples, also dropped ones; early releases lack it.
@@ -95,6 +99,7 @@ def uses_in_rollouts(  # noqa: PLR0913 - functions of the target, and the argume
         rollout_batch_size=1,
         over_sampling_batch_size=1,
         dynamic_sampling_filter_path=DROP if options.get("filtered") else None,
+        reward_key=options.get("reward_key"),
         noted=noted,
         **({ALL_SAMPLES: HOOK} if hook else {}),
     )
@@ -160,6 +165,6 @@ def _loop(path: str, *, hook: bool) -> Boundary:
         reads=frozenset({"group", "length"}),
         outputs=outputs,
         settings=FAMILIES,
-        reach="every run; --dynamic-sampling-filter-path, --rollout-all-samples-process-path",
+        reach="every run; --reward-key, --dynamic-sampling-filter-path, --rollout-all-samples-process-path",
         requires=(no_empty_response, prompts_are_contiguous, groups_are_equal, _filter_keeps_a_prompt),
     )

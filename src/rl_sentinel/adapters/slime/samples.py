@@ -1,13 +1,18 @@
 """slime's samples, and the paths of its modules and methods in each revision."""
 
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.row_codecs import Cell, HasLabel, RowLength, RowSequence, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import EXCLUDED
-from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
 SAMPLE = "slime.utils.types.Sample"
 
@@ -16,12 +21,39 @@ MANAGERS = ("slime.ray.rollout.RolloutManager", "slime.ray.buffer.RolloutControl
 
 CONVERT = "_convert_samples_to_train_data"
 
+#: Setting -> options; the reward of a sample is a number, or a dict with an entry ``--reward-key``.
+REWARDS: Mapping[str, Settings] = {"default": {}, "reward by key": {"reward_key": "score"}}
+
+
+def in_parts(reward: float, answer: str) -> dict[str, Any]:
+    """The answer of a reward model as a dict, of which ``score`` is the reward.
+
+    slime/rollout/rm_hub/__init__.py: remote_rm passes on the JSON of a server; compute_score_dapo has these keys. The
+    extracted answer is a text, which may be a number.
+    """
+    return {"pred": answer, "acc": reward + 1.0, "score": reward}
+
+
+@dataclass(frozen=True, slots=True)
+class Reward(Cell):
+    """The reward of a sample: a number, or a dict under a setting with a reward key."""
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a number or a dict
+        """The reward of the row."""
+        reward = float(Cell.put(self, inputs))
+        return in_parts(reward, "seven") if inputs.settings.get("reward_key") else reward
+
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a number or a dict
+        """The reward of one row."""
+        return Cell.take(self, value["score"] if isinstance(value, dict) else value, sizes)
+
+
 #: Field of a sample after the rollout -> its value; a filter sets ``remove_sample``.
 _FIELDS: dict[str, Codec] = {
     "group_index": Cell("group", "int"),
     "index": Derived(lambda inputs: inputs.part[0]),
     "response_length": RowLength(),
-    "reward": Cell("reward"),
+    "reward": Reward("reward"),
     "loss_mask": RowTokens("mask", "int"),
     "remove_sample": HasLabel("excluded", EXCLUDED["rejected"]),
     "tokens": RowSequence("token", "int"),

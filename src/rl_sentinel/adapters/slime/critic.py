@@ -1,0 +1,62 @@
+"""slime's critic: the values of response tokens, from the outputs of its value head on packed sequences."""
+
+import inspect
+from collections.abc import Iterator
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Namespace
+from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.sequences import ModelOutput, RaggedSequence
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.slime.arguments import LOSS, RESPONSE_LENGTHS, TOTAL_LENGTHS
+from rl_sentinel.adapters.slime.doubles import returns_pair
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.claims import claims
+
+PATH = f"{LOSS}.get_values"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The function that the value loss and the critic's forward pass call."""
+    if not target.has(PATH) or target.fails(PATH):
+        return
+    if "squeeze" not in inspect.getsource(target.find(PATH)):
+        yield Unbound(PATH, "batch", "get_values returns one column per token, [R, 1], instead of one value")
+        return
+    args = Namespace(
+        rollout_temperature=Knob("temperature"),
+        log_probs_chunk_size=Constant(-1),
+        allgather_cp=Constant(value=False),
+        qkv_format=Constant("thd"),
+    )
+    result = Use("result")
+    if returns_pair(target.find(PATH)):
+        result = result[1]
+    step = Step(
+        call=PATH,
+        name="result",
+        arguments={
+            "logits": Column("value", ModelOutput(shift=1)),
+            "args": args,
+            "unconcat_tokens": Column("token", RaggedSequence()),
+            "total_lengths": TOTAL_LENGTHS,
+            "response_lengths": RESPONSE_LENGTHS,
+        },
+        produced_by={
+            "logits": "slime/backends/megatron_utils/model.py, forward_step: float32 outputs of the value head"
+        },
+    )
+    boundary = Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        unused=frozenset({"prompt_length", "token"}),
+        outputs={"value": Output("B T", "reward", "value", at=result["values"], form=Ragged())},
+        settings={"default": {"temperature": 1.0}, "other temperature": {"temperature": 0.5}},
+        claims=claims("loss.py, get_values, docstring: value predictions over response tokens", conserves=True),
+        reach="--advantage-estimator ppo; --rollout-temperature",
+    )
+    yield from bindable(target, boundary)
