@@ -52,6 +52,10 @@ class ChatTokenizer:
         """The tokens of a text, without special tokens."""
         return self(text)["input_ids"]
 
+    def convert_tokens_to_ids(self, word: str) -> int:
+        """The token of a word."""
+        return self(word)["input_ids"][0]
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of token ids."""
         words = {number: word for word, number in self._numbers.items()}

@@ -32,6 +32,7 @@ from rl_sentinel.adapters.verl import (
     response_mask,
     rewards,
     sft,
+    tool_turns,
     trajectories,
     transport,
     validation,
@@ -42,6 +43,7 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for module in (
         agent_loop,
+        tool_turns,
         rewards,
         advantages,
         dispatch,

@@ -19,6 +19,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.megatron import SilentLogger
 from rl_sentinel.core.batch import Batch, take_positions, take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -101,17 +102,18 @@ def dataset_of(
     config: dict[str, Any],
 ) -> Any:  # noqa: ANN401 - of that class
     """A data set of the target over conversations in place of a Parquet file."""
-    names, pandas = dataset.__init__.__globals__, pandas_of(rows)  # type: ignore[misc]  # a class
-    before, installed = names["pd"], sys.modules.get("pandas")
-    names["pd"], sys.modules["pandas"] = pandas, pandas  # older releases import it in a method, too
+    names, pandas = vars(dataset)["__init__"].__globals__, pandas_of(rows)
+    modules: dict[str, Any] = sys.modules
+    before, installed = names["pd"], modules.get("pandas")
+    names["pd"] = modules["pandas"] = pandas  # older releases import it in a method, too
     try:
         return dataset("conversations.parquet", tokenizer, config)
     finally:
         names["pd"] = before
         if installed is None:
-            del sys.modules["pandas"]
+            del modules["pandas"]
         else:
-            sys.modules["pandas"] = installed
+            modules["pandas"] = installed
 
 
 def tokenized_differences(  # noqa: PLR0913 - a setting has several parts
@@ -164,6 +166,12 @@ def same_path(path: str, **_about: object) -> str:
     return path
 
 
+_DOUBLES: Mapping[str, Callable[..., Any]] = {
+    f"{MODULE}.copy_local_path_from_hdfs": same_path,
+    f"{MODULE}.logger": SilentLogger,
+}
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The data set of conversations."""
     if target.has(DATASET) and not target.fails(DATASET):
@@ -187,11 +195,11 @@ def _conversations(target: Target) -> Iterator[Boundary]:
     for name, settings in FAMILIES.items():
         if "option" in settings and "apply_chat_template_kwargs" not in source:
             continue
-        yield _dataset(name, settings)
+        yield _dataset(target, name, settings)
 
 
-def _dataset(name: str, settings: Settings) -> Boundary:
-    defaults = {"option": "", "truncation": "error", "limit": 200, "pad_mode": "no_padding"}
+def _dataset(target: Target, name: str, settings: Settings) -> Boundary:
+    defaults: Settings = {"option": "", "truncation": "error", "limit": 200, "pad_mode": "no_padding"}
     step = Step(
         call=tokenized_differences,
         name="differ",
@@ -203,7 +211,7 @@ def _dataset(name: str, settings: Settings) -> Boundary:
             **{knob: Knob(knob, default=value) for knob, value in defaults.items()},
         },
         remembered=True,
-        doubles={f"{MODULE}.copy_local_path_from_hdfs": same_path},
+        doubles={path: double for path, double in _DOUBLES.items() if target.has(path)},
         produced_by={"masks": _ROWS},
     )
     return Boundary(
