@@ -75,7 +75,10 @@ LOOP = """
 """
 
 SOUND = {"SEPARATOR": "one[-1:]", "TOOL": "0", "GAP": "[0.0] * len(turn)", "CUT": "mask[:limit]"}
-CONFIG = {"data": {}, "actor_rollout_ref": {"rollout": {"multi_turn": {}}}}
+CONFIG: dict[str, dict[str, dict[str, dict[str, str]]]] = {
+    "data": {},
+    "actor_rollout_ref": {"rollout": {"multi_turn": {}}},
+}
 
 
 def _load(loads: Loads, **broken: str) -> Target:

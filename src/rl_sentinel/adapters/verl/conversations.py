@@ -77,7 +77,7 @@ class Frame:
 
     def apply(self, function: Callable[[Any], Any]) -> "Frame":
         """A column with ``function`` of each value."""
-        return Frame([function(value) for value in self.rows])  # type: ignore[misc]  # the values of a column
+        return Frame([function(value) for value in self.rows])
 
     def tolist(self) -> list[Any]:
         """The values of a column."""

@@ -74,7 +74,12 @@ class Script:
         tokens = self.tokenizer(self.turns[self.turn][0] + END)["input_ids"]
         log_probs = [-(self.sampled + n + 1) / 8 for n in range(len(tokens))]
         self.sampled += len(tokens)
-        about = {"num_preempted": None, "routed_experts": None, "stop_reason": "completed", "extra_fields": {}}
+        about: dict[str, Any] = {
+            "num_preempted": None,
+            "routed_experts": None,
+            "stop_reason": "completed",
+            "extra_fields": {},
+        }
         return SimpleNamespace(token_ids=tokens, log_probs=log_probs, **about)
 
     async def extract_tool_calls(self, *_about: object, **_options: object) -> tuple[str, list[Any]]:
