@@ -39,6 +39,7 @@ class Target:
     _cache: dict[Hashable, Any] = field(default_factory=dict)
     _located: dict[str, str] = field(default_factory=dict)
     _own_packages: dict[str, bool] = field(default_factory=dict)
+    _own_modules: dict[str, ModuleType] = field(default_factory=dict)
 
     def has(self, path: str) -> bool:
         """Whether the dotted path (a module, or a module and attributes) exists.
@@ -93,10 +94,13 @@ class Target:
         except Exception as error:
             message = f"{path} cannot be imported ({type(error).__name__}: {error})"
             raise Unbindable(message) from error
+        if self._own_modules.get(path) is module:  # the place is on disk, and calls ask for their modules often
+            return module
         place = Path(inspect.getsourcefile(module) or "/")
         if not place.resolve().is_relative_to(self.root.resolve()):
             message = f"{path} comes from {place}, expected a file of the target"
             raise Unbindable(message)
+        self._own_modules[path] = module
         return module
 
     def find(self, path: str) -> Any:  # noqa: ANN401 - any object of the target

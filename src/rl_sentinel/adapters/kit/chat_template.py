@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+import torch
+
 Message = dict[str, Any]
 
 #: A token is a special token, a tag, a newline, a word or a space. A string, because scripts contain it as source.
@@ -21,8 +23,8 @@ REPLY, HEADER = "assistant", f"{START}assistant\n"
 class ChatTokenizer:
     """A tokenizer whose tokens are words, with the chat template of Qwen models, without reasoning.
 
-    ``system`` is the system message that the template adds to a conversation without one. Consecutive tool results
-    share one user turn.
+    ``system`` is the system message that the template adds to a conversation without one; as a template option it
+    replaces that message. Consecutive tool results share one user turn.
     """
 
     system: str = ""
@@ -41,6 +43,19 @@ class ChatTokenizer:
         """An empty vocabulary: there are no tokens of a distilled model."""
         return {}
 
+    @property
+    def pad_token_id(self) -> int:
+        """The token of the padding: the one that ends a message, as for models without a padding token."""
+        return self.eos_token_id
+
+    def encode(self, text: str, **_options: object) -> list[int]:
+        """The tokens of a text, without special tokens."""
+        return self(text)["input_ids"]
+
+    def convert_tokens_to_ids(self, word: str) -> int:
+        """The token of a word."""
+        return self(word)["input_ids"][0]
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of token ids."""
         words = {number: word for word, number in self._numbers.items()}
@@ -52,17 +67,26 @@ class ChatTokenizer:
         *,
         tokenize: bool = True,
         add_generation_prompt: bool = False,
-        **_options: object,
+        return_tensors: str | None = None,
+        return_dict: bool = False,
+        **options: Any,  # noqa: ANN401 - as the template's user likes
     ) -> Any:  # noqa: ANN401 - a text, or tokens
-        """The conversation as text, or as token ids."""
-        text = "".join(part for part, _ in self.parts(messages)) + (HEADER if add_generation_prompt else "")
-        return self(text)["input_ids"] if tokenize else text
+        """The conversation as text, or as token ids: a list, or a tensor of one row; with a mask in a dict."""
+        parts = self.parts(messages, options.get("system"))
+        text = "".join(part for part, _ in parts) + (HEADER if add_generation_prompt else "")
+        if not tokenize:
+            return text
+        ids: Any = self(text)["input_ids"]
+        ids = torch.tensor([ids]) if return_tensors else ids
+        mask = torch.ones_like(ids) if return_tensors else [1] * len(ids)
+        return {"input_ids": ids, "attention_mask": mask} if return_dict else ids
 
-    def parts(self, messages: Sequence[Message]) -> list[tuple[str, bool]]:
+    def parts(self, messages: Sequence[Message], system: str | None = None) -> list[tuple[str, bool]]:
         """The text of a conversation in parts, each with a flag: True for a reply (and its end token) that trains."""
         parts: list[tuple[str, bool]] = []
-        if self.system and messages[0]["role"] != "system":
-            parts.append((f"{START}system\n{self.system}{END}\n", False))
+        added = self.system if system is None else system
+        if added and messages[0]["role"] != "system":
+            parts.append((f"{START}system\n{added}{END}\n", False))
         for role, turn in groupby(messages, key=lambda message: str(message["role"])):
             if role == "tool":
                 results = "".join(f"\n<tool_response>\n{one['content']}\n</tool_response>" for one in turn)

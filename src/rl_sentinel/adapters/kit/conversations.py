@@ -27,17 +27,22 @@ def conversation(mask: list[int], answer: str = "tool") -> list[Message]:
 
 
 def differences(
-    tokenizer: ChatTokenizer, messages: list[Message], tokens: list[int], mask: list[int]
+    tokenizer: ChatTokenizer,
+    messages: list[Message],
+    tokens: list[int],
+    mask: list[int],
+    kept: slice = slice(None),
 ) -> tuple[float, float]:
     """The number of tokens that differ from the template, and of mask values that differ from the replies.
 
-    The second number is 0 if any token differs. The newline after a reply may be trained or not.
+    The second number is 0 if any token differs. The newline after a reply may be trained or not. ``kept`` is the part
+    of the conversation that a limit on its length leaves.
     """
     parts = [(tokenizer(text)["input_ids"], trains) for text, trains in tokenizer.parts(messages)]
     free = tokenizer("\n")["input_ids"]
     replies = [trains or None if part == free else trains for part, trains in parts for _ in part]
-    wrong_tokens = _count_differences(tokens, [token for part, _ in parts for token in part])
-    return wrong_tokens, 0.0 if wrong_tokens else _count_differences([bool(one) for one in mask], replies)
+    wrong_tokens = _count_differences(tokens, [token for part, _ in parts for token in part][kept])
+    return wrong_tokens, 0.0 if wrong_tokens else _count_differences([bool(one) for one in mask], replies[kept])
 
 
 def difference_outputs(place: Use) -> dict[str, Output]:

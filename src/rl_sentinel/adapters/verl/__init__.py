@@ -10,6 +10,7 @@ from rl_sentinel.adapters.verl import (
     aggregation,
     balance,
     configuration,
+    conversations,
     correction,
     critic,
     data_loader,
@@ -31,6 +32,7 @@ from rl_sentinel.adapters.verl import (
     response_mask,
     rewards,
     sft,
+    tool_turns,
     trajectories,
     transport,
     validation,
@@ -41,6 +43,7 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for module in (
         agent_loop,
+        tool_turns,
         rewards,
         advantages,
         dispatch,
@@ -62,6 +65,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         logit_functions,
         critic,
         sft,
+        conversations,
         aggregation,
         metrics,
         validation,

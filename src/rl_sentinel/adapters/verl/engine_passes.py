@@ -29,7 +29,7 @@ from rl_sentinel.adapters.verl.engine_doubles import (
     unpad_input,
 )
 from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH
-from rl_sentinel.core.batch import VOCABULARY, Batch
+from rl_sentinel.core.batch import VOCABULARY, Batch, take_positions, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -53,7 +53,6 @@ _CLAIMS = claims(
         "entropy": "entropy of the logits",
         "pi_squared": "sum of squared probabilities",
     },
-    knobs={"temperature": (0.7, 1.6)},
 )
 
 _DATA = (
@@ -134,11 +133,17 @@ def trainer_batch(temperature: Codec) -> Object:
     return Object("verl.DataProto.from_dict", batch, at={"tensors": "batch", "meta_info": "meta_info"})
 
 
+#: Most rows and response tokens of a batch of these boundaries: a call costs time for each.
+ROWS, TOKENS = 4, 4
+
+
 def prompts_differ(batch: Batch) -> Batch:
-    """The batch with prompts of different lengths."""
-    if batch.rows < 2 or len(set(batch.prompt_length.tolist())) > 1:
-        return batch
-    return replace(batch, prompt_length=batch.prompt_length + torch.arange(batch.rows) % 3)
+    """A few rows of the batch, with prompts of different lengths."""
+    few = take_rows(batch, torch.arange(ROWS)) if batch.rows > ROWS else batch
+    few = take_positions(few, torch.arange(TOKENS)) if few.width > TOKENS else few
+    if few.rows < 2 or len(set(few.prompt_length.tolist())) > 1:
+        return few
+    return replace(few, prompt_length=few.prompt_length + torch.arange(few.rows) % 3)
 
 
 def _longest(inputs: Inputs) -> int:

@@ -1,0 +1,228 @@
+"""verl's data set of conversations: tokens compared with the chat template, the loss mask, and limits on the length."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
+from rl_sentinel.adapters.kit.containers import EachRow
+from rl_sentinel.adapters.kit.conversations import conversation, difference_outputs, differences
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.megatron import SilentLogger
+from rl_sentinel.core.batch import Batch, take_positions, take_rows, with_columns
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+MODULE = "verl.utils.dataset.multiturn_sft_dataset"
+DATASET = f"{MODULE}.MultiTurnSFTDataset"
+
+#: Maximum number of conversations, and of words of their turns.
+ROWS, TOKENS = 2, 5
+
+#: Setting -> role after a reply, system message of the template and of the template's options, limit on the tokens.
+FAMILIES: Mapping[str, Settings] = {
+    "users": {"answer": "user", "added": "be brief", "pad_mode": "right"},
+    "system in the template's options": {"answer": "user", "added": "be brief", "option": "be kind and clear"},
+    "limit, cut at the right": {"answer": "user", "added": "", "truncation": "right", "limit": 12},
+    "limit, cut at the left": {"answer": "user", "added": "", "truncation": "left", "limit": 12, "pad_mode": "right"},
+    "limit, cut at the left, unpadded": {"answer": "user", "added": "", "truncation": "left", "limit": 12},
+}
+
+_DOCS = (
+    "multiturn_sft_dataset.py, docstrings: multi-turn conversations where each assistant response should be trained, "
+    "without the generation prompt; a whole sequence with the tokens of the chat template; truncation left or right"
+)
+_ROWS = (
+    "a Parquet file with a column of messages, as examples/data_preprocess/gsm8k_multiturn_sft.py writes it; "
+    "trainer/config/data/legacy_data.yaml and sft_trainer_engine.yaml: max_length, truncation, pad_mode"
+)
+
+
+@dataclass
+class Frame:
+    """The part of pandas' data frames that the data set uses, over rows as dicts."""
+
+    rows: list[dict[str, Any]]
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> "Frame":
+        """A column, as a frame of its values."""
+        return Frame([row[name] for row in self.rows])
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.rows[0])
+
+    @property
+    def iloc(self) -> Any:  # noqa: ANN401 - rows by number
+        """Rows by their number, as series."""
+        return [SimpleNamespace(to_dict=lambda row=row: dict(row)) for row in self.rows]
+
+    def apply(self, function: Callable[[Any], Any]) -> "Frame":
+        """A column with ``function`` of each value."""
+        return Frame([function(value) for value in self.rows])
+
+    def tolist(self) -> list[Any]:
+        """The values of a column."""
+        return self.rows
+
+
+def pandas_of(rows: list[list[dict[str, Any]]]) -> SimpleNamespace:
+    """A double of pandas whose Parquet file holds conversations: as lists with pyarrow's types, else as arrays."""
+
+    def read_parquet(_path: str, dtype_backend: str = "") -> Frame:
+        values = rows if dtype_backend == "pyarrow" else [np.array(row, dtype=object) for row in rows]
+        return Frame([{"messages": value} for value in values])
+
+    series = SimpleNamespace(series=SimpleNamespace(Series=Frame))
+    return SimpleNamespace(read_parquet=read_parquet, concat=lambda frames: frames[0], core=series)
+
+
+def dataset_of(
+    dataset: Callable[..., Any],
+    rows: list[list[dict[str, Any]]],
+    tokenizer: ChatTokenizer,
+    config: dict[str, Any],
+) -> Any:  # noqa: ANN401 - of that class
+    """A data set of the target over conversations in place of a Parquet file."""
+    names, pandas = vars(dataset)["__init__"].__globals__, pandas_of(rows)
+    modules: dict[str, Any] = sys.modules
+    before, installed = names["pd"], modules.get("pandas")
+    names["pd"] = modules["pandas"] = pandas  # older releases import it in a method, too
+    try:
+        return dataset("conversations.parquet", tokenizer, config)
+    finally:
+        names["pd"] = before
+        if installed is None:
+            del modules["pandas"]
+        else:
+            modules["pandas"] = installed
+
+
+def tokenized_differences(  # noqa: PLR0913 - a setting has several parts
+    dataset: Callable[..., Any],
+    masks: list[list[int]],
+    answer: str,
+    added: str,
+    option: str,
+    truncation: str,
+    limit: int,
+    pad_mode: str,
+) -> dict[str, list[float]]:
+    """Count the tokens of each conversation that differ from its template, and the mask values that are wrong.
+
+    Position ids that do not count the tokens of the whole conversation count as wrong tokens, trained padding as
+    wrong mask values.
+    """
+    conversations = [conversation(mask, answer) for mask in masks]
+    config = {
+        "pad_mode": pad_mode,
+        "max_length": limit,
+        "truncation": truncation,
+        "apply_chat_template_kwargs": {"system": option} if option else {},
+        "ignore_input_ids_mismatch": True,  # else some releases refuse what they tokenize wrongly
+    }
+    made = dataset_of(dataset, conversations, ChatTokenizer(added), config)
+    expected = ChatTokenizer(option or added, made.tokenizer._numbers)  # noqa: SLF001 - the same words
+    counts = []
+    for number, messages in enumerate(conversations):
+        row = made[number]
+        length = len(expected.apply_chat_template(messages))
+        kept = slice(None)
+        if length > limit:
+            kept = slice(length - limit, None) if truncation == "left" else slice(limit)
+        own = row["attention_mask"].bool() if "attention_mask" in row else torch.ones_like(row["input_ids"]).bool()
+        tokens, mask = row["input_ids"][own].tolist(), row["loss_mask"][own].tolist()
+        wrong_tokens, wrong_mask = differences(expected, messages, tokens, mask, kept)
+        wrong_mask += float(row["loss_mask"][~own].sum())
+        counts.append((wrong_tokens + _gaps(row["position_ids"][own]), wrong_mask))
+    return {"tokens": [tokens for tokens, _ in counts], "masks": [wrong for _, wrong in counts]}
+
+
+def _gaps(positions: Tensor) -> float:
+    """The number of position ids that are not one more than the one before."""
+    return float((positions.diff() != 1).sum())
+
+
+def same_path(path: str, **_about: object) -> str:
+    """The path: nothing is downloaded."""
+    return path
+
+
+_DOUBLES: Mapping[str, Callable[..., Any]] = {
+    f"{MODULE}.copy_local_path_from_hdfs": same_path,
+    f"{MODULE}.logger": SilentLogger,
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The data set of conversations."""
+    if target.has(DATASET) and not target.fails(DATASET):
+        yield from try_bind(target, DATASET, "batch", lambda: _conversations(target))
+
+
+def a_few_turns(batch: Batch) -> Batch:
+    """The first :data:`ROWS` rows with at most :data:`TOKENS` tokens, which begin with a reply to the first question.
+
+    A conversation does not depend on others, and some releases refuse one without that reply.
+    """
+    few = take_rows(batch, torch.arange(ROWS)) if batch.rows > ROWS else batch
+    few = take_positions(few, torch.arange(TOKENS)) if few.width > TOKENS else few
+    if bool(few.mask[:, 0].all()):
+        return few
+    return with_columns(few, mask=few.mask | (torch.arange(few.width) == 0))
+
+
+def _conversations(target: Target) -> Iterator[Boundary]:
+    source = inspect.getsource(target.find(DATASET))
+    for name, settings in FAMILIES.items():
+        if "option" in settings and "apply_chat_template_kwargs" not in source:
+            continue
+        yield _dataset(target, name, settings)
+
+
+def _dataset(target: Target, name: str, settings: Settings) -> Boundary:
+    defaults: Settings = {"option": "", "truncation": "error", "limit": 200, "pad_mode": "no_padding"}
+    step = Step(
+        call=tokenized_differences,
+        name="differ",
+        arguments={
+            "dataset": Constant(Function(DATASET)),
+            "masks": EachRow(RowTokens("mask", "int")),
+            "answer": Knob("answer"),
+            "added": Knob("added"),
+            **{knob: Knob(knob, default=value) for knob, value in defaults.items()},
+        },
+        remembered=True,
+        doubles={path: double for path, double in _DOUBLES.items() if target.has(path)},
+        produced_by={"masks": _ROWS},
+    )
+    return Boundary(
+        path=f"{DATASET}.__getitem__",
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"mask", "length"}),
+        outputs=difference_outputs(Use("differ")),
+        settings={name: settings},
+        claims=claims(_DOCS),
+        reach="every step of supervised fine-tuning on conversations",
+        requires=(no_empty_response,),
+        domain=a_few_turns,
+    )

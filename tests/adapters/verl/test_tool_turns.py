@@ -1,0 +1,124 @@
+"""verl's agent loop with tools, on a specimen in words of our own."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import bound, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.verl.omegaconf_specimen import OMEGACONF
+from adapters.verl_specimen import files
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import FRAMEWORK
+from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
+
+Loads = Callable[..., Target]
+
+BASE = """
+    class AgentLoopBase:
+        def __init__(self, trainer_config, server_manager, tokenizer, dataset_cls, **about):
+            self.rollout, self.server = trainer_config.config.actor_rollout_ref.rollout, server_manager
+            self.tokenizer = tokenizer
+"""
+
+SCHEMAS = """
+    from types import SimpleNamespace
+
+    class ToolResponse(SimpleNamespace):
+        pass
+"""
+
+PARSER = """
+    from types import SimpleNamespace
+
+    class FunctionCall(SimpleNamespace):
+        pass
+"""
+
+LOOP = """
+    import json
+    from types import SimpleNamespace
+
+    from verl.experimental.agent_loop.agent_loop import AgentLoopBase
+
+    class ToolAgentLoop(AgentLoopBase):
+        async def run(self, sampling_params, raw_prompt, **about):
+            text, limit = self.tokenizer.apply_chat_template, self.rollout.response_length
+            empty = {"role": "user", "content": ""}
+            one, two = text([empty]), text([empty] * 2)
+            system = 2 * len(one) - len(two)
+            prompt = text(raw_prompt, add_generation_prompt=True)
+            ids, mask, logprobs = [], [], []
+            while len(ids) < limit:
+                output = await self.server.generate(prompt_ids=prompt + ids)
+                ids += output.token_ids
+                mask += [1] * len(output.token_ids)
+                logprobs += output.log_probs
+                _, calls = await self.tool_parser.extract_tool_calls(output.token_ids)
+                if not calls or len(ids) >= limit:
+                    break
+                results = []
+                for call in calls:
+                    tool = self.tools[call.name]
+                    result, _, _ = await tool.execute("", json.loads(call.arguments))
+                    results.append({"role": "tool", "content": result.text})
+                turn = SEPARATOR + text(results, add_generation_prompt=True)[system:]
+                if len(ids) + len(turn) >= limit:
+                    break
+                ids += turn
+                mask += [TOOL] * len(turn)
+                logprobs += GAP
+            return SimpleNamespace(
+                prompt_ids=prompt, response_ids=ids[:limit], response_mask=CUT, response_logprobs=logprobs[:limit]
+            )
+"""
+
+SOUND = {"SEPARATOR": "one[-1:]", "TOOL": "0", "GAP": "[0.0] * len(turn)", "CUT": "mask[:limit]"}
+CONFIG: dict[str, dict[str, dict[str, dict[str, str]]]] = {
+    "data": {},
+    "actor_rollout_ref": {"rollout": {"multi_turn": {}}},
+}
+
+
+def _load(loads: Loads, **broken: str) -> Target:
+    source = LOOP
+    for word, code in {**SOUND, **broken}.items():
+        source = source.replace(word, code)
+    folder = "verl/experimental/agent_loop"
+    tree = {
+        f"{folder}/agent_loop.py": BASE,
+        f"{folder}/tool_parser.py": PARSER,
+        f"{folder}/tool_agent_loop.py": source,
+        "verl/tools/schemas.py": SCHEMAS,
+        "verl/trainer/config/ppo_trainer.yaml": json.dumps(CONFIG),
+    }
+    return loads(FRAMEWORK, files() | tree, {"omegaconf/__init__.py": OMEGACONF})
+
+
+def test_reads_back(loads: Loads) -> None:
+    """Columns, settings and arguments survive the round trip."""
+    target = _load(loads)
+    mine = [b for b in bound(FRAMEWORK, target).values() if "ToolAgentLoop" in b.path]
+    assert len(mine) == 2
+    check_round_trips(target, mine)
+
+
+@pytest.mark.parametrize(
+    ("setting", "broken"),
+    [
+        ("tools", {"SEPARATOR": "[]"}),
+        ("tools", {"TOOL": "1"}),
+        ("tools", {"GAP": "[-1.0] * len(turn)"}),
+        ("tools", {"GAP": "[]"}),
+        ("limit", {"CUT": "mask[-limit:]"}),
+        ("limit", {"CUT": "mask"}),
+    ],
+)
+@pytest.mark.parametrize("found", [False, True])
+def test_tokens_mask_and_log_probs(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A lost separator, trained tool results, log-probs of tool results, and a mask that is cut elsewhere, or not."""
+    target = _load(loads, **(broken if found else {}))
+    judgement = judged_at(TOK001, bound(FRAMEWORK, target)["run", setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
