@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import (
+    async_loss,
     bco,
     checkpoints,
     dataset_preparation,
@@ -12,6 +13,7 @@ from rl_sentinel.adapters.trl import (
     distillation_steps,
     early_losses,
     early_steps,
+    gmpo,
     kto,
     log_averages,
     log_probs,
@@ -52,6 +54,8 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         early_losses,
         early_steps,
         losses,
+        gmpo,
+        async_loss,
         log_probs,
         updates,
         preferences,

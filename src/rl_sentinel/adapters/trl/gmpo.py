@@ -1,0 +1,106 @@
+"""TRL's GMPO: ``_compute_loss`` of a GRPO trainer with the geometric mean of clipped ratios, over micro-batches."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import FIELDS, POLICY, itself, micro_batch
+from rl_sentinel.adapters.trl.loss_families import MASKED, RATIO, ROW
+from rl_sentinel.adapters.trl.losses import logged_metrics
+from rl_sentinel.adapters.trl.release import reads_tool_mask, source_of
+from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
+from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec
+
+GMPO = "trl.experimental.gmpo.gmpo_trainer.GMPOTrainer"
+
+_PLAIN: Settings = {"clip_low": 0.4, "clip_high": 0.3, **MASKED}
+
+_LOSS = (
+    claims("gmpo_trainer.py, GMPOTrainer, docstring: https://huggingface.co/papers/2507.20673", algorithm="gmpo")
+    | claims("gmpo_trainer.py, comment: a plain mean over sequences", aggregation="sequence-mean-token-mean")
+    | claims("gmpo_trainer.py: per_sequence_loss.mean()", rows="all")
+    | claims("gmpo_trainer.py: divided by current_gradient_accumulation_steps, as one large batch", denominator="given")
+)
+
+#: Name -> settings and further claims.
+_FORMS: Mapping[str, tuple[Settings, Claims]] = {
+    "default": (_PLAIN, Claims()),
+    "KL": (
+        {**_PLAIN, "kl_loss_coef": 0.25},
+        claims(
+            "gmpo_trainer.py: exp(ref - logp) - (ref - logp) - 1",
+            kl="k3",
+            output_pairs={"kl": "logprob against ref_logprob"},
+        ),
+    ),
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loss, and the loss with a KL term."""
+    path = f"{GMPO}._compute_loss"
+    if not target.has(path):
+        return
+    if why := target.fails(GMPO):
+        yield Unbound(path, "policy-loss", why)
+        return
+    yield from bindable(target, *(_loss(target, path, name) for name in _FORMS))
+
+
+def _trainer(settings: Settings) -> Object:
+    """The trainer at the start of an optimizer step."""
+    fields = {FIELDS.get(name, name): name for name in settings}
+    parts: dict[str, Codec] = {"kind": Constant("grpo"), "derived": Constant(Function(GMPO))}
+    parts |= {field: IfSet(name) for field, name in fields.items()}
+    at = {"derived": "__class__", **{field: f"args.{field}" for field in fields}}
+    built = Object(make_trainer, parts, at=at, shared=True)
+    return Object(
+        ready_to_train,
+        {"trainer": built, "micro_batches": MICRO_BATCHES},
+        at={"trainer": "", "micro_batches": "args.gradient_accumulation_steps"},
+    )
+
+
+def _loss(target: Target, path: str, name: str) -> Boundary:
+    settings, claimed = _FORMS[name]
+    columns: dict[str, Codec] = {"old_per_token_logps": Column("old_logprob")}
+    columns |= {"ref_per_token_logps": Column("ref_logprob")} if "kl_loss_coef" in settings else {}
+    tools = reads_tool_mask(target)
+    before = Step(call=itself, name="trainer", arguments={"trainer": _trainer(settings)})
+    loss = Step(
+        call=path,
+        name="loss",
+        arguments={
+            "self": Earlier(Use("trainer")),
+            "model": POLICY,
+            "inputs": micro_batch(columns, tools=tools),
+        },
+        each=("micro_batch",),
+        produced_by={"inputs": "grpo_trainer.py, _generate_and_score_completions, which GMPOTrainer inherits"},
+    )
+    place = Use("trainer").attribute("_metrics")["train"]
+    logged, _ = logged_metrics(source_of(target.find(path)), settings, place)
+    # The range of the log-ratio is clipped, not the range of the ratio.
+    logged = {n: replace(o, quantity="", over="") if n.startswith("clip") else o for n, o in logged.items()}
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(before, loss),
+        unused=frozenset({"token", "prompt_length"}),
+        outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **logged},
+        settings={name: settings},
+        claims=RATIO | ROW | _LOSS | claimed,
+        reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items()),
+        requires=(equal_micro_batches, no_empty_response),
+    )

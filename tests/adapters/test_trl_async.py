@@ -1,0 +1,63 @@
+"""TRL's GMPO and its asynchronous GRPO, on a specimen of their call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_async_specimen import files
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, async_loss, gmpo
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.dead_row_shifts_signal import LAW as MSK001
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
+
+Loads = Callable[..., Target]
+
+GMPO = f"{gmpo.GMPO}._compute_loss"
+ASYNC = f"{async_loss.TRAINER}.compute_loss"
+
+
+def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
+    """(path, setting) to boundary."""
+    every = [b for module in (gmpo, async_loss) for b in module.boundaries(target)]
+    return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
+
+
+def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
+    """Each form binds, and every column survives the round trip."""
+    target = loads(FRAMEWORK, files(), overlay())
+    boundaries = _bound(target)
+    assert set(boundaries) == {(GMPO, "default"), (GMPO, "KL"), (ASYNC, "default"), (ASYNC, "over ranks")}
+    assert answering(boundaries, target) == []
+    check_round_trips(target, boundaries.values())
+
+
+@pytest.mark.parametrize("sound", [True, False])
+@pytest.mark.parametrize(
+    ("law", "path", "choices"),
+    [
+        (REF001, GMPO, {"ceiling": "self.high"}),
+        (REF001, GMPO, {"tokens": "mask.shape[1]"}),
+        (MSK001, GMPO, {"counted": "1"}),
+        (SPL001, GMPO, {"parts": "1"}),
+        (REF001, ASYNC, {"above": "self.epsilon_low"}),
+        (REF001, ASYNC, {"weight": 'row[0]["advantage"]'}),
+        (REF001, ASYNC, {"first": ":-1]"}),
+        (SPL002, ASYNC, {"denominator": "mask.sum().clamp(min=1)"}),
+        (MET001, ASYNC, {"kl_count": "mask.numel()"}),
+    ],
+)
+def test_faults(loads: Loads, law: Law, path: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """Ratios clipped at the range, means over trained tokens, weights of their own samples, one count for all ranks."""
+    target = loads(FRAMEWORK, files(**({} if sound else choices)), overlay())
+    setting = "over ranks" if law is SPL002 else "default"
+    judgement = judged_at(law, _bound(target)[path, setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound

@@ -1,0 +1,109 @@
+"""Call shapes of TRL's GMPO and of its asynchronous GRPO, in words of our own."""
+
+from adapters.trl_specimen import CONFIG
+from adapters.trl_specimen import files as trainer_files
+
+GMPO = """
+    import torch
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    class GMPOTrainer(GRPOTrainer):
+        def _compute_loss(self, model, inputs):
+            mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+            trains = mask.any(1)
+            now, _ = self._get_per_token_logps_and_entropies(model, inputs["prompt_ids"], None, mask.shape[1])
+            gap = now - inputs["old_per_token_logps"]
+            up = inputs["advantages"].unsqueeze(1) > 0
+            low, high = 1 - self.low, self.high - 1
+            cut = torch.where(up, gap.clamp(max={ceiling}), gap.clamp(min=-low))
+            mean = (cut * mask).sum(1) / {tokens}
+            rows = -(mean.exp() * inputs["advantages"]) * {counted}
+            if self.beta:
+                gap = inputs["ref_per_token_logps"] - now
+                rows = rows + self.beta * ((gap.exp() - gap - 1) * mask).sum(1) / mask.sum(1).clamp(min=1)
+            return rows.mean() / {parts}
+"""
+
+ASYNC = """
+    from dataclasses import dataclass
+
+    import torch
+
+    class FixedCountBatcher:
+        def __init__(self, source, num_processes, microbatch_size):
+            self.source, self.num_processes, self.microbatch_size = source, num_processes, microbatch_size
+
+        def __iter__(self):
+            held = list(self.source)[: self.microbatch_size]
+            held.sort(key=lambda one: -len(one["input_ids"]))
+            yield [held[rank :: self.num_processes] for rank in range(self.num_processes)]
+
+    @dataclass
+    class DataCollatorForRollout:
+        pad_token_id: int
+        num_processes: int = 1
+
+        def torch_call(self, examples):
+            (rows,) = examples
+            lined = [self.line(row) for row in rows]
+            width = max(len(one["input_ids"]) for one in lined)
+            batch = {
+                name: torch.stack([torch.nn.functional.pad(one[name], (0, width - len(one[name]))) for one in lined])
+                for name in lined[0]
+            }
+            count = sum(int(one["completion_mask"].sum()) for row in rows for one in row)
+            return {**batch, "count": torch.full((self.num_processes,), float(count))}
+
+        def line(self, row):
+            join = lambda name: torch.cat([torch.tensor(one[name]) for one in row])
+            return {
+                "input_ids": join("input_ids"),
+                "completion_mask": join("completion_mask"),
+                "old_log_probs": join("old_log_probs"),
+                "advantages": torch.cat([torch.full((len(one["input_ids"]),), {weight}) for one in row]),
+            }
+
+    class AsyncGRPOTrainer:
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            ids, completion_mask = inputs["input_ids"], inputs["completion_mask"]
+            outputs = model(input_ids=ids, labels=ids, completion_mask=completion_mask)
+            now, mask = outputs["log_probs"], completion_mask[:, {first}
+            old, weight = inputs["old_log_probs"][:, 1:], inputs["advantages"][:, 1:]
+            ratio = (now - old).exp()
+            held = ratio.clamp(1 - self.epsilon_low, 1 + {above})
+            loss = -(torch.min(ratio * weight, held * weight) * mask).sum()
+            share = {denominator}
+            kl = self.accelerator.reduce(
+                torch.stack([((ratio - 1 - (now - old)) * mask).sum().detach(), mask.sum()]), reduction="sum"
+            )
+            self._metrics["train"]["kl"].append((kl[0] / {kl_count}).item())
+            return loss / share / self.current_gradient_accumulation_steps
+"""
+
+#: Place -> what stands there in a sound tree.
+SOUND = {
+    "ceiling": "high",
+    "tokens": "mask.sum(1).clamp(min=1)",
+    "counted": "trains",
+    "parts": "self.current_gradient_accumulation_steps",
+    "weight": 'one["advantage"]',
+    "first": "1:]",
+    "above": "self.epsilon_high",
+    "denominator": 'inputs["count"][0] / self.accelerator.num_processes',
+    "kl_count": "kl[1]",
+}
+
+
+def files(**choices: str) -> dict[str, str]:
+    """A tree of TRL with what is at the places of :data:`SOUND`."""
+    texts = {"gmpo/gmpo_trainer.py": GMPO, "async_grpo/async_grpo_trainer.py": ASYNC}
+    for name, part in (SOUND | choices).items():
+        texts = {path: text.replace("{" + name + "}", part) for path, text in texts.items()}
+    folder = "trl/experimental"
+    return {
+        **trainer_files(),
+        f"{folder}/gmpo/__init__.py": "",
+        f"{folder}/gmpo/gmpo_config.py": CONFIG.format(name="GMPOConfig"),
+        f"{folder}/async_grpo/__init__.py": "",
+        **{f"{folder}/{path}": text for path, text in texts.items()},
+    }
