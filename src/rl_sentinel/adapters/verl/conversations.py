@@ -198,6 +198,15 @@ def _conversations(target: Target) -> Iterator[Boundary]:
         yield _dataset(target, name, settings)
 
 
+def _reach(settings: Settings) -> str:
+    """When supervised fine-tuning has the setting: the options of ``data`` that matter for it."""
+    if "limit" not in settings:
+        return "every step of supervised fine-tuning on conversations"
+    options = {"truncation": settings["truncation"], "pad_mode": settings.get("pad_mode", "no_padding")}
+    chosen = ", ".join(f"data.{name}={value}" for name, value in options.items())
+    return f"{chosen}, with a conversation longer than data.max_length"
+
+
 def _dataset(target: Target, name: str, settings: Settings) -> Boundary:
     defaults: Settings = {"option": "", "truncation": "error", "limit": 200, "pad_mode": "no_padding"}
     step = Step(
@@ -222,7 +231,7 @@ def _dataset(target: Target, name: str, settings: Settings) -> Boundary:
         outputs=difference_outputs(Use("differ")),
         settings={name: settings},
         claims=claims(_DOCS),
-        reach="every step of supervised fine-tuning on conversations",
+        reach=_reach(settings),
         requires=(no_empty_response,),
         domain=a_few_turns,
     )
