@@ -75,4 +75,4 @@ def test_function_of_ones_own(tmp_path: Path, cache: Path) -> None:
     run = _run("audit", "mine:advantages", "--stage", "advantage", "--law", "MSK001", cache=cache, cwd=tmp_path)
     assert run.returncode == 1, run.stderr
     assert "advantages (mine.py:" in run.stdout
-    assert "--stage is ''" in _run("audit", "mine:advantages", cache=cache, cwd=tmp_path).stderr
+    assert "--stage is missing" in _run("audit", "mine:advantages", cache=cache, cwd=tmp_path).stderr
