@@ -142,3 +142,16 @@ def test_what_is_missing_is_reported_once(loads: Loads, lacking: str) -> None:
     assert isinstance(unbound, Unbound)
     assert (unbound.path, unbound.stage) == (PATH, "advantage")
     assert {"actor": "PPOActor", "config": CONFIGURATION.rpartition(".")[2]}[lacking] in unbound.reason
+
+
+def test_turns_are_numbered_as_a_workflow_numbers_them(loads: Loads) -> None:
+    """From 0 in each row, -1 where the model did not sample."""
+    by_turn = ACTOR.replace("reference.clone()", "data['turn_ids'].roll(-1, 1).float()")
+    config = CONFIG.replace("discount: float", 'gae_timestep_unit: str = "token"\n        discount: float')
+    gae = {"areal/trainer/ppo/gae.py": "def _compute_turn_level_gae(): ..."}
+    mask = torch.tensor([[True, True, False, True], [True, False, False, False]])
+    turn = torch.tensor([[3, 3, 3, 5], [7, 7, 7, 7]])
+    batch = batch_of(mask, turn=turn, prompt_length=torch.tensor([2, 1]), length=torch.tensor([4, 1]))
+    target = loads(FRAMEWORK, _files(actor=by_turn, config=config) | gae)
+    outputs = outputs_of(target, _bound(target)["turns as steps"], "turns as steps", batch)
+    assert outputs["advantage"].tolist() == [[0, 0, -1, 1], [0, 0, 0, 0]]

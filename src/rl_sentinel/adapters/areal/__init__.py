@@ -12,6 +12,7 @@ from rl_sentinel.adapters.areal import (
     forward,
     losses,
     micro_batches,
+    preferences,
     requests,
     rewards,
     sessions,
@@ -57,6 +58,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         correction,
         losses,
         supervised,
+        preferences,
         updates,
         forward,
     ):

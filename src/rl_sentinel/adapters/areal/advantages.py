@@ -92,6 +92,19 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "advantage, batch": ({"adv mean": "batch", "adv std": "batch"}, _OUTCOME),
 }
 
+#: The function that takes turns as steps, and its setting; without a KL penalty, which is added to it per token.
+BY_TURN = "areal.trainer.ppo.gae._compute_turn_level_gae"
+_TURNS: Settings = {
+    "gae_timestep_unit": "turn",
+    "discount": 0.9,
+    "gae_lambda": 0.95,
+    "critic": True,
+    "kl_ctl": 0.0,
+    **UNCLIPPED,
+}
+_TURN = "cli_args.py, gae_timestep_unit: 'turn' treats each generated assistant turn as one timestep"
+_TURN_CLAIMS = claims(_TURN, credit="temporal", scope="sequence")
+
 _DATA, _FORM = Use("data"), FullSequence(shift=1)
 
 #: Output -> key of the data that the method writes it to.
@@ -108,7 +121,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     except Unbindable as why:
         yield Unbound(PATH, "advantage", str(why))
         return
-    for name, (settings, claimed) in FAMILIES.items():
+    by_turn = {"turns as steps": (_TURNS, _TURN_CLAIMS)} if target.has(BY_TURN) else {}
+    for name, (settings, claimed) in {**FAMILIES, **by_turn}.items():
         yield from bindable(target, _boundary(name, settings, claimed, path))
     if path == PATH and target.has(BY_PROMPT):
         for name, (settings, claimed) in FAMILIES.items():
@@ -119,7 +133,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _boundary(name: str, settings: Settings, claimed: Claims, path: str) -> Boundary:
     """One setting: its data has reference log-probs if there is a KL penalty, and values if there is a critic."""
     has_kl = settings.get("kl_ctl") != 0.0
-    passes = [*(["ref_logp"] if has_kl else []), *(["values"] if settings.get("critic") else [])]
+    by_turn = "gae_timestep_unit" in settings
+    passes = [
+        *(["ref_logp"] if has_kl else []),
+        *(["values"] if settings.get("critic") else []),
+        *(["turn_ids"] if by_turn else []),
+    ]
     masked = bool(settings.get("mask_no_eos_with_zero"))
     step = Step(
         call=path,

@@ -1,12 +1,12 @@
 """Build AReaL's arguments from a batch: padded sequences for the actor, packed ones for losses, configuration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.codecs import Column, FormCodec
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
@@ -41,11 +41,48 @@ OTHER_LOGPROB, OTHER_VALUE = -0.5, 0.25
 SPLIT = Object(MICRO_BATCH_SPEC, {"n_mbs": MICRO_BATCHES})
 
 
+@dataclass(frozen=True, slots=True)
+class TurnIds(FormCodec):
+    """``turn_ids``: the number of the turn that sampled each token, from 0; -1 at tokens that no model sampled.
+
+    Producer: areal/experimental/openai/types.py, to_tensor_dict: a turn's id is one above its parent's largest.
+    """
+
+    form: FullSequence = field(default_factory=lambda: FullSequence(fill=-1.0))
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The turns, and which tokens are trained."""
+        return frozenset({"turn", "mask"})
+
+    def put(self, inputs: Inputs) -> Tensor:
+        """The turns of each row, padded with 0."""
+        return self.form.lay_out(_turn_ids(inputs.batch).to(torch.int32), inputs)
+
+    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
+        """The turns of the response tokens."""
+        return {"turn": self.form.read(value, sizes).long()} if sizes.has(self.form.needs) else {}
+
+    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
+        """The turns, numbered from 0 in each row, with 0 in the padding."""
+        return {"turn": self.form.canonical(_turn_ids(batch), batch)}
+
+
+def _turn_ids(batch: Batch) -> Tensor:
+    """``[B, T]``: the number of a trained token's turn among those of its row, in order; -1 at other tokens."""
+    ids = torch.full_like(batch.turn, -1)
+    for row, trained in enumerate(batch.mask):
+        if bool(trained.any()):
+            ids[row, trained] = torch.unique(batch.turn[row, trained], return_inverse=True)[1]
+    return ids
+
+
 def rollout(*more: str) -> Table:
     """The data of ``_compute_advantages``: a rollout, and the model outputs named by ``more``."""
     passes = {
         "ref_logp": Column("ref_logprob", FullSequence(shift=1, fill=OTHER_LOGPROB), torch.float32),
         "values": Column("value", FullSequence(shift=1, fill=OTHER_VALUE), torch.float32),
+        "turn_ids": TurnIds(),
     }
     return Table(
         {

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.pairs import rows_are_pairs
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
 from rl_sentinel.adapters.target import Target
@@ -19,7 +20,6 @@ from rl_sentinel.adapters.trl.pair_codecs import (
     PairFeatures,
     TokenLogprobs,
     as_pairs,
-    rows_are_pairs,
     tokens_have_probabilities,
 )
 from rl_sentinel.adapters.trl.preference_families import FIELDS, KTO_FAMILIES, Family

@@ -8,12 +8,13 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.pairs import rows_are_pairs
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.kto import ALTERNATING, KTO, KTO_EXPERIMENTAL, LabelledFeatures, logged_metrics
-from rl_sentinel.adapters.trl.pair_codecs import NoPadding, PairFeatures, as_pairs, rows_are_pairs
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding, PairFeatures, as_pairs
 from rl_sentinel.adapters.trl.preference_families import (
     CPO_FAMILIES,
     DPO_FAMILIES,

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import OneColumn
 from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.pairs import even_rows, trained_rows
 from rl_sentinel.adapters.trl.token_model import CUT, FIRST, LARGEST, PROMPT, token_ids
-from rl_sentinel.core.batch import Batch, take_rows, with_columns
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
 #: Number of tokens of the shortest prompt.
@@ -150,12 +151,6 @@ def longest(inputs: Inputs) -> int:
     return int(inputs.mini_batch.mask.sum(1).max()) + 1
 
 
-def rows_are_pairs(inputs: Inputs) -> str:
-    """Require pairs: an even number of rows in each micro-batch."""
-    rows, parts = inputs.batch.rows, 2 * inputs.layout.micro_batches
-    return "" if rows and rows % parts == 0 else "the rows of a micro-batch are not pairs of responses"
-
-
 def tokens_have_probabilities(inputs: Inputs) -> str:
     """Require log-probs of policy and reference below 0: :class:`Backbone` gives the rest to another token."""
     batch = inputs.batch
@@ -165,16 +160,13 @@ def tokens_have_probabilities(inputs: Inputs) -> str:
 
 def as_pairs(batch: Batch) -> Batch:
     """Make the rows pairs: an even number, each with a trained token, and log-probs below 0."""
-    odd = batch.rows > 1 and batch.rows % 2
-    even = take_rows(batch, torch.arange(batch.rows - 1)) if odd else batch
-    return trains_with_probability(even)
+    return trains_with_probability(even_rows(batch))
 
 
 def trains_with_probability(batch: Batch, *, rows: bool = True) -> Batch:
     """Make all log-probs less than 0 and, unless ``rows`` is False, give each row a trained token."""
     changed: dict[str, Tensor] = {}
-    if rows and not bool(batch.live.all()):
-        changed["mask"] = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid)
+    batch = trained_rows(batch) if rows else batch
     for name in ("logprob", "ref_logprob"):
         column: Tensor = getattr(batch, name)
         if bool((column > LARGEST).any()):

@@ -9,6 +9,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.pairs import rows_are_pairs
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, IfSet
 from rl_sentinel.adapters.target import Target
@@ -19,7 +20,6 @@ from rl_sentinel.adapters.trl.pair_codecs import (
     TokenLogprobs,
     as_pairs,
     longest,
-    rows_are_pairs,
     tokens_have_probabilities,
 )
 from rl_sentinel.adapters.trl.preference_families import (

@@ -1,0 +1,30 @@
+"""Pairs of responses, one preferred to the other: rows 2i and 2i + 1 of a batch."""
+
+import torch
+
+from rl_sentinel.core.batch import Batch, take_rows, with_columns
+from rl_sentinel.core.codec import Inputs
+
+
+def rows_are_pairs(inputs: Inputs) -> str:
+    """Require pairs: an even number of rows in each micro-batch."""
+    rows, parts = inputs.batch.rows, 2 * inputs.layout.micro_batches
+    return "" if rows and rows % parts == 0 else "the rows of a micro-batch are not pairs of responses"
+
+
+def even_rows(batch: Batch) -> Batch:
+    """Drop the last row of an odd number."""
+    odd = batch.rows > 1 and batch.rows % 2
+    return take_rows(batch, torch.arange(batch.rows - 1)) if odd else batch
+
+
+def trained_rows(batch: Batch) -> Batch:
+    """Train all tokens of a row that has no trained token."""
+    if bool(batch.live.all()):
+        return batch
+    return with_columns(batch, mask=torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid))
+
+
+def trained_pairs(batch: Batch) -> Batch:
+    """Make the rows pairs, each row with a trained token."""
+    return trained_rows(even_rows(batch))
