@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from rl_sentinel.adapters.skyrl import FRAMEWORK, prompt_filters, rollout
+from rl_sentinel.adapters.skyrl import FRAMEWORK, async_rollout, prompt_filters, rollout
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
@@ -98,9 +98,39 @@ GENERATORS = """
         return {k: sum((one[k] for one in ORDER), []) for k in first if isinstance(first[k], list)}
 """
 
+ASYNC = """
+    from dataclasses import dataclass
+    from skyrl.train.generators.utils import concatenate_generator_outputs
+    from skyrl.train.trainer import RayPPOTrainer
 
-def _target(loads: Loads, padding: str = "0", counts_dead: str = "False", order: str = "generator_outputs") -> Target:
+    @dataclass
+    class GeneratedOutputGroup:
+        generator_output: dict
+        uid: str
+        step: int
+
+    class FullyAsyncRayPPOTrainer(RayPPOTrainer):
+        def _should_keep_group(self, group): ...
+
+        def convert_generation_group_mini_batch_to_training_input(self, kept, dropped=()):
+            groups = [*kept, *dropped] if TRAINS_DROPPED else kept
+            uids = [g.uid for g in groups for _ in g.generator_output["response_ids"]]
+            output, uids = self.postprocess_generator_output(
+                concatenate_generator_outputs([g.generator_output for g in groups]), uids
+            )
+            return self.convert_to_training_input(output, uids)
+"""
+
+
+def _target(
+    loads: Loads,
+    padding: str = "0",
+    counts_dead: str = "False",
+    order: str = "generator_outputs",
+    trains_dropped: str = "False",
+) -> Target:
     files = {
+        "skyrl/train/fully_async_trainer.py": ASYNC.replace("TRAINS_DROPPED", trains_dropped),
         "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
         "skyrl/backends/skyrl_train/training_batch.py": BATCH,
         "skyrl/train/config.py": CONFIG,
@@ -114,7 +144,10 @@ def _target(loads: Loads, padding: str = "0", counts_dead: str = "False", order:
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
     made = [
-        one for one in (*rollout.boundaries(target), *prompt_filters.boundaries(target)) if isinstance(one, Boundary)
+        one
+        for module in (rollout, async_rollout, prompt_filters)
+        for one in module.boundaries(target)
+        if isinstance(one, Boundary)
     ]
     return {(one.path.rpartition(".")[2], setting): one for one in made for setting in one.settings}
 
@@ -122,7 +155,7 @@ def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
 def test_all_boundaries_answer(loads: Loads) -> None:
     target = _target(loads)
     boundaries = _bound(target)
-    assert len(boundaries) == 5
+    assert len(boundaries) == 8
     assert answering(boundaries, target) == []
 
 
@@ -135,6 +168,12 @@ def test_round_trips(loads: Loads) -> None:
 CASES = [
     (PLC004, "convert_to_training_input", "two workers", {"padding": "1"}),
     (PLC004, "concatenate_generator_outputs", "default", {"order": "generator_outputs[::-1]"}),
+    (
+        PLC004,
+        "convert_generation_group_mini_batch_to_training_input",
+        "some thrown away",
+        {"trains_dropped": "True"},
+    ),
     (REF001, "zero_variance_filter", "default", {"counts_dead": "True"}),
 ]
 

@@ -56,6 +56,18 @@ def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
+def test_thorough_is_a_number_of_cases(tree: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert error_line(capsys, "audit", "verl", "--thorough", "--budget", "8") == (
+        "--thorough means --budget 128, and --budget is 8: drop one"
+    )
+    tried = []
+    for options in ((), ("--thorough",), ("--budget", "128")):
+        run_cli(capsys, "audit", tree, *GRPO[:2], "--law", "PRM001", "--json", str(tmp_path / "report.json"), *options)
+        report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+        tried.append(sum(v["tried"] for v in report["verdicts"]))
+    assert tried[0] < tried[1] == tried[2]
+
+
 def test_release_that_does_not_import_says_why_its_status_is_2(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,9 @@ from rl_sentinel.report import text
 from rl_sentinel.report.formatting import counted
 from rl_sentinel.report.results import Results, fails
 
+#: Random cases per pair with ``--thorough``: eight times the default.
+THOROUGH = 128
+
 
 def audit(  # noqa: PLR0913 - the options of the command
     context: typer.Context,
@@ -53,6 +56,9 @@ def audit(  # noqa: PLR0913 - the options of the command
     level: LevelOption = "contested",
     seed: SeedOption = 0,
     budget: Annotated[int, typer.Option(min=2, max=100_000, help="Random cases per pair.")] = 16,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help=f"{THOROUGH} random cases per pair, for a nightly run.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes at a time.")] = 2,
     python: Annotated[str, typer.Option(help="Interpreter of the environment to audit in.")] = sys.executable,
     known: Annotated[Path | None, typer.Option(help="Your known findings; they do not change the exit status.")] = None,
@@ -84,7 +90,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     quiet: Annotated[bool, typer.Option("--quiet", help="Print findings only.")] = False,
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0: no findings, 1: findings, 2: could not run."""
-    chosen, ignored = codes(law), codes(ignore)
+    chosen, ignored, cases = codes(law), codes(ignore), _cases(context, budget, thorough=thorough)
     if chosen and set(chosen) <= set(ignored):
         raise SentinelError(f"--ignore leaves out every law of --law ({', '.join(chosen)}): drop one")
     specs = [parse_target(t) for t in targets or ()]
@@ -98,14 +104,14 @@ def audit(  # noqa: PLR0913 - the options of the command
         "ignore": ignored,
         "boundaries": tuple(boundary or ()),
         "seed": seed,
-        "budget": budget,
+        "budget": cases or budget,
         "jobs": jobs,
     }
     options |= recipe_options(recipe, specs) if recipe else {}
     if specs:
         plan = plan_of_targets(specs, own, options, level)
     else:
-        unset = {name: None for name in ("seed", "budget") if _is_default(context, name)}
+        unset = {"seed": None if _is_default(context, "seed") else seed, "budget": cases}
         plan = plan_of_project(own, {**options, **unset}, None if _is_default(context, "level") else level)
         known = known or plan.known
     outputs = Outputs.checked(report or [], json_path, known if known_update else None)
@@ -157,6 +163,14 @@ def audit(  # noqa: PLR0913 - the options of the command
         _print_total(console, statuses)
     outputs.write()
     raise typer.Exit(max(statuses))
+
+
+def _cases(context: typer.Context, budget: int, *, thorough: bool) -> int | None:
+    """The random cases per pair; None if no option gives their number."""
+    given = not _is_default(context, "budget")
+    if thorough and given:
+        raise SentinelError(f"--thorough means --budget {THOROUGH}, and --budget is {budget}: drop one")
+    return THOROUGH if thorough else budget if given else None
 
 
 def _is_default(context: typer.Context, name: str) -> bool:

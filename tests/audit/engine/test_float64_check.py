@@ -1,5 +1,6 @@
-"""A second witness in float64, before what is near rounding is reported."""
+"""A difference is reported only if float64 has it too."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -46,10 +47,11 @@ def _boundary(size: float, *, only_narrow: bool) -> Boundary:
 
 
 @pytest.mark.parametrize(
-    ("size", "only_narrow", "reported"), [(2e-5, True, False), (2e-5, False, True), (1, True, True)]
+    ("size", "only_narrow", "reported"),
+    [(2e-5, True, False), (2e-5, False, True), (1, True, False), (math.inf, True, True)],
 )
-def test_near_rounding(size: float, only_narrow: bool, reported: bool) -> None:  # noqa: FBT001 - parameters
-    """Twice the allowance is reported if float64 has it too; far more than that, without a question."""
+def test_rounding(size: float, only_narrow: bool, reported: bool) -> None:  # noqa: FBT001 - parameters
+    """A difference of any size is reported only if float64 has it too; an overflow, always."""
     ask = Asker(_boundary(size, only_narrow=only_narrow), {})
     assert (search(LAW, ask, "default", seed=0, budget=2).found is not None) == reported
 

@@ -11,6 +11,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.skyrl import (
     advantages,
+    async_rollout,
     configuration,
     conversations,
     correction,
@@ -60,6 +61,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         prompts,
         generator,
         rollout,
+        async_rollout,
         prompt_filters,
         dynamic_sampling,
         metrics,

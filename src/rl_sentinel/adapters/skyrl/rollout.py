@@ -155,8 +155,33 @@ def process_step(target: Target) -> Step:
     )
 
 
+def read_step(*, right: bool) -> Step:
+    """Read the response columns of the training batch, which an earlier step returned as ``batch``."""
+    return Step(
+        call=responses_of,
+        name="responses",
+        arguments={
+            "batch": Earlier(Use("batch")),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+            "width": Derived(lambda inputs: 0 if right else inputs.batch.width),
+        },
+    )
+
+
+def batch_outputs(forms: Arguments) -> dict[str, Output]:
+    """The outputs that :func:`read_step` reads."""
+    responses, form = Use("responses"), forms.form
+    return {
+        "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=responses["logprobs"], form=form),
+        "token": Output("B T", "", "token", at=responses["tokens"], form=form),
+        "mask": Output("B T", "", "mask", at=responses["masks"], form=Cast(form, torch.bool)),
+        "reward": Output("B", "reward", "reward", at=responses["rewards"]),
+        "uid": Output("B", "", "group", at=responses["uids"], form=PromptNumbers()),
+        "rows": Output("", "", "rows", at=responses["count"]),
+    }
+
+
 def _training_batch(target: Target, forms: Arguments) -> Boundary:
-    right = isinstance(forms.form, RightAligned)
     without_uids = Step(call=output_of, name="output", arguments={"processed": Earlier(Use("processed"))})
     convert = Step(
         call=CONVERT,
@@ -167,28 +192,11 @@ def _training_batch(target: Target, forms: Arguments) -> Boundary:
             "uids": Earlier(Use("uids")),
         },
     )
-    read = Step(
-        call=responses_of,
-        name="responses",
-        arguments={
-            "batch": Earlier(Use("batch")),
-            "rows": Derived(lambda inputs: inputs.batch.rows),
-            "width": Derived(lambda inputs: 0 if right else inputs.batch.width),
-        },
-    )
-    responses, form = Use("responses"), forms.form
     return Boundary(
         path=f"{PROCESS} -> {CONVERT}",
         stage="batch",
-        steps=(process_step(target), without_uids, convert, read),
-        outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=responses["logprobs"], form=form),
-            "token": Output("B T", "", "token", at=responses["tokens"], form=form),
-            "mask": Output("B T", "", "mask", at=responses["masks"], form=Cast(form, torch.bool)),
-            "reward": Output("B", "reward", "reward", at=responses["rewards"]),
-            "uid": Output("B", "", "group", at=responses["uids"], form=PromptNumbers()),
-            "rows": Output("", "", "rows", at=responses["count"]),
-        },
+        steps=(process_step(target), without_uids, convert, read_step(right=isinstance(forms.form, RightAligned))),
+        outputs=batch_outputs(forms),
         settings={"default": {}, "two workers": {"workers": 2}},
         claims=_DOCS,
         reach="every run",
