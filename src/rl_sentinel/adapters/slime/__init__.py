@@ -27,6 +27,7 @@ from rl_sentinel.adapters.slime import (
     metrics,
     rollout,
     rollout_loop,
+    trajectories,
     updates,
 )
 from rl_sentinel.adapters.target import Target
@@ -61,6 +62,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         rollout,
         generation,
         rollout_loop,
+        trajectories,
         asynchronous_rollout,
         evaluation,
         advantages,

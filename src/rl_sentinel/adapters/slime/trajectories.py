@@ -1,0 +1,243 @@
+"""slime's agent trajectories: from the turns of a session to its training samples."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import groupby
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
+from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.slime.samples import SAMPLE
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+MODULE = "slime.agent.trajectory"
+TURN = f"{MODULE}.TurnRecord"
+MANAGER = f"{MODULE}.TrajectoryManager"
+#: The functions of releases before the manager: the turns of a session to a segment, and a segment to a sample.
+MERGE, WRITE = f"{MODULE}.merge_turns", f"{MODULE}.write_segment_to_sample"
+
+#: Tokens of no case: what a template adds to a prompt, and what a reply becomes when it is tokenized again.
+_QUESTION, _OTHER = 1_000_000, 1_000_001
+
+#: The shortest response of three turns: replies of one token, with a token between them.
+THREE_TURNS = 5
+
+#: Setting -> how the prompts of later turns repeat earlier replies.
+REPLAYS: Mapping[str, Settings] = {
+    "replies repeated": {"retokenized": False, "fork_threshold": 1024},
+    "a reply tokenized again": {"retokenized": True, "fork_threshold": 1024},
+    "a reply tokenized again, forked": {"retokenized": True, "fork_threshold": 0},
+}
+
+_DOCS = (
+    "agent/trajectory.py: turns become loss-masked training rows; replies are trained once, and prompts not; a reply "
+    "that differs when it is tokenized again is masked or trained apart, earlier turns are untouched"
+)
+_PRODUCER = (
+    "slime/agent/adapters/common.py, record_turn after each model call: prompt_ids are the tokens of all messages "
+    "before it, output_ids and output_log_probs those of the engine; get_trajectory at the end of the session"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The samples of a session; releases before the manager merge turns by a function."""
+    if not target.has(TURN):
+        return
+    if why := target.fails(MODULE):
+        yield Unbound(MANAGER, "batch", why)
+    elif target.has(MANAGER):
+        yield from bindable(target, _boundary(f"{MANAGER}.get_trajectory", manage, MANAGER, REPLAYS))
+    elif target.has(MERGE) and target.has(WRITE):
+        settings = {name: family for name, family in REPLAYS.items() if family["fork_threshold"]}
+        yield from bindable(target, _boundary(MERGE, merge, MERGE, settings))
+
+
+@dataclass(slots=True)
+class Session:
+    """The turns of one row: tokens before the first reply, then replies and what the tools answer."""
+
+    row: dict[str, Any]
+    retokenized: bool
+    turns: list[tuple[list[int], range]] = field(default_factory=list)
+    unsure: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Write the prompt of each turn; the reply before the last turn may be tokenized differently in its prompt."""
+        runs = [
+            (bool(own), list(at)) for own, at in groupby(range(len(self.row["mask"])), self.row["mask"].__getitem__)
+        ]
+        replies = [at for own, at in runs if own]
+        held = [*self.row["prompt"], _QUESTION]
+        for own, at in runs:
+            if own:
+                again = self.retokenized and len(replies) > 1 and at == replies[-2]
+                self.turns.append((list(held), range(at[0], at[-1] + 1)))
+                held += [*self.row["tokens"][at[0] : at[-1]], _OTHER if again else self.row["tokens"][at[-1]]]
+                self.unsure |= set(at) if again else set()
+            else:
+                held += [self.row["tokens"][place] for place in at]
+
+    def record(self, turn: Callable[..., Any], place: int) -> Any:  # noqa: ANN401 - the target's class
+        """A turn as the engine returned it, in the form of the release."""
+        prompt, at = self.turns[place]
+        known = {one.name for one in fields(turn)}  # type: ignore[arg-type]  # a dataclass of the target
+        columns = {
+            "output_log_probs": [self.row["logprobs"][n] for n in at],
+            "output_loss_mask": [1] * len(at),
+        }
+        output = [self.row["tokens"][n] for n in at]
+        more = {name: column for name, column in columns.items() if name in known}
+        return turn(prompt_ids=list(prompt), output_ids=output, finish_reason="stop", **more)
+
+    def read(self, samples: list[Any]) -> dict[str, Any]:
+        """The row as its samples train it; a token has the mask False unless exactly one sample trains it."""
+        first = len(self.row["prompt"]) + 1
+        trained = dict[int, list[tuple[int, float]]]()
+        context = dict[int, int]()
+        for sample in samples:
+            start = len(sample.tokens) - len(sample.loss_mask)
+            logprobs = sample.rollout_log_probs or self.row["logprobs"][start - first :]
+            for place, token in enumerate(sample.tokens[first:]):
+                at = place + first - start
+                if at >= 0 and sample.loss_mask[at]:
+                    trained.setdefault(place, []).append((token, logprobs[at]))
+                context[place] = token
+        rewards = {float(sample.reward) for sample in samples}
+        whole = [self._cell(place, trained.get(place, []), context.get(place, -1)) for place in range(self._length)]
+        return {
+            "tokens": torch.tensor([token for token, _, _ in whole]),
+            "masks": torch.tensor([mask for _, mask, _ in whole]),
+            "logprobs": torch.tensor([logprob for _, _, logprob in whole]),
+            "rewards": rewards.pop() if len(rewards) == 1 else float("inf"),
+        }
+
+    @property
+    def _length(self) -> int:
+        return len(self.row["tokens"])
+
+    def _cell(self, place: int, trained: list[tuple[int, float]], context: int) -> tuple[int, bool, float]:
+        """Token, mask and log-prob at a place; a reply that is tokenized again may be trained or not."""
+        own = self.row["tokens"][place], bool(self.row["mask"][place]), self.row["logprobs"][place]
+        if len(trained) == 1:
+            return trained[0][0], True, trained[0][1]
+        return own if place in self.unsure and not trained else (context, False, own[2])
+
+
+def manage(  # noqa: PLR0913 - the classes of the target, and the settings
+    entry: Callable[..., Any],
+    turn: Callable[..., Any],
+    sample: Callable[..., Any],
+    rows: list[dict[str, Any]],
+    retokenized: bool,  # noqa: FBT001 - a setting
+    fork_threshold: int,
+) -> dict[str, list[Any]]:
+    """Record the turns of each row as one session, and read its samples."""
+    columns = _columns()
+    for number, row in enumerate(rows):
+        manager, session = entry(fork_threshold_tokens=fork_threshold), Session(row, retokenized)
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "question"}]
+        for place in range(len(session.turns)):
+            reply = {"role": "assistant", "content": f"reply {place}"}
+            manager.record_turn(
+                f"session-{number}",
+                turn=session.record(turn, place),
+                prompt_messages=list(messages),
+                response_message=reply,
+            )
+            messages += [reply, {"role": "tool", "content": f"answer {place}"}]
+        base = sample(index=number, group_index=0, prompt="question")
+        _append(
+            columns, session.read(manager.get_trajectory(f"session-{number}", base_sample=base, reward=row["reward"]))
+        )
+    return columns
+
+
+def merge(  # noqa: PLR0913 - as manage
+    entry: Callable[..., Any],
+    turn: Callable[..., Any],
+    sample: Callable[..., Any],
+    rows: list[dict[str, Any]],
+    retokenized: bool,  # noqa: FBT001 - a setting
+    fork_threshold: int,  # noqa: ARG001 - of later releases
+) -> dict[str, list[Any]]:
+    """Merge the turns of each row to a segment, write it to a sample, and read that."""
+    write: Any = inspect.getmodule(entry).write_segment_to_sample  # type: ignore[union-attr]  # a module of the target
+    columns, tokenizer = _columns(), SimpleNamespace(decode=lambda _ids, **_options: "")
+    for number, row in enumerate(rows):
+        session, one = Session(row, retokenized), sample(index=number)
+        segment = entry([session.record(turn, place) for place in range(len(session.turns))])
+        write(one, segment, row["reward"], tokenizer)
+        _append(columns, session.read([one]))
+    return columns
+
+
+def with_turns(batch: Batch) -> Batch:
+    """Train the last token of each row, and in rows with room for three turns each other token."""
+    places = torch.arange(batch.width).expand_as(batch.mask)
+    last = places == (batch.length - 1).unsqueeze(1)
+    turns = torch.where((batch.length >= THREE_TURNS).unsqueeze(1), places % 2 == 0, batch.mask)
+    return with_columns(batch, mask=(turns | last) & batch.valid)
+
+
+def _columns() -> dict[str, list[Any]]:
+    return {"tokens": [], "masks": [], "logprobs": [], "rewards": []}
+
+
+def _append(columns: dict[str, list[Any]], row: Mapping[str, Any]) -> None:
+    for name, value in row.items():
+        columns[name].append(value)
+
+
+def _boundary(path: str, call: Callable[..., Any], entry: str, settings: Mapping[str, Settings]) -> Boundary:
+    row = Table(
+        {
+            "prompt": RowPrompt(),
+            "tokens": RowTokens("token", "int"),
+            "mask": RowTokens("mask", "int"),
+            "logprobs": RowTokens("rollout_logprob"),
+            "reward": Cell("reward"),
+        }
+    )
+    step = Step(
+        call=call,
+        name="samples",
+        arguments={
+            "entry": Constant(Function(entry)),
+            "turn": Constant(Function(TURN)),
+            "sample": Constant(Function(SAMPLE)),
+            "rows": EachRow(row),
+            "retokenized": Knob("retokenized"),
+            "fork_threshold": Knob("fork_threshold"),
+        },
+        produced_by={"rows": _PRODUCER},
+    )
+    samples, form = Use("samples"), Ragged()
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=samples["logprobs"], form=form),
+            "token": Output("B T", "", "token", at=samples["tokens"], form=form),
+            "mask": Output("B T", "", "mask", at=samples["masks"], form=Cast(form, torch.bool)),
+            "reward": Output("B", "reward", "reward", at=samples["rewards"], form=PerRow("list")),
+        },
+        settings=settings,
+        claims=claims(_DOCS, conserves=True),
+        reach="agents that train through slime.agent",
+        requires=(no_empty_response, last_token_trains),
+        domain=with_turns,
+    )
