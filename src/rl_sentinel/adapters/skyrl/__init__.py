@@ -27,6 +27,7 @@ from rl_sentinel.adapters.skyrl import (
     prompts,
     rollout,
     staleness,
+    step_merging,
     trainer,
     worker,
 )
@@ -62,6 +63,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         generator,
         rollout,
         async_rollout,
+        step_merging,
         prompt_filters,
         dynamic_sampling,
         metrics,
