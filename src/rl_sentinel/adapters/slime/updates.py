@@ -70,12 +70,19 @@ def _bound(
         if kind in source:
             yield Unbound(f"{PATH} -> {loss}", stage, f"{loss} is absent")
         return
-    if all(name in source for name in _names(family)):
+    offered = source + _command_line_options(target)
+    if all(name in offered for name in _names(family)):
         yield from bindable(target, _boundary(target, name, stage, family, data))
 
 
+def _command_line_options(target: Target) -> str:
+    """The source of slime's command line: an option that it offers must reach the loss."""
+    path = target.root / "slime/utils/arguments.py"
+    return path.read_text(encoding="utf-8").replace("-", "_") if path.is_file() else ""
+
+
 def _names(family: Family) -> list[str]:
-    """Names in the source of every revision that has the family: arguments, estimator and custom function."""
+    """Names that every revision with the family offers or reads: arguments, estimator and custom function."""
     names = [NUMBERS.get(name, name) for name in family.settings if name != "opsm_delta"] + list(family.words)
     chosen = (family.words.get(name, "") for name in ("advantage_estimator", "custom_tis_function_path"))
     return [*names, *(str(value).rpartition(".")[2] for value in chosen)]
