@@ -12,6 +12,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "kl": LOGPROBS | {"logits"},
     "kl_coefficient": LOGPROBS | {"logits"},
     "ratio": LOGPROBS | {"logits"},
+    "probability_difference": LOGPROBS | {"logits"},
     "clip_fraction": LOGPROBS | {"logits", "advantage"},
     "clip_fraction_lower": LOGPROBS | {"logits", "advantage"},
     "entropy": frozenset({"entropy", "logits", "logprob"}),

@@ -10,6 +10,7 @@ from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.allowed import LOGPROBS, kind
+from rl_sentinel.formulas.clip_fractions import clip_range, clipped, dual_clipped, rows_clipped, values_clipped
 from rl_sentinel.formulas.measures import MEASURES, is_measure, measured_batch
 from rl_sentinel.formulas.perplexities import measures_rows, of_rows, of_tokens, policies_needed
 from rl_sentinel.formulas.rejections import bounds, kept, measured
@@ -25,6 +26,12 @@ KL: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
         "k3": lambda d: torch.expm1(-d) + d,
         "k3 cut at 10": lambda d: (torch.expm1(-d) + d).clamp(-10, 10),
     },
+}
+
+#: First word of a quantity -> its value per token from two columns of log-probs.
+PAIRED: Mapping[str, Callable[[Batch, str, str], Tensor]] = {
+    "ratio": lambda b, one, other: (getattr(b, one) - getattr(b, other)).exp(),
+    "probability_difference": lambda b, one, other: (getattr(b, one).exp() - getattr(b, other).exp()).abs(),
 }
 
 _LENGTHS: Mapping[str, Callable[[Batch], Tensor]] = {
@@ -116,13 +123,13 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
         return output.axes == "" and output.quantity == first and is_measure(first, reads)
     if first in _WHOLE:
         own = output.quantity == first or "advantage" not in _WHOLE[first]
-        own = own and (_BOUND_OF[first] in settings if first in _BOUND_OF else bool(_clip(settings)))
+        own = own and (_BOUND_OF[first] in settings if first in _BOUND_OF else bool(clip_range(settings)))
         return own and output.axes == "" and _WHOLE[first] <= reads
     if first in COLUMN_NAMES:
         own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
         return own and output.axes == "" and last in STATISTICS
-    if first == "ratio":
-        return pairs and last in ("ratio", *STATISTICS)
+    if first in PAIRED:
+        return pairs and last in (first, *STATISTICS)
     compared = 0 < policies_needed(first) <= len(LOGPROBS & reads) and "logits" not in reads
     rejects = (first in REJECTIONS or first == REJECTED_ROWS) and output.axes == "" and "estimator" in settings
     return (first in ROWS or compared or rejects) and output.axes in ("", "B") and last in (first, *STATISTICS)
@@ -131,10 +138,18 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
 def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: Settings, only: str = "") -> Named:
     """Name to value, in the axes of the output, of every accepted definition of its quantity.
 
-    None if rows are measured by their tokens and a row has no such token. With ``only``, the name of one definition,
-    the others may be missing.
+    None if rows are measured by their tokens and a row has no such token, and for a deviation over one trained token.
+    With ``only``, the name of one definition, the others may be missing.
     """
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
+    if last == "std" and int(batch.mask.sum()) < 2:
+        return {}  # the deviation of one number: torch returns NaN, others 0
+    return _definitions(first, last, output, batch, reads, settings, only)
+
+
+def _definitions(  # noqa: PLR0913 - the parts of the quantity's name, and the parameters of definitions
+    first: str, last: str, output: Output, batch: Batch, reads: frozenset[str], settings: Settings, only: str
+) -> Named:
     wide = with_columns(batch, **{n: getattr(batch, n).double() for n in reads if COLUMNS[n]["role"] == "signal"})
     statistic = STATISTICS.get(last, STATISTICS["mean"])
     if first in MEASURES:
@@ -157,7 +172,7 @@ def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -
     if first in ROWS:
         return {name: count(batch) for name, count in ROWS[first].items()}
     if first == "sequences_clipped":
-        return _rows_clipped(batch, settings)
+        return rows_clipped(batch, settings)
     if measures_rows(first):
         return of_rows(first, batch, reads) if bool(batch.live.all()) else {}
     return None
@@ -175,66 +190,27 @@ def _of_rejection(first: str, batch: Batch, output: Output, reads: frozenset[str
     return _over_tokens({first: REJECTIONS[first](batch, settings)}, batch, output, statistic)
 
 
-def _clip(settings: Settings) -> tuple[float, float] | None:
-    low = settings.get("clip_low", settings.get("clip"))
-    high = settings.get("clip_high", settings.get("clip"))
-    if not isinstance(low, int | float) or not isinstance(high, int | float):
-        return None
-    return float(low), float(high)
-
-
 def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings: Settings) -> Named:
     if first in COLUMN_NAMES:
         return {first: getattr(batch, first)}
     if first == "clip_fraction":
-        return _clipped(batch, *(_clip(settings) or (0.0, 0.0)))
+        return clipped(batch, *(clip_range(settings) or (0.0, 0.0)))
     if first == "clip_fraction_lower":
-        return _dual_clipped(batch, float(settings["ceiling"] or 0))
+        return dual_clipped(batch, float(settings["ceiling"] or 0))
     if first == "value_clip_fraction":
-        return _values_clipped(batch, float(settings["value_clip"] or 0))
+        return values_clipped(batch, float(settings["value_clip"] or 0))
     if first == "chi_square":
         return of_tokens(batch, reads)
     found: Named = {}
     for one, other in permutations(sorted(LOGPROBS & reads), 2):
         log_ratio = getattr(batch, one) - getattr(batch, other)
-        if first == "ratio":
-            found[f"ratio of {one} to {other}"] = log_ratio.exp()
+        if first in PAIRED:
+            found[f"{first.replace('_', ' ')} of {one} to {other}"] = PAIRED[first](batch, one, other)
             continue
         for group, estimators in KL.items():
             if last in (group, "kl", "row_mean", "mean"):
                 found |= {f"{n} of {one} against {other}": f(log_ratio) for n, f in estimators.items()}
     return found
-
-
-def _clipped(batch: Batch, low: float, high: float) -> Named:
-    ratio = (batch.logprob - batch.old_logprob).exp()
-    above, below = ratio > 1 + high, ratio < 1 - low
-    up, down = above & (batch.advantage > 0), below & (batch.advantage < 0)
-    named = {"outside the range": above | below, "where clipping binds": up | down}
-    named |= {"above, where it binds": up, "below, where it binds": down}
-    return {n: x.double() for n, x in named.items()}
-
-
-def _dual_clipped(batch: Batch, ceiling: float) -> Named:
-    """Tokens that dual clip (arXiv 1912.09729) clips: a ratio above its bound and a negative advantage."""
-    above = (batch.logprob - batch.old_logprob).exp() > ceiling
-    return {"above the ceiling": above.double(), "where the ceiling binds": (above & (batch.advantage < 0)).double()}
-
-
-def _rows_clipped(batch: Batch, settings: Settings) -> Named:
-    """Clipped rows, by the geometric mean of their ratios and the mean of their advantages."""
-    counts = batch.mask.sum(1, keepdim=True).clamp(min=1)
-    columns = ("logprob", "old_logprob", "advantage")
-    means = {n: torch.where(batch.mask, getattr(batch, n), 0.0).sum(1, keepdim=True) / counts for n in columns}
-    cut = _clipped(with_columns(batch, **means), *(_clip(settings) or (0.0, 0.0)))
-    return {f"rows {name}": x.squeeze(1) for name, x in cut.items()}
-
-
-def _values_clipped(batch: Batch, most: float) -> Named:
-    far = (batch.value - batch.old_value).abs() > most
-    held = batch.old_value + (batch.value - batch.old_value).clamp(-most, most)
-    binds = (held - batch.returns).abs() > (batch.value - batch.returns).abs()
-    return {"outside the range": far.double(), "where the held error is larger": (far & binds).double()}
 
 
 def _of_rows(tokens: Named, mask: Tensor) -> Named:

@@ -51,7 +51,7 @@ SAMPLING = (
 _ONE_MESSAGE = "generator.use_conversation_multi_turn"
 _BATCHED = "generator.batched"
 _TEMPLATE = "generator.chat_template.name_or_path"
-_LOGPROBS = "generator.sampling_params.logprobs"
+LOGPROBS = "generator.sampling_params.logprobs"
 
 #: A model whose name selected the custom template in releases without a setting for it.
 _BY_MODEL = "Qwen/Qwen3-8B"
@@ -143,10 +143,8 @@ def _family(target: Target, sampling: str, name: str, settings: Settings) -> Ite
         # Releases without this section choose the template by the name of the model.
         settings = {name: value for name, value in settings.items() if name != _TEMPLATE} | {"model": _BY_MODEL}
     custom = _TEMPLATE in settings or "model" in settings
-    logprobs = (
-        not custom and _has(target, _LOGPROBS) and not _refuses_logprobs(target, batched=bool(settings[_BATCHED]))
-    )
-    fixed = {_LOGPROBS: 1 if logprobs else None} if _has(target, _LOGPROBS) else {}
+    logprobs = not custom and _has(target, LOGPROBS) and not _refuses_logprobs(target, batched=bool(settings[_BATCHED]))
+    fixed = {LOGPROBS: 1 if logprobs else None} if _has(target, LOGPROBS) else {}
     section = Config(CONFIG, fixed, {path: path for path in settings if "." in path}, section="generator")
     try:
         section.check(target)

@@ -19,7 +19,7 @@ VARIANCE = "verl.trainer.ppo.metric_utils.compute_variance_proxy_metrics"
 _DIFFERENCES = {
     "training/rollout_probs_diff_max": Output("", "", "probability_difference.max"),
     "training/rollout_probs_diff_mean": Output("", "", "probability_difference.mean", over="live"),
-    "training/rollout_probs_diff_std": Output("", "", "probability_difference.deviation"),
+    "training/rollout_probs_diff_std": Output("", "", "probability_difference.std"),
     "training/rollout_actor_probs_pearson_corr": Output("", "", "probability_correlation"),
 }
 

@@ -1,0 +1,51 @@
+"""What a clip fraction may count: tokens, rows and values that clipping reaches."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.case import Settings
+
+Named = dict[str, Tensor]
+
+
+def clip_range(settings: Settings) -> tuple[float, float] | None:
+    """How far a ratio may be below and above 1; None if the setting has no clipping."""
+    low = settings.get("clip_low", settings.get("clip"))
+    high = settings.get("clip_high", settings.get("clip"))
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return None
+    return float(low), float(high)
+
+
+def clipped(batch: Batch, low: float, high: float) -> Named:
+    """``[B, T]``: tokens whose ratio is outside of the range, and those where clipping binds."""
+    ratio = (batch.logprob - batch.old_logprob).exp()
+    above, below = ratio > 1 + high, ratio < 1 - low
+    up, down = above & (batch.advantage > 0), below & (batch.advantage < 0)
+    named = {"outside the range": above | below, "where clipping binds": up | down}
+    named |= {"above, where it binds": up, "below, where it binds": down}
+    return {n: x.double() for n, x in named.items()}
+
+
+def dual_clipped(batch: Batch, ceiling: float) -> Named:
+    """Tokens that dual clip (arXiv 1912.09729) clips: a ratio above its bound and a negative advantage."""
+    above = (batch.logprob - batch.old_logprob).exp() > ceiling
+    return {"above the ceiling": above.double(), "where the ceiling binds": (above & (batch.advantage < 0)).double()}
+
+
+def rows_clipped(batch: Batch, settings: Settings) -> Named:
+    """Clipped rows, by the geometric mean of their ratios and the mean of their advantages."""
+    counts = batch.mask.sum(1, keepdim=True).clamp(min=1)
+    columns = ("logprob", "old_logprob", "advantage")
+    means = {n: torch.where(batch.mask, getattr(batch, n), 0.0).sum(1, keepdim=True) / counts for n in columns}
+    cut = clipped(with_columns(batch, **means), *(clip_range(settings) or (0.0, 0.0)))
+    return {f"rows {name}": x.squeeze(1) for name, x in cut.items()}
+
+
+def values_clipped(batch: Batch, most: float) -> Named:
+    """``[B, T]``: values farther than ``most`` from the old value, and those whose clipped error is the larger one."""
+    far = (batch.value - batch.old_value).abs() > most
+    held = batch.old_value + (batch.value - batch.old_value).clamp(-most, most)
+    binds = (held - batch.returns).abs() > (batch.value - batch.returns).abs()
+    return {"outside the range": far.double(), "where the held error is larger": (far & binds).double()}
