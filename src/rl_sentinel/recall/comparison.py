@@ -87,8 +87,13 @@ def _repaired(finding: Judged, after: NarrowAudit) -> set[str]:
 
 
 def _same(finding: Judged, after: NarrowAudit) -> list[Judged]:
-    """The verdicts after the fix at a finding's pair: of its setting, or of all where the setting is gone."""
-    pair = [v for v in after.verdicts if v.pair == finding.pair]
+    """The verdicts after the fix at a finding's pair: of its setting, or of all where the setting is gone.
+
+    Where the fix added a function before the one that was found, it is the chain that ends in the same function.
+    """
+    law = [v for v in after.verdicts if v.law == finding.law]
+    last = finding.boundary.rpartition(" -> ")[2]
+    pair = [v for v in law if v.pair == finding.pair] or [v for v in law if v.boundary.rpartition(" -> ")[2] == last]
     return [v for v in pair if v.setting == finding.setting] or pair
 
 
