@@ -1,4 +1,4 @@
-"""Generation in SkyRL's call shapes, in words of our own: sound, and with four faults."""
+"""Generation in SkyRL's call shapes, in words of our own: sound, and with six faults."""
 
 from collections.abc import Callable
 
@@ -31,6 +31,7 @@ CONFIG = """
         batched: bool = False
         use_conversation_multi_turn: bool = True
         step_wise_trajectories: bool = False
+        apply_overlong_filtering: bool = False
         sampling_params: Sampling = field(default_factory=Sampling)
         chat_template: Template = field(default_factory=Template)
 
@@ -48,6 +49,7 @@ GENERATOR = """
     import skyrl_gym
 
     CONFIG = {"keep_answer": False, "lose_end": False, "train_observation": False, "mixed_template": False}
+    CONFIG |= {"filter_finished": False, "filter_nothing": False}
 
     class SkyRLGymGenerator:
         def __init__(self, generator_cfg, skyrl_gym_cfg, inference_engine_client, tokenizer):
@@ -89,6 +91,9 @@ GENERATOR = """
                         new = [10] + said + head
                 ids, mask = ids + own + new, mask + [1] * len(own) + [int(CONFIG["train_observation"])] * len(new)
                 logprobs = logprobs + numbers + [0.0] * len(new)
+                cut_off = made["stop_reasons"][0] == "length" or CONFIG["filter_finished"]
+                if self.cfg.apply_overlong_filtering and cut_off and not CONFIG["filter_nothing"]:
+                    mask = [0] * len(mask)
                 if self.cfg.step_wise_trajectories:
                     rows.append((start, ids, mask, logprobs, [0.0] * (len(own) - 1) + [answer["reward"]]))
                     start, ids, mask, logprobs = start + ids, [], [], []
@@ -126,10 +131,12 @@ def test_sound(loads: Loads) -> None:
         ("lose_end", "one message", "rollout_logprob"),
         ("train_observation", "conversation", "mask"),
         ("mixed_template", "custom template", "token"),
+        ("filter_finished", "batched, overlong filtering", "mask"),
+        ("filter_nothing", "conversation, cut off, overlong filtering", "mask"),
     ],
 )
 def test_faults(loads: Loads, fault: str, setting: str, output: str) -> None:
-    """An answer that is kept, a lost log-prob, a trained observation, two templates in one row."""
+    """An answer that is kept, a lost log-prob, a trained observation, two templates in one row, a wrong filter."""
     target, found = _bound(loads, fault)
     break_ = judged_at(PLC004, found[setting], setting, target).found
     assert break_ is not None

@@ -50,6 +50,7 @@ SAMPLING = (
 
 _ONE_MESSAGE = "generator.use_conversation_multi_turn"
 _BATCHED = "generator.batched"
+_FILTER = "generator.apply_overlong_filtering"
 _TEMPLATE = "generator.chat_template.name_or_path"
 LOGPROBS = "generator.sampling_params.logprobs"
 
@@ -66,6 +67,9 @@ _SPECIAL: Mapping[str, Settings] = {
     "custom template": {_TEMPLATE: "qwen3_with_thinking"},
     "step-wise": {STEP_WISE: True},
     "batched": {_BATCHED: True},
+    "conversation, overlong filtering": {_FILTER: True},
+    "conversation, cut off, overlong filtering": {_FILTER: True, "end": "length"},
+    "batched, overlong filtering": {_FILTER: True, _BATCHED: True},
 }
 
 #: Name -> settings. ``end`` is how each turn ends (only the last turn can be cut off); with ``closing``, the
@@ -110,7 +114,8 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     """Run the generator on one conversation per row, and read its output at the positions of the batch.
 
     A token is -1 where it or the stop token after it is lost, duplicated or moved, or where the engine received
-    another prompt than the row's. An untrained token keeps the log-prob of the batch.
+    another prompt than the row's. An untrained token keeps the log-prob of the batch. Where responses that are cut off
+    are filtered, the mask is the row's if no token is trained, and False otherwise.
     """
     scripts = [script_of(number, row, end, closing=closing) for number, row in enumerate(rows)]
     engine, parameters = Engine(scripts), inspect.signature(generator).parameters
@@ -135,6 +140,9 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
         RowReader(n, row, generated[n]).read(engine.prompts[n], tails_of(row, end, one_message=joined))
         for n, row in enumerate(rows)
     ]
+    if getattr(config, "apply_overlong_filtering", False) and end == "length":
+        for column, row in zip(columns, rows, strict=True):
+            column["masks"] = torch.tensor([bool(trained) for trained in row["mask"]]) & ~column["masks"].any()
     return {name: [row[name] for row in columns] for name in ("tokens", "masks", "logprobs", "rewards")}
 
 
