@@ -134,6 +134,11 @@ class Boundary:
         return tuple(codec for step in self.steps for codec in step.arguments.values())
 
     @property
+    def modelled(self) -> frozenset[str]:
+        """The columns that a model computes during the call, at untrained positions with other values."""
+        return frozenset[str]().union(*(codec.modelled for codec in self.codecs()))
+
+    @property
     def axes(self) -> frozenset[Axis]:
         """The layout fields that the arguments follow."""
         fields: Mapping[Cut, Axis] = {"micro_batch": "micro_batches", "rank": "ranks"}

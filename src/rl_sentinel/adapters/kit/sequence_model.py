@@ -66,6 +66,11 @@ class PolicyModel(OneColumn):
         """The log-probs."""
         return {self.name: "a model has no log-probs to read: it must be called"}
 
+    @property
+    def modelled(self) -> frozenset[str]:
+        """The log-probs."""
+        return frozenset({self.name})
+
     def put(self, inputs: Inputs) -> Policy:
         """The model for the rows of the batch."""
         batch: Batch = inputs.batch
