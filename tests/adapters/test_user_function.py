@@ -207,9 +207,10 @@ def test_clipped_loss_takes_its_range_from_its_parameters(own: Own) -> None:
 def test_loss_without_its_numbers_says_so(own: Own) -> None:
     body = "def one(log_prob, old_log_prob, advantages, mask): return (log_prob * advantages * mask).sum()"
     boundary = _boundary(own(body, "policy-loss", "algorithm=ppo", "aggregation=token-mean"))
-    (note,) = boundary.notes
-    assert note.startswith(
-        "not compared with the formula of ppo, which needs the number clip_low: give one a parameter"
+    assert boundary.undecided == (
+        "not compared with the formula of ppo, which needs clip_low and clip_high: state "
+        'numbers={"clip_low": ..., "clip_high": ...}, or --number clip_low=NUMBER --number clip_high=NUMBER on the '
+        "command line"
     )
     assert boundary.claims.algorithm is None
 

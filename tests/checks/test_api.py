@@ -101,7 +101,7 @@ def test_findings_of_a_lower_level_are_counted() -> None:
 
     result = rl_sentinel.check(centred_over_tokens, stage="normalise", laws=["DEG001"])
     assert (result.ok, result.findings, result.hidden) == (True, (), 1)
-    assert '1 of a lower level not shown: level="hazard" shows all' in str(result)
+    assert '1 broken at a lower level, not shown: level="hazard" shows all' in str(result)
     (hazard,) = rl_sentinel.check(centred_over_tokens, stage="normalise", laws=["DEG001"], level="hazard").findings
     assert (hazard.code, hazard.level) == ("DEG001", "hazard")
 

@@ -21,7 +21,7 @@ from rl_sentinel.audit.sandbox.job import CANARY, Event
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.call import same_numbers
-from rl_sentinel.core.errors import Crashed, NotApplicable, Refused, TargetRaised, Unbindable
+from rl_sentinel.core.errors import Crashed, NotApplicable, Refused, TargetRaised, Unbindable, Undecided
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
@@ -98,7 +98,10 @@ class Unit:
         return ("", "") if self.names else ("errored", "no code of the target was entered")
 
     def _checked(self, law: Law) -> Event:
-        why_not = law.applies(self.boundary)
+        try:
+            why_not = law.applies(self.boundary)
+        except Undecided as error:
+            return self._verdict(law, "errored", reason=str(error))
         if why_not:
             return self._verdict(law, "not-applicable", reason=why_not)
         ask = Asker(self.boundary, self.by_path, self.cache, self.target)
