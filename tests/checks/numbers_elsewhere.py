@@ -45,7 +45,7 @@ class Trainer:
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
         mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
         logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1][:, -inputs["completion_ids"].shape[1] :]
-        scaled = (logits / self.temperature).log_softmax(-1)
+        scaled: Tensor = (logits / self.temperature).log_softmax(-1)
         return scaled.gather(-1, inputs["completion_ids"].unsqueeze(-1)).squeeze(-1)
 
     def compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
@@ -55,7 +55,7 @@ class Trainer:
         advantage = inputs["advantages"].unsqueeze(1)
         clipped = ratio.clamp(1 - self.args.epsilon, 1 + self.args.epsilon_high)
         gap = inputs["ref_per_token_logps"] - logprob
-        loss = -torch.min(ratio * advantage, clipped * advantage) + self.args.beta * (gap.exp() - gap - 1)
+        loss: Tensor = -torch.min(ratio * advantage, clipped * advantage) + self.args.beta * (gap.exp() - gap - 1)
         return (loss * mask).sum() / mask.sum()
 
     def swapped_bounds(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -79,6 +81,9 @@ _ADAPTED = "metrics, batches, configurations and steps are audited by an adapter
 #: Exceptions by which a function refuses its input: laws judge them, so their type is kept.
 _REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
 
+
+#: Folders of code that is not the user's.
+_PACKAGES = frozenset({"site-packages", "dist-packages", "rl_sentinel"})
 
 #: The usual floating-point types of signals; a function may refuse others.
 _USUAL = frozenset({torch.float32})
@@ -227,7 +232,14 @@ def _explain(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str,
         return error
     if isinstance(error, TypeError | RuntimeError) and (other := _unusual_types(passed)):
         return NotApplicable(f"the function refuses {other}: {type(error).__name__}: {words}")
-    return CallFailed(f"{type(error).__name__}: {words}; passed {arguments}")
+    return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}; passed {arguments}")
+
+
+def _line_of(error: Exception) -> str:
+    """`` at FILE:LINE`` of the last line outside of packages, where the function raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not _PACKAGES & set(Path(f.filename).parts)]
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
 
 def _unusual_types(passed: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Messages about the arguments of a user's function: unknown parameter names, passed values."""
 
+import inspect
 import sys
 from collections.abc import Mapping
 from difflib import SequenceMatcher, get_close_matches
@@ -22,14 +23,17 @@ _SIMILAR = 0.8
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
     """How to fix a function that is not found: a misspelt name, or a file named like a standard module."""
     module, _, name = path.rpartition(".")
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        return ": rename the file, its name is that of a standard module"
     if not isinstance(why, Absent):
-        shadowed = module.partition(".")[0] in sys.stdlib_module_names
-        return ": rename the file, its name is that of a standard module" if shadowed else ""
+        return ""
     try:
-        near = get_close_matches(name, vars(target.module(module)), n=1)
+        members = vars(target.module(module))
     except Unbindable:
         return ""
-    return f": the nearest is {near[0]!r}" if near else ""
+    own = [n for n, x in members.items() if inspect.isfunction(x) and x.__module__ == module]
+    near = get_close_matches(name, members, n=1)
+    return f": the nearest is {near[0]!r}" if near else f", expected one of {', '.join(own)}" if own else ""
 
 
 def unknown_message(function: str, unknown: list[str]) -> str:

@@ -45,7 +45,8 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: tuple[floa
 
     A formula without a number that it needs would be compared wrongly, so it is not compared.
     """
-    if boundary.stage == "policy-loss" and value_of(boundary.claims.algorithm) and "advantage" not in boundary.reads:
+    stated = boundary.claims.algorithm is not None
+    if stated and boundary.stage == "policy-loss" and "advantage" not in boundary.reads:
         return replace(
             boundary, claims=replace(boundary.claims, algorithm=None), undecided=_without_advantages(boundary)
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from rl_sentinel.adapters.kit.user_results import CallFailed
 from rl_sentinel.adapters.loading import forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
@@ -172,7 +173,8 @@ class Unit:
 
 def _reason(error: Exception) -> str:
     """The reason of an errored verdict: the exception as the target raised it."""
-    return str(error) if isinstance(error, Crashed) else f"{type(error).__name__}: {error}"
+    worded = isinstance(error, Crashed | CallFailed)
+    return str(error) if worded else f"{type(error).__name__}: {error}"
 
 
 def _broken(law: Law, ask: ScriptRecorder, found: Break) -> Iterator[tuple[int, Expectation]]:
