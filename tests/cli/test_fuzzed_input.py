@@ -147,20 +147,21 @@ def test_damaged_evidence(
         assert (status, out, err.count("\n")) in ((0, "", 0), (2, "", 1)), (file.read_text(), err)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"algorithm": x} for x in ("gpro", 3, ["grpo"], {})),
-        *({"stage": x} for x in ("", "adv", None, 3)),
-        *({"claims": x} for x in ({"scope": "x"}, {"skope": "group"}, {"scope": 3}, "scope=group", [1])),
-        *({"bind": x} for x in ({"reward": "reward"}, {"rewards": "rewrd"}, {"rewards": "reward[Q]"}, "x", [1])),
-        *({"numbers": x} for x in ({"clip": "a"}, {"clipp": 0.2}, "x", [1], {"clip_low": None})),
-        *({"laws": x} for x in (["NOPE"], "REF001x", [3])),
-        *({"level": x} for x in ("", "bad", None, 3)),
-        *({"seed": x} for x in (-1, 1.5, "x", None)),
-        *({"budget": x} for x in (0, 1, -3, 2.5, "x")),
-    ],
-)
+#: Wrong options of ``check``.
+WRONG: list[dict[str, Any]] = [
+    *({"algorithm": x} for x in ("gpro", 3, ["grpo"], {})),
+    *({"stage": x} for x in ("", "adv", None, 3)),
+    *({"claims": x} for x in ({"scope": "x"}, {"skope": "group"}, {"scope": 3}, "scope=group", [1])),
+    *({"bind": x} for x in ({"reward": "reward"}, {"rewards": "rewrd"}, {"rewards": "reward[Q]"}, "x", [1])),
+    *({"numbers": x} for x in ({"clip": "a"}, {"clipp": 0.2}, "x", [1], {"clip_low": None})),
+    *({"laws": x} for x in (["NOPE"], "REF001x", [3])),
+    *({"level": x} for x in ("", "bad", None, 3)),
+    *({"seed": x} for x in (-1, 1.5, "x", None)),
+    *({"budget": x} for x in (0, 1, -3, 2.5, "x")),
+]
+
+
+@pytest.mark.parametrize("options", WRONG)
 def test_wrong_arguments_of_the_api(options: dict[str, Any]) -> None:
     with pytest.raises(SentinelError) as raised:
         rl_sentinel.check(double, **{"stage": "advantage", **options})

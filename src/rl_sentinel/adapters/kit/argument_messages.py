@@ -4,6 +4,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from difflib import SequenceMatcher, get_close_matches
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ _SIMILAR = 0.8
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
     """How to fix a function that is not found: a misspelt name, or a file named like a standard module."""
     module, _, name = path.rpartition(".")
-    if module.partition(".")[0] in sys.stdlib_module_names:
+    head, absent = module.partition(".")[0], isinstance(why, Absent)
+    if head in sys.stdlib_module_names and (not absent or Path(f"{head}.py").is_file()):
         return ": rename the file, its name is that of a standard module"
-    if not isinstance(why, Absent):
+    if not absent:
         return ""
     try:
         members = vars(target.module(module))
