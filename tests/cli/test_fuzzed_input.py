@@ -149,7 +149,7 @@ def test_damaged_evidence(
 
 #: Wrong options of ``check``.
 WRONG: list[dict[str, Any]] = [
-    *({"algorithm": x} for x in ("gpro", 3, ["grpo"], {})),
+    *({"algorithm": x} for x in ("gpro", 3, ["grpo"], {"a": "b"})),
     *({"stage": x} for x in ("", "adv", None, 3)),
     *({"claims": x} for x in ({"scope": "x"}, {"skope": "group"}, {"scope": 3}, "scope=group", [1])),
     *({"bind": x} for x in ({"reward": "reward"}, {"rewards": "rewrd"}, {"rewards": "reward[Q]"}, "x", [1])),
