@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 CLIP_EPS = 0.1
 
@@ -115,3 +115,18 @@ def hidden(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Ten
     bound = len("abcd") / 30
     ratio = (logprobs - old_logprobs).exp()
     return -(torch.min(ratio * advantages, ratio.clamp(1 - bound, 1 + bound) * advantages) * mask).sum() / mask.sum()
+
+
+class Loss(nn.Module):
+    """A loss as a module."""
+
+    def __init__(self) -> None:
+        """A clip range as an attribute."""
+        super().__init__()
+        self.clip_eps = 0.2
+
+    def forward(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """The clipped loss."""
+        ratio = (logprobs - old_logprobs).exp()
+        clipped = ratio.clamp(1 - self.clip_eps, 1 + self.clip_eps)
+        return -(torch.min(ratio * advantages, clipped * advantages) * mask).sum() / mask.sum()

@@ -44,6 +44,11 @@ def test_literals_are_reported() -> None:
     )
 
 
+def test_module_is_checked_by_its_forward() -> None:
+    result = rl_sentinel.check(own.Loss(), budget=4, **_LOSS)
+    assert (result.ok, result.findings, result.name) == (True, (), "checks.numbers_elsewhere.Loss.forward")
+
+
 def test_unknown_number_makes_the_check_inconclusive() -> None:
     with pytest.raises(
         AssertionError, match=r'needs clip_low and clip_high: state numbers=\{"clip_low": \.\.\.'
