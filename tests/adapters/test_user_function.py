@@ -143,7 +143,7 @@ def test_dict_that_names_no_output(own: Own) -> None:
 def test_failure_names_what_was_passed(own: Own) -> None:
     target = own("def one(rewards, mask, uid): return rewards.reshape(7)", "advantage")
     passed = r"passed rewards=reward\[2\], mask=mask\[2, 3\], uid=group as numpy\[2\]$"
-    with pytest.raises(CallFailed, match=rf"^RuntimeError: .*; {passed}"):
+    with pytest.raises(CallFailed, match=rf"^it raised RuntimeError: .* at \w+.py:\d+; {passed}"):
         _call(target)
 
 
@@ -207,9 +207,10 @@ def test_clipped_loss_takes_its_range_from_its_parameters(own: Own) -> None:
 def test_loss_without_its_numbers_says_so(own: Own) -> None:
     body = "def one(log_prob, old_log_prob, advantages, mask): return (log_prob * advantages * mask).sum()"
     boundary = _boundary(own(body, "policy-loss", "algorithm=ppo", "aggregation=token-mean"))
-    (note,) = boundary.notes
-    assert note.startswith(
-        "not compared with the formula of ppo, which needs the number clip_low: give one a parameter"
+    assert boundary.undecided == (
+        "not compared with the formula of ppo, which needs clip_low and clip_high: state "
+        'numbers={"clip_low": ..., "clip_high": ...}, or --number clip_low=NUMBER --number clip_high=NUMBER on the '
+        "command line"
     )
     assert boundary.claims.algorithm is None
 
@@ -340,5 +341,5 @@ def test_what_cannot_be_called_by_names_is_told_at_once(
 
 def test_error_of_several_lines_is_one(own: Own) -> None:
     target = own("def one(rewards, mask): raise TypeError('a\\n  b\\nc')", "advantage")
-    with pytest.raises(CallFailed, match=r"^TypeError: a b c; passed rewards="):
+    with pytest.raises(CallFailed, match=r"^it raised TypeError: a b c at \w+.py:\d+; passed rewards="):
         _call(target, batch_of(torch.ones(1, 2, dtype=torch.bool)))

@@ -81,7 +81,10 @@ def test_a_function_that_fails_is_not_sound() -> None:
     def failing(rewards: Tensor, mask: Tensor) -> Tensor:
         raise RuntimeError("no such thing")
 
-    with pytest.raises(AssertionError, match=r"could not be checked: .*RuntimeError: no such thing; passed rewards="):
+    with pytest.raises(
+        AssertionError,
+        match=r"could not be checked: it raised RuntimeError: no such thing at test_api.py:\d+; passed rewards=",
+    ):
         rl_sentinel.assert_sound(failing, stage="advantage", laws=["SHF001", "MSK003"])
 
 
@@ -101,7 +104,7 @@ def test_findings_of_a_lower_level_are_counted() -> None:
 
     result = rl_sentinel.check(centred_over_tokens, stage="normalise", laws=["DEG001"])
     assert (result.ok, result.findings, result.hidden) == (True, (), 1)
-    assert '1 of a lower level not shown: level="hazard" shows all' in str(result)
+    assert '1 broken at a lower level, not shown: level="hazard" shows all' in str(result)
     (hazard,) = rl_sentinel.check(centred_over_tokens, stage="normalise", laws=["DEG001"], level="hazard").findings
     assert (hazard.code, hazard.level) == ("DEG001", "hazard")
 

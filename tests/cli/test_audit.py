@@ -236,11 +236,26 @@ def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> No
     line = error_line(capsys, "audit", "json:dumps", "--stage", "advantage")
     assert line.startswith("target json:dumps cannot be audited: dumps has the parameter 'obj' of unknown name: bind")
     assert line.endswith(
-        "(a column, COLUMN[AXES], a number, or in Python a function of the batch; docs/own-functions.md)"
+        "(a column, COLUMN[AXES], a number, or in Python an object or a function of the batch; docs/own-functions.md)"
     )
-    assert error_line(capsys, "audit", "json:nonesuch", "--stage", "advantage") == (
-        "target json:nonesuch cannot be audited: json.nonesuch is absent: json has no 'nonesuch'"
+    assert error_line(capsys, "audit", "json:nonesuch", "--stage", "advantage").startswith(
+        "target json:nonesuch cannot be audited: json.nonesuch is absent: json has no 'nonesuch', expected one of "
     )
+
+
+def test_function_that_raises_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "def one(rewards, group):\n    raise KeyError('nothing')\n"
+    (tmp_path / "that_raises.py").write_text(text, encoding="utf-8")
+    (tmp_path / "queue.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert error_line(capsys, "audit", "that_raises.py:one", "--stage", "advantage") == (
+        "target that_raises.py:one cannot be checked: it raised KeyError: 'nothing' at that_raises.py:2; "
+        "passed rewards=reward[2], group=group[2]"
+    )
+    renamed = error_line(capsys, "audit", "queue:one", "--stage", "advantage")
+    assert renamed.endswith("rename the file, its name is that of a standard module")
 
 
 def test_module_without_source(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,10 @@
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.sequence_model import PolicyModel
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Output
+from rl_sentinel.core.boundary import Boundary, Output, Step
 from rl_sentinel.laws.masked_value_spreads import LAW
 from specimens import judged, specimen
 
@@ -80,3 +82,11 @@ def test_not_applicable() -> None:
     """What makes its own log-probs has no slot for a fill."""
     judgement = judged(LAW, specimen(_difference, reads="logits logprob mask", stage="kl", outputs=KL))
     assert (judgement.tried, judgement.reason) == (0, "it makes its log-probs from logits")
+
+
+def test_log_probs_of_a_model_cannot_carry_a_fill() -> None:
+    """At padding, a model gives the log-prob of another token, while the other policies' log-probs hold the fill."""
+    step = Step(call=_difference, arguments={"model": PolicyModel(), "mask": Column("mask")})
+    boundary = Boundary(path="", stage="policy-loss", steps=(step,), outputs=LOSS)
+    judgement = judged(LAW, boundary)
+    assert (judgement.tried, judgement.reason) == (0, "a model makes its log-probs")

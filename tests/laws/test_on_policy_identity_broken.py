@@ -110,3 +110,10 @@ def test_not_applicable() -> None:
     """A loss that claims no ratio is not judged."""
     judgement = judged(LAW, specimen(_ppo, reads=READS, stage="policy-loss", outputs=LOSS))
     assert (judgement.tried, judgement.reason) == (0, "it claims no ratio of two policies")
+
+
+def test_a_loss_that_makes_its_own_advantages_is_left_alone() -> None:
+    """A loss of rewards has other advantages than the batch."""
+    reads = READS.replace("advantage", "reward")
+    judgement = judged(LAW, specimen(_ppo, reads=reads, stage="policy-loss", outputs=LOSS, claims=RATIO))
+    assert (judgement.tried, judgement.reason) == (0, "it is not given the advantages")

@@ -51,7 +51,7 @@ def test_reasons_are_printed_where_no_law_could_run() -> None:
         "  not applicable, 2 pairs: no claim",
         "",
         "inconclusive: no law could run",
-        "3 of a lower level not shown: --level hazard shows all",
+        "3 broken at a lower level, not shown: --level hazard shows all",
     ]
 
 

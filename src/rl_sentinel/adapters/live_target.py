@@ -8,6 +8,8 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.errors import Unbindable
 
@@ -49,6 +51,11 @@ class LiveTarget(Target):
         file = Path(code.co_filename)
         inside = file.is_absolute() and file.is_relative_to(self.root)
         return (str(file.relative_to(self.root)) if inside else file.name), code.co_firstlineno
+
+
+def forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The ``forward`` of a module, whose call takes any arguments; other functions unchanged."""
+    return function.forward if isinstance(function, nn.Module) else function
 
 
 def unwrap(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,9 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -12,14 +14,21 @@ from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments, lookup_hint, unknown_message
+from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Ragged
 from rl_sentinel.adapters.kit.layout_trial import choose_binding, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
+from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
+from rl_sentinel.adapters.kit.numbers import numbers_by_name
+from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.user_arguments import arguments_of
+from rl_sentinel.adapters.kit.roles import role_of
+from rl_sentinel.adapters.kit.user_arguments import Arguments, arguments_of
 from rl_sentinel.adapters.kit.user_layouts import (
     BY_POSITION,
     Domains,
+    FixedGroups,
+    GroupsOf,
     PerResponse,
     equal_groups,
     last_token_trains,
@@ -27,6 +36,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
     whole_responses,
 )
 from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
+from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -36,8 +46,6 @@ from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.claims import claims as said
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import NotApplicable, SentinelError, Unbindable
-from rl_sentinel.search.claimed_formulas import known_output, references
-from rl_sentinel.search.filled_batch import filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,9 @@ _ADAPTED = "metrics, batches, configurations and steps are audited by an adapter
 #: Exceptions by which a function refuses its input: laws judge them, so their type is kept.
 _REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
 
+
+#: Folders of code that is not the user's.
+_PACKAGES = frozenset({"site-packages", "dist-packages", "rl_sentinel"})
 
 #: The usual floating-point types of signals; a function may refuse others.
 _USUAL = frozenset({torch.float32})
@@ -123,14 +134,34 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     name = path.rpartition(".")[2]
     if arguments.unknown:
         return Unbound(path, kind.stage, unknown_message(name, arguments.unknown))
-    settings = {**arguments.numbers, **statement.numbers}
-    build = partial(_build, path, kind, statement, settings)
+    outside = _named_numbers(function, arguments)
+    settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
+    build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))
     boundary, notes = choose_binding(target, build, arguments)
-    return _without_unknown_numbers(replace(boundary, notes=notes), name)
+    return with_fitted_numbers(target, replace(boundary, notes=notes), literals(function))
 
 
-def _build(
-    path: str, kind: _Kind, statement: Statement, settings: Mapping[str, Scalar], codecs: Mapping[str, Codec]
+def _named_numbers(function: Callable[..., Any], arguments: Arguments) -> dict[str, float]:
+    """The numbers that the function reads from its object, a bound configuration, globals or closures, by name."""
+    passed = {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
+    return named_numbers(function, passed)
+
+
+def _group_size(outside: Mapping[str, float], arguments: Arguments) -> int:
+    """The number of responses per prompt that a function of rewards without labels holds itself; 0 if it has none."""
+    flat = list(leaves(arguments.codecs.values()))
+    if any("group" in c.columns | c.shapes for c in flat) or not any("reward" in c.columns for c in flat):
+        return 0
+    return next((int(x) for name, x in outside.items() if role_of(name) == "group_size" and x > 1), 0)
+
+
+def _build(  # noqa: PLR0913 - the parts of a boundary
+    path: str,
+    kind: _Kind,
+    statement: Statement,
+    settings: Mapping[str, Scalar],
+    group_size: int,
+    codecs: Mapping[str, Codec],
 ) -> Boundary:
     """The boundary with these codecs for its parameters."""
     flat = list(leaves(codecs.values()))
@@ -141,31 +172,34 @@ def _build(
     domains = [
         *([last_token_trains] if over_time else []),
         *([whole_responses] if unpadded and not masked else []),
-        *([equal_groups] if grouped else []),
+        *([FixedGroups(group_size)] if group_size else [equal_groups] if grouped else []),
         *([one_advantage_per_row] if any(isinstance(c, PerResponse) and c.name == "advantage" for c in flat) else []),
     ]
     form = NamedOutput(
         kind.word,
         kind.output.axes == "B T",
         decision=statement.stage == "keep",
-        packed=any(isinstance(getattr(c, "form", None), Packed) for c in flat),
+        packed=any(
+            isinstance(c, CumulativeLengths | Lengths) or isinstance(getattr(c, "form", None), Packed) for c in flat
+        ),
         grouped=grouped,
         sequences=any(isinstance(getattr(c, "form", None), AfterPrompt) for c in flat),
     )
     claimed = statement.claims
     if statement.stage in DEFINED:
         claimed |= said(f"stage {statement.stage}", output_algorithms={kind.word: FORMULAS[kind.word]})
-    return Boundary(
+    boundary = Boundary(
         path=path,
         stage=kind.stage,
         steps=(Step(call=path, name="result", arguments=codecs, explain=partial(_explain, codecs)),),
         outputs={kind.output.quantity: replace(_output(kind, claimed), at=Use("result"), form=form)},
         settings={"default": settings},
         claims=claimed,
-        requires=BY_POSITION if grouped else (),
+        requires=(*BY_POSITION, *([GroupsOf(group_size)] if group_size else [])) if grouped or group_size else (),
         domain=Domains(tuple(domains)) if domains else None,
         own=True,
     )
+    return replace(boundary, reads=boundary.reads | {"group"}) if group_size else boundary
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -187,23 +221,6 @@ def _output(kind: _Kind, claimed: Claims) -> Output:
     return kind.output
 
 
-def _without_unknown_numbers(boundary: Boundary, name: str) -> Boundary:
-    """Drop the claimed algorithm of a loss, with a note, if its formula needs a number that is unknown."""
-    if "loss" not in boundary.outputs or not known_output(boundary, "loss"):
-        return boundary
-    try:
-        references(boundary, "loss", filled([[1]], reward=[1], group=[0]), boundary.settings["default"])
-    except KeyError as missing:
-        algorithm = value_of(boundary.claims.algorithm)
-        note = (
-            f"not compared with the formula of {algorithm}, which needs the number {missing.args[0]}: give {name} a "
-            f'parameter for it, or state it with numbers={{"{missing.args[0]}": ...}}'
-        )
-        claimed = replace(boundary.claims, algorithm=None)
-        return replace(boundary, claims=claimed, notes=(*boundary.notes, note))
-    return boundary
-
-
 def _explain(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str, Any]) -> Exception:
     """Add the passed arguments to the exception of a call; a refusal with a message keeps its type."""
     if isinstance(error, NotApplicable):
@@ -215,7 +232,14 @@ def _explain(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str,
         return error
     if isinstance(error, TypeError | RuntimeError) and (other := _unusual_types(passed)):
         return NotApplicable(f"the function refuses {other}: {type(error).__name__}: {words}")
-    return CallFailed(f"{type(error).__name__}: {words}; passed {arguments}")
+    return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}; passed {arguments}")
+
+
+def _line_of(error: Exception) -> str:
+    """`` at FILE:LINE`` of the last line outside of packages, where the function raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not _PACKAGES & set(Path(f.filename).parts)]
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
 
 def _unusual_types(passed: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rl_sentinel.adapters.live_target import path_of
+from rl_sentinel.adapters.live_target import forward_of, path_of
 from rl_sentinel.adapters.user_claims import EXAMPLES
 from rl_sentinel.adapters.user_function import Statement
 from rl_sentinel.audit.findings import LEVELS, findings
@@ -74,6 +74,7 @@ def check(  # noqa: PLR0913 - the options of a check
         (True, ())
     """
     cases = default_budget[0] if budget is None else budget
+    function = forward_of(function)
     validate_stage(stage, level)
     validate_search(seed, cases)
     options = {"laws": law_codes("laws", laws), "ignore": law_codes("ignore", ignore), "seed": seed, "budget": cases}

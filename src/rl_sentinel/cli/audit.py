@@ -133,7 +133,7 @@ def audit(  # noqa: PLR0913 - the options of the command
             *knowledge.entries(accepted, accepted=True, source=str(known)),
             *knowledge.shipped(target.framework.name),
         ]
-        require_pairs(target, job, audited)
+        require_pairs(target, job, audited, prints=bool(not specs or len(specs) > 1 or json_path or report))
         all_findings = findings(audited, annotated, version)
         visible = [f for f in all_findings if LEVELS.index(f.level) <= LEVELS.index(planned.level)]
         seconds = time.monotonic() - start

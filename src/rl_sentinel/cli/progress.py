@@ -52,14 +52,28 @@ def run_audit(target: TargetSpec, job: Request, python: str, *, fresh: bool = Fa
     return audit
 
 
-def require_pairs(target: TargetSpec, job: Request, audit: Audit) -> None:
-    """Require that at least one pair of law and boundary is selected.
+def _sole_failure(audit: Audit) -> str:
+    """The reason why every law errored, if it is the same for all."""
+    reasons = {v.reason for v in audit.verdicts if v.outcome == "errored"}
+    return next(iter(reasons)) if len(reasons) == 1 and audit.counts["errored"] == len(audit.verdicts) else ""
+
+
+def require_pairs(target: TargetSpec, job: Request, audit: Audit, *, prints: bool = True) -> None:
+    """Require that at least one pair of law and boundary is selected, and that a lone function could be called.
+
+    Args:
+        target: the target.
+        job: what was asked of it.
+        audit: the results.
+        prints: whether a report is printed or written in any case.
 
     Raises:
         SentinelError: if the target cannot be audited, or the options leave no pair.
     """
     if target.form == "function" and audit.verdicts and all(v.law == "*" for v in audit.verdicts):
         raise SentinelError(f"target {target.text} cannot be audited: {audit.verdicts[0].reason}")
+    if target.form == "function" and not prints and (reason := _sole_failure(audit)):
+        raise SentinelError(f"target {target.text} cannot be checked: {reason}")
     if not audit.verdicts:
         options = {"--boundary": job.boundaries, "--law": job.laws, "--ignore": job.ignore, "--stage": job.stage}
         used = " and ".join(name for name, chosen in options.items() if chosen) or "its stage"

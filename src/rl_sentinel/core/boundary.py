@@ -103,7 +103,8 @@ class Boundary:
     ``requires`` are the conditions under which the target's own trainer could make the call; each returns the reason
     why not, or "". ``domain`` changes a batch of the search so that it fulfils these conditions, and keeps a batch that
     already does. ``writes`` are the columns that it claims to change in place; ``twins`` the ``path``s that compute the
-    same algorithm. ``notes`` tell the report how the arguments were bound. ``own`` marks a user's function, whose
+    same algorithm. ``notes`` tell the report how the arguments were bound. ``undecided`` is why its
+    outputs cannot be compared with the formula that was claimed of it. ``own`` marks a user's function, whose
     callers and batches are unknown.
     """
 
@@ -121,6 +122,7 @@ class Boundary:
     twins: tuple[str, ...] = ()
     reach: str = ""
     notes: tuple[str, ...] = ()
+    undecided: str = ""
     own: bool = False
 
     def __post_init__(self) -> None:
@@ -132,6 +134,11 @@ class Boundary:
     def codecs(self) -> tuple[Codec, ...]:
         """The codecs of all arguments, in the order of the calls."""
         return tuple(codec for step in self.steps for codec in step.arguments.values())
+
+    @property
+    def modelled(self) -> frozenset[str]:
+        """The columns that a model computes during the call, at untrained positions with other values."""
+        return frozenset[str]().union(*(codec.modelled for codec in self.codecs()))
 
     @property
     def axes(self) -> frozenset[Axis]:

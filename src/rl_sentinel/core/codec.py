@@ -95,6 +95,11 @@ class Codec:
         return {}
 
     @property
+    def modelled(self) -> frozenset[str]:
+        """Columns that the target computes by calling a model which is the argument."""
+        return frozenset()
+
+    @property
     def axes(self) -> frozenset[Axis]:
         """Layout fields that affect the argument."""
         return frozenset()

@@ -29,6 +29,10 @@ class NotApplicable(Exception):  # noqa: N818 - an outcome, not an error: the pa
     """The law cannot be checked at this boundary; the text is the reason that reports print."""
 
 
+class Undecided(Exception):  # noqa: N818 - an outcome: the law has a subject here, yet what it needs is unknown
+    """The law cannot be decided at this boundary; the pair counts as errored, and the text says what to state."""
+
+
 class StandInTouched(NotApplicable):
     """A stand-in for an absent package was used while a boundary ran."""
 

@@ -48,7 +48,7 @@ from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
-from rl_sentinel.core.errors import Refused
+from rl_sentinel.core.errors import Refused, Undecided
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
@@ -66,6 +66,8 @@ NEAR = 1e-5
 
 
 def _applies(boundary: Boundary) -> str:
+    if boundary.undecided:
+        raise Undecided(boundary.undecided)
     own = _is_estimator(boundary)
     known = own or any(known_output(boundary, name) for name in boundary.outputs)
     return "" if known else "it claims no algorithm whose formula is known"

@@ -24,8 +24,8 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that read no mask, or no log-probs and make no such claim (``masked-slots: any``), or
-    make log-probs from logits. All policies carry the fill together, since a fill in one of them
-    alone is no batch that a framework makes.
+    make log-probs from logits or with a model, whose answer at an untrained position is another one. All policies
+    carry the fill together, since a fill in one of them alone is no batch that a framework makes.
 
 Seen in:
     See the audit's reports.
@@ -60,6 +60,8 @@ def _applies(boundary: Boundary) -> str:
         return "it reads no mask"
     if "logits" in boundary.reads:
         return "it makes its log-probs from logits"
+    if "logprob" in boundary.modelled:
+        return "a model makes its log-probs"
     if value_of(boundary.claims.masked_slots) == "any":
         return ""
     return "" if boundary.reads & COLUMNS_FILLED else "it reads no log-probs"

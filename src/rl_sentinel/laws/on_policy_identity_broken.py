@@ -56,6 +56,8 @@ _OWN = LOGPROBS | {"advantage", "mask", "length", "group"}
 
 def _applies(boundary: Boundary) -> str:
     if boundary.stage == "policy-loss":
+        if "advantage" not in boundary.reads:
+            return "it is not given the advantages"
         return "" if boundary.claims.ratio else "it claims no ratio of two policies"
     if len(LOGPROBS & boundary.reads) < 2 or not boundary.reads <= _OWN:
         return "it does not compare two policies by their log-probs alone"

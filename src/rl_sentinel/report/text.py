@@ -70,7 +70,7 @@ def show(  # noqa: PLR0913 - a report has these parts
     blocks = group_by_cause(f for f in shown if f not in listed)
     console.print(f"\n{_summary(shown) if judged or shown else INCONCLUSIVE}", highlight=False)
     if hidden:
-        console.print(f"{hidden} of a lower level not shown: {hints.hazards} shows all", highlight=False)
+        console.print(f"{hidden} broken at a lower level, not shown: {hints.hazards} shows all", highlight=False)
     if unclaimed and judged and not quiet:
         _print(
             console, wrapped(f"{_UNCLAIMED} as in {hints.algorithm.format(unclaimed)} (docs/claims.md)", hanging="  ")

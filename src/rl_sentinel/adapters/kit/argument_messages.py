@@ -1,8 +1,10 @@
 """Messages about the arguments of a user's function: unknown parameter names, passed values."""
 
+import inspect
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,35 +17,46 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Absent, Unbindable
 
+#: Share of common letters from which an unknown name is taken for a misspelt known one.
+_SIMILAR = 0.8
+
 
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
     """How to fix a function that is not found: a misspelt name, or a file named like a standard module."""
     module, _, name = path.rpartition(".")
-    if not isinstance(why, Absent):
-        shadowed = module.partition(".")[0] in sys.stdlib_module_names
-        return ": rename the file, its name is that of a standard module" if shadowed else ""
+    head, absent = module.partition(".")[0], isinstance(why, Absent)
+    if head in sys.stdlib_module_names and (not absent or Path(f"{head}.py").is_file()):
+        return ": rename the file, its name is that of a standard module"
+    if not absent:
+        return ""
     try:
-        near = get_close_matches(name, vars(target.module(module)), n=1)
+        members = vars(target.module(module))
     except Unbindable:
         return ""
-    return f": the nearest is {near[0]!r}" if near else ""
+    own = [n for n, x in members.items() if inspect.isfunction(x) and x.__module__ == module]
+    near = get_close_matches(name, members, n=1)
+    return f": the nearest is {near[0]!r}" if near else f", expected one of {', '.join(own)}" if own else ""
 
 
 def unknown_message(function: str, unknown: list[str]) -> str:
     """One line about all parameters whose names are unknown, with a suggestion for ``bind``."""
-    suggested = ", ".join(f'"{path}": "{_suggestion(path)}"' for path in unknown)
+    suggested = ", ".join(f'"{path}": {_suggestion(path)}' for path in unknown)
     names = ", ".join(map(repr, unknown))
     return (
         f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: bind each of them, as "
         f"in bind={{{suggested}}}, or --bind NAME=WHAT on the command line (a column, COLUMN[AXES], a number, or in "
-        "Python a function of the batch; docs/own-functions.md)"
+        "Python an object or a function of the batch; docs/own-functions.md)"
     )
 
 
 def _suggestion(path: str) -> str:
-    near = similar_names(path.rpartition(".")[2])[0]
+    """The column of the nearest known name; a number for an attribute that is near to none, as of a configuration."""
+    name = path.rpartition(".")[2]
+    near = similar_names(name)[0]
+    if "." in path and SequenceMatcher(None, name, near).ratio() < _SIMILAR:
+        return "1"
     role = role_of(near)
-    return BINDINGS.get(role) or ROLES[role].column or "reward"
+    return f'"{BINDINGS.get(role) or ROLES[role].column or "reward"}"'
 
 
 def describe_arguments(codecs: Mapping[str, Codec], passed: Mapping[str, Any]) -> str:

@@ -73,6 +73,8 @@ def keys_read(
 ) -> Keys | None:
     """The keys that a function reads from one parameter; None if the parameter is not a container.
 
+    An object of which only attributes with unknown names are read is a container too.
+
     Args:
         function: the function, called with ``codecs`` for its other parameters.
         parameter: name of the parameter.
@@ -93,4 +95,4 @@ def keys_read(
             function(**passed, **{parameter: _KeyRecorder(keys, value_of)})
         except Exception:  # noqa: BLE001, S112 - the keys read before the failure are recorded
             continue
-    return None if keys.tensor or not keys.known else keys
+    return None if keys.tensor or not (keys.known or keys.attributes) else keys

@@ -39,6 +39,11 @@ class Container(Codec):
         return {name: why for name, why in unreadable.items() if name not in read}
 
     @property
+    def modelled(self) -> frozenset[str]:
+        """The columns that models among the parts compute."""
+        return frozenset[str]().union(*(part.modelled for part in self.parts.values()))
+
+    @property
     def axes(self) -> frozenset[Axis]:
         """The layout fields of all parts."""
         return frozenset[Axis]().union(*(part.axes for part in self.parts.values()))
@@ -163,6 +168,11 @@ class EachPart(Codec):
     def unreadable(self) -> Mapping[str, str]:
         """The unreadable columns of an item."""
         return self.item.unreadable
+
+    @property
+    def modelled(self) -> frozenset[str]:
+        """The columns that a model in an item computes."""
+        return self.item.modelled
 
     def counts(self, inputs: Inputs) -> list[int]:
         """The number of rows of each part, in the order of the rows."""

@@ -68,6 +68,7 @@ def choose_binding(
     if not arguments.open:
         return usual, ()
     packed = any(isinstance(codec, CumulativeLengths) for codec in leaves(arguments.codecs.values()))
+    packed = packed and any(column in _PER_TOKEN for column in arguments.open.values())
     accepted = not packed and _accepts(target, usual)
     if accepted and not _mixes_rows(target, usual) and not _may_be_shifted(target, usual):
         return usual, ()
@@ -132,16 +133,17 @@ def _rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], place: str 
     return rebound
 
 
-def _outputs(target: Target, boundary: Boundary, batch: Batch) -> dict[str, Tensor]:
+def outputs_on(target: Target, boundary: Boundary, batch: Batch) -> dict[str, Tensor]:
+    """The outputs of a boundary for a batch."""
     case = Case(batch)
     return execute(target, boundary, inputs_of(boundary, case, batch), references=False).values
 
 
 def _accepts(target: Target, boundary: Boundary) -> bool:
     """Whether the function runs with these arguments and returns an output in the shape of its stage."""
-    batch = _in_domain(boundary)
+    batch = domain_probe(boundary)
     try:
-        values = _outputs(target, boundary, batch)
+        values = outputs_on(target, boundary, batch)
     except Exception:  # noqa: BLE001 - any exception means that the binding is not accepted
         return False
     sizes = {"B": batch.rows, "T": batch.width}
@@ -151,7 +153,8 @@ def _accepts(target: Target, boundary: Boundary) -> bool:
     )
 
 
-def _in_domain(boundary: Boundary) -> Batch:
+def domain_probe(boundary: Boundary) -> Batch:
+    """The probe batch, within the domain of a boundary."""
     return probe_batch() if boundary.domain is None else boundary.domain(probe_batch())
 
 
@@ -162,9 +165,9 @@ def _may_be_shifted(target: Target, boundary: Boundary) -> bool:
 
 def _matches_definition(target: Target, boundary: Boundary) -> bool:
     """Whether each output equals its definition on a small batch."""
-    batch, settings = _in_domain(boundary), next(iter(boundary.settings.values()))
+    batch, settings = domain_probe(boundary), next(iter(boundary.settings.values()))
     try:
-        values = _outputs(target, boundary, batch)
+        values = outputs_on(target, boundary, batch)
         expected = {name: references(boundary, name, batch, settings) for name in values}
     except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
         return False
@@ -181,7 +184,7 @@ def _mixes_rows(target: Target, boundary: Boundary) -> bool:
     """Whether the advantage of one row changes the gradient to the log-probs of another row."""
     if boundary.stage != "policy-loss" or not {"advantage", "logprob"} <= boundary.reads:
         return False
-    batch = _in_domain(boundary)
+    batch = domain_probe(boundary)
     higher = batch.advantage.clone()
     higher[0] += 1.0
     try:
@@ -194,6 +197,6 @@ def _mixes_rows(target: Target, boundary: Boundary) -> bool:
 def _logprob_gradient(target: Target, boundary: Boundary, batch: Batch, advantage: Tensor) -> Tensor:
     copy = lazily(batch, torch.clone)
     copy.logprob.requires_grad_(True)  # noqa: FBT003 - torch's own signature
-    values: dict[str, Any] = _outputs(target, boundary, replace(copy, advantage=advantage, logprob=copy.logprob))
+    values: dict[str, Any] = outputs_on(target, boundary, replace(copy, advantage=advantage, logprob=copy.logprob))
     gradient: Tensor = torch.autograd.grad(values["loss"].sum(), copy.logprob)[0]
     return gradient

@@ -27,6 +27,9 @@ FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in nam
     *("kl_loss_coef", "kl_coef", "gamma", "lambda")
 }
 
+#: A smaller ``epsilon`` of a policy loss is the offset of a divisor, not a clip range; that of GSPO is 3e-4.
+SMALLEST_CLIP = 1e-4
+
 #: Temperature for functions of logits: at their usual default of 1, a temperature that is ignored would not show.
 _TEMPERATURE = 0.7
 
@@ -42,11 +45,33 @@ def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scala
     return numbers_of({name: p.default for name, p in parameters_of(function).items()}, stage)
 
 
+def numbers_by_name(values: Mapping[str, float], stage: Stage) -> dict[str, Scalar]:
+    """The numbers of formulas, for numbers that code reads by these names.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.numbers import numbers_by_name
+        >>> numbers_by_name({"eps_clip": 0.1, "lam": 0.95}, "policy-loss")
+        {'clip_low': 0.1, 'clip_high': 0.1, 'lambda': 0.95}
+    """
+    numbers, passed = numbers_of(values, stage)
+    numbers |= {role: values[name] for name in passed for role in [role_of(name)]}
+    return numbers | {role_of(name): x for name, x in values.items() if role_of(name) in ("gamma", "lambda")}
+
+
+def _offsets(defaults: Mapping[str, object]) -> list[str]:
+    """The names for ``epsilon`` in a policy loss that are the offset of a divisor."""
+    clipped = any(role_of(name) in ("clip", "clip_low") for name in defaults)
+    names = [name for name in defaults if role_of(name) == "epsilon"]
+    tiny = [n for n in names if isinstance(x := defaults[n], int | float) and x < SMALLEST_CLIP]
+    return [n for n in names if defaults[n] is not inspect.Parameter.empty] if clipped else tiny
+
+
 def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
     """Like :func:`numbers`, for parameters or configuration fields with these ``defaults``.
 
     A parameter with a default keeps it and is not passed, except for the temperature of a function of logits. Separate
-    clip ranges override a common one. ``epsilon`` is a clip range in a policy loss, and a divisor's offset elsewhere.
+    clip ranges override a common one. ``epsilon`` is a clip range in a policy loss, and a divisor's offset elsewhere,
+    where it is tiny, and beside a clip range of another name.
     """
     table = {
         **_NUMBERS,
@@ -55,7 +80,8 @@ def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, 
     }
     if stage == "batch":
         table["temperature"] = (("temperature",), _TEMPERATURE)
-    known = [(name, table[role_of(name)]) for name in defaults if role_of(name) in table]
+    offsets = _offsets(defaults) if stage == "policy-loss" else ()
+    known = [(name, table[role_of(name)]) for name in defaults if role_of(name) in table and name not in offsets]
     values: dict[str, Scalar] = {}
     passed: dict[str, float] = {}
     for name, (formula_names, usual) in sorted(known, key=lambda pair: -len(pair[1][0])):

@@ -66,10 +66,16 @@ class PolicyModel(OneColumn):
         """The log-probs."""
         return {self.name: "a model has no log-probs to read: it must be called"}
 
+    @property
+    def modelled(self) -> frozenset[str]:
+        """The log-probs."""
+        return frozenset({self.name})
+
     def put(self, inputs: Inputs) -> Policy:
-        """The model for the rows of the batch."""
+        """The model for the rows of the batch; its logits are those before a division by the temperature."""
         batch: Batch = inputs.batch
-        response = logits_of(getattr(batch, self.name), token_ids(batch))
+        scale = float(inputs.settings.get("temperature") or 1)
+        response = logits_of(getattr(batch, self.name), token_ids(batch)) * scale
         last = response.new_zeros(batch.rows, 1 + inputs.layout.extra, VOCABULARY)
         before = response.new_zeros(batch.rows, PROMPT - 1, VOCABULARY)
         return Policy(torch.cat([before, response, last], 1))

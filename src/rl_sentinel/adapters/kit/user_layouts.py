@@ -28,6 +28,17 @@ BY_POSITION = (prompts_are_contiguous, groups_are_equal, prompts_have_siblings)
 
 
 @dataclass(frozen=True, slots=True)
+class GroupsOf:
+    """Every prompt has ``size`` responses."""
+
+    size: int
+
+    def __call__(self, inputs: Inputs) -> str:
+        """Why the batch is not so, or an empty string."""
+        return "" if set(group_sizes(inputs)) <= {self.size} else f"a prompt has other than {self.size} responses"
+
+
+@dataclass(frozen=True, slots=True)
 class Grouped(Form):
     """``[G, K]`` or ``[G, K, T]``: one row per prompt, with the same number of responses each."""
 
@@ -180,6 +191,27 @@ def equal_groups(batch: Batch) -> Batch:
     prompts = [members for members in rows.values() if len(members) > 1] or list(rows.values())
     size = min(map(len, prompts))
     return take_rows(batch, torch.tensor([row for members in prompts for row in members[:size]]))
+
+
+@dataclass(frozen=True, slots=True)
+class FixedGroups:
+    """Give every prompt ``size`` adjacent rows, for functions that hold the number of responses per prompt themselves.
+
+    Rows of a prompt are repeated or left out; a batch that is so already is unchanged.
+    """
+
+    size: int
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The batch with groups of this size."""
+        inputs = Inputs(batch)
+        if not prompts_are_contiguous(inputs) and set(group_sizes(inputs)) == {self.size}:
+            return batch
+        rows: dict[int, list[int]] = {}
+        for row, label in enumerate(batch.group.tolist()):
+            rows.setdefault(label, []).append(row)
+        chosen = [members[n % len(members)] for members in rows.values() for n in range(self.size)]
+        return take_rows(batch, torch.tensor(chosen))
 
 
 def one_advantage_per_row(batch: Batch) -> Batch:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from rl_sentinel.adapters.kit.user_results import CallFailed
 from rl_sentinel.adapters.loading import forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
@@ -21,7 +22,7 @@ from rl_sentinel.audit.sandbox.job import CANARY, Event
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.call import same_numbers
-from rl_sentinel.core.errors import Crashed, NotApplicable, Refused, TargetRaised, Unbindable
+from rl_sentinel.core.errors import Crashed, NotApplicable, Refused, TargetRaised, Unbindable, Undecided
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
@@ -98,7 +99,10 @@ class Unit:
         return ("", "") if self.names else ("errored", "no code of the target was entered")
 
     def _checked(self, law: Law) -> Event:
-        why_not = law.applies(self.boundary)
+        try:
+            why_not = law.applies(self.boundary)
+        except Undecided as error:
+            return self._verdict(law, "errored", reason=str(error))
         if why_not:
             return self._verdict(law, "not-applicable", reason=why_not)
         ask = Asker(self.boundary, self.by_path, self.cache, self.target)
@@ -169,7 +173,8 @@ class Unit:
 
 def _reason(error: Exception) -> str:
     """The reason of an errored verdict: the exception as the target raised it."""
-    return str(error) if isinstance(error, Crashed) else f"{type(error).__name__}: {error}"
+    worded = isinstance(error, Crashed | CallFailed)
+    return str(error) if worded else f"{type(error).__name__}: {error}"
 
 
 def _broken(law: Law, ask: ScriptRecorder, found: Break) -> Iterator[tuple[int, Expectation]]:

@@ -1,0 +1,183 @@
+"""Find numbers of a claimed formula that no name in the code states, by trying the literals of the code."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice, product
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.formulas.algorithms import advantages_of, known_advantages
+from rl_sentinel.formulas.temporal import TEMPORAL
+from rl_sentinel.search.claimed_formulas import counted, known_output, references
+from rl_sentinel.search.comparison import places
+
+#: Values to try where the code has no literal for a number.
+_USUAL: Mapping[str, tuple[float, ...]] = {
+    "clip_low": (0.2, 0.1, 0.3),
+    "clip_high": (0.2, 0.28, 0.1, 0.3),
+    "kl_loss_coef": (0.001, 0.01, 0.04, 0.1),
+}
+
+#: Log-ratios between the usual bounds of a clip range, in nats.
+_LOG_RATIOS = (-1.5, -0.6, -0.3, -0.15, -0.05, 0.05, 0.15, 0.22, 0.3, 0.6, 1.5)
+
+#: Numbers that a formula has a default for.
+_OPTIONAL = frozenset({"epsilon", "temperature"})
+
+#: Largest literal that may be the offset of a divisor.
+_OFFSET = 0.1
+
+#: Maximum number of combinations.
+_MOST = 600
+
+_NEAR = 1e-4
+
+
+def with_fitted_numbers(target: Target, boundary: Boundary, literals: tuple[float, ...]) -> Boundary:
+    """The boundary with the numbers that its formula needs, or undecided if they are unknown.
+
+    A formula without a number that it needs would be compared wrongly, so it is not compared.
+    """
+    stated = boundary.claims.algorithm is not None
+    if stated and boundary.stage == "policy-loss" and "advantage" not in boundary.reads:
+        return replace(
+            boundary, claims=replace(boundary.claims, algorithm=None), undecided=_without_advantages(boundary)
+        )
+    missing = _missing(boundary)
+    if not missing:
+        return boundary
+    chosen = _fitting(target, boundary, missing, literals)
+    if chosen is not None:
+        settings = {**boundary.settings["default"], **chosen}
+        return replace(boundary, settings={"default": settings}, notes=(*boundary.notes, *_note(chosen, boundary)))
+    required = [name for name in missing if name not in _OPTIONAL]
+    if not required or (not literals and _is_temporal(boundary)):
+        return boundary
+    return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=_undecided(boundary, required))
+
+
+def _without_advantages(boundary: Boundary) -> str:
+    return (
+        f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which needs advantages, and the loss "
+        "makes its own: check the function of the advantages and that of the loss apart, or state no algorithm"
+    )
+
+
+def _undecided(boundary: Boundary, missing: list[str]) -> str:
+    numbers = ", ".join(f'"{name}": ...' for name in missing)
+    options = " ".join(f"--number {name}=NUMBER" for name in missing)
+    return (
+        f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which needs "
+        f"{' and '.join(missing)}: state numbers={{{numbers}}}, or {options} on the command line"
+    )
+
+
+def _note(chosen: Mapping[str, float], boundary: Boundary) -> list[str]:
+    """What was found, except numbers that change nothing."""
+    known = {n: x for n, x in chosen.items() if boundary.settings["default"].get(n) != x}
+    numbers = ", ".join(f'"{name}": {x:g}' for name, x in known.items())
+    return [f"numbers of the formula, found in the code: state them with numbers={{{numbers}}}"] if known else []
+
+
+def _is_temporal(boundary: Boundary) -> bool:
+    return boundary.stage == "advantage" and value_of(boundary.claims.algorithm) in TEMPORAL
+
+
+def _missing(boundary: Boundary) -> list[str]:
+    """The numbers of the claimed formula that are not known."""
+    settings = boundary.settings["default"]
+    if boundary.stage == "advantage" and known_advantages(boundary):
+        names = ["gamma", "lambda"] if _is_temporal(boundary) else ["epsilon"]
+        return [name for name in names if name not in settings]
+    if boundary.stage == "batch":
+        return [] if "temperature" in settings else ["temperature"]
+    if "loss" not in boundary.outputs or not known_output(boundary, "loss"):
+        return []
+    names = ["kl_loss_coef"] if boundary.stage == "policy-loss" and "ref_logprob" in boundary.reads else []
+    missing, trial = [name for name in names if name not in settings], dict(settings)
+    while (name := _key_needed(boundary, trial)) and name not in trial:
+        missing.append(name)
+        trial[name] = 0.5
+    return missing
+
+
+def _key_needed(boundary: Boundary, settings: Settings) -> str:
+    try:
+        references(boundary, "loss", domain_probe(boundary), settings)
+    except KeyError as missing:
+        return str(missing.args[0])
+    return ""
+
+
+def _candidates(name: str, literals: tuple[float, ...]) -> tuple[float, ...]:
+    """The values to try for a number; a clip range may be written as its bounds, 0.8 and 1.2."""
+    inside = [x for x in literals if 0 < x < 1]
+    if name in ("clip_low", "clip_high"):
+        bounds = [round(abs(1 - x), 12) for x in literals if 0 < abs(1 - x) < 1]
+        inside = [*inside, *bounds]
+    if name == "epsilon":
+        inside = [x for x in inside if x <= _OFFSET]
+    if name in ("gamma", "lambda"):
+        inside = [1.0, *inside]
+    if name not in ("clip_low", "clip_high", "kl_loss_coef", "epsilon", "gamma", "lambda"):
+        inside = [x for x in literals if x > 0]
+    return tuple(dict.fromkeys([*inside, *(_USUAL.get(name, ()) if not inside else ())]))
+
+
+def _fitting(
+    target: Target, boundary: Boundary, missing: list[str], literals: tuple[float, ...]
+) -> dict[str, float] | None:
+    """The first values of the missing numbers with which a reading of the formula equals the function's result."""
+    settings = dict(boundary.settings["default"])
+    try:
+        observed = [(batch, outputs_on(target, boundary, batch)) for batch in _probes(boundary)]
+    except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
+        return None
+
+    def fits(chosen: Mapping[str, float]) -> bool:
+        trial: dict[str, Scalar] = {**settings, **chosen}
+        return all(_fits(boundary, n, x, batch, trial) for batch, values in observed for n, x in values.items())
+
+    if set(missing) <= _OPTIONAL and fits({}):
+        return {}
+    options = islice(product(*(_candidates(name, literals) for name in missing)), _MOST)
+    return next((chosen for values in options if fits(chosen := dict(zip(missing, values, strict=True)))), None)
+
+
+def _probes(boundary: Boundary) -> list[Batch]:
+    """Batches that tell clip ranges apart: each log-ratio meets an advantage of each sign."""
+    batch = domain_probe(boundary)
+    if not {"old_logprob", "advantage"} <= boundary.reads:
+        return [batch]
+    many = torch.tensor(_LOG_RATIOS).repeat(2 * batch.mask.numel())
+    probes = []
+    for start in range(0, 2 * len(_LOG_RATIOS), 5):
+        ratios = many[start : start + batch.mask.numel()].reshape(batch.mask.shape)
+        sign = 1 if start % 2 else -1
+        probe = with_columns(batch, old_logprob=batch.logprob - ratios, advantage=sign * batch.advantage)
+        probes.append(probe if boundary.domain is None else boundary.domain(probe))
+    return probes
+
+
+def _fits(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> bool:
+    readings, where = _readings(boundary, name, batch, settings)
+    actual = value.detach().double()[where] if where.dim() else value.detach().double()
+    for expected in readings.values():
+        wide = expected.unsqueeze(1).expand(batch.mask.shape) if expected.dim() == 1 and where.dim() == 2 else expected
+        compared = wide.detach()[where] if where.dim() else wide.detach()
+        if torch.allclose(actual, compared, atol=_NEAR, rtol=_NEAR):
+            return True
+    return False
+
+
+def _readings(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> tuple[dict[str, Tensor], Tensor]:
+    if boundary.stage == "advantage":
+        return advantages_of(boundary, batch, settings), places(boundary.outputs[name], batch, batch.live)
+    return dict(references(boundary, name, batch, settings)), counted(boundary, name, batch)

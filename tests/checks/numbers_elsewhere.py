@@ -1,0 +1,132 @@
+"""Functions whose numbers are no parameters: attributes, configurations, globals, closures and literals."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+CLIP_EPS = 0.1
+
+
+class Trainer:
+    """A trainer that holds its numbers, as classes of training code do."""
+
+    gamma = 0.99
+
+    def __init__(self) -> None:
+        """Numbers as attributes, and in a configuration."""
+        self.lam, self.eps, self.temperature, self.num_generations = 0.95, 1e-3, 0.8, 3
+        self.args = SimpleNamespace(epsilon=0.1, epsilon_high=0.3, beta=0.05)
+
+    def gae(self, token_rewards: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """GAE."""
+        advantage, later, after = torch.zeros_like(values), torch.zeros(len(values)), torch.zeros(len(values))
+        for t in reversed(range(values.shape[1])):
+            trained = mask[:, t].bool()
+            gap = token_rewards[:, t] + self.gamma * after - values[:, t]
+            later = torch.where(trained, gap + self.gamma * self.lam * later, later)
+            after = torch.where(trained, values[:, t], after)
+            advantage[:, t] = torch.where(trained, later, 0.0)
+        return advantage
+
+    def by_position(self, rewards: Tensor) -> Tensor:
+        """GRPO of groups of a size that the trainer holds."""
+        grouped = rewards.view(-1, self.num_generations)
+        centred = grouped - grouped.mean(1, keepdim=True)
+        return (centred / (grouped.std(1, keepdim=True) + self.eps)).flatten()
+
+    def by_batch(self, rewards: Tensor) -> Tensor:
+        """The same with a deviation of the batch."""
+        grouped = rewards.view(-1, self.num_generations)
+        return ((grouped - grouped.mean(1, keepdim=True)) / (rewards.std() + self.eps)).flatten()
+
+    def _logprobs(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+        logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1][:, -inputs["completion_ids"].shape[1] :]
+        scaled: Tensor = (logits / self.temperature).log_softmax(-1)
+        return scaled.gather(-1, inputs["completion_ids"].unsqueeze(-1)).squeeze(-1)
+
+    def compute_loss(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """A clipped loss with a KL term, multiplied by the mask after the exponentials."""
+        logprob, mask = self._logprobs(model, inputs), inputs["completion_mask"]
+        ratio = (logprob - inputs["old_per_token_logps"]).exp()
+        advantage = inputs["advantages"].unsqueeze(1)
+        clipped = ratio.clamp(1 - self.args.epsilon, 1 + self.args.epsilon_high)
+        gap = inputs["ref_per_token_logps"] - logprob
+        loss: Tensor = -torch.min(ratio * advantage, clipped * advantage) + self.args.beta * (gap.exp() - gap - 1)
+        return (loss * mask).sum() / mask.sum()
+
+    def swapped_bounds(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """The bounds of the clip range exchanged."""
+        ratio = (logprobs - old_logprobs).exp()
+        clipped = ratio.clamp(1 - self.args.epsilon_high, 1 + self.args.epsilon)
+        return -(torch.min(ratio * advantages, clipped * advantages) * mask).sum() / mask.sum()
+
+    def loss_of_rewards(self, logprobs: Tensor, old_logprobs: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:
+        """A loss that makes its own advantages."""
+        return ppo(logprobs, old_logprobs, self.by_position(rewards)[:, None], mask)
+
+
+def ppo(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """A clip range in a global."""
+    ratio = (logprobs - old_logprobs).exp()
+    clipped = ratio.clamp(1 - CLIP_EPS, 1 + CLIP_EPS)
+    return -(torch.min(ratio * advantages, clipped * advantages) * mask).sum() / mask.sum()
+
+
+def literal(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """Bounds as literals."""
+    ratio = (logprobs - old_logprobs).exp()
+    return -(torch.min(ratio * advantages, ratio.clamp(0.8, 1.3) * advantages) * mask).sum() / mask.sum()
+
+
+def offset(  # noqa: PLR0913 - columns and two numbers
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, cliprange: float = 0.2, eps: float = 1e-8
+) -> Tensor:
+    """A divisor's offset beside the clip range."""
+    ratio = (logprobs - old_logprobs).exp()
+    clipped = ratio.clamp(1 - cliprange, 1 + cliprange)
+    return -(torch.min(ratio * advantages, clipped * advantages) * mask).sum() / (mask.sum() + eps)
+
+
+def configured(args: Any, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """A configuration that the user binds as an object."""
+    ratio = (logprobs - old_logprobs).exp()
+    clipped = ratio.clamp(1 - args.clip_range, 1 + args.clip_range)
+    return -(torch.min(ratio * advantages, clipped * advantages) * mask).sum() / mask.sum()
+
+
+def closure() -> Any:
+    """A loss with its clip range in a closure."""
+    clip_eps = 0.3
+
+    def loss(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        ratio = (logprobs - old_logprobs).exp()
+        clipped = ratio.clamp(1 - clip_eps, 1 + clip_eps)
+        return -(torch.min(ratio * advantages, clipped * advantages) * mask).sum() / mask.sum()
+
+    return loss
+
+
+def hidden(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """A clip range that is not to be seen in the code."""
+    bound = len("abcd") / 30
+    ratio = (logprobs - old_logprobs).exp()
+    return -(torch.min(ratio * advantages, ratio.clamp(1 - bound, 1 + bound) * advantages) * mask).sum() / mask.sum()
+
+
+class Loss(nn.Module):
+    """A loss as a module."""
+
+    def __init__(self) -> None:
+        """A clip range as an attribute."""
+        super().__init__()
+        self.clip_eps = 0.2
+
+    def forward(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """The clipped loss."""
+        ratio = (logprobs - old_logprobs).exp()
+        clipped = ratio.clamp(1 - self.clip_eps, 1 + self.clip_eps)
+        return -(torch.min(ratio * advantages, clipped * advantages) * mask).sum() / mask.sum()

@@ -1,0 +1,69 @@
+"""Numbers that are no parameters are found in the code; a formula without its numbers is not compared, visibly."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import rl_sentinel
+from checks import numbers_elsewhere as own
+
+_GRPO: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo"}
+_LOSS: dict[str, Any] = {"stage": "policy-loss", "algorithm": "grpo", "claims": {"aggregation": "token-mean"}}
+_TRAINER = own.Trainer()
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (_TRAINER.gae, {"stage": "advantage", "algorithm": "gae"}),
+        (_TRAINER.by_position, _GRPO),
+        (_TRAINER.compute_loss, _LOSS),
+        (own.ppo, _LOSS),
+        (own.literal, _LOSS),
+        (own.offset, _LOSS),
+        (own.configured, {**_LOSS, "bind": {"args": SimpleNamespace(clip_range=0.15)}}),
+        (own.closure(), _LOSS),
+    ],
+)
+def test_sound_functions_equal_their_formula(function: Any, options: dict[str, Any]) -> None:
+    result = rl_sentinel.check(function, budget=4, **options)
+    assert (result.ok, result.findings) == (True, ()), result
+    assert [v.outcome for v in result.verdicts if v.law == "REF001"] == ["holds"]
+
+
+@pytest.mark.parametrize(("function", "options"), [(_TRAINER.by_batch, _GRPO), (_TRAINER.swapped_bounds, _LOSS)])
+def test_faults_with_such_numbers_are_found(function: Any, options: dict[str, Any]) -> None:
+    assert "REF001" in {f.code for f in rl_sentinel.check(function, laws=["REF001"], **options).faults}
+
+
+def test_literals_are_reported() -> None:
+    (note,) = rl_sentinel.check(own.literal, budget=2, laws=["REF001"], **_LOSS).notes
+    assert (
+        note == 'numbers of the formula, found in the code: state them with numbers={"clip_low": 0.2, "clip_high": 0.3}'
+    )
+
+
+def test_module_is_checked_by_its_forward() -> None:
+    result = rl_sentinel.check(own.Loss(), budget=4, **_LOSS)
+    assert (result.ok, result.findings, result.name) == (True, (), "checks.numbers_elsewhere.Loss.forward")
+
+
+def test_unknown_number_makes_the_check_inconclusive() -> None:
+    with pytest.raises(
+        AssertionError, match=r'needs clip_low and clip_high: state numbers=\{"clip_low": \.\.\.'
+    ) as raised:
+        rl_sentinel.assert_sound(own.hidden, budget=2, **_LOSS)
+    assert "checks.numbers_elsewhere.hidden could not be checked: not compared with the formula of ppo" in str(
+        raised.value
+    )
+    numbers = {"clip_low": 4 / 30, "clip_high": 4 / 30}
+    assert rl_sentinel.assert_sound(own.hidden, budget=2, numbers=numbers, **_LOSS).ok
+
+
+def test_loss_that_makes_its_own_advantages_is_not_compared() -> None:
+    result = rl_sentinel.check(_TRAINER.loss_of_rewards, budget=2, **_LOSS)
+    assert (result.ok, result.faults) == (False, ())
+    assert result.errored[0].endswith(
+        "check the function of the advantages and that of the loss apart, or state no algorithm"
+    )
