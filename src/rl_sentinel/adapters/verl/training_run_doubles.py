@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -209,7 +210,7 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
         "val_reward_fn": None,
         "_dump_executor": SimpleNamespace(_shutdown=True),  # a run starts its own
     }
-    _compute_in_process(trainer, workers, inspect.getsource(loop))
+    _compute_in_process(trainer, workers, _source(loop))
     dataset = Prompts(prompts, tokenized=_data_set_tokenizes())
     trainer._create_dataloader(dataset, dataset, collect, None)
     return trainer
@@ -232,4 +233,10 @@ def _compute_in_process(trainer: Any, workers: Workers, loop: str) -> None:  # n
 def _data_set_tokenizes() -> bool:
     """Whether the release's data set of prompts returns their tokens."""
     dataset = importlib.import_module("verl.utils.dataset.rl_dataset").RLHFDataset
-    return "dummy_tensor" not in inspect.getsource(dataset)
+    return "dummy_tensor" not in _source(dataset)
+
+
+@cache
+def _source(thing: Callable[..., Any]) -> str:
+    """The source of a function or class; cached, because ``getsource`` is slow."""
+    return inspect.getsource(thing)

@@ -31,8 +31,9 @@ from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Codec
 
-#: Estimators of the loop that need no other model than the actor, and the one that needs a critic.
-NAMES = ("grpo", "rloo", "reinforce_plus_plus", "gae")
+#: An estimator that needs no other model than the actor, and the one that needs a critic; the others are bound at
+#: ``compute_advantage``, which the loop calls.
+NAMES = ("grpo", "gae")
 
 #: One step over all prompts, in order; batches are balanced over the ranks, as by default.
 _STEP: Mapping[str, Any] = {
