@@ -131,6 +131,6 @@ def _loss(path: str, loss_type: str) -> Boundary:
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum")},
         settings={loss_type: {**_PLAIN, "length": _LENGTH} if loss_type == "dr_grpo" else _PLAIN},
         claims=_PPO | _TYPES[loss_type],
-        reach=f"SDPOTrainer with distillation_weight=0, loss_type={loss_type}, or as a part of the loss below 1",
+        reach=f"SDPOTrainer with distillation_weight below 1, loss_type={loss_type}",
         requires=(equal_micro_batches, no_empty_response, trains_whole_completions),
     )

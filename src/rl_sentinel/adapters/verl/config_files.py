@@ -16,7 +16,7 @@ class Fields(Table):
     """Fields of nested sections, by their dotted paths."""
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - an OmegaConf section
-        """The field at a path, or None if there is none."""
+        """The field at a path, or None if it is missing."""
         for word in name.split("."):
             if value is None or word not in value:
                 return None

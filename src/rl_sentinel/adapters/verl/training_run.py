@@ -132,8 +132,8 @@ def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
 def run_and_resume(kind: Any, config: Any, prompts: int) -> dict[str, Any]:  # noqa: ANN401 - classes of the target
     """Train; then restore after the first step, and after the first epoch, and go on from there.
 
-    Returns how often each prompt was sampled, by the number of epochs; how often, and where first and last, in what is
-    left of the run, as it went on and as it was restored; and the number of steps.
+    Returns how often each prompt was sampled, by the number of epochs; how often, and where first and last, in the
+    rest of the run, as it went on and as it was restored; and the number of steps.
     """
     with tempfile.TemporaryDirectory() as place:
         first = trainer_of(kind, deepcopy(config), prompts, sampled, Path(place))
