@@ -9,6 +9,9 @@ OMEGACONF = """
                 raise AttributeError(name)
             return self[name]
 
+        def __setattr__(self, name, value):
+            self[name] = value
+
         def merge_with(self, other):
             for name, value in other.items():
                 OmegaConf.update(self, name, value)
@@ -17,6 +20,10 @@ OMEGACONF = """
         @staticmethod
         def create(parts=()):
             return Config(parts)
+
+        @staticmethod
+        def resolve(config):
+            pass
 
         @staticmethod
         def load(file):

@@ -1,6 +1,7 @@
 """Read sections of verl's YAML configuration files, for releases without configuration classes."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,32 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec
 
 
-def default_config(target: Target, section: str, fields: Mapping[str, Codec], trainer: str = "ppo_trainer") -> Codec:
-    """A section of a trainer's default configuration (all of it if ``section`` is empty), with some fields set."""
+@dataclass(frozen=True, slots=True)
+class Fields(Table):
+    """Fields of nested sections, by their dotted paths."""
+
+    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - an OmegaConf section
+        """The field at a path, or None if it is missing."""
+        for word in name.split("."):
+            if value is None or word not in value:
+                return None
+            value = value[word]
+        return value
+
+
+def default_config(
+    target: Target, section: str, fields: Mapping[str, Codec], trainer: str = "ppo_trainer", *, resolved: bool = False
+) -> Codec:
+    """A section of a trainer's default configuration (all of it if ``section`` is empty), with some fields set.
+
+    ``resolved`` replaces interpolations by their values once, for code that resolves them on each call.
+    """
     folder = target.root / "verl" / "trainer" / "config"
     generated = folder / f"_generated_{trainer}.yaml"
     file = generated if generated.is_file() else folder / f"{trainer}.yaml"
-    parts = {"file": Constant(str(file)), "section": Constant(section), "fields": Table(fields)}
-    return Object(load_section, parts, at={"fields": ""}, shared=True)
+    parts = {"file": Constant(str(file)), "section": Constant(section), "fields": Fields(fields)}
+    load = load_resolved if resolved else load_section
+    return Object(load, parts, at={"fields": ""}, shared=True)
 
 
 def load_section(file: str, section: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an OmegaConf section
@@ -27,6 +47,15 @@ def load_section(file: str, section: str, fields: Mapping[str, Any]) -> Any:  # 
     config = OmegaConf.select(config, section) if section else config
     for key, value in fields.items():
         OmegaConf.update(config, key, value, force_add=True)
+    return config
+
+
+def load_resolved(file: str, section: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an OmegaConf section
+    """Load a section like :func:`load_section`, and resolve its interpolations."""
+    from omegaconf import OmegaConf  # noqa: PLC0415 - installed only with the target
+
+    config = load_section(file, section, fields)
+    OmegaConf.resolve(config)
     return config
 
 

@@ -1,0 +1,216 @@
+"""Boundary of verl's training loop: which prompts it trains on, and how a run goes on that was restored."""
+
+import inspect
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.data_loader import MODULE, fills_two_batches
+from rl_sentinel.adapters.verl.training_run_doubles import (
+    Logger,
+    SkipManager,
+    Timer,
+    in_process_loader,
+    no_bar,
+    trainer_of,
+)
+from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+
+TRAINER = f"{MODULE}.RayPPOTrainer"
+PATH = f"{TRAINER}.fit"
+
+#: The trainer's own names of a checkpoint's folder and of the file with the newest step.
+STEP_FOLDER, NEWEST = "global_step_{}", "latest_checkpointed_iteration.txt"
+
+#: Width of a response.
+WIDTH = 2
+
+#: Maximum number of prompts; an epoch of two prompts a step has three steps then.
+PROMPTS = 6
+
+#: A run in one process, without validation.
+RUN: Mapping[str, Any] = {
+    "data.dataloader_num_workers": 0,
+    "trainer.test_freq": -1,
+    "trainer.val_before_train": False,
+    "trainer.resume_mode": "auto",
+    "trainer.n_gpus_per_node": 1,
+    "trainer.nnodes": 1,
+}
+
+#: Two prompts a step, two responses each, with a checkpoint after each step.
+_SAVED: Mapping[str, Any] = {
+    **RUN,
+    "data.seed": 1,
+    "data.train_batch_size": 2,
+    "actor_rollout_ref.rollout.n": 2,
+    "algorithm.adv_estimator": "grpo",
+    "trainer.save_freq": 1,
+    "trainer.balance_batch": False,
+}
+
+_EPOCHS: Settings = {"data.shuffle": True, "trainer.total_epochs": 2}
+
+_KNOBS: Mapping[str, tuple[Scalar, Scalar]] = {
+    "trainer.total_epochs": (2, 1),
+    "trainer.total_training_steps": (1, 2),
+}
+
+#: Where releases import the class of the package codetiming.
+_TIMERS = (
+    f"{MODULE}.Timer",
+    "verl.utils.debug.performance.Timer",
+    "verl.utils.profiler.performance.Timer",
+)
+
+_DOCS = (
+    "docs/examples/config.rst, trainer: total_epochs, total_training_steps, resume_mode; docs/advance/checkpoint.rst"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loop over two epochs, and after a restore."""
+    if can_run(target) and all(target.has(f"{TRAINER}.{name}") for name in ("_load_checkpoint", "_save_checkpoint")):
+        yield from try_bind(target, PATH, "batch", lambda: [_loop(target)])
+
+
+def can_run(target: Target) -> bool:
+    """Whether the release's loop can be run: its loaders are stateful, and made from a data set that is passed."""
+    loaders = f"{TRAINER}._create_dataloader"
+    if not target.has(PATH) or not target.has(loaders):
+        return False
+    stateful = not target.fails("torchdata.stateful_dataloader.StatefulDataLoader")
+    return stateful and "train_dataset" in inspect.signature(target.find(loaders)).parameters
+
+
+def doubles(target: Target) -> dict[str, Callable[..., Any]]:
+    """Doubles for the loaders' processes, the logger, the progress bar and the timers."""
+    replaced: dict[str, Callable[..., Any]] = {
+        f"{MODULE}.StatefulDataLoader": in_process_loader,
+        "verl.utils.tracking.Tracking": Logger,
+        f"{MODULE}.tqdm": no_bar,
+        f"{MODULE}.SkipManager": SkipManager,
+        **dict.fromkeys(_TIMERS, Timer),
+    }
+    return {path: double for path, double in replaced.items() if target.has(path)}
+
+
+def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
+    """Rows of a prompt token and two response tokens; rewards differ from row to row."""
+    rows = len(greedy)
+    prompt = torch.tensor(numbers).unsqueeze(1)
+    response = torch.ones(rows, WIDTH, dtype=torch.int64)
+    reward = torch.zeros(rows, WIDTH)
+    reward[:, -1] = torch.arange(rows, dtype=torch.float32) % 2
+    return {
+        "prompts": prompt,
+        "responses": response,
+        "response_mask": response.clone(),
+        "input_ids": torch.cat([prompt, response], dim=1),
+        "attention_mask": torch.ones(rows, 1 + WIDTH, dtype=torch.int64),
+        "position_ids": torch.arange(1 + WIDTH).repeat(rows, 1),
+        "rm_scores": reward,
+        "own_log_probs": -torch.ones(rows, WIDTH),
+    }
+
+
+def run_and_resume(kind: Any, config: Any, prompts: int) -> dict[str, Any]:  # noqa: ANN401 - classes of the target
+    """Train; then restore after the first step, and after the first epoch, and go on from there.
+
+    Returns how often each prompt was sampled, by the number of epochs; how often, and where first and last, in the
+    rest of the run, as it went on and as it was restored; and the number of steps.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        first = trainer_of(kind, deepcopy(config), prompts, sampled, Path(place))
+        drawn = _drawn(first)
+        order = [number for step in drawn for number in step]
+        counts = torch.tensor([float(order.count(number)) for number in range(prompts)])
+        answer: dict[str, Any] = {"uses": counts / config.trainer.total_epochs, "steps": float(len(drawn))}
+        for name, step in (("inside an epoch", 1), ("after an epoch", len(first.train_dataloader))):
+            rest, restored = drawn[step:], _restored(kind, config, prompts, Path(place), step)
+            answer |= _places(name, rest, prompts) | _places(f"{name}, restored", restored, prompts)
+    return answer
+
+
+def _drawn(trainer: Any) -> list[list[int]]:  # noqa: ANN401 - a trainer of the target
+    trainer.fit()
+    drawn: list[list[int]] = trainer.actor_rollout_wg.drawn
+    return drawn
+
+
+def _restored(kind: Any, config: Any, prompts: int, saved: Path, step: int) -> list[list[int]]:  # noqa: ANN401
+    """The prompts that a run samples which finds the checkpoint of ``step`` as its newest."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = STEP_FOLDER.format(step)
+        (Path(place) / folder).symlink_to(saved / folder)
+        (Path(place) / NEWEST).write_text(str(step), encoding="utf-8")
+        return _drawn(trainer_of(kind, deepcopy(config), prompts, sampled, Path(place)))
+
+
+def _places(name: str, steps: list[list[int]], prompts: int) -> dict[str, Tensor]:
+    """``[B]``: how often each prompt is in the steps, and its first and last place, -1 if it is missing."""
+    order = [number for step in steps for number in step]
+    places = [[at for at, number in enumerate(order) if number == own] for own in range(prompts)]
+    return {
+        f"{name}: uses": torch.tensor([float(len(one)) for one in places]),
+        f"{name}: first": torch.tensor([float(one[0]) if one else -1.0 for one in places]),
+        f"{name}: last": torch.tensor([float(one[-1]) if one else -1.0 for one in places]),
+    }
+
+
+def few_prompts(batch: Batch) -> Batch:
+    """The first :data:`PROMPTS` rows, each the number of a prompt: a prompt does not depend on others."""
+    return take_rows(batch, torch.arange(PROMPTS)) if batch.rows > PROMPTS else batch
+
+
+def _loop(target: Target) -> Boundary:
+    limit = "trainer.total_training_steps"
+    fields: dict[str, Codec] = {name: Constant(value) for name, value in _SAVED.items()}
+    fields |= {limit: IfSet(limit), **{name: Knob(name, value) for name, value in _EPOCHS.items()}}
+    step = Step(
+        call=run_and_resume,
+        name="run",
+        arguments={
+            "kind": Constant(Function(TRAINER)),
+            "config": default_config(target, "", fields, resolved=True),
+            "prompts": Derived(lambda inputs: inputs.batch.rows),
+        },
+        remembered=True,
+        doubles=doubles(target),
+        produced_by={"config": "verl/trainer/config: the configuration files of the release"},
+    )
+    result, form = Use("run"), PerRow()
+    outputs = {"uses": Output("B", "samples", "uses", at=result["uses"], form=form)}
+    outputs["steps"] = Output("", "", at=result["steps"])
+    for when in ("inside an epoch", "after an epoch"):
+        for what in ("uses", "first", "last"):
+            quantity, own, other = f"{when}: {what}", f"{when}: {what}", f"{when}, restored: {what}"
+            outputs[own] = Output("B", "samples", f"uninterrupted.{quantity}", at=result[own], form=form)
+            outputs[other] = Output("B", "samples", f"resumed.{quantity}", at=result[other], form=form)
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group"}),
+        outputs=outputs,
+        settings={"two epochs": _EPOCHS},
+        claims=claims(_DOCS, knobs=dict(_KNOBS)),
+        reach="a run that is restarted from a checkpoint",
+        requires=(fills_two_batches,),
+        domain=few_prompts,
+    )

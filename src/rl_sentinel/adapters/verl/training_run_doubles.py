@@ -1,0 +1,242 @@
+"""Doubles for a run of verl's trainer: prompts, workers, logger, timers; and the trainer with them."""
+
+import importlib
+import inspect
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Samples of prompts by number: the tensors of the rows, by verl's names. The second list says which are greedy.
+Sampled = Callable[[list[int], list[bool]], dict[str, Tensor]]
+
+
+class Silence:
+    """Worker groups, managers and progress bars: each attribute and each call answers with the same object."""
+
+    world_size = 1
+    _dispatch_info = {"actor": [0]}  # noqa: RUF012 - of one process
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the same object
+        """The object itself, except for names that Python reserves."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *_about: object, **_options: object) -> Any:  # noqa: ANN401 - the same object
+        """The object itself."""
+        return self
+
+
+class Prompts(torch.utils.data.Dataset[dict[str, Any]]):
+    """A data set of numbered prompts, with the columns of the target's own data set."""
+
+    def __init__(self, count: int, *, tokenized: bool) -> None:
+        """Set the number of prompts, and whether the release's data set tokenizes them."""
+        self.count, self.tokenized = count, tokenized
+
+    def __len__(self) -> int:
+        """The number of prompts."""
+        return self.count
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """A prompt: its number is its only token, and its text."""
+        one = torch.ones(1, dtype=torch.int64)
+        tensors = {"dummy_tensor": one}
+        if self.tokenized:
+            tensors = {"input_ids": one * number, "attention_mask": one, "position_ids": one - 1}
+        return {
+            **tensors,
+            "raw_prompt_ids": [number],
+            "raw_prompt": [{"role": "user", "content": str(number)}],
+            "index": number,
+            "data_source": "task",
+            "reward_model": {"ground_truth": "", "style": "rule"},
+            "extra_info": {},
+        }
+
+
+def collect(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rows as stacked tensors and arrays of objects, as the target's ``collate_fn`` does."""
+    columns: dict[str, Any] = {}
+    for name, first in rows[0].items():
+        values = [row[name] for row in rows]
+        if isinstance(first, Tensor):
+            columns[name] = torch.stack(values)
+        else:
+            columns[name] = np.empty(len(values), dtype=object)
+            columns[name][:] = values
+    return columns
+
+
+class Workers(Silence):
+    """The workers of rollout, actor and critic; ``drawn`` has the prompts of each step, ``updates`` its batches."""
+
+    def __init__(self, data_proto: Any, sampled: Sampled) -> None:  # noqa: ANN401 - the target's class
+        """Start without a call."""
+        self.data_proto, self.sampled = data_proto, sampled
+        self.drawn: list[list[int]] = []
+        self.updates: list[Any] = []
+
+    def generate_sequences(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
+        """Sample each row, greedily where the trainer asks for the baseline of ReMax."""
+        numbers = _prompt_numbers(batch)
+        sampling = batch.non_tensor_batch.get("__do_sample__", [batch.meta_info.get("do_sample", True)] * len(numbers))
+        self.drawn.append(list(dict.fromkeys(numbers)))
+        labels = {"multi_modal_inputs": np.array([{} for _ in numbers], dtype=object)}
+        tensors = self.sampled(numbers, [not one for one in sampling])
+        return self.data_proto.from_dict(tensors=tensors, non_tensors=labels, meta_info={"timing": {}})
+
+    def compute_log_prob(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
+        """The log-probs that came with the samples, and an entropy of 1."""
+        logprobs = batch.batch["own_log_probs"]
+        return self.data_proto.from_dict(
+            tensors={"old_log_probs": logprobs, "entropys": torch.ones_like(logprobs)}, meta_info={"temperature": 1.0}
+        )
+
+    def compute_values(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
+        """The values that came with the samples."""
+        return self.data_proto.from_dict(tensors={"values": batch.batch["own_values"]})
+
+    def update_actor(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
+        """Keep the batch."""
+        self.updates.append(batch)
+        return SimpleNamespace(meta_info={"metrics": {"actor/grad_norm": [1.0]}})
+
+    def update_critic(self, _batch: Any) -> Any:  # noqa: ANN401 - a DataProto
+        """Do nothing."""
+        return SimpleNamespace(meta_info={"metrics": {"critic/grad_norm": [1.0]}})
+
+
+def _prompt_numbers(batch: Any) -> list[int]:  # noqa: ANN401 - a DataProto
+    """The number of each row's prompt, from the text, or from the tokens in releases that tokenize in the data set."""
+    if "raw_prompt" in batch.non_tensor_batch:
+        return [int(text[0]["content"]) for text in batch.non_tensor_batch["raw_prompt"]]
+    return [int(row[-1]) for row in batch.batch["input_ids"]]
+
+
+def rewards(data: Any, return_dict: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as reward managers are called
+    """The rewards that came with the samples, in place of a reward manager of older releases."""
+    scores = data.batch["rm_scores"]
+    return {"reward_tensor": scores, "reward_extra_info": {}} if return_dict else scores
+
+
+class Logger:
+    """The target's ``Tracking``: keeps the metrics of each step."""
+
+    logged: list[dict[str, Any]]
+
+    def __init__(self, **_about: object) -> None:
+        """Start without a record."""
+        Logger.logged = []
+
+    def log(self, data: dict[str, Any], step: int) -> None:  # noqa: ARG002 - the metrics have it
+        """Keep the metrics of a step."""
+        Logger.logged.append(dict(data))
+
+
+class Timer:
+    """A timer of codetiming that measures 1 second."""
+
+    last = 1.0
+
+    def __init__(self, **_about: object) -> None:
+        """Accept the name and the logger."""
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Stop."""
+
+
+class SkipManager:
+    """The target's manager of recorded rollouts, which are off by default."""
+
+    @staticmethod
+    def init(config: Any) -> None:  # noqa: ANN401 - an OmegaConf configuration
+        """Do nothing."""
+
+    @staticmethod
+    def set_step(step: int) -> None:
+        """Do nothing."""
+
+
+def in_process_loader(**options: Any) -> Any:  # noqa: ANN401 - the loader's own options
+    """The ``StatefulDataLoader`` of torchdata, without worker processes."""
+    loader = importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader
+    return loader(**{**options, "num_workers": 0})
+
+
+def no_bar(**_about: object) -> Any:  # noqa: ANN401 - a double
+    """A progress bar that shows nothing."""
+    return Silence()
+
+
+def trainer_of(  # noqa: PLR0913 - a run has several parts
+    kind: Any,  # noqa: ANN401 - a class of the target
+    config: Any,  # noqa: ANN401 - an OmegaConf configuration
+    prompts: int,
+    sampled: Sampled,
+    folder: Path,
+    *,
+    critic: bool = False,
+) -> Any:  # noqa: ANN401 - an object of the class
+    """A trainer of the target's class without its constructor, with doubles for its workers and its data set."""
+    loop = inspect.unwrap(kind.fit)
+    workers = Workers(loop.__globals__["DataProto"], sampled)
+    config.trainer.default_local_dir = str(folder)
+    trainer = object.__new__(kind)
+    managers = ("checkpoint_manager", "llm_server_manager", "reward_loop_manager")
+    unused = ("use_rm", "use_reference_policy", "ref_in_actor", "use_reward_loop")
+    trainer.__dict__ |= {
+        **dict.fromkeys(managers, Silence()),
+        **dict.fromkeys(unused, False),
+        **dict.fromkeys(("actor_rollout_wg", "critic_wg", "async_rollout_manager"), workers),
+        "config": config,
+        "tokenizer": SimpleNamespace(batch_decode=lambda ids, **_about: [""] * len(ids), eos_token_id=0),
+        "processor": None,
+        "use_critic": critic,
+        "async_rollout_mode": True,
+        "hybrid_engine": True,
+        "resource_pool_manager": SimpleNamespace(get_n_gpus=lambda: 1),
+        "reward_fn": rewards,
+        "val_reward_fn": None,
+        "_dump_executor": SimpleNamespace(_shutdown=True),  # a run starts its own
+    }
+    _compute_in_process(trainer, workers, _source(loop))
+    dataset = Prompts(prompts, tokenized=_data_set_tokenizes())
+    trainer._create_dataloader(dataset, dataset, collect, None)
+    return trainer
+
+
+def _compute_in_process(trainer: Any, workers: Workers, loop: str) -> None:  # noqa: ANN401 - of the target
+    """Replace the methods by which newer trainers send a batch to their workers."""
+    if "self._compute_old_log_prob" not in loop:
+        return
+    with_speed = "old_log_prob_mfu" in loop
+    logprobs = workers.compute_log_prob
+    trainer.__dict__ |= {
+        "_compute_old_log_prob": lambda batch: (logprobs(batch), 0.0) if with_speed else logprobs(batch),
+        "_compute_values": workers.compute_values,
+        "_update_actor": workers.update_actor,
+        "_update_critic": workers.update_critic,
+    }
+
+
+def _data_set_tokenizes() -> bool:
+    """Whether the release's data set of prompts returns their tokens."""
+    dataset = importlib.import_module("verl.utils.dataset.rl_dataset").RLHFDataset
+    return "dummy_tensor" not in _source(dataset)
+
+
+@cache
+def _source(thing: Callable[..., Any]) -> str:
+    """The source of a function or class; cached, because ``getsource`` is slow."""
+    return inspect.getsource(thing)

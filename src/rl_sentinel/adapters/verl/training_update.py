@@ -1,0 +1,147 @@
+"""Boundary of verl's training loop: the advantages of the batch that it passes to the update of the actor."""
+
+import inspect
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import Column, PromptIds, ResponseMask
+from rl_sentinel.adapters.kit.containers import Table
+from rl_sentinel.adapters.kit.forms import AfterPrompt
+from rl_sentinel.adapters.kit.requirements import (
+    group_sizes,
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
+from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.advantages import DISCOUNTED, advantage_outputs, estimator_claims, estimators
+from rl_sentinel.adapters.verl.arguments import MASK, constants, every_token_is_trained, try_bind
+from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.dispatch import unused_of
+from rl_sentinel.adapters.verl.training_run import PATH, RUN, TRAINER, can_run, doubles
+from rl_sentinel.adapters.verl.training_run_doubles import trainer_of
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.codec import Codec
+
+#: An estimator that needs no other model than the actor, and the one that needs a critic; the others are bound at
+#: ``compute_advantage``, which the loop calls.
+NAMES = ("grpo", "gae")
+
+#: One step over all prompts, in order; batches are balanced over the ranks, as by default.
+_STEP: Mapping[str, Any] = {
+    **RUN,
+    "data.shuffle": False,
+    "trainer.total_epochs": 1,
+    "trainer.save_freq": -1,
+    "trainer.balance_batch": True,
+}
+
+_PRODUCED = (
+    "experimental/agent_loop/agent_loop.py, _postprocess: prompts, responses, response_mask, attention_mask, and "
+    "rm_scores, the reward at the last response token; older releases: workers/rollout, and a reward manager"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loop's first update with each estimator."""
+    if can_run(target):
+        yield from try_bind(target, PATH, "advantage", lambda: _updates(target))
+
+
+def _updates(target: Target) -> Iterator[Boundary]:
+    functions = estimators(target)
+    loop = inspect.getsource(inspect.unwrap(target.find(PATH)))
+    for name in (name for name in NAMES if name in functions):
+        yield _update(target, name, knows_mask='"response_mask" not in batch.batch' in loop)
+
+
+def updated(  # noqa: PLR0913 - a run has several parts
+    kind: Any,  # noqa: ANN401 - a class of the target
+    config: Any,  # noqa: ANN401 - an OmegaConf configuration
+    columns: dict[str, Tensor],
+    groups: list[str],
+    size: int,
+    critic: bool,  # noqa: FBT001 - passed by name
+) -> dict[str, Tensor]:
+    """Run one step; return the advantages and returns of the batch of the update, in the order of ``groups``."""
+    names = list(dict.fromkeys(groups))
+    prompts = len(names)
+    config.data.train_batch_size, config.actor_rollout_ref.rollout.n = prompts, size
+    rows_of = [[row for row, own in enumerate(groups) if own == name] for name in names]
+
+    def sampled(numbers: list[int], _greedy: list[bool]) -> dict[str, Tensor]:
+        rows = [rows_of[number][numbers[:place].count(number) % size] for place, number in enumerate(numbers)]
+        return _rows_of(columns, numbers, torch.tensor(rows))
+
+    with tempfile.TemporaryDirectory() as place:
+        trainer = trainer_of(kind, config, prompts, sampled, Path(place), critic=critic)
+        trainer.fit()
+    batch = trainer.actor_rollout_wg.updates[0].batch
+    order = torch.argsort(batch["own_row"])
+    return {name: batch[name][order] for name in ("advantages", "returns")}
+
+
+def _rows_of(columns: Mapping[str, Tensor], numbers: list[int], rows: Tensor) -> dict[str, Tensor]:
+    """The tensors of sampled rows: a prompt token, which is the prompt's number, and the response of each row."""
+    own = {name: column[rows] for name, column in columns.items()}
+    prompt = torch.tensor(numbers).unsqueeze(1)
+    width = own["attention_mask"].shape[1]
+    return own | {
+        "prompts": prompt,
+        "input_ids": torch.cat([prompt, own["responses"]], dim=1),
+        "position_ids": torch.arange(width).repeat(len(numbers), 1),
+        "own_row": rows,
+    }
+
+
+def _update(target: Target, name: str, *, knows_mask: bool) -> Boundary:
+    critic = name == "gae"
+    columns: dict[str, Codec] = {
+        "responses": Column("token"),
+        "attention_mask": ResponseMask(AfterPrompt(1)),
+        "rm_scores": TokenRewards(),
+        "own_log_probs": Column("old_logprob"),
+    }
+    columns |= {"response_mask": MASK} if knows_mask else {}
+    columns |= {"own_values": Column("value")} if critic else {}
+    discounts = {f"algorithm.{knob}": Knob(knob, 1.0) for knob in ("gamma", "lam")}
+    fixed = constants(**_STEP)
+    step = Step(
+        call=updated,
+        name="updated",
+        arguments={
+            "kind": Constant(Function(TRAINER)),
+            "config": default_config(
+                target, "", {**fixed, **discounts, "algorithm.adv_estimator": Constant(name)}, resolved=True
+            ),
+            "columns": Table(columns),
+            "groups": PromptIds("strings-list"),
+            "size": Derived(lambda inputs: group_sizes(inputs)[0]),
+            "critic": Constant(critic),
+        },
+        doubles=doubles(target),
+        produced_by={"columns": _PRODUCED},
+    )
+    result = Use("updated")
+    more = () if knows_mask else (every_token_is_trained,)
+    return Boundary(
+        path=PATH,
+        stage="advantage",
+        steps=(step,),
+        reads=frozenset({"reward", "token_reward", "mask", "group", "length", *(("value",) if critic else ())})
+        - unused_of(name),
+        unused=unused_of(name) | {"old_logprob"},
+        outputs=advantage_outputs(result["advantages"], result["returns"]),
+        settings={f"update, {name}": DISCOUNTED.get(name, {})},
+        claims=estimator_claims(name, estimators(target)[name]),
+        reach=f"algorithm.adv_estimator={name}",
+        requires=(prompts_are_contiguous, groups_are_equal, no_empty_response, *more),
+    )

@@ -1,0 +1,50 @@
+"""Learning rates of the updates of a run, as fractions of the peak: a warm-up, then constant, a cosine, or both."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+
+def _number(settings: Settings, name: str) -> float:
+    return float(settings[name] or 0)
+
+
+def _cosine(progress: float, floor: float) -> float:
+    """Half a cosine from 1 down to the floor."""
+    return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def _after_warm_up(update: int, settings: Settings, rate: Callable[[float, float], float]) -> float:
+    """From 0 up to 1 in a straight line; then ``rate`` of the updates since, and of all updates after the warm-up."""
+    warm, total = _number(settings, "warm_up"), _number(settings, "updates")
+    return update / warm if update < warm else rate(update - warm, total - warm)
+
+
+def _stable(since: float, left: float, settings: Settings) -> float:
+    """The peak for a share of the updates, rounded down; then half a cosine."""
+    stable = math.floor(left * _number(settings, "stable"))
+    return 1.0 if since < stable else _cosine(min(1.0, (since - stable) / (left - stable)), _number(settings, "floor"))
+
+
+def _rates(rate: Callable[[float, float, Settings], float]) -> Callable[[Batch, Settings], Tensor]:
+    """``[B]``: the rate of each update, which are numbered as the rows."""
+
+    def of_updates(batch: Batch, settings: Settings) -> Tensor:
+        rates = [_after_warm_up(k, settings, lambda s, n: rate(s, n, settings)) for k in range(batch.rows)]
+        return torch.tensor(rates, dtype=torch.float64)
+
+    return of_updates
+
+
+#: Algorithm with settings -> the learning rate of each update. Settings: ``warm_up`` and ``updates`` are counts,
+#: ``floor`` is a fraction of the peak, ``stable`` a share of the updates after the warm-up.
+RATES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
+    "constant after warm-up": _rates(lambda _since, _left, _settings: 1.0),
+    "cosine after warm-up": _rates(lambda since, left, s: _cosine(since / left, _number(s, "floor"))),
+    "stable after warm-up, then cosine": _rates(_stable),
+}

@@ -1,0 +1,188 @@
+"""verl's training loop over epochs, after a restore, and up to the update, on specimens in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.verl.omegaconf_specimen import OMEGACONF
+from adapters.verl_specimen import files
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import FRAMEWORK, training_run, training_update
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.constant_group_amplified import LAW as DEG002
+from rl_sentinel.laws.group_leaks_into_group import LAW as GRP002
+from rl_sentinel.laws.resume_differs import LAW as RES001
+from rl_sentinel.laws.row_order_matters import LAW as PRM001
+from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
+
+Loads = Callable[..., Target]
+
+TORCHDATA = """
+    import torch
+
+    class StatefulDataLoader:
+        def __init__(self, dataset, batch_size, collate_fn, sampler=None, **options):
+            self.dataset, self.size, self.collate = dataset, batch_size, collate_fn
+            self.epoch, self.place, self.shuffle = 0, 0, sampler
+
+        def __len__(self):
+            return len(self.dataset) // self.size
+
+        def __iter__(self):
+            order = list(range(len(self.dataset)))
+            if self.shuffle is not None:
+                order = torch.randperm(len(order), generator=torch.Generator().manual_seed(self.epoch)).tolist()
+            for start in range(self.place * self.size, len(self) * self.size, self.size):
+                self.place += 1
+                yield self.collate([self.dataset[number] for number in order[start : start + self.size]])
+            self.epoch, self.place = self.epoch + 1, 0
+
+        def state_dict(self):
+            return {"epoch": self.epoch, "place": self.place}
+
+        def load_state_dict(self, state):
+            self.epoch, self.place = state["epoch"], state["place"]
+            if self.place == len(self):
+                self.epoch, self.place = self.epoch + 1, 0
+"""
+
+TRACKING = """
+    class Tracking:
+        def __init__(self, **about):
+            raise RuntimeError("no server")
+"""
+
+DATASET = """
+    class RLHFDataset:
+        def __getitem__(self, number):
+            return {"dummy_tensor": number}
+"""
+
+TRAINER = """
+    import os
+    import uuid
+
+    import numpy as np
+    import torch
+    from torchdata.stateful_dataloader import StatefulDataLoader
+    from verl.protocol import DataProto
+    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
+
+    class RayPPOTrainer:
+        def _create_dataloader(self, train_dataset, val_dataset, collate_fn, train_sampler):
+            data = self.config["data"]
+            shuffled = "shuffled" if data["shuffle"] else None
+            size = data["train_batch_size"]
+            self.train_dataloader = StatefulDataLoader(
+                dataset=train_dataset, batch_size=size, collate_fn=collate_fn, sampler=shuffled, num_workers=8
+            )
+            limit = self.config["trainer"]["total_training_steps"]
+            self.total_training_steps = limit or len(self.train_dataloader) * self.config["trainer"]["total_epochs"]
+
+        def _save_checkpoint(self):
+            place = os.path.join(self.config["trainer"]["default_local_dir"], f"global_step_{self.global_steps}")
+            os.makedirs(place, exist_ok=True)
+            torch.save(self.train_dataloader.state_dict(), os.path.join(place, "data.pt"))
+
+        def _load_checkpoint(self):
+            folder = self.config["trainer"]["default_local_dir"]
+            newest = os.path.join(folder, "latest_checkpointed_iteration.txt")
+            if os.path.exists(newest):
+                with open(newest) as opened:
+                    self.global_steps = int(opened.read())
+                place = os.path.join(folder, f"global_step_{self.global_steps}", "data.pt")
+                RESTORE
+
+        def fit(self):
+            from verl.utils.tracking import Tracking
+
+            logger = Tracking(config=dict(self.config))
+            self.global_steps = 0
+            self._load_checkpoint()
+            for epoch in range(self.global_steps // len(self.train_dataloader), self.config["trainer"]["total_epochs"]):
+                for columns in self.train_dataloader:
+                    if self.global_steps >= self.total_training_steps:
+                        return
+                    self.global_steps += 1
+                    batch, uids = self._sample(columns)
+                    if "response_mask" not in batch.batch.keys():
+                        raise ValueError("rows without a mask")
+                    self._update(batch, uids)
+                    if self.config["trainer"]["save_freq"] > 0:
+                        self._save_checkpoint()
+                    logger.log(data={"training/global_step": self.global_steps}, step=self.global_steps)
+
+        def _sample(self, columns):
+            tensors = {"dummy_tensor": columns.pop("dummy_tensor")}
+            n = self.config["actor_rollout_ref"]["rollout"]["n"]
+            labels = {"raw_prompt": np.repeat(columns["raw_prompt"], n), "PROMPT_ID": np.repeat(columns["index"], n)}
+            return self.async_rollout_manager.generate_sequences(DataProto.from_dict(tensors, labels)), UIDS
+
+        def _update(self, generated, uids):
+            batch = generated.batch
+            batch["advantages"], batch["returns"] = compute_grpo_outcome_advantage(
+                batch["rm_scores"], batch["response_mask"], uids
+            )
+            self.actor_rollout_wg.update_actor(generated)
+"""
+
+RESTORED = "self.train_dataloader.load_state_dict(torch.load(place))"
+
+
+def _bound(
+    loads: Loads, restore: str = RESTORED, uids: str = 'labels["PROMPT_ID"]'
+) -> tuple[Target, dict[str, Boundary]]:
+    tree = files()
+    trainer = TRAINER.replace("RESTORE", restore).replace("UIDS", uids)
+    tree["verl/trainer/ppo/ray_trainer.py"] = trainer
+    tree["verl/utils/tracking.py"] = TRACKING
+    tree["verl/utils/dataset/rl_dataset.py"] = DATASET
+    tree["verl/trainer/config/ppo_trainer.yaml"] = (
+        '{"data": {}, "trainer": {"total_training_steps": null}, "algorithm": {}, "actor_rollout_ref": {"rollout": {}}}'
+    )
+    light = {"omegaconf.py": OMEGACONF, "torchdata/stateful_dataloader.py": TORCHDATA}
+    target = loads(FRAMEWORK, tree, light)
+    made = [one for module in (training_run, training_update) for one in module.boundaries(target)]
+    assert all(isinstance(one, Boundary) for one in made), made
+    return target, {next(iter(one.settings)): one for one in made if isinstance(one, Boundary)}
+
+
+def test_all_boundaries_answer(loads: Loads) -> None:
+    target, boundaries = _bound(loads)
+    assert list(boundaries) == ["two epochs", "update, grpo", "update, gae"]
+    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
+    check_round_trips(target, boundaries.values())
+
+
+def test_restored_position_is_sound(loads: Loads) -> None:
+    target, boundaries = _bound(loads)
+    for law in (RES001, DAT002):
+        judgement = judged_at(law, boundaries["two epochs"], "two epochs", target)
+        assert judgement.tried > 0
+        assert judgement.found is None
+
+
+@pytest.mark.parametrize(
+    "restore",
+    ["return", "self.train_dataloader.epoch = torch.load(place)['epoch']", RESTORED + "; self.global_steps = 0"],
+)
+def test_restore_found(loads: Loads, restore: str) -> None:
+    """Nothing is restored, only the epoch is, or the steps are counted anew."""
+    target, boundaries = _bound(loads, restore)
+    assert judged_at(RES001, boundaries["two epochs"], "two epochs", target).found is not None
+
+
+def test_update_is_sound(loads: Loads) -> None:
+    target, boundaries = _bound(loads)
+    for law in (DEG002, GRP002, PRM001):
+        judgement = judged_at(law, boundaries["update, grpo"], "update, grpo", target)
+        assert judgement.tried > 0
+        assert judgement.found is None
+
+
+def test_prompts_by_position_found(loads: Loads) -> None:
+    """Responses are grouped across prompts."""
+    target, boundaries = _bound(loads, uids='np.arange(len(labels["PROMPT_ID"])) % n')
+    assert judged_at(GRP002, boundaries["update, grpo"], "update, grpo", target).found is not None
