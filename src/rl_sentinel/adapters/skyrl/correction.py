@@ -13,7 +13,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import Scope, claims
+from rl_sentinel.core.claims import Claims, Scope, claims
 from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.errors import Unbindable
 
@@ -36,15 +36,16 @@ FAMILIES: Mapping[str, tuple[Settings, Scope]] = {
 }
 
 
-#: Beginning of a logged name -> the families that log it; the same number is logged in all of them otherwise.
-_LOGGED_BY: Mapping[str, tuple[str, ...]] = {
-    "tis_token_": ("token weight",),
-    "tis_seq_": ("sequence weight",),
-    "geo_": ("geometric mask",),
-    "product_": ("product mask",),
-    "outlier_": ("outlier mask",),
-    "token_mask_": ("token mask",),
+#: Family -> the beginning of the names that it logs besides the statistics of the ratio, which all of them log.
+_LOGGED_BY: Mapping[str, str] = {
+    "token weight": "tis_token_",
+    "sequence weight": "tis_seq_",
+    "geometric mask": "geo_",
+    "product mask": "product_",
+    "outlier mask": "outlier_",
+    "token mask": "token_mask_",
 }
+RATIOS = "is_ratio_"
 
 _PAIR = claims(
     "off_policy_correction_utils.py, compute_off_policy_correction: is_ratio is the exponential of old_log_probs minus "
@@ -61,21 +62,22 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             section.check(target)
             forms = arguments(target)
             yield from bindable(target, _boundary(name, settings, scope, section, forms))
-            logged = _logged(target, name)
-            if logged:
-                yield from bindable(target, _metrics(name, settings, section, forms, logged))
+            statistics = {"the ratio": RATIOS} if name == next(iter(FAMILIES)) else {}
+            for what, start in {**statistics, name: _LOGGED_BY[name]}.items():
+                if logged := _logged(target, start):
+                    yield from bindable(target, _metrics(what, settings, section, forms, logged))
         except Unbindable as why:
             yield Unbound(PATH, "correct", str(why))
 
 
-def _logged(target: Target, family: str) -> dict[str, Output]:
-    """The numbers that a release logs in a family: statistics of the ratio, and shares of tokens or rows."""
+def _logged(target: Target, start: str) -> dict[str, Output]:
+    """The numbers that a release logs under names that begin so: statistics of the ratio, or shares."""
+    words = re.findall(rf"""["']({start}\w+)["'](?:\]|:)""", inspect.getsource(target.module(MODULE)))
     found = {}
-    for name in dict.fromkeys(re.findall(r"""["'](\w+)["'](?:\]|:)""", inspect.getsource(target.module(MODULE)))):
-        by = next((families for start, families in _LOGGED_BY.items() if name.startswith(start)), None)
-        if name.startswith("is_ratio_"):
+    for name in dict.fromkeys(words):
+        if start == RATIOS:
             found[name] = Output("", "ratio", f"ratio.{name.rpartition('_')[2]}")
-        elif by is not None and family in by and name.endswith("_ratio"):
+        elif name.endswith("_ratio"):
             found[name] = Output("", "", "fraction")
     return {name: replace(output, at=Use("result")[1][name]) for name, output in found.items()}
 
@@ -89,7 +91,7 @@ def _metrics(
         steps=(_step(section, forms),),
         outputs=dict(logged),
         settings={f"metrics of {name}": settings},
-        claims=_PAIR,
+        claims=_PAIR if set(logged) <= set(_PAIR.output_pairs) else Claims(),
         reach=", ".join(f"{SECTION}.{k}={v}" for k, v in settings.items()),
         requires=(_two_tokens,),
     )

@@ -129,7 +129,9 @@ POLICY: Mapping[str, Family] = {
         words={"advantage_estimator": "gspo"},
         claims=claims("ppo_utils.py, compute_gspo_kl: one value per sequence", ratio=True, scope="sequence")
         | _BY_SAMPLE,
-        reports={"pg_clipfrac": Output("", "", "clip_fraction.own")},  # by the ratio of the sequence and the advantage of each token
+        reports={
+            "pg_clipfrac": Output("", "", "clip_fraction.own")
+        },  # by the ratio of the sequence and the advantage of each token
     ),
     "cispo": Family(
         settings={"clip_low": 1.0, "clip_high": 4.0},
