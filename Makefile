@@ -9,7 +9,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test test-slow check lint wheel train train-proof expect recall proof mutants bench bench-train docs clean
+.PHONY: setup audit test test-slow check lint wheel train train-proof expect recall proof mutants framework-mutants bench bench-train docs clean
 
 setup: $(STAMP)
 
@@ -86,6 +86,11 @@ proof: setup
 # Faults put into the signal library, one at a time, and the laws alone asked; writes docs/mutants.md.
 mutants: setup
 	PYTHONPATH=scripts $(BIN)/python -m mutants
+
+# Faults planted into a framework's own path functions, and the audit asked: make framework-mutants TARGET=slime@PATH#REV.
+# Rewrites the target's section of docs/framework-mutants.md.
+framework-mutants: setup
+	PYTHONPATH=scripts $(BIN)/python -m mutants.frameworks '$(TARGET)'
 
 # Our functions beside those of released frameworks, in an environment of their own; rewrites benchmarks/README.md.
 bench: setup

@@ -45,6 +45,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "Beside other tools": "docs/comparison.md",
         "Recall on known bugs": "docs/recall.md",
         "Mutants": "docs/mutants.md",
+        "Mutants of frameworks": "docs/framework-mutants.md",
         "Proof": "docs/proof.md",
         "Training runs": "docs/train-proof.md",
         "Releases": "docs/release.md",

@@ -3,16 +3,18 @@
 import ast
 import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mutants.operators import OPERATORS
+from mutants.operators import OPERATORS, Operator
 
 Step = tuple[str, int | None]
 
 #: The way to a node, the node, the function that it belongs to, and whether it only decides what is refused.
 Site = tuple[tuple[Step, ...], ast.AST, str, bool]
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 #: Modules that only refuse.
 CONTRACTS = frozenset({"kernels/argument_checks.py", "requirements.py", "validation.py"})
@@ -23,7 +25,7 @@ class Mutant:
     """One change to one module.
 
     ``tree`` is the whole module with the change, on the lines of the original. ``contract`` is True where the changed
-    code only decides what is refused.
+    code only decides what is refused. ``old`` and ``new`` are the changed node and what stands in its place.
     """
 
     module: str
@@ -35,6 +37,8 @@ class Mutant:
     number: int
     tree: ast.Module
     contract: bool = False
+    old: ast.AST | None = None
+    new: ast.AST | None = None
 
     @property
     def name(self) -> str:
@@ -43,7 +47,7 @@ class Mutant:
         return f"{self.module} {self.function}: {self.before} -> {self.after}{again}"
 
 
-def mutants(module: str, source: str) -> Iterator[Mutant]:
+def mutants(module: str, source: str, operators: Mapping[str, Operator] = OPERATORS) -> Iterator[Mutant]:
     """Every change that the operators make to the code of a module, each source once.
 
     Not changed: docstrings, annotations, decorators, constants of a module, and the wording of errors (branches that
@@ -56,7 +60,7 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
     whole = module in CONTRACTS
     for steps, node, function, contract in _sites(tree, (), "", contract=whole):
         at = steps[0][1] or 0
-        for operator, change in OPERATORS.items():
+        for operator, change in operators.items():
             for fresh in change(node):
                 statement = ast.fix_missing_locations(_replaced(tree.body[at], steps[1:], fresh))
                 if (text := ast.unparse(statement)) in seen:
@@ -65,7 +69,8 @@ def mutants(module: str, source: str) -> Iterator[Mutant]:
                 other = ast.Module([*tree.body[:at], statement, *tree.body[at + 1 :], imported], tree.type_ignores)
                 line, words = getattr(node, "lineno", 0), (function, _short(node), _short(fresh))
                 numbers[words] += 1
-                yield Mutant(module, function, line, operator, words[1], words[2], numbers[words], other, contract)
+                number = numbers[words]
+                yield Mutant(module, function, line, operator, words[1], words[2], number, other, contract, node, fresh)
 
 
 def _short(node: ast.AST) -> str:
@@ -98,7 +103,7 @@ def _only_refuses(parent: ast.AST, name: str, child: ast.AST) -> bool:
 
 def _outer(parent: ast.AST, child: ast.AST, function: str) -> str:
     """What a child belongs to: a function or method as its module has it, whatever is written inside."""
-    if isinstance(parent, ast.FunctionDef) or not isinstance(child, ast.FunctionDef | ast.ClassDef):
+    if isinstance(parent, _FUNCTIONS) or not isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
         return function
     return f"{function}.{child.name}" if function else child.name
 

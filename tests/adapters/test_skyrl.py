@@ -16,8 +16,10 @@ from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Unbound
 from rl_sentinel.core.codec import Inputs
 from rl_sentinel.laws.masked_value_spreads import LAW as MSK004
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
+from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.trained_token_without_signal import LAW as PLC001
 
 Loads = Callable[..., Target]
@@ -112,7 +114,8 @@ PPO_UTILS = """
     def apply_loss_reduction_to_advantages_minibatch(
         advantages, loss_mask, loss_reduction, micro_batch_size, max_seq_len
     ):
-        return advantages / SCALED.sum().clamp(min=1)
+        whole = LEGACY if loss_reduction == "token_mean_legacy" else SCALED
+        return advantages / whole.sum().clamp(min=1)
 
     def normalize_advantages_dict(data):
         data["advantages"] = data["advantages"] - data["advantages"].mean()
@@ -136,7 +139,8 @@ CORRECTION = """
         ratio = (old_log_probs - rollout_logprobs).exp()
         low = config.token_mask_is_threshold_low or config.outlier_token_is_threshold_low or 0.9
         kept = loss_mask * (ratio > low)
-        return (ratio if config.tis_ratio_type else None), {}, kept
+        metrics = {"is_ratio_min": LEAST.min().item(), "token_mask_ratio": SHARE}
+        return (ratio if config.tis_ratio_type else None), metrics, kept
 """
 
 PREPROCESS = """
@@ -202,13 +206,29 @@ CHECK = """
 MASKED = "torch.where(loss_mask > 0, kl, 0.0)"
 
 
-def _files(*, fixed: bool, right: bool = True, scaled: str = "loss_mask", masked: str = MASKED) -> dict[str, str]:
-    base = "skyrl/backends/skyrl_train"
+#: What the specimen's words stand for where it is sound.
+SOUND = {
+    "SCALED": "loss_mask",
+    "LEGACY": "loss_mask",
+    "MASKED": MASKED,
+    "LEAST": "ratio[loss_mask > 0]",
+    "SHARE": "(1 - kept.sum() / loss_mask.sum()).item()",
+}
+
+
+def _files(*, fixed: bool, right: bool = True, **broken: str) -> dict[str, str]:
+    base, words = "skyrl/backends/skyrl_train", {**SOUND, **{word.upper(): code for word, code in broken.items()}}
+
+    def written(source: str) -> str:
+        for word, code in words.items():
+            source = source.replace(word, code)
+        return source
+
     return {
         "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
         f"{base}/training_batch.py": "class TrainingInputBatch(dict):\n    metadata = None\n",
-        f"{base}/utils/ppo_utils.py": PPO_UTILS.replace("SCALED", scaled).replace("MASKED", masked),
-        f"{base}/utils/off_policy_correction_utils.py": CORRECTION,
+        f"{base}/utils/ppo_utils.py": written(PPO_UTILS),
+        f"{base}/utils/off_policy_correction_utils.py": written(CORRECTION),
         "skyrl/train/config.py": CONFIG,
         "skyrl/train/dataset/preprocess.py": PREPROCESS.replace("RIGHT", str(right)),
         "skyrl/train/trainer.py": TRAINER.replace("FIXED", str(fixed)),
@@ -219,7 +239,7 @@ def _files(*, fixed: bool, right: bool = True, scaled: str = "loss_mask", masked
 def test_all_boundaries_answer(loads: Loads) -> None:
     target = loads(FRAMEWORK, _files(fixed=True))
     boundaries = bound(FRAMEWORK, target)
-    assert len(boundaries) == 31
+    assert len(boundaries) == 34
     refused = [("validate_cfg", "ValueError: temporal estimators do not work with steps")] * 2
     assert answering(boundaries, target) == refused
     assert used["ray"] == "double"
@@ -262,6 +282,26 @@ def test_steps_in_order() -> None:
         assert "are not consecutive" in steps_in_order(Inputs(batch))
 
 
+@pytest.mark.parametrize(
+    ("least", "share", "output"),
+    [
+        (SOUND["LEAST"], SOUND["SHARE"], None),
+        ("(ratio * loss_mask)", SOUND["SHARE"], "is_ratio_min"),
+        (SOUND["LEAST"], "(loss_mask - kept).sum().item()", "token_mask_ratio"),
+    ],
+)
+def test_numbers_of_the_correction(loads: Loads, least: str, share: str, output: str | None) -> None:
+    """The least ratio is not that of a masked token, and a share is no count."""
+    target = loads(FRAMEWORK, _files(fixed=True, least=least, share=share))
+    pair = (
+        "compute_off_policy_correction",
+        f"metrics of {'token mask' if output == 'token_mask_ratio' else 'the ratio'}",
+    )
+    judgement = judged_at(MET001, bound(FRAMEWORK, target)[pair], pair[1], target)
+    assert judgement.tried > 0
+    assert (judgement.found.expectation.name if judgement.found else None) == output
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
 def test_alignment(loads: Loads, right: bool) -> None:  # noqa: FBT001 - parametrised
@@ -275,6 +315,15 @@ def test_kl_off_the_mask(loads: Loads, masked: str, found: bool) -> None:  # noq
     """A number that is not finite, where nothing is trained, is dropped; a product with the mask lets it through."""
     target = loads(FRAMEWORK, _files(fixed=True, masked=masked))
     judgement = judged_at(MSK004, bound(FRAMEWORK, target)["compute_approx_kl", "k1"], "k1", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("legacy", "found"), [("loss_mask", False), ("torch.ones_like(loss_mask)", True)])
+def test_loss_of_one_micro_batch(loads: Loads, legacy: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """The older reduction counts trained tokens, too."""
+    target, setting = loads(FRAMEWORK, _files(fixed=True, legacy=legacy)), "regular, token_mean_legacy"
+    judgement = judged_at(PAD001, bound(FRAMEWORK, target)["ppo_policy_loss", setting], setting, target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
 

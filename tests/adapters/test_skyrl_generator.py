@@ -1,4 +1,4 @@
-"""Generation in SkyRL's call shapes, in words of our own: sound, and with six faults."""
+"""Generation in SkyRL's call shapes, in words of our own: sound, and with seven faults."""
 
 from collections.abc import Callable
 
@@ -49,7 +49,7 @@ GENERATOR = """
     import skyrl_gym
 
     CONFIG = {"keep_answer": False, "lose_end": False, "train_observation": False, "mixed_template": False}
-    CONFIG |= {"filter_finished": False, "filter_nothing": False}
+    CONFIG |= {"filter_finished": False, "filter_nothing": False, "early_reward": False}
 
     class SkyRLGymGenerator:
         def __init__(self, generator_cfg, skyrl_gym_cfg, inference_engine_client, tokenizer):
@@ -97,7 +97,10 @@ GENERATOR = """
                 if self.cfg.step_wise_trajectories:
                     rows.append((start, ids, mask, logprobs, [0.0] * (len(own) - 1) + [answer["reward"]]))
                     start, ids, mask, logprobs = start + ids, [], [], []
-            return rows or [(start, ids, mask, logprobs, answer["reward"])]
+            late = 0 if CONFIG["early_reward"] else 1
+            paid = [0.0] * (len(ids) - 1) + [late * answer["reward"]]
+            paid = [(1 - late) * answer["reward"], *paid[1:]] if len(paid) > 1 else paid
+            return rows or [(start, ids, mask, logprobs, paid)]
 """
 
 
@@ -133,10 +136,11 @@ def test_sound(loads: Loads) -> None:
         ("mixed_template", "custom template", "token"),
         ("filter_finished", "batched, overlong filtering", "mask"),
         ("filter_nothing", "conversation, cut off, overlong filtering", "mask"),
+        ("early_reward", "one message", "reward"),
     ],
 )
 def test_faults(loads: Loads, fault: str, setting: str, output: str) -> None:
-    """An answer that is kept, a lost log-prob, a trained observation, two templates in one row, a wrong filter."""
+    """What is kept, lost, trained, mixed, filtered or paid early."""
     target, found = _bound(loads, fault)
     break_ = judged_at(PLC004, found[setting], setting, target).found
     assert break_ is not None

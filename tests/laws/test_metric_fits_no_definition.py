@@ -64,6 +64,28 @@ def test_clip_fraction() -> None:
     assert judgement.tried > 0
 
 
+def test_a_share_of_its_own_definition() -> None:
+    """What a loss calls clipped is its own matter; that it is a share of the tokens is not."""
+
+    def fraction(batch: Batch) -> Tensor:
+        outside = (batch.logprob - batch.old_logprob).exp() > 1.5
+        return outside[batch.mask].sum() / batch.mask.sum().clamp(min=1)
+
+    def kept(batch: Batch) -> Tensor:
+        return -fraction(batch)
+
+    about: dict[str, Any] = {
+        "reads": "logprob old_logprob mask",
+        "stage": "metric",
+        "outputs": {"clip": Output("", "", "clip_fraction.own")},
+    }
+    sound, broken = (judged(LAW, specimen(compute, **about)) for compute in (fraction, kept))
+    assert sound.found is None
+    assert sound.tried > 0
+    assert broken.found is not None
+    assert broken.found.expectation.sentence().endswith("a share lies between 0 and 1 by any definition")
+
+
 def test_dual_clip_fraction() -> None:
     """The share of tokens with a negative advantage and a ratio above the ceiling; a constant fits no definition."""
 

@@ -4,7 +4,7 @@ What it says:
     A logged quantity equals one accepted definition of it, recomputed from the raw batch: per token,
     or as a mean over tokens, rows or groups. It must be the same definition on all cases. Where
     the boundary claims which policy stands against which, the estimator of a KL, or which definition it
-    is, it is one of these.
+    is, it is one of these. A share whose definition is the loss's own lies between 0 and 1.
 
 Why it matters:
     A number that fits no definition measures nothing. Thresholds, comparisons between runs and
@@ -33,16 +33,18 @@ Seen in:
 from collections.abc import Iterator
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
-from rl_sentinel.core.expectations import Equal, Expectation
+from rl_sentinel.core.expectations import Equal, Expectation, Within
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.allowed import kind
 from rl_sentinel.formulas.definitions import KL, definitions, is_defined
+from rl_sentinel.formulas.shares import is_share
 from rl_sentinel.search.comparison import magnitude, places
 from rl_sentinel.search.formula_reading import as_claimed, fitting
 from rl_sentinel.search.on_policy_step import row_constant
@@ -54,7 +56,7 @@ def _settings(boundary: Boundary, case: Case) -> Settings:
 
 def _applies(boundary: Boundary) -> str:
     families = boundary.settings.values()
-    known = any(is_defined(o, boundary.reads, s) for o in boundary.outputs.values() for s in families)
+    known = any(is_defined(o, boundary.reads, s) or is_share(o) for o in boundary.outputs.values() for s in families)
     return "" if known else "no output is a quantity whose definitions are known"
 
 
@@ -81,6 +83,13 @@ def _as_claimed(boundary: Boundary, output: Output, definition: str) -> bool:
     return (pair or "") in definition and (not estimators or any(e in definition for e in estimators))
 
 
+def _share(name: str, output: Output, observed: Tensor) -> Iterator[Expectation]:
+    """A share of tokens, rows or groups, by whatever definition."""
+    if is_share(output):
+        reason = "a share lies between 0 and 1 by any definition"
+        yield Within(name, observed, torch.zeros_like(observed), torch.ones_like(observed), scale=1.0, reason=reason)
+
+
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary = ask.boundary
     if boundary.stage == "policy-loss" and value_of(boundary.claims.scope) == "sequence":
@@ -89,6 +98,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     settings = _settings(boundary, case)
     for name, output in boundary.outputs.items():
         if not is_defined(output, boundary.reads, settings):
+            yield from _share(name, output, seen.values[name])
             continue
         nearest, among = fitting(ask, case, name, partial(_accepted, boundary, output))
         accepted, where = _accepted(boundary, output, case, nearest)

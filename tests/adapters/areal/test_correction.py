@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import outputs_of
+from adapters.checks import judged_at, outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.arguments import rejection
 from rl_sentinel.adapters.areal.correction import FAMILIES, PATH, boundaries
@@ -16,6 +16,7 @@ from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Inputs
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
 
 Loads = Callable[..., Target]
 
@@ -78,6 +79,44 @@ def test_scopes_are_those_of_the_setting(loads: Loads, name: str) -> None:
     weighs_rows = settings["level"] == "sequence" and settings["metric"] == "ratio"
     assert found.outputs["weight"].scope == ("sequence" if weighs_rows else "token")
     assert f"actor.rejection_sampling.upper={settings['upper']}" in found.reach
+
+
+BY_ROW = """
+    from dataclasses import dataclass
+    import torch
+
+    @dataclass
+    class Kept:
+        loss_mask: torch.Tensor
+        behave_imp_weight: torch.Tensor
+
+    def apply_rejection_sampling(proximal_logprobs, old_logprobs, loss_mask, cu_seqlens, config):
+        log_ratio, mask = proximal_logprobs - old_logprobs, loss_mask.bool()
+        kept = torch.zeros_like(mask)
+        for start, end in zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist()):
+            trained = mask[start:end]
+            own = {"ratio": log_ratio, "kl_k1": log_ratio, "kl_k2": log_ratio**2 / 2}[config.metric][start:end][trained]
+            greatest = own.max() if len(own) else own.sum()
+            number = {"sum": own.sum(), "mean": own.sum() / COUNT, "max": greatest}[config.agg]
+            number = number.exp() if config.metric == "ratio" else number
+            inside = number <= config.upper and (config.lower is None or number >= config.lower)
+            kept[start:end] = trained & inside
+        return Kept(kept, log_ratio.exp())
+"""
+
+
+@pytest.mark.parametrize(("count", "found"), [("max(len(own), 1)", False), ("max(len(trained), 1)", True)])
+def test_a_mean_over_all_tokens_decides_otherwise(loads: Loads, count: str, found: bool) -> None:  # noqa: FBT001
+    """The divergence of a sequence is its mean over the trained tokens, by the formulas' names of the settings."""
+    target = loads(FRAMEWORK, _files(functional=BY_ROW.replace("COUNT", count)))
+    for name in ("sequence ratio, mean", "sequence k1, mean"):
+        judgement = judged_at(REF001, _bound(target)[name], name, target)
+        assert judgement.tried > 0
+        assert (judgement.found is not None) is found
+    for name in ("sequence ratio, sum", "sequence k2, max"):
+        judgement = judged_at(REF001, _bound(target)[name], name, target)
+        assert judgement.tried > 0
+        assert judgement.found is None
 
 
 def test_the_configuration_is_the_targets_own(loads: Loads) -> None:

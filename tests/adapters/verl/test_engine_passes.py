@@ -138,6 +138,11 @@ ENGINE = """
             return {"values": logits[:, 0]}
 """
 
+MODEL = """
+    def compute_position_id_with_mask(mask):
+        return (mask.cumsum(-1) - FIRST).clamp(min=0)
+"""
+
 CONFIG = """
     from dataclasses import dataclass
 
@@ -154,6 +159,7 @@ SOUND = {
     "LOCAL": "False",
     "PLACES": "places",
     "MASK": "mask",
+    "FIRST": "1",
 }
 
 
@@ -167,6 +173,7 @@ def _tree(**broken: str) -> dict[str, str]:
 
     return files() | {
         "verl/trainer/ppo/ray_trainer.py": written(TRAINER),
+        "verl/utils/model.py": written(MODEL),
         "verl/utils/tensordict_utils.py": TENSORS,
         "verl/utils/ulysses.py": ULYSSES,
         "verl/workers/engine/fsdp/transformer_impl.py": written(ENGINE),
@@ -195,7 +202,9 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
     (REF001, "padded", {"MASK": "(mask & (ids > 0))"}),
     (REF001, "sequence parallel", {"LOCAL": "True"}),
     (REF001, "sequence parallel", {"PLACES": "torch.arange(len(ids))"}),
+    (REF001, "padded", {"FIRST": "0"}),
     (PLC004, "values padded", {"SHIFT": "0"}),
+    (PLC004, "values padded", {"FIRST": "2"}),
     (PLC004, "values padded", {"MASK": "(mask & (ids > 0))"}),
 ]
 

@@ -1,6 +1,7 @@
 """AReaL's rejection sampling: the mask of accepted tokens, and their importance weights."""
 
 from collections.abc import Iterator, Mapping
+from math import log
 
 from rl_sentinel.adapters.areal.arguments import PACKED, REJECTION, packed, rejection
 from rl_sentinel.adapters.kit.binding import bindable
@@ -11,7 +12,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import Scope
+from rl_sentinel.core.claims import Claims, Scope, claims
 
 PATH = "areal.utils.functional.apply_rejection_sampling"
 
@@ -29,6 +30,13 @@ FAMILIES: Mapping[str, Settings] = {
 }
 
 
+_KEEP = claims(
+    "functional.py, apply_rejection_sampling, docstring and comments: a token or sequence is rejected where the ratio "
+    "of the proximal to the behaviour policy, geometric over a sequence, or their divergence is out of bounds",
+    output_algorithms={"keep": "kept against the sampler"},
+)
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary for each entry of :data:`FAMILIES`; none in releases without rejection sampling."""
     if not target.has(REJECTION):
@@ -37,6 +45,22 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(PATH, "correct", f"{PATH} is absent, but {REJECTION} configures it")
         return
     yield from bindable(target, *(_boundary(name, settings) for name, settings in FAMILIES.items()))
+
+
+def _neutral(settings: Settings) -> Settings:
+    """Estimator, reduction and bounds by the names in formulas; empty where the formulas have another estimator.
+
+    The log of a ratio is minus the k1 from the sampler to the policy, of which AReaL's k1 has the other sign, too; its
+    k3 is of the other direction.
+    """
+    metric, low, high = settings["metric"], settings.get("lower"), float(str(settings["upper"]))
+    over: Settings = {"over": settings["agg"]} if "agg" in settings else {}
+    if metric == "kl_k2":
+        return {"estimator": "k2", "high": high, **over}
+    if metric not in ("ratio", "kl_k1") or low is None:
+        return {}
+    ends = [log(float(x)) if metric == "ratio" else float(x) for x in (str(low), high)]
+    return {"estimator": "k1", "low": -ends[1], "high": -ends[0], **over}
 
 
 def _boundary(name: str, settings: Settings) -> Boundary:
@@ -48,6 +72,7 @@ def _boundary(name: str, settings: Settings) -> Boundary:
     outputs = {"weight": weight}
     if settings.get("action", "mask") == "mask":
         outputs["keep"] = Output("B T", "", "keep", scope, at=result.attribute("loss_mask"), form=KeptMask(form))
+    neutral = _neutral(settings) if "keep" in outputs else {}
     step = Step(
         call=PATH,
         name="result",
@@ -66,6 +91,7 @@ def _boundary(name: str, settings: Settings) -> Boundary:
         steps=(step,),
         unused=frozenset({"length", "prompt_length"}),
         outputs=outputs,
-        settings={name: settings},
+        settings={name: {**settings, **neutral}},
+        claims=_KEEP if neutral else Claims(),
         reach=", ".join(f"actor.rejection_sampling.{k}={v}" for k, v in settings.items()),
     )

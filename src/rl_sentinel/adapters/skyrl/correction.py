@@ -1,6 +1,9 @@
-"""SkyRL's off-policy correction: importance weights and rejection masks of its losses."""
+"""SkyRL's off-policy correction: importance weights and rejection masks of its losses, and what is logged of them."""
 
+import inspect
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
@@ -10,10 +13,12 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import Scope
+from rl_sentinel.core.claims import Claims, Scope, claims
+from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.errors import Unbindable
 
-PATH = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils.compute_off_policy_correction"
+MODULE = "skyrl.backends.skyrl_train.utils.off_policy_correction_utils"
+PATH = f"{MODULE}.compute_off_policy_correction"
 
 SECTION = "trainer.algorithm.off_policy_correction"
 
@@ -31,24 +36,83 @@ FAMILIES: Mapping[str, tuple[Settings, Scope]] = {
 }
 
 
+#: Family -> the beginning of the names that it logs besides the statistics of the ratio, which all of them log.
+_LOGGED_BY: Mapping[str, str] = {
+    "token weight": "tis_token_",
+    "sequence weight": "tis_seq_",
+    "geometric mask": "geo_",
+    "product mask": "product_",
+    "outlier mask": "outlier_",
+    "token mask": "token_mask_",
+}
+RATIOS = "is_ratio_"
+
+_PAIR = claims(
+    "off_policy_correction_utils.py, compute_off_policy_correction: is_ratio is the exponential of old_log_probs minus "
+    "rollout_logprobs",
+    output_pairs={f"is_ratio_{s}": "of old_logprob to rollout_logprob" for s in ("mean", "std", "max", "min")},
+)
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary for each entry of :data:`FAMILIES`."""
+    """For each entry of :data:`FAMILIES`, the weights and masks, and the numbers that are logged."""
     for name, (settings, scope) in FAMILIES.items():
         section = Config(CONFIG, knobs_at={f"{SECTION}.{knob}": knob for knob in settings}, section=SECTION)
         try:
             section.check(target)
-            yield from bindable(target, _boundary(name, settings, scope, section, arguments(target)))
+            forms = arguments(target)
+            yield from bindable(target, _boundary(name, settings, scope, section, forms))
+            statistics = {"the ratio": RATIOS} if name == next(iter(FAMILIES)) else {}
+            for what, start in {**statistics, name: _LOGGED_BY[name]}.items():
+                if logged := _logged(target, start):
+                    yield from bindable(target, _metrics(what, settings, section, forms, logged))
         except Unbindable as why:
             yield Unbound(PATH, "correct", str(why))
 
 
-def _boundary(name: str, settings: Settings, scope: Scope, section: Config, forms: Arguments) -> Boundary:
+def _logged(target: Target, start: str) -> dict[str, Output]:
+    """The numbers that a release logs under names that begin so: statistics of the ratio, or shares."""
+    words = re.findall(rf"""["']({start}\w+)["'](?:\]|:)""", inspect.getsource(target.module(MODULE)))
+    found = {}
+    for name in dict.fromkeys(words):
+        if start == RATIOS:
+            found[name] = Output("", "ratio", f"ratio.{name.rpartition('_')[2]}")
+        elif name.endswith("_ratio"):
+            found[name] = Output("", "", "fraction")
+    return {name: replace(output, at=Use("result")[1][name]) for name, output in found.items()}
+
+
+def _metrics(
+    name: str, settings: Settings, section: Config, forms: Arguments, logged: Mapping[str, Output]
+) -> Boundary:
+    return Boundary(
+        path=PATH,
+        stage="metric",
+        steps=(_step(section, forms),),
+        outputs=dict(logged),
+        settings={f"metrics of {name}": settings},
+        claims=_PAIR if set(logged) <= set(_PAIR.output_pairs) else Claims(),
+        reach=", ".join(f"{SECTION}.{k}={v}" for k, v in settings.items()),
+        requires=(_two_tokens,),
+    )
+
+
+def _two_tokens(inputs: Inputs) -> str:
+    """A deviation needs two numbers."""
+    return "" if int(inputs.batch.mask.sum()) > 1 else "fewer than two tokens are trained, which have no deviation"
+
+
+def _step(section: Config, forms: Arguments) -> Step:
     arguments_ = {
         "old_log_probs": forms.column("old_logprob"),
         "rollout_logprobs": forms.column("rollout_logprob"),
         "loss_mask": forms.loss_mask,
         "off_policy_correction": section,
     }
+    return Step(call=PATH, name="result", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY})
+
+
+def _boundary(name: str, settings: Settings, scope: Scope, section: Config, forms: Arguments) -> Boundary:
     keep = OffMask(forms.form, 1.0)
     outputs = {"keep": Output("B T", "", "keep", scope, at=Use("result")[2], form=keep)}
     if "tis_ratio_type" in settings:
@@ -57,7 +121,7 @@ def _boundary(name: str, settings: Settings, scope: Scope, section: Config, form
     return Boundary(
         path=PATH,
         stage="correct",
-        steps=(Step(call=PATH, name="result", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
+        steps=(_step(section, forms),),
         outputs=outputs,
         settings={name: settings},
         reach=", ".join(f"{SECTION}.{k}={v}" for k, v in settings.items()),

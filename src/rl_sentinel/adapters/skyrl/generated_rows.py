@@ -25,7 +25,10 @@ _TAILS: Mapping[str, int] = {"eos": EOS, "stop": STOP, "length": EOS}
 
 @dataclass(frozen=True, slots=True)
 class GeneratedRow:
-    """One row of the generator's output; ``ids``, ``mask`` and ``logprobs`` include the prompt."""
+    """One row of the generator's output; ``ids``, ``mask`` and ``logprobs`` include the prompt.
+
+    ``reward`` is what stands at the last trained token or after it, as the generator's comments promise.
+    """
 
     ids: list[int]
     mask: list[int]
@@ -72,8 +75,16 @@ def _row(output: Mapping[str, Any], n: int) -> GeneratedRow:
         ids=[*prompt, *response],
         mask=[*[0] * len(prompt), *output["loss_masks"][n]],
         logprobs=[*[0.0] * len(prompt), *logprobs],
-        reward=float(sum(reward) if isinstance(reward, list) else reward),
+        reward=_at_the_end(reward, output["loss_masks"][n]),
     )
+
+
+def _at_the_end(reward: float | list[float], mask: Sequence[int]) -> float:
+    """The reward of a row, or of its tokens from the last trained one on; of all if none is trained."""
+    if not isinstance(reward, list):
+        return float(reward)
+    last = max((place for place, trained in enumerate(mask) if trained), default=0)
+    return float(sum(reward[last:]))
 
 
 @dataclass(slots=True)

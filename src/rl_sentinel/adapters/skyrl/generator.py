@@ -64,6 +64,11 @@ _SPECIAL: Mapping[str, Settings] = {
     "conversation, cut off": {"end": "length"},
     "conversation, answered at the end": {"closing": True},
     "one message": {_ONE_MESSAGE: False},
+    "one message, stop string": {
+        _ONE_MESSAGE: False,
+        "end": "stop",
+        "generator.sampling_params.stop": chr(STOP),
+    },
     "custom template": {_TEMPLATE: "qwen3_with_thinking"},
     "step-wise": {STEP_WISE: True},
     "batched": {_BATCHED: True},

@@ -60,6 +60,9 @@ CLAIMS: Mapping[str, Claims] = {
 REDUCTIONS = ("token_mean", "sequence_mean", "seq_mean_token_sum_norm")
 LENGTH = 8
 
+#: The token mean of each micro-batch, averaged; of one micro-batch it is the token mean.
+LEGACY = "token_mean_legacy"
+
 _SECTION = "trainer.algorithm"
 
 
@@ -163,13 +166,15 @@ def _policy(target: Target, name: str, function: Callable[..., Any], section: Co
     advantage: Codec = Earlier(Use("scaled")) if scales else forms.column("advantage")
     steps = (scaling(forms, Derived(lambda inputs: inputs.batch.rows)),) if scales else ()
     loss = _loss(path, function, forms, advantage, section)
+    legacy = name == PLAIN and scales and LEGACY in inspect.getsource(target.find(SCALE))
+    reductions = (*REDUCTIONS, LEGACY) if legacy else REDUCTIONS
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage="policy-loss",
         steps=(*steps, loss),
         unused=frozenset({"old_logprob" if name in _RATIO_TO_SAMPLER else "rollout_logprob"}),
         outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
-        settings={f"{name}, {reduction}": {"loss_reduction": reduction} for reduction in REDUCTIONS},
+        settings={f"{name}, {reduction}": {"loss_reduction": reduction} for reduction in reductions},
         claims=CLAIMS.get(name, Claims()),
         reach=f"trainer.algorithm.policy_loss_type={name}",
     )

@@ -95,7 +95,7 @@ REPORTS: Mapping[str, Output] = {
 _TIS_REPORTS: Mapping[str, Output] = {
     "ois": Output("", "ratio", "ratio.mean"),
     "tis": Output("", "ratio", "ratio.mean"),
-    "tis_clipfrac": Output(""),
+    "tis_clipfrac": Output("", "", "fraction"),
     "tis_abs": Output(""),
     "train_rollout_logprob_abs_diff": Output("", "nats", "kl.abs"),
 }
@@ -129,7 +129,9 @@ POLICY: Mapping[str, Family] = {
         words={"advantage_estimator": "gspo"},
         claims=claims("ppo_utils.py, compute_gspo_kl: one value per sequence", ratio=True, scope="sequence")
         | _BY_SAMPLE,
-        reports={"pg_clipfrac": Output("")},  # by the ratio of the sequence and the advantage of each token
+        reports={
+            "pg_clipfrac": Output("", "", "clip_fraction.own")
+        },  # by the ratio of the sequence and the advantage of each token
     ),
     "cispo": Family(
         settings={"clip_low": 1.0, "clip_high": 4.0},
@@ -160,7 +162,7 @@ POLICY: Mapping[str, Family] = {
         settings={**CLIP, "opsm_delta": 0.1},
         words={"use_opsm": True},
         claims=_RATIO | _BY_SAMPLE,
-        reports={"opsm_clipfrac": Output("")},
+        reports={"opsm_clipfrac": Output("", "", "fraction")},
     ),
 }
 
@@ -176,4 +178,11 @@ VALUE = Family(
     reports={"value_clipfrac": Output("", "", "value_clip_fraction")},
 )
 
-SFT = Family(settings={}, words={"loss_type": "sft_loss"}, claims=_BY_SAMPLE)
+SFT = Family(
+    settings={},
+    words={"loss_type": "sft_loss"},
+    claims=claims(
+        "loss.py, sft_loss_function: minus the log-probs of the target tokens", algorithm="negative log-likelihood"
+    )
+    | _BY_SAMPLE,
+)

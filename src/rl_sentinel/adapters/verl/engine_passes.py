@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, constants, section
 from rl_sentinel.adapters.verl.doubles import cpu_device
@@ -44,6 +44,7 @@ MODULE = "verl.workers.engine.fsdp.transformer_impl"
 LM_HEAD, VALUE_HEAD = f"{MODULE}.FSDPEngineWithLMHead", f"{MODULE}.FSDPEngineWithValueHead"
 CONFIG = "verl.workers.config.FSDPEngineConfig"
 ULYSSES = "verl.utils.ulysses"
+POSITIONS = "verl.utils.model.compute_position_id_with_mask"
 
 _CLAIMS = claims(
     "ray_trainer.py, _compute_old_log_prob: old_log_probs and entropys of the responses, in the rows of the batch; "
@@ -111,12 +112,23 @@ def _attention(inputs: Inputs) -> Tensor:
     return torch.cat([prompts, _responses(inputs, inputs.batch.valid.long())], 1)
 
 
-def _positions(inputs: Inputs) -> Tensor:
-    """Position ids as verl's ``compute_position_id_with_mask`` counts them: 0 in the padding at the left."""
-    return (_attention(inputs).cumsum(1) - 1).clamp(min=0)
-
-
 _EXTRA: frozenset[Axis] = frozenset({"extra"})
+
+
+def positions_of(count: Callable[[Tensor], Tensor], rows: Mapping[str, Tensor]) -> Tensor:
+    """The positions of the tokens that a function of the target counts."""
+    return count(rows["attention_mask"])
+
+
+def position_step() -> Step:
+    """The target's own positions of the tokens, which its rollout adds to the batch."""
+    rows: dict[str, Codec] = {"responses": Column("token"), "attention_mask": Derived(_attention, _EXTRA)}
+    return Step(
+        call=positions_of,
+        name="positions",
+        arguments={"count": Constant(Function(POSITIONS)), "rows": PromptAndResponse(rows)},
+        produced_by={"rows": "agent_loop.py, _agent_loop_postprocess: attention masks of prompt and response in a row"},
+    )
 
 
 def trainer_batch(temperature: Codec) -> Object:
@@ -126,7 +138,7 @@ def trainer_batch(temperature: Codec) -> Object:
         "responses": Column("token"),
         "input_ids": Derived(_ids, _EXTRA),
         "attention_mask": Derived(_attention, _EXTRA),
-        "position_ids": Derived(_positions, _EXTRA),
+        "position_ids": Earlier(Use("positions")),
         "response_mask": MASK,
     }
     batch = {"tensors": PromptAndResponse(parts), "meta_info": Table({"temperature": temperature})}
@@ -187,7 +199,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if not target.has(method) or not target.has(engine):
             continue
         try:
-            for needed in (method, engine, CONFIG, ULYSSES):
+            for needed in (method, engine, CONFIG, ULYSSES, POSITIONS):
                 target.find(needed)
         except Unbindable as why:
             yield Unbound(path, "batch", str(why))
@@ -249,7 +261,7 @@ def log_prob_boundary(target: Target, path: str, step: Step, settings: Mapping[s
     return Boundary(
         path=path,
         stage="batch",
-        steps=(step,),
+        steps=(position_step(), step),
         unused=frozenset({"mask"}),
         outputs={
             name: Output("B T", "" if name == "pi_squared" else "nats", name, at=Use("passed")[place], form=Padded())
@@ -268,7 +280,7 @@ def value_boundary(path: str, step: Step, settings: Mapping[str, Settings], reac
     return Boundary(
         path=path,
         stage="batch",
-        steps=(step,),
+        steps=(position_step(), step),
         unused=frozenset({"mask", "token"}),
         outputs={"value": Output("B T", "reward", "value", at=Use("passed")["values"], form=Padded())},
         settings=settings,

@@ -60,25 +60,26 @@ def _functions_of(file: Path, place: str) -> Iterator[SignalFunction]:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
         return
-    for name, node in _defined(tree):
-        roles = _roles(node)
-        if len(roles) > 1 and _SIGNAL & set(roles) and _computes(node):
+    for name, node in functions_in(tree):
+        roles = roles_in(node)
+        if len(roles) > 1 and _SIGNAL & set(roles) and computes(node):
             first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
             yield SignalFunction(place, name, first, roles)
 
 
-def _defined(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def functions_in(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Functions and methods with qualified names; nested functions belong to the outer one."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield f"{within}{child.name}", child
         elif isinstance(child, ast.ClassDef):
-            yield from _defined(child, f"{within}{child.name}.")
+            yield from functions_in(child, f"{within}{child.name}.")
         elif isinstance(child, (ast.If, ast.Try, ast.With)):
-            yield from _defined(child, within)
+            yield from functions_in(child, within)
 
 
-def _roles(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
+def roles_in(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
+    """The roles of the parameters of a function and of the keys that it reads or writes."""
     arguments = node.args
     names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
     for inner in ast.walk(node):
@@ -89,7 +90,7 @@ def _roles(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
     return tuple(role for role, pattern in _PATTERNS.items() if any(pattern.fullmatch(name) for name in names))
 
 
-def _computes(node: ast.AST) -> bool:
+def computes(node: ast.AST) -> bool:
     """Whether the body computes: a tensor reduction, or a product, difference or quotient."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and _called_name(inner) in _COMPUTES:
