@@ -12,6 +12,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, training_run, training_update
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.constant_group_amplified import LAW as DEG002
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.group_leaks_into_group import LAW as GRP002
 from rl_sentinel.laws.resume_differs import LAW as RES001
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
@@ -118,24 +119,42 @@ TRAINER = """
             tensors = {"dummy_tensor": columns.pop("dummy_tensor")}
             n = self.config["actor_rollout_ref"]["rollout"]["n"]
             labels = {"raw_prompt": np.repeat(columns["raw_prompt"], n), "PROMPT_ID": np.repeat(columns["index"], n)}
-            return self.async_rollout_manager.generate_sequences(DataProto.from_dict(tensors, labels)), UIDS
+            batch = self.async_rollout_manager.generate_sequences(DataProto.from_dict(tensors, labels))
+            if self.config["algorithm"]["adv_estimator"] == "remax":
+                greedy = DataProto.from_dict(tensors, labels, {"do_sample": False})
+                rewards = self.async_rollout_manager.generate_sequences(greedy).batch["rm_scores"]
+                batch.batch["reward_baselines"] = BASELINES
+            return batch, UIDS
 
         def _update(self, generated, uids):
             batch = generated.batch
+            if "reward_baselines" in batch:
+                score = batch["rm_scores"].flip(1).cumsum(1).flip(1)
+                batch["returns"] = score * batch["response_mask"]
+                batch["advantages"] = (score - batch["reward_baselines"].unsqueeze(1)) * batch["response_mask"]
+                self.actor_rollout_wg.update_actor(generated)
+                return
             batch["advantages"], batch["returns"] = compute_grpo_outcome_advantage(
                 batch["rm_scores"], batch["response_mask"], uids
             )
             self.actor_rollout_wg.update_actor(generated)
 """
 
+REMAX = """
+    @register_adv_est("remax")
+    def compute_remax_outcome_advantage(token_level_rewards, reward_baselines, response_mask):
+        raise RuntimeError("the trainer computes it")
+"""
+
 RESTORED = "self.train_dataloader.load_state_dict(torch.load(place))"
 
 
 def _bound(
-    loads: Loads, restore: str = RESTORED, uids: str = 'labels["PROMPT_ID"]'
+    loads: Loads, restore: str = RESTORED, uids: str = 'labels["PROMPT_ID"]', baselines: str = "rewards.sum(1)"
 ) -> tuple[Target, dict[str, Boundary]]:
     tree = files()
-    trainer = TRAINER.replace("RESTORE", restore).replace("UIDS", uids)
+    trainer = TRAINER.replace("RESTORE", restore).replace("UIDS", uids).replace("BASELINES", baselines)
+    tree["verl/trainer/ppo/core_algos.py"] += REMAX
     tree["verl/trainer/ppo/ray_trainer.py"] = trainer
     tree["verl/utils/tracking.py"] = TRACKING
     tree["verl/utils/dataset/rl_dataset.py"] = DATASET
@@ -151,7 +170,7 @@ def _bound(
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert list(boundaries) == ["two epochs", "update, grpo", "update, gae"]
+    assert list(boundaries) == ["two epochs", "update, grpo", "update, gae", "update, remax"]
     assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
     check_round_trips(target, boundaries.values())
 
@@ -186,3 +205,12 @@ def test_prompts_by_position_found(loads: Loads) -> None:
     """Responses are grouped across prompts."""
     target, boundaries = _bound(loads, uids='np.arange(len(labels["PROMPT_ID"])) % n')
     assert judged_at(GRP002, boundaries["update, grpo"], "update, grpo", target).found is not None
+
+
+@pytest.mark.parametrize("baselines", ["rewards.sum(1)", "rewards.sum(1).flip(0)", "rewards.sum(1) * 0"])
+def test_greedy_rewards_of_other_prompts_found(loads: Loads, baselines: str) -> None:
+    """Baselines of other prompts, or none, are found; those of the prompt's greedy response are sound."""
+    target, boundaries = _bound(loads, baselines=baselines)
+    judgement = judged_at(REF001, boundaries["update, remax"], "update, remax", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) == (baselines == "rewards.sum(1)")

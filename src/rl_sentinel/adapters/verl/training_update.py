@@ -27,13 +27,14 @@ from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.dispatch import unused_of
 from rl_sentinel.adapters.verl.training_run import PATH, RUN, TRAINER, can_run, doubles
 from rl_sentinel.adapters.verl.training_run_doubles import trainer_of
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
-from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.codec import Codec, Inputs
 
-#: An estimator that needs no other model than the actor, and the one that needs a critic; the others are bound at
-#: ``compute_advantage``, which the loop calls.
-NAMES = ("grpo", "gae")
+#: An estimator that needs no other model than the actor, the one that needs a critic, and the one that needs a greedy
+#: response per prompt; the others are bound at ``compute_advantage``, which the loop calls.
+NAMES = ("grpo", "gae", "remax")
 
 #: One step over all prompts, in order; batches are balanced over the ranks, as by default.
 _STEP: Mapping[str, Any] = {
@@ -77,9 +78,9 @@ def updated(  # noqa: PLR0913 - a run has several parts
     config.data.train_batch_size, config.actor_rollout_ref.rollout.n = prompts, size
     rows_of = [[row for row, own in enumerate(groups) if own == name] for name in names]
 
-    def sampled(numbers: list[int], _greedy: list[bool]) -> dict[str, Tensor]:
+    def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
         rows = [rows_of[number][numbers[:place].count(number) % size] for place, number in enumerate(numbers)]
-        return _rows_of(columns, numbers, torch.tensor(rows))
+        return _rows_of(columns, numbers, torch.tensor(rows), torch.tensor(greedy))
 
     with tempfile.TemporaryDirectory() as place:
         trainer = trainer_of(kind, config, prompts, sampled, Path(place), critic=critic)
@@ -89,9 +90,30 @@ def updated(  # noqa: PLR0913 - a run has several parts
     return {name: batch[name][order] for name in ("advantages", "returns")}
 
 
-def _rows_of(columns: Mapping[str, Tensor], numbers: list[int], rows: Tensor) -> dict[str, Tensor]:
-    """The tensors of sampled rows: a prompt token, which is the prompt's number, and the response of each row."""
+def one_baseline_per_prompt(batch: Batch) -> Batch:
+    """The baseline of each prompt's first row for all its rows: a prompt has one greedy response."""
+    first = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).int().argmax(1)
+    return with_columns(batch, reward_baseline=batch.reward_baseline[first])
+
+
+def has_one_baseline_per_prompt(inputs: Inputs) -> str:
+    """The rows of a prompt have one baseline."""
+    batch = inputs.batch
+    same = torch.equal(batch.reward_baseline, one_baseline_per_prompt(batch).reward_baseline)
+    return "" if same else "responses of a prompt have different greedy responses"
+
+
+def _rows_of(columns: Mapping[str, Tensor], numbers: list[int], rows: Tensor, greedy: Tensor) -> dict[str, Tensor]:
+    """The tensors of sampled rows: a prompt token, which is the prompt's number, and the response of each row.
+
+    The reward of a greedy response is the baseline.
+    """
     own = {name: column[rows] for name, column in columns.items()}
+    baseline = own.pop("baselines", None)
+    if baseline is not None:
+        alone = torch.zeros_like(own["rm_scores"])
+        alone[:, 0] = baseline
+        own["rm_scores"] = torch.where(greedy.unsqueeze(1), alone, own["rm_scores"])
     prompt = torch.tensor(numbers).unsqueeze(1)
     width = own["attention_mask"].shape[1]
     return own | {
@@ -112,6 +134,8 @@ def _update(target: Target, name: str, *, knows_mask: bool) -> Boundary:
     }
     columns |= {"response_mask": MASK} if knows_mask else {}
     columns |= {"own_values": Column("value")} if critic else {}
+    columns |= {"baselines": Column("reward_baseline")} if name == "remax" else {}
+    read = {"gae": "value", "remax": "reward_baseline"}.get(name)
     discounts = {f"algorithm.{knob}": Knob(knob, 1.0) for knob in ("gamma", "lam")}
     fixed = constants(**_STEP)
     step = Step(
@@ -136,12 +160,14 @@ def _update(target: Target, name: str, *, knows_mask: bool) -> Boundary:
         path=PATH,
         stage="advantage",
         steps=(step,),
-        reads=frozenset({"reward", "token_reward", "mask", "group", "length", *(("value",) if critic else ())})
-        - unused_of(name),
+        reads=frozenset(filter(None, ("reward", "token_reward", "mask", "group", "length", read))) - unused_of(name),
         unused=unused_of(name) | {"old_logprob"},
         outputs=advantage_outputs(result["advantages"], result["returns"]),
         settings={f"update, {name}": DISCOUNTED.get(name, {})},
         claims=estimator_claims(name, estimators(target)[name]),
         reach=f"algorithm.adv_estimator={name}",
-        requires=(prompts_are_contiguous, groups_are_equal, no_empty_response, *more),
+        requires=(prompts_are_contiguous, groups_are_equal, no_empty_response, has_one_baseline_per_prompt, *more)
+        if name == "remax"
+        else (prompts_are_contiguous, groups_are_equal, no_empty_response, *more),
+        domain=one_baseline_per_prompt if name == "remax" else None,
     )
