@@ -32,8 +32,10 @@ operators that find a place in it, then the place; no function is drawn twice.
   (`scripts/mutants/frameworks/equivalent.toml`).
 - **survived**: it runs, and no law is broken that was not broken before.
 
-The last column is the figure of the first run, before any survivor was looked at. What the survivors showed was then
-changed for the class of the fault (an output that was not compared, a claim, a case), never for the mutant.
+The last column is the figure of the first run, before any survivor was looked at; equivalent ones are counted there
+as survivors. What the survivors showed was then changed for the class of the fault (an output that was not compared, a
+claim, a case), never for the mutant; so the other figure is of the draw as much as of the laws. Mutants that were found
+once were not all tried again after it.
 
 """
 

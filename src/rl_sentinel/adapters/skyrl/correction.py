@@ -1,4 +1,4 @@
-"""SkyRL's off-policy correction: importance weights and rejection masks of its losses, and what is logged of them."""
+"""SkyRL's off-policy correction: importance weights and rejection masks of its losses, and the logged numbers."""
 
 import inspect
 import re

@@ -92,7 +92,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def can_run(target: Target) -> bool:
     """Whether the release's loop can be run: its loaders are stateful, and made from a data set that is passed."""
     loaders = f"{TRAINER}._create_dataloader"
-    if not target.has(PATH) or not target.has(loaders):
+    if not target.has(PATH) or not target.has(loaders) or target.fails(PATH):
         return False
     stateful = not target.fails("torchdata.stateful_dataloader.StatefulDataLoader")
     return stateful and "train_dataset" in inspect.signature(target.find(loaders)).parameters
