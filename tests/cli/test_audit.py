@@ -255,7 +255,8 @@ def test_function_that_raises_is_one_line(
         "passed rewards=reward[2], group=group[2]"
     )
     renamed = error_line(capsys, "audit", "queue:one", "--stage", "advantage")
-    assert renamed.endswith("rename the file, its name is that of a standard module")
+    assert renamed.startswith(f"target is 'queue:one': {tmp_path}/queue.py has the name of another module (")
+    assert renamed.endswith("queue.py), rename the file")
 
 
 def test_module_without_source(capsys: pytest.CaptureFixture[str]) -> None:
