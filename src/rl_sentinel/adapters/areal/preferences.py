@@ -53,8 +53,8 @@ _LOGGED: Mapping[str, str] = {
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The loss for each of its types."""
-    for name, (settings, claimed) in FAMILIES.items():
-        yield from bindable(target, _loss(name, settings, claimed), optional=True)
+    if target.has(PATH):
+        yield from bindable(target, *(_loss(name, settings, claimed) for name, (settings, claimed) in FAMILIES.items()))
 
 
 def _loss(name: str, settings: Settings, claimed: Claims) -> Boundary:
