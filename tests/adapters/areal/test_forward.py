@@ -12,7 +12,7 @@ from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.forward import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
@@ -43,6 +43,31 @@ ACTOR = """
 
         def _compute_logp(self, data):
             return self.engine.forward_batch(data)
+"""
+
+#: The shape of releases in which the actor passes a function of the logits to the engine.
+EARLY_ENGINE = """
+    import torch
+
+    class FSDPEngine:
+        def forward(self, input_, post_hook):
+            keep = input_["attention_mask"].bool()
+            packed = {key: x[keep] for key, x in input_.items() if x.dim() > 1}
+            answers = post_hook(self.model(**packed).logits.squeeze(0), packed)
+            return torch.zeros(keep.shape).masked_scatter(keep, answers)
+"""
+
+EARLY_ACTOR = """
+    class PPOActor:
+        def __init__(self, config, engine):
+            self.config, self.engine = config, engine
+
+        def compute_logp(self, data):
+            def answers(logits, packed):
+                labels = packed["input_ids"].long().roll(-1)
+                return (logits / (HEAT)).log_softmax(-1).gather(-1, labels[:, None]).squeeze(-1)
+
+            return self.engine.forward(data, post_hook=answers)
 """
 
 FIELDS = """
@@ -125,3 +150,25 @@ def test_release_with_another_layout(loads: Loads) -> None:
     tree = _tree()
     tree["areal/engine/fsdp_engine.py"] = "class FSDPEngine: pass\n"
     assert list(boundaries(loads(FRAMEWORK, tree))) == []
+
+
+@pytest.mark.parametrize(("heat", "found"), [("self.config.temperature", False), ("1.0", True)])
+def test_releases_whose_actor_reads_the_logits(loads: Loads, heat: str, found: bool) -> None:  # noqa: FBT001
+    early = {
+        "areal/engine/fsdp_engine.py": EARLY_ENGINE,
+        "areal/trainer/ppo/actor.py": EARLY_ACTOR.replace("HEAT", heat),
+    }
+    target, boundary = _bound(loads, _tree() | early)
+    judgement = judged_at(REF001, boundary, "other temperature", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
+def test_a_tensordict_is_not_passed(loads: Loads) -> None:
+    early = EARLY_ENGINE.replace("input_,", "input_: 'TensorDict',")
+    target = loads(
+        FRAMEWORK, _tree() | {"areal/engine/fsdp_engine.py": early, "areal/trainer/ppo/actor.py": EARLY_ACTOR}
+    )
+    (unbound,) = boundaries(target)
+    assert isinstance(unbound, Unbound)
+    assert unbound.reason.endswith("takes a TensorDict, expected a dict")

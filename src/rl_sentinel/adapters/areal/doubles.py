@@ -47,6 +47,7 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
         "model_config": SimpleNamespace(model_type="qwen3"),
         "is_vision_model": False,
         "enable_tree_training": False,
+        "is_offload": False,
         "parallel_helper": parallel,
         "dp_group": one_process_group(),
         "device": torch.device("cpu"),

@@ -1,5 +1,6 @@
 """AReaL's forward pass: log-probs of padded data that the engine splits, packs, passes to the model and unpacks."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -28,17 +29,24 @@ LOGIT_ROWS = "logit_rows"
 #: Paths of the method, newest first.
 PASSES = (f"{ACTOR}._compute_logp", f"{ACTOR}.compute_logp")
 
+#: Paths of the engine's method, newest first.
+ENGINE_PASSES = (f"{ENGINE}.forward_batch", f"{ENGINE}.forward")
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The log-probs of the current or the proximal policy."""
     path = next((path for path in PASSES if target.has(path)), "")
-    forward = f"{ENGINE}.forward_batch"
-    if not path or not target.has(forward):
+    forward = next((path for path in ENGINE_PASSES if target.has(path)), "")
+    if not path or not forward:
         return
     for needed in (path, forward):
         if failing := target.fails(needed):
             yield Unbound(f"{path} -> {forward}", "batch", failing)
             return
+    parameters = inspect.signature(target.find(forward)).parameters.values()
+    if any("TensorDict" in str(parameter.annotation) for parameter in parameters):
+        yield Unbound(f"{path} -> {forward}", "batch", f"{forward} takes a TensorDict, expected a dict")
+        return
     choose_platform(target)
     yield from bindable(target, _log_probs(path, forward))
 
