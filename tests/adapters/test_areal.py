@@ -19,7 +19,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     """Each family binds and its outputs move."""
     target = loads(FRAMEWORK, files(early=True))
     boundaries = bound(FRAMEWORK, target)
-    assert len(boundaries) == 39
+    assert len(boundaries) == 41
     assert answering(boundaries, target) == []
 
 

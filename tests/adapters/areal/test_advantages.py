@@ -96,10 +96,10 @@ def test_reads_are_those_of_the_setting(loads: Loads) -> None:
     bound = _bound(loads(FRAMEWORK, _files()))
     assert set(bound) == set(FAMILIES)
     for name, boundary in bound.items():
-        assert ("group" in boundary.reads) == ("group" in name), name
+        assert ("group" in boundary.reads) == ("group" in name or name.startswith("over")), name
         assert ("value" in boundary.reads) == (name == "critic"), name
         assert ("scored" in boundary.reads) == name.startswith("no EOS"), name
-        assert ("ref_logprob" in boundary.reads) == (not name.startswith("group")), name
+        assert ("ref_logprob" in boundary.reads) == (not name.startswith(("group", "over"))), name
         assert (boundary.claims.suppresses is not None) == name.startswith("no EOS"), name
 
 

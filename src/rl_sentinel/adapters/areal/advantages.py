@@ -39,7 +39,10 @@ _GAE = "actor.py, _compute_advantages: values are zeros without a critic; discou
 _NO_EOS = "cli_args.py, mask_no_eos_with_zero: mask truncated generations (no EOS token), exclude from training"
 _BY_GROUP = "cli_args.py, NormConfig: mean and deviation of level 'group', of group_size rows each"
 
+_MATRIX = "docs/en/algorithms/grpo_series.md, Algorithm Configuration Matrix and the formulas below it"
+
 _OUTCOME = claims(_GAE, credit="outcome")
+_DOCUMENTED = _OUTCOME | claims(_MATRIX, scope="group", baseline="relative")
 _SUPPRESSES = claims(_NO_EOS, suppresses="unscored")
 
 #: Items may have different numbers of rows.
@@ -88,6 +91,14 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "critic": (
         {"discount": 0.9, "gae_lambda": 0.95, "critic": True},
         claims(_GAE, credit="temporal", scope="sequence"),
+    ),
+    "over advantages, Dr. GRPO": (
+        {"adv mean": "group", "adv std": None, "kl_ctl": 0.0, **UNCLIPPED},
+        _DOCUMENTED | claims(_MATRIX, algorithm="grpo", standardised=False),
+    ),
+    "over advantages, RLOO": (
+        {"adv mean": "group", "adv std": None, "adv leave1out": True, "kl_ctl": 0.0, **UNCLIPPED},
+        _DOCUMENTED | claims(_MATRIX, algorithm="rloo", standardised=False),
     ),
     "advantage, batch": ({"adv mean": "batch", "adv std": "batch"}, _OUTCOME),
 }
