@@ -11,12 +11,12 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
-from rl_sentinel.adapters.kit.forms import Cast, Ragged
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowSequence, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -187,17 +187,11 @@ def _conversation(target: Target) -> Boundary:
         produced_by={"rows": _PRODUCER},
         doubles={TEMPLATE: apply_template} if target.has(TEMPLATE) else {},
     )
-    built, form = Use("built"), Ragged()
     return Boundary(
         path=f"{PROMPT} -> {ROW}",
         stage="batch",
         steps=(step,),
-        outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=built["logprobs"], form=form),
-            "token": Output("B T", "", "token", at=built["tokens"], form=form),
-            "mask": Output("B T", "", "mask", at=built["masks"], form=Cast(form, torch.bool)),
-            "version": Output("B T", "updates", "version", at=built["versions"], form=form),
-        },
+        outputs=row_outputs(Use("built"), "rollout_logprob", "token", "mask", "version"),
         settings=FAMILIES,
         claims=claims(_DOCS, conserves=True),
         reach="chat_template_type='concat' of the proxy for agents",

@@ -10,13 +10,13 @@ import torch
 from rl_sentinel.adapters.areal.conversations import INTERACTION, RESPONSE
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
-from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -135,19 +135,12 @@ def _sessions() -> Boundary:
         },
         produced_by={"prompts": _PRODUCER},
     )
-    exported, form = Use("exported"), Ragged()
     return Boundary(
         path=f"{CACHE}.export_interactions",
         stage="batch",
         steps=(step,),
         reads=frozenset({"token", "rollout_logprob", "version", "reward", "mask", "group"}),
-        outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=exported["logprobs"], form=form),
-            "token": Output("B T", "", "token", at=exported["tokens"], form=form),
-            "mask": Output("B T", "", "mask", at=exported["masks"], form=Cast(form, torch.bool)),
-            "version": Output("B T", "updates", "version", at=exported["versions"], form=form),
-            "reward": Output("B", "reward", "reward", at=exported["rewards"], form=PerRow("list")),
-        },
+        outputs=row_outputs(Use("exported"), "rollout_logprob", "token", "mask", "version", "reward"),
         settings=SETTINGS,
         domain=train_all,
         claims=claims(_DOCS, conserves=True),

@@ -13,10 +13,11 @@ from torch import Tensor
 from rl_sentinel.adapters.areal.arguments import ROLLOUT, rollout
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
-from rl_sentinel.adapters.kit.forms import PerRow, Ragged
+from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response, versions_never_decrease
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -159,16 +160,11 @@ def _generated() -> Boundary:
             "rows": "areal/infra/remote_inf_engine.py, agenerate: an aborted request continues with new weights"
         },
     )
-    responses, form = Use("responses"), Ragged()
     return Boundary(
         path=GENERATE,
         stage="batch",
         steps=(step,),
-        outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=responses["logprobs"], form=form),
-            "token": Output("B T", "", "token", at=responses["tokens"], form=form),
-            "version": Output("B T", "updates", "version", at=responses["versions"], form=form),
-        },
+        outputs=row_outputs(Use("responses"), "rollout_logprob", "token", "version"),
         claims=claims(_ENDS, conserves=True),
         reach="every run whose weights are updated while it samples",
         requires=(no_empty_response, versions_never_decrease),

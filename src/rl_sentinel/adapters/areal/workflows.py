@@ -12,14 +12,14 @@ import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
-from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -267,19 +267,12 @@ def _episodes(path: str, settings: Mapping[str, Settings]) -> Boundary:
         },
         produced_by={"rows": _PRODUCER},
     )
-    episodes, form = Use("episodes"), Ragged()
     domain = train_all if len(settings) == 1 else talk
     return Boundary(
         path=f"{path}.arun_episode",
         stage="batch",
         steps=(step,),
-        outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=episodes["logprobs"], form=form),
-            "token": Output("B T", "", "token", at=episodes["tokens"], form=form),
-            "mask": Output("B T", "", "mask", at=episodes["masks"], form=Cast(form, torch.bool)),
-            "version": Output("B T", "updates", "version", at=episodes["versions"], form=form),
-            "reward": Output("B", "reward", "reward", at=episodes["rewards"], form=PerRow("list")),
-        },
+        outputs=row_outputs(Use("episodes"), "rollout_logprob", "token", "mask", "version", "reward"),
         settings=settings,
         domain=domain,
         claims=claims(_DOCS, conserves=True),

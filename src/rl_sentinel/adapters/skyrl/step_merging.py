@@ -7,15 +7,15 @@ import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
-from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.skyrl.arguments import steps_in_order
 from rl_sentinel.adapters.skyrl.dynamic_sampling import TRAJECTORY
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -151,17 +151,11 @@ def _boundary() -> Boundary:
         },
         produced_by={"rows": _PRODUCER},
     )
-    merged, form = Use("merged"), Ragged()
     return Boundary(
         path=PATH,
         stage="batch",
         steps=(step,),
-        outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=merged["logprobs"], form=form),
-            "token": Output("B T", "", "token", at=merged["tokens"], form=form),
-            "mask": Output("B T", "", "mask", at=merged["masks"], form=Cast(form, torch.bool)),
-            "reward": Output("B", "reward", "reward", at=merged["rewards"], form=PerRow("list")),
-        },
+        outputs=row_outputs(Use("merged"), "rollout_logprob", "token", "mask", "reward"),
         settings=FAMILIES,
         claims=claims(_DOCS, conserves=True),
         reach="generator.step_wise_trajectories=true, generator.merge_stepwise_output=true",

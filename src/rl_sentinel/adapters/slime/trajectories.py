@@ -11,14 +11,14 @@ import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
-from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -224,17 +224,11 @@ def _boundary(path: str, call: Callable[..., Any], entry: str, settings: Mapping
         },
         produced_by={"rows": _PRODUCER},
     )
-    samples, form = Use("samples"), Ragged()
     return Boundary(
         path=path,
         stage="batch",
         steps=(step,),
-        outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=samples["logprobs"], form=form),
-            "token": Output("B T", "", "token", at=samples["tokens"], form=form),
-            "mask": Output("B T", "", "mask", at=samples["masks"], form=Cast(form, torch.bool)),
-            "reward": Output("B", "reward", "reward", at=samples["rewards"], form=PerRow("list")),
-        },
+        outputs=row_outputs(Use("samples"), "rollout_logprob", "token", "mask", "reward"),
         settings=settings,
         claims=claims(_DOCS, conserves=True),
         reach="agents that train through slime.agent",
