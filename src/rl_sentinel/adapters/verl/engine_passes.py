@@ -2,22 +2,20 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.functional import pad
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.causal_model import CausalModel, prompt_tokens
+from rl_sentinel.adapters.kit.causal_model import CausalModel
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, constants, section
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, section
 from rl_sentinel.adapters.verl.doubles import cpu_device
 from rl_sentinel.adapters.verl.engine_doubles import (
     SEQUENCE_GROUP,
@@ -28,15 +26,15 @@ from rl_sentinel.adapters.verl.engine_doubles import (
     pass_of_trainer,
     unpad_input,
 )
+from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, position_step, trainer_batch
 from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH
-from rl_sentinel.core.batch import VOCABULARY, Batch, take_positions, take_rows
+from rl_sentinel.core.batch import Batch, take_positions, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec, Inputs, Sizes
+from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.core.layout import Axis
 
 TRAINER = "verl.trainer.ppo.ray_trainer.RayPPOTrainer"
 LOG_PROBS, VALUES = f"{TRAINER}._compute_old_log_prob", f"{TRAINER}._compute_values"
@@ -44,7 +42,6 @@ MODULE = "verl.workers.engine.fsdp.transformer_impl"
 LM_HEAD, VALUE_HEAD = f"{MODULE}.FSDPEngineWithLMHead", f"{MODULE}.FSDPEngineWithValueHead"
 CONFIG = "verl.workers.config.FSDPEngineConfig"
 ULYSSES = "verl.utils.ulysses"
-POSITIONS = "verl.utils.model.compute_position_id_with_mask"
 
 _CLAIMS = claims(
     "ray_trainer.py, _compute_old_log_prob: old_log_probs and entropys of the responses, in the rows of the batch; "
@@ -68,81 +65,6 @@ PADDED: Settings = {"temperature": 0.5, "use_remove_padding": False, "use_dynami
 
 #: Packed sequences of which two ranks have a part each.
 TWO_RANKS: Settings = {"temperature": 0.5, "use_remove_padding": True, "use_dynamic_bsz": False, "ranks": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class PromptAndResponse(Table):
-    """Prompts, padded at the left, and responses, padded at the right, as verl's rollout returns them."""
-
-    @property
-    def shapes(self) -> frozenset[str]:
-        """The lengths of prompts and responses."""
-        return frozenset({"length", "prompt_length"})
-
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a batch of tensors
-        """The sizes of the tensors, and the lengths that the attention mask marks."""
-        width = value["responses"].shape[1]
-        mask = value["attention_mask"]
-        lengths = Sizes(length=mask[:, -width:].sum(1), prompt_length=mask[:, :-width].sum(1))
-        return lengths.merge(Table.sizes(self, value))
-
-
-def _prompts(inputs: Inputs, tokens: Callable[[int, int], list[int]]) -> Tensor:
-    """``[B, P]``: one number per token of each prompt, after at least one 0."""
-    lengths = inputs.batch.prompt_length.tolist()
-    width = 1 + max(lengths)
-    return torch.tensor([[0] * (width - n) + tokens(row, n) for row, n in enumerate(lengths)])
-
-
-def _prompt_ids(inputs: Inputs) -> Tensor:
-    return _prompts(inputs, lambda row, n: prompt_tokens(row, n, VOCABULARY))
-
-
-def _responses(inputs: Inputs, column: Tensor) -> Tensor:
-    """``[B, T]`` with 0 in the padding."""
-    return pad(torch.where(inputs.batch.valid, column, 0), (0, inputs.layout.extra))
-
-
-def _ids(inputs: Inputs) -> Tensor:
-    return torch.cat([_prompt_ids(inputs), _responses(inputs, inputs.batch.token)], 1)
-
-
-def _attention(inputs: Inputs) -> Tensor:
-    prompts = _prompts(inputs, lambda _row, n: [1] * n)
-    return torch.cat([prompts, _responses(inputs, inputs.batch.valid.long())], 1)
-
-
-_EXTRA: frozenset[Axis] = frozenset({"extra"})
-
-
-def positions_of(count: Callable[[Tensor], Tensor], rows: Mapping[str, Tensor]) -> Tensor:
-    """The positions of the tokens that a function of the target counts."""
-    return count(rows["attention_mask"])
-
-
-def position_step() -> Step:
-    """The target's own positions of the tokens, which its rollout adds to the batch."""
-    rows: dict[str, Codec] = {"responses": Column("token"), "attention_mask": Derived(_attention, _EXTRA)}
-    return Step(
-        call=positions_of,
-        name="positions",
-        arguments={"count": Constant(Function(POSITIONS)), "rows": PromptAndResponse(rows)},
-        produced_by={"rows": "agent_loop.py, _agent_loop_postprocess: attention masks of prompt and response in a row"},
-    )
-
-
-def trainer_batch(temperature: Codec) -> Object:
-    """The ``DataProto`` of a step after the rollout."""
-    parts: dict[str, Codec] = {
-        "prompts": Derived(_prompt_ids),
-        "responses": Column("token"),
-        "input_ids": Derived(_ids, _EXTRA),
-        "attention_mask": Derived(_attention, _EXTRA),
-        "position_ids": Earlier(Use("positions")),
-        "response_mask": MASK,
-    }
-    batch = {"tensors": PromptAndResponse(parts), "meta_info": Table({"temperature": temperature})}
-    return Object("verl.DataProto.from_dict", batch, at={"tensors": "batch", "meta_info": "meta_info"})
 
 
 #: Most rows and response tokens of a batch of these boundaries: a call costs time for each.
