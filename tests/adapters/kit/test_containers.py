@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import torch
 
 from adapters.kit.by_hand import BATCH, MASK, SIZES
-from rl_sentinel.adapters.kit.codecs import Column, Lengths
-from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object, Table, WholeBatch
+from rl_sentinel.adapters.kit.codecs import Column, Lengths, WholeBatch
+from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object, Table
 from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, IfSet, Knob

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.requirements import group_sizes
-from rl_sentinel.core.batch import COLUMNS, MODEL_COLUMNS, Batch, take_rows, with_columns
+from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.call import Call
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs, Sizes, merge_columns, merge_sizes
 from rl_sentinel.core.layout import Axis
-from rl_sentinel.search.transforms import padded
 
 
 class Container(Codec):
@@ -266,40 +265,3 @@ class EachCut(EachPart):
         """The number of rows of each part, as equal as possible."""
         parts = torch.arange(inputs.batch.rows).tensor_split(getattr(inputs.layout, self.cut))
         return [len(part) for part in parts if len(part)]
-
-
-@dataclass(frozen=True, slots=True)
-class WholeBatch(Codec):
-    """The batch itself, for functions of this package; ``names`` are the columns that they read."""
-
-    names: frozenset[str]
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns that the function reads."""
-        return self.names
-
-    @property
-    def axes(self) -> frozenset[Axis]:
-        """The extra padding, and the dtype if a model computes one of the columns."""
-        return frozenset({"extra", "dtype"} if self.names & MODEL_COLUMNS else {"extra"})
-
-    def put(self, inputs: Inputs) -> Batch:
-        """The batch with the padding and the dtype of the layout."""
-        batch, layout = inputs.batch, inputs.layout
-        if layout.dtype:
-            kind = getattr(torch, layout.dtype)
-            batch = with_columns(batch, **{name: getattr(batch, name).to(kind) for name in self.names & MODEL_COLUMNS})
-        return padded(batch, layout.extra) if layout.extra else batch
-
-    def sizes(self, value: Batch) -> Sizes:
-        """The shape of the batch."""
-        return Sizes(value.rows, value.width, value.length, value.prompt_length, value.mask)
-
-    def take(self, value: Batch, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - columns have their own shape
-        """All columns, because a batch always has all of them."""
-        return self.canonical(value)
-
-    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """All columns, unchanged."""
-        return {name: getattr(batch, name) for name in COLUMNS}

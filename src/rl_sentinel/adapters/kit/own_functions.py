@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.containers import WholeBatch
+from rl_sentinel.adapters.kit.codecs import WholeBatch
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import AllSettings
 from rl_sentinel.core.batch import Batch
