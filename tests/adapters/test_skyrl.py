@@ -15,6 +15,8 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Unbound
 from rl_sentinel.core.codec import Inputs
+from rl_sentinel.laws.clip_range_ends_at_old_policy import LAW as ONP002
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.masked_value_spreads import LAW as MSK004
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
@@ -38,6 +40,11 @@ CONFIG = """
         token_mask_is_threshold_high: float | None = None
 
     @dataclass
+    class CISPO:
+        cispo_eps_clip_low: float = LOWER
+        cispo_eps_clip_high: float = 4.0
+
+    @dataclass
     class Algorithm:
         advantage_estimator: str = "grpo"
         kl_estimator_type: str = "k3"
@@ -45,6 +52,9 @@ CONFIG = """
         loss_reduction: str = "token_mean"
         max_seq_len: int | None = None
         value_clip: float = 0.2
+        eps_clip_low: float = 0.2
+        eps_clip_high: float = 0.2
+        cispo: CISPO = field(default_factory=CISPO)
         advantage_batch_normalize: bool = False
         off_policy_correction: Correction = field(default_factory=Correction)
 
@@ -107,9 +117,22 @@ PPO_UTILS = """
     }
 
     def ppo_policy_loss(log_probs, old_log_probs, advantages, config, loss_mask=None, rollout_logprobs=None):
-        return (-(log_probs - old_log_probs).exp() * advantages * loss_mask).sum(), {}
+        ratio = (log_probs - old_log_probs).exp()
+        cut = ratio.clamp(1 - config.eps_clip_low, 1 + config.eps_clip_high) * advantages
+        binds = (cut < ratio * advantages) & (loss_mask > 0)
+        share = binds.sum() / COUNTED
+        return (-torch.minimum(ratio * advantages, cut) * loss_mask).sum(), {"clip_ratio": share.item()}
 
-    PolicyLossRegistry.known = {"regular": ppo_policy_loss, "cross_entropy": ppo_policy_loss}
+    def compute_policy_loss_cispo(log_probs, old_log_probs, advantages, config, loss_mask=None, rollout_logprobs=None):
+        low, high = 1 - config.cispo.cispo_eps_clip_low, 1 + config.cispo.cispo_eps_clip_high
+        ratio = (log_probs - old_log_probs).exp().detach()
+        beyond = ((ratio < low) | (ratio > high)) & (loss_mask > 0)
+        share = beyond.sum() / COUNTED
+        return (-ratio.clamp(low, high) * log_probs * advantages * loss_mask).sum(), {"clip_ratio": share.item()}
+
+    PolicyLossRegistry.known = {
+        "regular": ppo_policy_loss, "cispo": compute_policy_loss_cispo, "cross_entropy": ppo_policy_loss
+    }
 
     def apply_loss_reduction_to_advantages_minibatch(
         advantages, loss_mask, loss_reduction, micro_batch_size, max_seq_len
@@ -208,6 +231,8 @@ MASKED = "torch.where(loss_mask > 0, kl, 0.0)"
 
 #: What the specimen's words stand for where it is sound.
 SOUND = {
+    "COUNTED": "loss_mask.sum().clamp(min=1)",
+    "LOWER": "1.0",
     "SCALED": "loss_mask",
     "LEGACY": "loss_mask",
     "MASKED": MASKED,
@@ -229,7 +254,7 @@ def _files(*, fixed: bool, right: bool = True, **broken: str) -> dict[str, str]:
         f"{base}/training_batch.py": "class TrainingInputBatch(dict):\n    metadata = None\n",
         f"{base}/utils/ppo_utils.py": written(PPO_UTILS),
         f"{base}/utils/off_policy_correction_utils.py": written(CORRECTION),
-        "skyrl/train/config.py": CONFIG,
+        "skyrl/train/config.py": written(CONFIG),
         "skyrl/train/dataset/preprocess.py": PREPROCESS.replace("RIGHT", str(right)),
         "skyrl/train/trainer.py": TRAINER.replace("FIXED", str(fixed)),
         "skyrl/train/utils/utils.py": CHECK.replace("FIXED", str(fixed)),
@@ -239,7 +264,7 @@ def _files(*, fixed: bool, right: bool = True, **broken: str) -> dict[str, str]:
 def test_all_boundaries_answer(loads: Loads) -> None:
     target = loads(FRAMEWORK, _files(fixed=True))
     boundaries = bound(FRAMEWORK, target)
-    assert len(boundaries) == 34
+    assert len(boundaries) == 39
     refused = [("validate_cfg", "ValueError: temporal estimators do not work with steps")] * 2
     assert answering(boundaries, target) == refused
     assert used["ray"] == "double"
@@ -267,7 +292,7 @@ def test_nonsense(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT0
 
 def test_missing_pieces_are_unbound(loads: Loads) -> None:
     files = _files(fixed=True)
-    files["skyrl/train/config.py"] = CONFIG.replace("step_wise_trajectories", "by_step")
+    files["skyrl/train/config.py"] = files["skyrl/train/config.py"].replace("step_wise_trajectories", "by_step")
     unbound = [b for b in FRAMEWORK.boundaries(loads(FRAMEWORK, files)) if isinstance(b, Unbound)]
     assert {b.path.rpartition(".")[2] for b in unbound} == {"compute_advantages_and_returns", "validate_cfg"}
     assert all("has no field generator.step_wise_trajectories" in b.reason for b in unbound)
@@ -333,5 +358,33 @@ def test_loss_in_micro_batches(loads: Loads, scaled: str, found: bool) -> None: 
     """Advantages are divided by the tokens of the mini-batch, not by those of a micro-batch."""
     target, setting = loads(FRAMEWORK, _files(fixed=True, scaled=scaled)), "regular, token_mean, in micro-batches"
     judgement = judged_at(SPL001, bound(FRAMEWORK, target)["ppo_policy_loss", setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("lower", "found"), [("1.0", False), ("0.0", True)])
+def test_default_clip_range(loads: Loads, lower: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """The default range of CISPO's weight is asked, so an offset in the place of a bound is found."""
+    target, setting = loads(FRAMEWORK, _files(fixed=True, lower=lower)), "cispo, token_mean"
+    judgement = judged_at(ONP002, bound(FRAMEWORK, target)["compute_policy_loss_cispo", setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("counted", "found"), [(SOUND["COUNTED"], False), ("len(loss_mask)", True)])
+@pytest.mark.parametrize(("function", "name"), [("ppo_policy_loss", "regular"), ("compute_policy_loss_cispo", "cispo")])
+def test_clip_ratio(loads: Loads, function: str, name: str, counted: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """The logged share of clipped tokens is one of trained tokens."""
+    target, setting = loads(FRAMEWORK, _files(fixed=True, counted=counted)), f"{name}, with set numbers"
+    judgement = judged_at(MET001, bound(FRAMEWORK, target)[function, setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("scaled", "found"), [("loss_mask", False), ("torch.ones_like(loss_mask)", True)])
+def test_formula_of_a_loss(loads: Loads, scaled: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """With set numbers, the loss is compared with its paper's formula, averaged over trained tokens."""
+    target, setting = loads(FRAMEWORK, _files(fixed=True, scaled=scaled)), "cispo, with set numbers"
+    judgement = judged_at(REF001, bound(FRAMEWORK, target)["compute_policy_loss_cispo", setting], setting, target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found

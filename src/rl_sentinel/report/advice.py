@@ -35,15 +35,19 @@ BY_STAGE = {
 }
 
 
-#: Laws on settings -> advice.
 _REFUSED = "accept these settings when the configuration is read"
 _ACCEPTED = "do not use these values: training starts with them. In the code: refuse them when it reads them"
 
-#: Law -> the change that removes the cause, for every stage.
-BY_LAW = {
+#: Law about a setting -> what to do with the setting, whatever the framework.
+BY_SETTING = {
     "CFG001": "do not rely on this setting. In the code: connect it, or refuse it when it is read",
     "CFG002": "do not compare runs with different values of this setting. In the code: divide by counts of the whole "
     "mini-batch, not of the parts that the setting creates",
+    "ONP002": "set a clip range with 1 in its inside. Look whether the loss takes bounds, or offsets from 1",
+}
+
+#: Law -> the change that removes the cause, for every stage.
+BY_LAW = {
     "STA001": "count admitted samples separately from dropped samples, and restore the count",
     "MET005": "add up sums and counts over micro-batches and ranks, and divide once",
     "MSK005": "leave rows without a trained token out of the sum and of the count",
@@ -59,8 +63,8 @@ def advice(evidence: Mapping[str, Any]) -> str:
     expectation, law = evidence["expectation"], str(evidence["law"])
     if expectation["kind"] == "Refuses":
         return _REFUSED if expectation["accepts"] else _ACCEPTED
-    if law.startswith("CFG"):
-        return BY_LAW[law]
+    if law in BY_SETTING:
+        return BY_SETTING[law]
     if steps := remedy(str(evidence["target"]["framework"]), str(evidence["reach"])):
         return steps
     if has_wrong_direction(evidence):  # the outcome arrives, so it is at the right place

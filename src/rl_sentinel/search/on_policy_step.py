@@ -13,12 +13,16 @@ from rl_sentinel.search.transforms import on_policy
 
 
 def regularisers_off(boundary: Boundary, setting: str) -> Settings:
-    """Overrides that set each coefficient of a KL or an entropy to 0.
+    """Overrides that set each coefficient of a KL, an entropy or a penalty on the log-ratio to 0.
 
-    A coefficient is a setting of the boundary named ``kl...coef`` or ``entropy...coef``.
+    A coefficient is a setting of the boundary named ``kl...coef``, ``entropy...coef`` or ``penalty``.
     """
-    settings = boundary.settings.get(setting, {})
-    return {name: 0.0 for name in settings if name.startswith(("kl", "entropy")) and name.endswith(("coef", "coeff"))}
+    return {name: 0.0 for name in boundary.settings.get(setting, {}) if _is_coefficient(name)}
+
+
+def _is_coefficient(name: str) -> bool:
+    of_term = name.startswith(("kl", "entropy")) and name.endswith(("coef", "coeff"))
+    return of_term or name == "penalty"
 
 
 def first_step(boundary: Boundary, case: Case) -> Case:

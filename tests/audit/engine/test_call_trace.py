@@ -1,5 +1,6 @@
 """Which functions of a tree a call entered."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -40,4 +41,20 @@ def test_profiler_is_put_back(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), entered(tmp_path) as names:
         _ = 1 / 0
     assert sys.getprofile() is before
+    assert names == []
+
+
+def test_generated_constructor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The constructor of a dataclass counts as entered, at its class; alone it is no code of the tree."""
+    text = (
+        "from dataclasses import dataclass\n\n@dataclass\nclass Config:\n    low: float = 0.0\n\ndef use(config): ...\n"
+    )
+    (tmp_path / "generated_config.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("generated_config")
+    with entered(tmp_path) as names:
+        module.use(module.Config())
+    assert names == ["generated_config.py:7:use", "generated_config.py:3:Config.__init__"]
+    with entered(tmp_path) as names:
+        module.Config()
     assert names == []

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -15,11 +16,12 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_train
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.skyrl.advantages import path_of, registered
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, Arguments, arguments
+from rl_sentinel.adapters.skyrl.loss_modes import MODES, logged, mode_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
@@ -43,27 +45,19 @@ WHOLE = claims(
     denominator="given",
 )
 
-_DOC = "ppo_utils.py, the loss: ratio of the current to the old policy"
-_CHOICE = "ppo_utils.py, docstring: tokens are chosen by the size of their covariance"
-_OTHER = claims("ppo_utils.py, docstring", on_policy_gradient="other")
-
-CLAIMS: Mapping[str, Claims] = {
-    "regular": claims(_DOC, ratio=True),
-    "dual_clip": claims(_DOC, ratio=True),
-    "gspo": claims(_DOC, ratio=True, scope="sequence"),
-    "sapo": _OTHER,
-    "clip_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
-    "kl_cov": claims(_CHOICE, on_policy_gradient="other", row_order=True),
-}
-
 #: Reductions that all releases have, and the fixed length that the last one divides by.
-REDUCTIONS = ("token_mean", "sequence_mean", "seq_mean_token_sum_norm")
+WHOLE_MEAN = "token_mean"
+REDUCTIONS = (WHOLE_MEAN, "sequence_mean", "seq_mean_token_sum_norm")
 LENGTH = 8
 
 #: The token mean of each micro-batch, averaged; of one micro-batch it is the token mean.
 LEGACY = "token_mean_legacy"
 
 _SECTION = "trainer.algorithm"
+
+_TOKENS = claims(
+    "configuration, loss_reduction: the average over all valid tokens in the batch", aggregation="token-mean"
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -78,9 +72,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         try:
             target.source(function)
-            section = _section(name)
-            section.check(target)
-            yield from bindable(target, _policy(target, name, function, section, forms))
+            _section(name).check(target)
+            yield from bindable(target, *_policies(target, name, function, forms))
         except Unbindable as why:
             yield Unbound(path_of(function), "policy-loss", str(why))
     if PLAIN in functions:
@@ -88,9 +81,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from bindable(target, _critic(forms))
 
 
-def _section(name: str) -> Config:
+def _section(name: str, fields: Mapping[str, str] = MappingProxyType({})) -> Config:
     fixed: Settings = {f"{_SECTION}.policy_loss_type": name, f"{_SECTION}.max_seq_len": LENGTH}
-    return Config(CONFIG, fixed, {f"{_SECTION}.loss_reduction": "loss_reduction"}, section=_SECTION)
+    knobs = {f"{_SECTION}.{field}": number for field, number in {"loss_reduction": "loss_reduction", **fields}.items()}
+    return Config(CONFIG, fixed, knobs, section=_SECTION)
 
 
 def scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
@@ -154,28 +148,48 @@ def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Argum
         unused=frozenset({"rollout_logprob"}),
         outputs={"loss": loss},
         settings={f"{PLAIN}, {r}, in micro-batches": {"loss_reduction": r} for r in REDUCTIONS},
-        claims=CLAIMS[PLAIN] | WHOLE,
+        claims=MODES[PLAIN].claims | WHOLE,
         reach="trainer.micro_train_batch_size_per_gpu below the rows of a mini-batch",
         requires=(equal_micro_batches, has_trained_token),
     )
 
 
-def _policy(target: Target, name: str, function: Callable[..., Any], section: Config, forms: Arguments) -> Boundary:
+def _policies(target: Target, name: str, function: Callable[..., Any], forms: Arguments) -> Iterator[Boundary]:
+    """The loss with the framework's own numbers, and with set ones and what it logs, where its formula is named."""
+    mode = mode_of(name)
+    plain = _policy(target, function, _section(name), forms, name)
+    legacy = name == PLAIN and target.has(SCALE) and LEGACY in inspect.getsource(target.find(SCALE))
+    reductions = (*REDUCTIONS, LEGACY) if legacy else REDUCTIONS
+    settings: Mapping[str, Settings] = {
+        f"{name}, {reduction}": {"loss_reduction": reduction} for reduction in reductions
+    }
+    yield replace(plain, settings=settings)
+    section = _section(name, mode.fields)
+    if not mode.fields:
+        return
+    section.check(target)
+    tokens: Settings = {"loss_reduction": WHOLE_MEAN, **mode.numbers}
+    yield replace(
+        _policy(target, function, section, forms, name),
+        outputs={**plain.outputs, **logged(name, function)},
+        settings={f"{name}, with set numbers": tokens},
+        claims=plain.claims | mode.algorithm | _TOKENS,
+    )
+
+
+def _policy(target: Target, function: Callable[..., Any], section: Config, forms: Arguments, name: str) -> Boundary:
     """The loss, after the scaling step in releases that have it."""
     path, scales = path_of(function), target.has(SCALE)
     advantage: Codec = Earlier(Use("scaled")) if scales else forms.column("advantage")
     steps = (scaling(forms, Derived(lambda inputs: inputs.batch.rows)),) if scales else ()
-    loss = _loss(path, function, forms, advantage, section)
-    legacy = name == PLAIN and scales and LEGACY in inspect.getsource(target.find(SCALE))
-    reductions = (*REDUCTIONS, LEGACY) if legacy else REDUCTIONS
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage="policy-loss",
-        steps=(*steps, loss),
+        steps=(*steps, _loss(path, function, forms, advantage, section)),
         unused=frozenset({"old_logprob" if name in _RATIO_TO_SAMPLER else "rollout_logprob"}),
         outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
-        settings={f"{name}, {reduction}": {"loss_reduction": reduction} for reduction in reductions},
-        claims=CLAIMS.get(name, Claims()),
+        settings={},
+        claims=mode_of(name).claims,
         reach=f"trainer.algorithm.policy_loss_type={name}",
     )
 

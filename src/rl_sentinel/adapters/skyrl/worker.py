@@ -18,7 +18,8 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
-from rl_sentinel.adapters.skyrl.losses import CLAIMS, PLAIN, REGISTRY, SCALE, WHOLE, scaling
+from rl_sentinel.adapters.skyrl.loss_modes import MODES
+from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY, SCALE, WHOLE, scaling
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -166,7 +167,7 @@ def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Bo
                 "policy-loss",
                 {"loss": Output("", "", "loss", at=Use("trained")["loss"])},
                 {f"{setting}, {reduction}": settings},
-                (CLAIMS[PLAIN] if setting == "alone" else Claims()) | WHOLE,
+                (MODES[PLAIN].claims if setting == "alone" else Claims()) | WHOLE,
                 frozenset() if setting == "with KL" else frozenset({"ref_logprob"}),
             )
     logged = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=Use("trained")["entropy"])}

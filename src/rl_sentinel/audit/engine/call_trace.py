@@ -1,5 +1,6 @@
 """Record which functions of the target's source tree a call entered."""
 
+import inspect
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -7,19 +8,26 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+#: The file name of code that ``dataclasses`` and the like write.
+_GENERATED = "<string>"
+
 
 @contextmanager
 def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
     """Collect ``file:line:qualified name`` of each function under ``root``, ordered by first call; filled on exit.
 
-    ``files`` are the names of code without a file, such as notebook cells.
+    ``files`` are the names of code without a file, such as notebook cells. A method that a decorator generates, such as
+    the constructor of a dataclass, has no file; it stands at its class, after the functions.
     """
     base = str(root.resolve()) + "/"
     functions: dict[str, None] = {}
+    generated: dict[tuple[type, str], None] = {}
 
     def watch(frame: FrameType, event: str, _argument: Any) -> None:  # noqa: ANN401 - a callback of the interpreter
         code = frame.f_code
-        if event == "call" and (code.co_filename.startswith(base) or code.co_filename in files):
+        if event == "call" and code.co_filename == _GENERATED and "self" in frame.f_locals:
+            generated[type(frame.f_locals["self"]), code.co_name] = None
+        elif event == "call" and (code.co_filename.startswith(base) or code.co_filename in files):
             functions[f"{code.co_filename.removeprefix(base)}:{code.co_firstlineno}:{code.co_qualname}"] = None
 
     names: list[str] = []
@@ -30,3 +38,13 @@ def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
     finally:
         sys.setprofile(before)
         names.extend(functions)
+        names.extend(place for cls, name in generated if functions and (place := _place(cls, name, base)))
+
+
+def _place(cls: type, name: str, base: str) -> str:
+    """``file:line:qualified name`` of a generated method; empty if its class is not under the folder ``base``."""
+    try:
+        file, (_, line) = inspect.getfile(cls), inspect.getsourcelines(cls)
+    except (OSError, TypeError):
+        return ""
+    return f"{file.removeprefix(base)}:{line}:{cls.__qualname__}.{name}" if file.startswith(base) else ""
