@@ -5,7 +5,7 @@ from typing import Any
 
 from rl_sentinel.audit.findings import Finding
 from rl_sentinel.report.advice import advice
-from rl_sentinel.report.formatting import counted, numbers, wrapped
+from rl_sentinel.report.formatting import counted, two_values, wrapped
 from rl_sentinel.report.scenario import conditions, has_batch, scenario
 
 #: Column where the text after a label starts.
@@ -113,16 +113,16 @@ def _input(f: Finding) -> Iterator[str]:
 
 def _output(expectation: Mapping[str, Any]) -> Iterator[str]:
     for result in _results(expectation):
-        output, expected, observed = result["output"], result["expected"], numbers(result["observed"])
+        output, expected = result["output"], result["expected"]
+        before, observed = two_values(expected, result["observed"])
         if expectation["kind"] == "Moves":
-            before = numbers(expected)
             values = f"{before} before and after" if before == observed else f"{before} before, {observed} after"
             yield from _labelled("got", f"{output} {values} the change", lines=_VALUE_LINES)
             continue
         yield from _labelled("got", f"{output} {observed}", lines=_VALUE_LINES)
         if expected is not None:
-            before = ", as before the change" if expectation["change"] else ""
-            yield from _labelled("expected", f"{output} {numbers(expected)}{before}", lines=_VALUE_LINES)
+            since = ", as before the change" if expectation["change"] else ""
+            yield from _labelled("expected", f"{output} {before}{since}", lines=_VALUE_LINES)
 
 
 def _results(expectation: Mapping[str, Any]) -> list[Any]:

@@ -56,7 +56,19 @@ def wrapped(text: str, *, indent: str = "", hanging: str = "", lines: int = 0) -
     return [*wrapped_lines[: lines - 1], f"{last} ..."]
 
 
-def numbers(value: Any, mark: Sequence[int] | None = None, text: str = "") -> str:  # noqa: ANN401 - JSON
+def two_values(a: Any, b: Any) -> tuple[str, str]:  # noqa: ANN401 - JSON
+    """Two nested lists of numbers, with enough digits to show that they differ.
+
+    Example:
+        >>> from rl_sentinel.report.formatting import two_values
+        >>> two_values([0.125], [0.125025])
+        ('[0.125]', '[0.125025]')
+    """
+    pairs = [(numbers(a, digits=digits), numbers(b, digits=digits)) for digits in (4, 7, 10)]
+    return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+
+
+def numbers(value: Any, mark: Sequence[int] | None = None, text: str = "", *, digits: int = 4) -> str:  # noqa: ANN401 - JSON
     """Nested lists of numbers in few characters; the cell ``mark`` is written as ``text``.
 
     Example:
@@ -67,8 +79,9 @@ def numbers(value: Any, mark: Sequence[int] | None = None, text: str = "") -> st
     if mark is not None and not mark:
         return text
     if isinstance(value, list):
-        inner = [numbers(v, mark[1:] if mark is not None and mark[0] == n else None, text) for n, v in enumerate(value)]
+        marks = [mark[1:] if mark is not None and mark[0] == n else None for n in range(len(value))]
+        inner = [numbers(v, inside, text, digits=digits) for v, inside in zip(value, marks, strict=True)]
         return "[" + ", ".join(inner) + "]"
     if isinstance(value, bool):
         return str(int(value))
-    return f"{value + 0.0:.4g}" if isinstance(value, float) else str(value)  # -0.0 + 0.0 is 0.0
+    return f"{value + 0.0:.{digits}g}" if isinstance(value, float) else str(value)  # -0.0 + 0.0 is 0.0
