@@ -85,7 +85,7 @@ REJECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
 REJECTED_ROWS = "rejected_rows"
 
 #: First words of quantities that are columns of the batch, logged unchanged.
-COLUMN_NAMES = ("advantage", "returns", "value", "entropy")
+COLUMN_NAMES = ("advantage", "returns", "value", "entropy", "logprob", "old_logprob", "rollout_logprob")
 
 #: Last word of a quantity -> statistics of a flat list of numbers.
 STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
