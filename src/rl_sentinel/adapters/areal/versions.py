@@ -90,16 +90,18 @@ def _generate(method: Callable[..., Any], request: type, row: dict[str, Any]) ->
     return send(method, first, backend, respond, lambda: weights[0])
 
 
-def send(
+def send(  # noqa: PLR0913 - the client of the target, and its doubles
     method: Callable[..., Any],
     request: Any,  # noqa: ANN401 - AReaL's class
     backend: Any,  # noqa: ANN401 - a backend of AReaL, or a double of one
     respond: Callable[..., Any],
     version: Callable[[], int],
+    *,
+    experts: bool = False,
 ) -> Any:  # noqa: ANN401 - AReaL's response
     """Run AReaL's client on a request; ``respond`` is the server, ``version()`` the client's version of the weights."""
     engine = SimpleNamespace(
-        config=SimpleNamespace(use_lora=False, request_retries=1, request_timeout=1.0, return_routed_experts=False),
+        config=SimpleNamespace(use_lora=False, request_retries=1, request_timeout=1.0, return_routed_experts=experts),
         backend=backend,
         rid_to_address={},
         rid_queue=[],
