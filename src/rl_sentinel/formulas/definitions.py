@@ -70,6 +70,11 @@ ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
     },
     "length": _LENGTHS,
     "response_length": _LENGTHS,
+    "sequence_length": {"tokens of prompt and response": lambda b: (b.prompt_length + b.length).double()},
+    "prompt_length": {
+        "prompt tokens": lambda b: b.prompt_length.double(),
+        "tokens that do not train": lambda b: (b.prompt_length + b.length - b.mask.sum(1)).double(),
+    },
     "oldest_version": {"oldest of the trained tokens": lambda b: _of_trained(b.version, b, torch.amin)},
     "newest_version": {"newest of the trained tokens": lambda b: _of_trained(b.version, b, torch.amax)},
 }

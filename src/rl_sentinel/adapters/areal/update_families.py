@@ -53,6 +53,8 @@ LOGGED_ROWS: Mapping[str, Output] = {
     "incorrect_n_seqs": Output("", "count", "unrewarded_rows"),
     "n_valid_tokens": Output("", "tokens", "trained_tokens"),
     "task_reward/avg": Output("", "reward", "outcome.mean", over="all"),
+    "prompt_len/avg": Output("", "tokens", "prompt_length.mean", over="all"),
+    "seq_len/avg": Output("", "tokens", "sequence_length.mean", over="all"),
 }
 
 

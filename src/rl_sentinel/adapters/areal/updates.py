@@ -156,7 +156,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         path=method if rows else f"{method} -> {TRAIN}",
         stage="metric" if rows else stage,
         steps=(step,),
-        reads=frozenset({"reward", "mask"}) if rows else frozenset(),
+        reads=frozenset({"reward", "mask", "length", "prompt_length"}) if rows else frozenset(),
         unused=frozenset({"token", "version", "reward", "token_reward", "length", "prompt_length"}),
         outputs=({} if rows else {"loss": Output("", "", "loss", at=result["loss"])})
         | {n: replace(output, at=result["logged"][n]) for n, output in logged.items()},
