@@ -84,6 +84,6 @@ def test_sound(loads: Loads) -> None:
     ],
 )
 def test_found(loads: Loads, law: Law, choices: dict[str, str]) -> None:
-    """Losses of micro-batches that are added up, a model that gets a mask as its tokens, a range of one bound, a bound not read."""
+    """Losses added up, a model that gets a mask as tokens, a range with one bound, a bound that is not read."""
     target, boundaries = _bound(loads, **choices)
     assert judged_at(law, boundaries["grpo"], "grpo", target).found is not None
