@@ -96,7 +96,7 @@ def _is_read(target: Target, entries: Mapping[str, Codec]) -> bool:
     if not entries:
         return True
     source = inspect.getsource(target.find(LOSS)) if target.has(LOSS) and not target.fails(LOSS) else ""
-    return all(f'"{name}"' in source for name in entries)
+    return all(name in source for name in entries)
 
 
 def choose_platform(target: Target) -> None:

@@ -44,7 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _generated())
     if target.has(DUMP):
         yield from bindable(target, _dumped())
-        if all(f'"{key}"' in inspect.getsource(target.find(DUMP)) for key in _TEXT):
+        if all(key in inspect.getsource(target.find(DUMP)) for key in _TEXT):
             yield from bindable(target, _dumped_text())
 
 

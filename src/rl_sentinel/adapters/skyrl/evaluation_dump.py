@@ -36,7 +36,7 @@ class Words:
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The records of an evaluation, where the release writes them with these keys."""
-    if target.has(DUMP) and all(f'"{key}"' in inspect.getsource(target.find(DUMP)) for key in _KEYS):
+    if target.has(DUMP) and all(key in inspect.getsource(target.find(DUMP)) for key in _KEYS):
         yield from bindable(target, _records())
 
 
