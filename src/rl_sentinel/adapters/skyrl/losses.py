@@ -173,11 +173,19 @@ def _policy(target: Target, name: str, function: Callable[..., Any], section: Co
         stage="policy-loss",
         steps=(*steps, loss),
         unused=frozenset({"old_logprob" if name in _RATIO_TO_SAMPLER else "rollout_logprob"}),
-        outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
+        outputs={"loss": Output("", "", "loss", at=Use("result")[0]), **_metrics(function)},
         settings={f"{name}, {reduction}": {"loss_reduction": reduction} for reduction in reductions},
         claims=CLAIMS.get(name, Claims()),
         reach=f"trainer.algorithm.policy_loss_type={name}",
     )
+
+
+def _metrics(function: Callable[..., Any]) -> dict[str, Output]:
+    """The share of clipped tokens beside a loss, in releases whose losses return a dict of metrics."""
+    source = inspect.getsource(function)
+    if "loss_metrics" not in source or "clip_ratio" not in source:
+        return {}
+    return {"clip_ratio": Output("", "", "clip_fraction.own", over="live", at=Use("result")[1]["clip_ratio"])}
 
 
 def _critic(forms: Arguments) -> Boundary:
