@@ -15,6 +15,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Unbound
 from rl_sentinel.core.codec import Inputs
+from rl_sentinel.laws.masked_token_shifts_signal import LAW as MSK002
 from rl_sentinel.laws.masked_value_spreads import LAW as MSK004
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
@@ -107,7 +108,9 @@ PPO_UTILS = """
     }
 
     def ppo_policy_loss(log_probs, old_log_probs, advantages, config, loss_mask=None, rollout_logprobs=None):
-        return (-(log_probs - old_log_probs).exp() * advantages * loss_mask).sum(), {}
+        ratio = (log_probs - old_log_probs).exp()
+        loss_metrics = {"clip_ratio": ((ratio > 1.2) * CLIPPED).sum() / loss_mask.sum().clamp(min=1)}
+        return (-ratio * advantages * loss_mask).sum(), loss_metrics
 
     PolicyLossRegistry.known = {"regular": ppo_policy_loss, "cross_entropy": ppo_policy_loss}
 
@@ -208,6 +211,7 @@ MASKED = "torch.where(loss_mask > 0, kl, 0.0)"
 
 #: What the specimen's words stand for where it is sound.
 SOUND = {
+    "CLIPPED": "loss_mask",
     "SCALED": "loss_mask",
     "LEGACY": "loss_mask",
     "MASKED": MASKED,
@@ -316,6 +320,16 @@ def test_kl_off_the_mask(loads: Loads, masked: str, found: bool) -> None:  # noq
     target = loads(FRAMEWORK, _files(fixed=True, masked=masked))
     judgement = judged_at(MSK004, bound(FRAMEWORK, target)["compute_approx_kl", "k1"], "k1", target)
     assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("clipped", "found"), [("loss_mask", False), ("1", True)])
+def test_share_of_clipped_tokens(loads: Loads, clipped: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A token that does not train is not clipped."""
+    target = loads(FRAMEWORK, _files(fixed=True, clipped=clipped))
+    setting = "regular, token_mean"
+    judgement = judged_at(MSK002, bound(FRAMEWORK, target)["ppo_policy_loss", setting], setting, target)
+    assert judgement.tried
     assert (judgement.found is not None) is found
 
 
