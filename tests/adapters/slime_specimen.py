@@ -88,8 +88,9 @@ REDUCER = """
         total_lengths, response_lengths, loss_masks, sample_denoms=None, calculate_per_token_loss=False
     ):
         def reduce(x):
-            rows = zip(x.split(response_lengths), loss_masks)
-            return sum((a * m).sum() / (1 if calculate_per_token_loss else m.sum().clamp(min=1)) for a, m in rows)
+            own = [m.sum() for m in loss_masks] if sample_denoms is None else sample_denoms
+            rows = zip(x.split(response_lengths), loss_masks, own)
+            return sum((a * m).sum() / (1 if calculate_per_token_loss else n.clamp(min=1)) for a, m, n in rows)
         return reduce
 """
 

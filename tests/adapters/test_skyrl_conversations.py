@@ -30,7 +30,8 @@ UTILS = """
             own = tokenizer.apply_chat_template([*BASE, *part])[len(before):]
             replies = part[0]["role"] == "assistant"
             tokens += own
-            mask += [int(replies and header <= at <= own.index(tokenizer.eos_token_id)) for at in range(len(own))]
+            end = own.index(tokenizer.eos_token_id) + PAST  # tokens after the EOS are not trained
+            mask += [int(replies and header <= at <= end) for at in range(len(own))]
         return tokens, mask, None
 """
 
@@ -45,9 +46,9 @@ SFT = """
 """
 
 
-def _bound(loads: Loads, grouped: str = "True") -> tuple[Target, dict[tuple[str, str], Boundary]]:
+def _bound(loads: Loads, grouped: str = "True", past: str = "0") -> tuple[Target, dict[tuple[str, str], Boundary]]:
     files = {
-        "skyrl/train/generators/utils.py": UTILS.replace("GROUPED", grouped),
+        "skyrl/train/generators/utils.py": UTILS.replace("GROUPED", grouped).replace("PAST", past),
         "skyrl/train/sft_trainer.py": SFT,
     }
     target = loads(FRAMEWORK, files)
@@ -73,6 +74,16 @@ def test_answers(loads: Loads) -> None:
 def test_results_of_tools_share_a_turn(loads: Loads, grouped: str, name: str, found: bool) -> None:  # noqa: FBT001 - parametrised
     """Environments answer with messages of the user, each of which has a turn of its own."""
     target, boundaries = _bound(loads, grouped)
+    judgement = judged_at(TOK001, boundaries[name, "default"], "default", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("past", "found"), [("0", False), ("1", True)])
+def test_token_after_the_end_of_a_reply(loads: Loads, past: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """The newline after a reply was not sampled, and the function says that it is not trained."""
+    target, boundaries = _bound(loads, past=past)
+    name = "get_response_ids_and_loss_mask_from_messages"
     judgement = judged_at(TOK001, boundaries[name, "default"], "default", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found

@@ -16,6 +16,7 @@ from rl_sentinel.laws.dead_row_shifts_signal import LAW as MSK001
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 
 Loads = Callable[..., Target]
@@ -34,7 +35,13 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     """Each form binds, and every column survives the round trip."""
     target = loads(FRAMEWORK, files(), overlay())
     boundaries = _bound(target)
-    assert set(boundaries) == {(GMPO, "default"), (GMPO, "KL"), (ASYNC, "default"), (ASYNC, "over ranks")}
+    assert set(boundaries) == {
+        (GMPO, "default"),
+        (GMPO, "KL"),
+        (GMPO, "top entropy"),
+        (ASYNC, "default"),
+        (ASYNC, "over ranks"),
+    }
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
 
@@ -47,6 +54,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (REF001, GMPO, {"tokens": "mask.shape[1]"}),
         (MSK001, GMPO, {"counted": "1"}),
         (SPL001, GMPO, {"parts": "1"}),
+        (PAD001, GMPO, {"among": "entropy"}),
         (REF001, ASYNC, {"above": "self.epsilon_low"}),
         (REF001, ASYNC, {"weight": 'row[0]["advantage"]'}),
         (REF001, ASYNC, {"first": ":-1]"}),
@@ -57,7 +65,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
 def test_faults(loads: Loads, law: Law, path: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
     """Ratios clipped at the range, means over trained tokens, weights of their own samples, one count for all ranks."""
     target = loads(FRAMEWORK, files(**({} if sound else choices)), overlay())
-    setting = "over ranks" if law is SPL002 else "default"
+    setting = {SPL002: "over ranks", PAD001: "top entropy"}.get(law, "default")
     judgement = judged_at(law, _bound(target)[path, setting], setting, target)
     assert judgement.tried > 0
     assert (judgement.found is None) is sound

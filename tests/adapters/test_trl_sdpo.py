@@ -42,16 +42,20 @@ TRAINER = """
 
         def compute_loss(self, model, inputs):
             width = inputs["completion_ids"].shape[1]
-            logits = model(input_ids=inputs["completion_ids"], logits_to_keep=width + 1).logits[:, :-1]
+            logits = model(input_ids=IDS, logits_to_keep=width + 1).logits[:, :-1]
             return self._compute_policy_loss(inputs, logits / self.temperature) / STEPS
 """
 
+IDS = 'inputs["completion_ids"]'
 STEPS = "self.current_gradient_accumulation_steps"
 
 
-def _bound(loads: Loads, high: str = "self.epsilon_high", steps: str = STEPS) -> tuple[Target, dict[str, Boundary]]:
+def _bound(
+    loads: Loads, high: str = "self.epsilon_high", steps: str = STEPS, ids: str = IDS
+) -> tuple[Target, dict[str, Boundary]]:
     tree = files()
-    tree["trl/experimental/sdpo/sdpo_trainer.py"] = TRAINER.replace("HIGH", high).replace("STEPS", steps)
+    source = TRAINER.replace("HIGH", high).replace("STEPS", steps).replace("IDS", ids)
+    tree["trl/experimental/sdpo/sdpo_trainer.py"] = source
     target = loads(FRAMEWORK, tree, overlay())
     made = [one for one in sdpo.boundaries(target) if isinstance(one, Boundary)]
     return target, {next(iter(one.settings)): one for one in made}
@@ -71,9 +75,15 @@ def test_sound(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(
-    ("law", "choices"), [(SPL001, {"steps": "1"}), (REF001, {"high": "self.epsilon_low"}), (CFG001, {"high": "0.28"})]
+    ("law", "choices"),
+    [
+        (SPL001, {"steps": "1"}),
+        (REF001, {"ids": 'inputs["completion_mask"]'}),
+        (REF001, {"high": "self.epsilon_low"}),
+        (CFG001, {"high": "0.28"}),
+    ],
 )
 def test_found(loads: Loads, law: Law, choices: dict[str, str]) -> None:
-    """Losses of micro-batches that are added up, a range with one bound, and a bound that is not read."""
+    """Losses added up, a model that gets a mask as tokens, a range with one bound, a bound that is not read."""
     target, boundaries = _bound(loads, **choices)
     assert judged_at(law, boundaries["grpo"], "grpo", target).found is not None

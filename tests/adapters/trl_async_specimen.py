@@ -11,7 +11,9 @@ GMPO = """
         def _compute_loss(self, model, inputs):
             mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
             trains = mask.any(1)
-            now, _ = self._get_per_token_logps_and_entropies(model, inputs["prompt_ids"], None, mask.shape[1])
+            now, entropy = self._get_per_token_logps_and_entropies(model, inputs["prompt_ids"], None, mask.shape[1])
+            if self.args.top_entropy_quantile < 1:
+                mask = mask * (entropy >= torch.quantile({among}, 1 - self.args.top_entropy_quantile))
             gap = now - inputs["old_per_token_logps"]
             up = inputs["advantages"].unsqueeze(1) > 0
             low, high = 1 - self.low, self.high - 1
@@ -83,6 +85,7 @@ ASYNC = """
 #: Place -> what stands there in a sound tree.
 SOUND = {
     "ceiling": "high",
+    "among": "entropy[mask.bool()]",
     "tokens": "mask.sum(1).clamp(min=1)",
     "counted": "trains",
     "parts": "self.current_gradient_accumulation_steps",
@@ -103,7 +106,8 @@ def files(**choices: str) -> dict[str, str]:
     return {
         **trainer_files(),
         f"{folder}/gmpo/__init__.py": "",
-        f"{folder}/gmpo/gmpo_config.py": CONFIG.format(name="GMPOConfig"),
+        f"{folder}/gmpo/gmpo_config.py": CONFIG.format(name="GMPOConfig")
+        + "        top_entropy_quantile: float = 1.0\n",
         f"{folder}/async_grpo/__init__.py": "",
         **{f"{folder}/{path}": text for path, text in texts.items()},
     }

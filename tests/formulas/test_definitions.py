@@ -121,3 +121,22 @@ def test_of_a_rejection() -> None:
     output = Output("", "", "rejected.mean", over="live")
     assert not is_defined(output, reads, {})
     assert definitions(output, batch, reads, {**settings, "high": 1.0}) == {}
+
+
+def test_ratios_outside_of_a_range() -> None:
+    """Ratios of 4, 1 and a quarter, of which one or two are outside; one at a bound is not compared."""
+    log_ratio = torch.tensor([[4.0, 1.0, 0.25]]).log()
+    batch = batch_of(torch.ones(1, 3).bool(), logprob=log_ratio)
+    output, name = (
+        Output("", "", "ratio_outside"),
+        "mean of ratio of logprob to old_logprob outside over trained tokens",
+    )
+    for settings, share in (({"least": 0.5, "most": 2.0}, 2 / 3), ({"least": 0.0, "most": 2.0}, 1 / 3)):
+        assert is_defined(output, READS, settings)
+        assert definitions(output, batch, READS, settings)[name].item() == pytest.approx(share)
+    assert name not in definitions(output, batch, READS, {"least": 0.5, "most": 4.0})
+    assert not is_defined(output, READS, {})
+    distance = definitions(Output("", "", "ratio_distance.mean"), batch, READS, {})
+    assert distance["mean of ratio distance of logprob to old_logprob over trained tokens"].item() == pytest.approx(
+        1.25
+    )

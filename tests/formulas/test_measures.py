@@ -70,3 +70,14 @@ def test_columns_are_read(quantity: str) -> None:
     assert is_measure(quantity, READS)
     assert not is_measure(quantity, frozenset({"reward", "value", "logprob", "mask"}))
     assert not is_measure("clip_fraction", READS)
+
+
+def test_counts() -> None:
+    """Of two live rows one is rewarded, of three rows two are; two rows train three tokens."""
+    batch = batch_of(MASK, reward=torch.tensor([1.0, 0.0, 2.0]))
+    found = {name: measured_batch(name, batch, READS, "", {}) for name in ("rewarded_rows", "unrewarded_rows")}
+    assert {name: [x.item() for x in counts.values()] for name, counts in found.items()} == {
+        "rewarded_rows": [1.0, 2.0],
+        "unrewarded_rows": [1.0, 1.0],
+    }
+    assert measured_batch("trained_tokens", batch, READS, "", {})["trained tokens"].item() == 3.0

@@ -1,5 +1,8 @@
 """RNK001: a sound, a broken and a refusing specimen."""
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
@@ -53,6 +56,32 @@ def test_broken() -> None:
         "its reward is higher by 1 than in the other call, where it and row 1 swap rewards"
     )
     assert LAW.level(found.case) == "fault"
+
+
+def _lone_by(sign: float) -> Callable[[Batch], Tensor]:
+    """Rewards less the group's mean, but a lone response keeps its reward, times ``sign``."""
+
+    def compute(batch: Batch) -> Tensor:
+        same = batch.group.unsqueeze(0) == batch.group.unsqueeze(1)
+        return _per_token(torch.where(same.sum(dim=1) == 1, sign * batch.reward, _relative(batch)), batch)
+
+    return compute
+
+
+def test_lone() -> None:
+    """A lone response that is unlearned the more, the better it is, is found with one token."""
+    claims = {"scope": "group", "grouping": "id", "credit": "outcome"}
+    for sign in (0.0, 1.0):
+        judgement = judged(LAW, specimen(_lone_by(sign), reads=READS, claims=claims))
+        assert judgement.found is None
+        assert judgement.tried > 0
+    found = judged(LAW, specimen(_lone_by(-1.0), reads=READS, claims=claims)).found
+    assert found is not None
+    assert found.case.batch.mask.tolist() == [[True]]
+    assert found.expectation.sentence() == (
+        "advantage is -100 at row 0, token 0, expected at least 0: "
+        "it is alone in its group, and its reward is higher by 100 than in the other call"
+    )
 
 
 def test_rows_out_of_step() -> None:

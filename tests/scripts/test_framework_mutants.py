@@ -182,6 +182,11 @@ def test_what_counts(before: str, after: str, *, finding: bool, loud: bool) -> N
     assert bool(newly_loud(was, now)) == loud
 
 
+def test_boundary_that_is_gone() -> None:
+    """A boundary that the mutant's tree no longer has did not judge it."""
+    assert newly_loud({PAIR: Verdict("holds", "")}, {}) == "page.loss is no longer bound"
+
+
 def test_the_page_keeps_other_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A target's row and section are replaced, those of other frameworks stay."""
     root, table = _tree(tmp_path), tmp_path / "equivalent.toml"

@@ -156,11 +156,14 @@ def new_finding(before: Mapping[Pair, Verdict], after: Mapping[Pair, Verdict]) -
 
 
 def newly_loud(before: Mapping[Pair, Verdict], after: Mapping[Pair, Verdict]) -> str:
-    """What shows without a law: a pair errs that did not, or a boundary refuses all cases of a law that it answered."""
+    """What shows without a law: a pair errs that did not, a boundary is gone, or refuses all cases that it answered."""
     for pair, verdict in sorted(after.items()):
         was = before.get(pair)
         if was is not None and verdict.outcome == "errored" != was.outcome:
             return verdict.text
         if was is not None and verdict.outcome == "not-applicable" and was.outcome in {"broken", "holds"}:
             return f"{pair[0]} has no case left at {pair[1]}: {verdict.text}"
+    gone = sorted({boundary for _, boundary, _ in before} - {boundary for _, boundary, _ in after})
+    if gone:
+        return f"{gone[0]} is no longer bound"
     return ""

@@ -31,6 +31,7 @@ KL: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
 #: First word of a quantity -> its value per token from two columns of log-probs.
 PAIRED: Mapping[str, Callable[[Batch, str, str], Tensor]] = {
     "ratio": lambda b, one, other: (getattr(b, one) - getattr(b, other)).exp(),
+    "ratio_distance": lambda b, one, other: ((getattr(b, one) - getattr(b, other)).exp() - 1).abs(),
     "probability_difference": lambda b, one, other: (getattr(b, one).exp() - getattr(b, other).exp()).abs(),
 }
 
@@ -69,6 +70,11 @@ ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
     },
     "length": _LENGTHS,
     "response_length": _LENGTHS,
+    "sequence_length": {"tokens of prompt and response": lambda b: (b.prompt_length + b.length).double()},
+    "prompt_length": {
+        "prompt tokens": lambda b: b.prompt_length.double(),
+        "tokens that do not train": lambda b: (b.prompt_length + b.length - b.mask.sum(1)).double(),
+    },
     "oldest_version": {"oldest of the trained tokens": lambda b: _of_trained(b.version, b, torch.amin)},
     "newest_version": {"newest of the trained tokens": lambda b: _of_trained(b.version, b, torch.amax)},
 }
@@ -81,11 +87,17 @@ REJECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "rejected": lambda b, s: 1 - kept(b, s),
 }
 
+#: The share of ratios outside of the range between the settings ``least`` and ``most``.
+RATIO_OUTSIDE = "ratio_outside"
+
+#: Rounding may decide for a ratio that is nearer to a bound than this share of it.
+_ON_BOUND = 1e-5
+
 #: The same per row; one rejected token rejects the row.
 REJECTED_ROWS = "rejected_rows"
 
 #: First words of quantities that are columns of the batch, logged unchanged.
-COLUMN_NAMES = ("advantage", "returns", "value", "entropy")
+COLUMN_NAMES = ("advantage", "returns", "value", "entropy", "logprob", "old_logprob", "rollout_logprob")
 
 #: Last word of a quantity -> statistics of a flat list of numbers.
 STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
@@ -128,8 +140,9 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
     if first in COLUMN_NAMES:
         own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
         return own and output.axes == "" and last in STATISTICS
-    if first in PAIRED:
-        return pairs and last in (first, *STATISTICS)
+    if first in (*PAIRED, RATIO_OUTSIDE):
+        bounded = first in PAIRED or (output.axes == "" and {"least", "most"} <= settings.keys())
+        return pairs and bounded and last in (first, *STATISTICS)
     compared = 0 < policies_needed(first) <= len(LOGPROBS & reads) and "logits" not in reads
     rejects = (first in REJECTIONS or first == REJECTED_ROWS) and output.axes == "" and "estimator" in settings
     return (first in ROWS or compared or rejects) and output.axes in ("", "B") and last in (first, *STATISTICS)
@@ -204,13 +217,26 @@ def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings
     found: Named = {}
     for one, other in permutations(sorted(LOGPROBS & reads), 2):
         log_ratio = getattr(batch, one) - getattr(batch, other)
-        if first in PAIRED:
+        if first == RATIO_OUTSIDE:
+            found |= _outside(f"ratio of {one} to {other} outside", log_ratio.exp(), settings)
+        elif first in PAIRED:
             found[f"{first.replace('_', ' ')} of {one} to {other}"] = PAIRED[first](batch, one, other)
-            continue
-        for group, estimators in KL.items():
-            if last in (group, "kl", "row_mean", "mean"):
-                found |= {f"{n} of {one} against {other}": f(log_ratio) for n, f in estimators.items()}
+        else:
+            found |= _divergences(f"{one} against {other}", log_ratio, last)
     return found
+
+
+def _divergences(pair: str, log_ratio: Tensor, last: str) -> Named:
+    """The estimators of a KL that the last word of a quantity stands for."""
+    groups = [estimators for group, estimators in KL.items() if last in (group, "kl", "row_mean", "mean")]
+    return {f"{n} of {pair}": f(log_ratio) for estimators in groups for n, f in estimators.items()}
+
+
+def _outside(name: str, ratio: Tensor, settings: Settings) -> Named:
+    """1 where a ratio is outside of its range; none if one is at a bound."""
+    least, most = float(settings["least"] or 0), float(settings["most"] or 0)
+    at_bound = any(bool(((ratio - bound).abs() <= _ON_BOUND * bound).any()) for bound in (least, most) if bound)
+    return {} if at_bound else {name: ((ratio < least) | (ratio > most)).double()}
 
 
 def _of_rows(tokens: Named, mask: Tensor) -> Named:

@@ -65,11 +65,27 @@ def _sample_size(batch: Batch, reads: frozenset[str], over: str, settings: Setti
     return found
 
 
+def _count_rows(counted: Callable[[Tensor], Tensor]) -> Measure:
+    """The number of rows whose outcome is counted."""
+
+    def count(batch: Batch, _reads: frozenset[str], over: str, _settings: Settings) -> Named:
+        return {who: (rows & counted(batch.reward)).sum().double() for who, rows in _populations(batch, over).items()}
+
+    return count
+
+
+def _trained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Settings) -> Named:
+    return {"trained tokens": batch.mask.sum().double()}
+
+
 #: Quantity -> its columns and its definitions; ``LOGPROBS`` means any two log-prob columns.
 MEASURES: Mapping[str, tuple[frozenset[str], Measure]] = {
     "explained_variance": (frozenset({"value", "returns"}), _explained),
     "dead_group_fraction": (frozenset({"reward", "group"}), _dead_groups),
     "effective_sample_size": (LOGPROBS, _sample_size),
+    "rewarded_rows": (frozenset({"reward"}), _count_rows(lambda reward: reward > 0)),
+    "unrewarded_rows": (frozenset({"reward"}), _count_rows(lambda reward: reward <= 0)),
+    "trained_tokens": (frozenset({"mask"}), _trained),
     **{name: (frozenset({"reward", "group"}), partial(over_prompts, name)) for name in PER_PROMPT},
 }
 

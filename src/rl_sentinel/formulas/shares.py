@@ -14,6 +14,7 @@ SHARES = frozenset(
         "full_length",
         "rejected",
         "rejected_fraction",
+        "ratio_outside",
         "rejected_rows",
         "sequences_clipped",
         "too_far",

@@ -2,7 +2,8 @@
 
 What it says:
     Of two responses to one prompt that differ only in reward, the better one never has the lower advantage:
-    if the two swap their rewards, the advantage of the one that becomes worse does not rise.
+    if the two swap their rewards, the advantage of the one that becomes worse does not rise. A response that is alone
+    in its group never gets a lower advantage for a higher reward.
 
 Why it matters:
     An estimator that ranks the worse response above the better one trains the policy against its reward. A
@@ -20,7 +21,8 @@ How to fix it:
     keeps the order.
 
 Where it does not apply:
-    Boundaries that do not claim a relative baseline, or read no task reward. Responses without a sibling.
+    Boundaries that read no task reward. Two responses are compared where a relative baseline is claimed, and a lone one
+    where outcomes are credited by group.
 
 Seen in:
     See the audit's reports.
@@ -38,10 +40,16 @@ from rl_sentinel.core.expectations import Expectation, Within
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import advantages, magnitude
-from rl_sentinel.search.preconditions import distinct, groups_recognisable, outcomes_compare
-from rl_sentinel.search.transforms import on_policy
+from rl_sentinel.search.preconditions import (
+    distinct,
+    groups_recognisable,
+    last_trained,
+    outcomes_compare,
+    repeats_trajectory,
+)
+from rl_sentinel.search.transforms import on_policy, outcome_moved
 
-#: Difference of the two rewards, in reward units; one per variant.
+#: Difference of the two rewards, in reward units; one per variant, for two rows and then for a lone one.
 AMOUNTS = (1.0, 100.0)
 
 #: Columns in which two responses of one prompt may differ.
@@ -49,11 +57,19 @@ _OWN = frozenset({"trajectory"})
 
 
 def _applies(boundary: Boundary) -> str:
-    if value_of(boundary.claims.baseline) != "relative":
+    if not _is_relative(boundary) and not _credits_lone(boundary):
         return "it does not claim a relative baseline"
     if not boundary.reads & {"reward", "reward_parts"}:
         return "it reads no task reward"
     return "" if advantages(boundary) else "it returns no advantage"
+
+
+def _is_relative(boundary: Boundary) -> bool:
+    return value_of(boundary.claims.baseline) == "relative"
+
+
+def _credits_lone(boundary: Boundary) -> bool:
+    return value_of(boundary.claims.credit) == "outcome" and value_of(boundary.claims.scope) == "group"
 
 
 def _siblings(batch: Batch) -> tuple[int, int] | None:
@@ -65,7 +81,19 @@ def _siblings(batch: Batch) -> tuple[int, int] | None:
     return None
 
 
+def _lone(batch: Batch) -> int | None:
+    """The first row that is alone in its group, where each row is scored and trained up to its last token."""
+    ends = batch.live & batch.scored & (last_trained(batch) == batch.length - 1)
+    if repeats_trajectory(batch) or not bool(ends.all()):
+        return None
+    alone = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).sum(dim=1) == 1
+    return int(alone.int().argmax()) if bool(alone.any()) else None
+
+
 def _vary(case: Case, variant: int) -> Case | None:
+    if variant >= len(AMOUNTS):
+        lone, even = _lone(case.batch), with_batch(case, on_policy(case.batch))
+        return None if lone is None else with_draw(even, variant=variant, row=lone, amount=AMOUNTS[variant % 2])
     pair = _siblings(case.batch)
     if pair is None or not outcomes_compare(case.batch):
         return None
@@ -86,10 +114,27 @@ def _alike(batch: Batch, row: int, sibling: int, amount: float) -> Batch:
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    lone = int(case.draw["variant"] or 0) >= len(AMOUNTS)
+    if not (_credits_lone if lone else _is_relative)(ask.boundary) or not groups_recognisable(ask.boundary, case.batch):
+        return
+    yield from (_alone if lone else _compared)(ask, case)
+
+
+def _alone(ask: Ask, case: Case) -> Iterator[Expectation]:
+    row, amount, batch = int(case.draw["row"] or 0), float(case.draw["amount"] or 0), case.batch
+    here = torch.arange(batch.rows, device=batch.device) == row
+    raised = outcome_moved(batch, ask.boundary.reads, here, amount)
+    before, after = ask(case).values, ask(with_batch(case, raised)).values
+    scale = magnitude(raised, ask.boundary.reads)
+    for name in advantages(ask.boundary):
+        where = here.unsqueeze(1) & batch.mask if before[name].dim() == 2 else here
+        reason = f"it is alone in its group, and its reward is higher by {amount:g} than in the other call"
+        yield Within(name, after[name], before[name], None, where, scale, reason=reason, between_calls=True)
+
+
+def _compared(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, sibling, amount = int(case.draw["row"] or 0), int(case.draw["sibling"] or 0), float(case.draw["amount"] or 0)
     boundary = ask.boundary
-    if not groups_recognisable(boundary, case.batch):
-        return
     batch = _alike(case.batch, row, sibling, amount)
     swap = torch.arange(batch.rows, device=batch.device)
     swap[row], swap[sibling] = sibling, row
@@ -107,9 +152,9 @@ LAW = Law(
     code="RNK001",
     name="better-response-ranked-below",
     stages=frozenset({"normalise", "advantage"}),
-    claims=("baseline", "grouping"),
+    claims=("baseline", "credit", "grouping", "scope"),
     applies=_applies,
     vary=_vary,
     expect=_expect,
-    variants=len(AMOUNTS),
+    variants=2 * len(AMOUNTS),
 )

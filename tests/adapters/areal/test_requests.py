@@ -38,15 +38,17 @@ CONFIGS = """
 """
 
 REQUEST = """
-    from dataclasses import dataclass
+    from dataclasses import dataclass, field
 
     @dataclass
     class ModelRequest:
         input_ids: list
         gconfig: object
+        metadata: dict = field(default_factory=dict)
 """
 
 CLIENT = """
+    import numpy as np
     from types import SimpleNamespace
 
     async def arequest_with_retry(**request):
@@ -54,28 +56,39 @@ CLIENT = """
 
     class RemoteInfEngine:
         async def agenerate(self, request):
-            tokens, logprobs, stop = [], [], None
+            tokens, logprobs, experts, stop = [], [], [], None
+            request.metadata["experts"] = self.config.return_routed_experts
             left = request.gconfig.max_new_tokens
             while stop not in ("stop", "length"):
                 payload = self.backend.build_generation_request(request, request.input_ids + tokens, left)
                 answer = await arequest_with_retry(payload=payload)
-                part, own, stop = self.backend.parse_generation_response(answer)
+                part, own, stop, experts = self.backend.parse_generation_response(answer)
                 tokens += part
                 logprobs += own
                 left -= SPENT
-            return SimpleNamespace(output_tokens=tokens, output_logprobs=logprobs)
+            experts = np.array(experts)
+            return SimpleNamespace(output_tokens=tokens, output_logprobs=logprobs, routed_experts=experts)
 """
 
 BACKEND = """
+    import numpy as np
+    import pybase64
+
     class SGLangBackend:
         def build_generation_request(self, request, ids, most):
             params = {"max_new_tokens": most, "temperature": HEAT}
-            return {"input_ids": ids, "sampling_params": params}
+            flag = {"return_routed_experts": True} if request.metadata["experts"] else {}
+            return {"input_ids": ids, "sampling_params": params, **flag}
 
         def parse_generation_response(self, answer):
             about = answer["meta_info"]
             pairs = about["output_token_logprobs"]
-            return [pair[1] for pair in pairs], [pair[0] for pair in pairs], about["finish_reason"]["type"]
+            tokens, logprobs = [pair[1] for pair in pairs], [pair[0] for pair in pairs]
+            experts, stop = about.get("routed_experts"), about["finish_reason"]["type"]
+            if experts is not None:
+                experts = np.frombuffer(pybase64.b64decode(experts), dtype=np.int32)
+                experts = np.roll(experts.reshape(-1, 2), ROLLED, 0)
+            return tokens, logprobs, stop, experts
 """
 
 LOADER = """
@@ -97,7 +110,7 @@ def _loaded(loads: Loads, **words: str) -> Target:
         "areal/engine/sglang_remote.py": BACKEND,
         "areal/utils/dataloader.py": LOADER,
     }
-    defaults = {"SPENT": "len(part)", "HEAT": "request.gconfig.temperature", "CUT": "config.drop_last"}
+    defaults = {"SPENT": "len(part)", "HEAT": "request.gconfig.temperature", "ROLLED": "0", "CUT": "config.drop_last"}
     for name, word in {**defaults, **words}.items():
         files = {path: source.replace(name, word) for path, source in files.items()}
     return loads(FRAMEWORK, files)
@@ -127,6 +140,15 @@ def test_room_of_a_request_that_goes_on(loads: Loads, spent: str, found: bool) -
     target = _loaded(loads, SPENT=spent)
     boundary = _requests(target)["SGLang, distribution"]
     assert (judged_at(PLC004, boundary, "SGLang, distribution", target).found is not None) is found
+
+
+@pytest.mark.parametrize(("rolled", "found"), [("0", False), ("1", True)])
+def test_experts_of_the_token_before(loads: Loads, rolled: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """The experts of the last reply are those of all tokens; the ones of a neighbour are not the token's."""
+    target = _loaded(loads, ROLLED=rolled)
+    judgement = judged_at(PLC004, _requests(target)["SGLang, experts"], "SGLang, experts", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
 
 
 @pytest.mark.parametrize(("heat", "found"), [("request.gconfig.temperature", False), ("1.0", True)])

@@ -9,10 +9,13 @@ from adapters.areal_specimen import CONFIG
 from adapters.checks import judged_at, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
-from rl_sentinel.adapters.areal.updates import ACTOR_FAMILIES, boundaries
+from rl_sentinel.adapters.areal.update_families import ACTOR_FAMILIES
+from rl_sentinel.adapters.areal.updates import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 
 Loads = Callable[..., Target]
@@ -25,7 +28,9 @@ ENGINE = """
             parts = []
             for cut in torch.arange(len(data["input_ids"])).tensor_split(self.config.mb_spec.n_mbs):
                 keep = data["attention_mask"][cut].bool()
-                packed = {key: x[cut][keep] if x.dim() > 1 else x[cut] for key, x in data.items()}
+                packed = {key: x for key, x in data.items() if not torch.is_tensor(x)}
+                columns = {key: x for key, x in data.items() if torch.is_tensor(x)}
+                packed |= {key: x[cut][keep] if x.dim() > 1 else x[cut] for key, x in columns.items()}
                 parts += [packed] if len(cut) else []
             weights = [loss_weight_fn(part) for part in parts]
             self.optimizer_zero_grad()
@@ -62,6 +67,12 @@ TRAINERS = """
     def mean(x, mask):
         return torch.where(mask, x, 0.0).sum() / mask.sum().clamp(min=1)
 
+    def grpo_loss_fn(each, logprobs, part):
+        if "teacher_logp" not in part:
+            return each
+        gap = part["teacher_logp"] - logprobs if FROM_TEACHER else logprobs - part["teacher_logp"]
+        return part["rl_loss_weight"] * each + part["distill_loss_weight"] * gap
+
     def near_tokens(data):
         mask, square = data["loss_mask"].bool(), (data["logprobs"] - data["prox_logp"]) ** 2
         return mask & (square <= mean(square, mask))
@@ -78,14 +89,22 @@ TRAINERS = """
                 ratio = (logprobs - part["prox_logp"]).exp()
                 near = ratio.clamp(1 - config.eps_clip, 1 + (config.eps_clip_higher or config.eps_clip))
                 each = torch.maximum(-advantage * ratio, -advantage * near)
+                each = grpo_loss_fn(each, logprobs, part)
                 names = {"actor_loss": each, "clip_ratio": (near != ratio).float(), "importance_weight": ratio}
+                names |= {"approx_kl": logprobs - part["prox_logp"], "new_logp": logprobs, "old_logp": part["logprobs"]}
                 names["entropy"] = entropy
                 stats_tracker.average(mask=mask, **{f"update/{n}/avg": x for n, x in names.items()})
                 if config.m2_threshold:
                     each = torch.where(near_tokens(part) if IN_PARTS else part["near"], each, 0.0)
                 return mean(each, mask)
 
-            mask = data["loss_mask"].bool()
+            mask, better = data["loss_mask"].bool(), data["rewards"] > 0
+            counts = {"correct_n_seqs": better ^ SWAPPED, "incorrect_n_seqs": ~better ^ SWAPPED, "n_valid_tokens": mask}
+            stats_tracker.kept |= {name: [(one.sum().item(), 1)] for name, one in counts.items()}
+            size = data["attention_mask"].sum(1)
+            stats_tracker.kept["seq_len/avg"] = [(size.sum().item(), len(better))]
+            stats_tracker.kept["prompt_len/avg"] = [((size - mask.sum(1)).sum().item(), len(better))]
+            stats_tracker.kept["task_reward/avg"] = [(data["rewards"].sum().item(), len(better))]
             data["near"] = near_tokens(data)
             stats_tracker.average(mask=mask, **{"advantages/avg": data["advantages"]})
             for name in ("max", "min"):
@@ -149,8 +168,10 @@ FIELDS = """
 """
 
 
-def _files(*, by_tokens: bool = True, in_parts: bool = False) -> dict[str, str]:
-    trainers = TRAINERS.replace("IN_PARTS", str(in_parts))
+def _files(*, by_tokens: bool = True, **words: bool) -> dict[str, str]:
+    trainers = TRAINERS
+    for name in ("IN_PARTS", "FROM_TEACHER", "SWAPPED"):
+        trainers = trainers.replace(name, str(words.get(name.lower(), False)))
     return {
         "areal/__init__.py": "",
         "areal/api/cli_args.py": CONFIG + FIELDS,
@@ -213,10 +234,26 @@ def test_tokens_selected_per_micro_batch(loads: Loads, in_parts: bool, found: bo
     assert (judgement.found is not None) is found
 
 
+@pytest.mark.parametrize(("from_teacher", "found"), [(False, False), (True, True)])
+def test_distillation_away_from_the_teacher(loads: Loads, from_teacher: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    target = loads(FRAMEWORK, _files(from_teacher=from_teacher))
+    judgement = judged_at(REF001, _bound(target)["distilled"], "distilled", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("swapped", "found"), [(False, False), (True, True)])
+def test_rows_counted_under_the_other_name(loads: Loads, swapped: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    target = loads(FRAMEWORK, _files(swapped=swapped))
+    judgement = judged_at(MET001, _bound(target)["rows"], "rows", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
 def test_round_trip(loads: Loads) -> None:
     target = loads(FRAMEWORK, _files())
     for setting, boundary in _bound(target).items():
-        if setting in ("ppo", "m2po", "critic", "sft"):
+        if setting in ("ppo", "m2po", "distilled", "rows", "critic", "sft"):
             check_round_trip(target, boundary)
 
 
@@ -226,7 +263,7 @@ def test_what_is_missed(loads: Loads) -> None:
     tree["areal/trainer/ppo/critic.py"] = ""
     every = list(boundaries(loads(FRAMEWORK, tree)))
     assert [b.stage for b in every if isinstance(b, Unbound)] == ["value-loss"]
-    assert len(every) == len(ACTOR_FAMILIES) + 2
+    assert len(every) == len(ACTOR_FAMILIES) + 3
 
 
 def test_no_engine(loads: Loads) -> None:

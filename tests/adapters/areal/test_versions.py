@@ -62,27 +62,31 @@ EXECUTOR = """
                 for row, versions in enumerate(data["versions"]):
                     own = versions[data["loss_mask"][row].bool()] if FIXED else data["versions"].flatten()
                     record = {"head_version": int(own.min()), "tail_version": int(own.max())}
-                    record["text"] = self._get_tokenizer().decode(data["input_ids"][row].tolist())
+                    end = int(data["attention_mask"][row].sum())
+                    start = end - int(data["loss_mask"][row].sum()) - LATE
+                    ids, decode = data["input_ids"][row].tolist(), self._get_tokenizer().decode
+                    record |= {"sample_idx": row, "reward": data["rewards"][row].item()}
+                    record |= {"prompt": decode(ids[:start]), "completion": decode(ids[start:end])}
                     await file.write(json.dumps(record) + "\\n")
             return True, ""
 """
 
 
-def _bound(loads: Loads, *, fixed: bool) -> tuple[Target, list[Boundary]]:
+def _bound(loads: Loads, *, fixed: bool, late: int = 0) -> tuple[Target, list[Boundary]]:
     tree = {
         "areal/__init__.py": "",
         "areal/api/io_struct.py": REQUEST,
         "areal/infra/remote_inf_engine.py": CLIENT.replace("FIXED", str(fixed)),
-        "areal/infra/workflow_executor.py": EXECUTOR.replace("FIXED", str(fixed)),
+        "areal/infra/workflow_executor.py": EXECUTOR.replace("FIXED", str(fixed)).replace("LATE", str(late)),
     }
     target = loads(FRAMEWORK, tree)
     every = [b for b in boundaries(target) if isinstance(b, Boundary)]
-    assert len(every) == 2
+    assert len(every) == 3
     return target, every
 
 
 def test_segments_of_several_versions(loads: Loads) -> None:
-    target, (generated, dumped) = _bound(loads, fixed=True)
+    target, (generated, dumped, _) = _bound(loads, fixed=True)
     columns = {"version": torch.tensor([[3, 3, 5], [7, 8, 0]]), "token": torch.tensor([[1, 2, 3], [4, 5, 0]])}
     mask = torch.tensor([[True, False, True], [True, True, False]])
     batch = batch_of(mask, length=torch.tensor([3, 2]), **columns)
@@ -96,15 +100,24 @@ def test_segments_of_several_versions(loads: Loads) -> None:
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 def test_version_of_an_answer(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
     """The version when an answer is read may be later than that of the weights that gave it."""
-    target, (generated, _) = _bound(loads, fixed=fixed)
+    target, (generated, *_) = _bound(loads, fixed=fixed)
     assert (judged_at(PLC004, generated, "default", target).found is not None) is found
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 def test_versions_of_a_trajectory(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
     """A prompt has no version, and a row has its own."""
-    target, (_, dumped) = _bound(loads, fixed=fixed)
+    target, (_, dumped, _) = _bound(loads, fixed=fixed)
     assert (judged_at(MET001, dumped, "default", target).found is not None) is found
+
+
+@pytest.mark.parametrize(("late", "found"), [(0, False), (1, True)])
+def test_completion_of_a_dumped_response(loads: Loads, late: int, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A record that takes the last token of the prompt for the first one of the completion is not that response."""
+    target, (*_, text) = _bound(loads, fixed=True, late=late)
+    judgement = judged_at(PLC004, text, "one turn", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
 
 
 def test_round_trip(loads: Loads) -> None:

@@ -14,6 +14,7 @@ from rl_sentinel.core.batch import EXCLUDED, batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.layout import Layout
+from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
@@ -39,6 +40,17 @@ def test_samples_reach_their_rank(loads: Loads) -> None:
         run = execute(target, boundary, inputs_of(boundary, Case(batch, layout=Layout(ranks=ranks))))
         for name in ("token", "mask", "reward"):
             assert torch.equal(run.values[name], getattr(batch, name)), (ranks, name)
+
+
+@pytest.mark.parametrize(("index", "found"), [("s.index", False), ("len(s.tokens)", True)])
+def test_column_of_another_sample(loads: Loads, index: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    tree = files(fixed=True)
+    line = '"total_lengths": [len(s.tokens) for s in samples],'
+    source = tree["slime/ray/rollout.py"].replace(line, f'{line} "sample_indices": [{index} for s in samples],')
+    target = loads(FRAMEWORK, {**tree, "slime/ray/rollout.py": source})
+    judgement = judged_at(DAT001, bound(FRAMEWORK, target)["process_rollout_data", "default"], "default", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])

@@ -13,6 +13,7 @@ from rl_sentinel.adapters.slime.updates import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 
 Loads = Callable[..., Target]
@@ -51,6 +52,24 @@ def test_mean_of_the_micro_batch(loads: Loads, fixed: bool, found: bool) -> None
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundary = bound(FRAMEWORK, target)["policy_loss_function", "grpo"]
     assert (judged_at(SPL001, boundary, "grpo", target).found is not None) is found
+
+
+def test_samples_of_a_rollout_by_hand(loads: Loads) -> None:
+    """Two samples of one rollout are averaged over the tokens of both."""
+    target = loads(FRAMEWORK, files(fixed=True))
+    name = "grpo, several samples"
+    boundary = bound(FRAMEWORK, target)["policy_loss_function", name]
+    assert outputs_of(target, boundary, name, _batch())["loss"].item() == pytest.approx(-7 / 3)
+
+
+@pytest.mark.parametrize(("own", "found"), [("sample_denoms is None", False), ("True", True)])
+def test_own_tokens_instead_of_the_rollouts(loads: Loads, own: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    tree = files(fixed=True)
+    tree = {path: source.replace("sample_denoms is None", own) for path, source in tree.items()}
+    target, name = loads(FRAMEWORK, tree), "grpo, several samples"
+    judgement = judged_at(REF001, bound(FRAMEWORK, target)["policy_loss_function", name], name, target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
 
 
 def test_missing_functions_are_unbound(loads: Loads) -> None:

@@ -1,16 +1,23 @@
 """AReaL's requests to an inference server: sampling parameters, and the tokens that a backend reads from replies."""
 
+import array
+import base64
+import inspect
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from torch import Tensor
+
 from rl_sentinel.adapters.areal.versions import GENERATE, send
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow, Ragged
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length, sampling_option
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.target import Target
@@ -18,6 +25,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
 
 BACKENDS = {
     "SGLang": "areal.engine.sglang_remote.SGLangBackend",
@@ -36,6 +44,8 @@ FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
 }
 
 _DOCS = "remote_inf_engine.py, agenerate: tokens and log-probs of all replies to a request, and the version of each"
+_EXPERTS = "sglang_remote.py, parse_generation_response: the experts of prompt and completion, without the last token"
+_PRODUCED = {"rows": "areal/workflow/rlvr.py, arun_episode: ModelRequest with the prompt and gconfig"}
 _HELP = "cli_args.py, GenerationHyperparameters: the help of the field"
 
 
@@ -46,6 +56,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for name, path in BACKENDS.items():
         if target.has(f"{path}.build_generation_request") and not target.fails(path):
             yield from bindable(target, *(_request(target, name, path, group) for group in FIELDS))
+            if "routed_experts" in inspect.getsource(target.find(f"{path}.parse_generation_response")):
+                yield from bindable(target, _experts_of_tokens(name, path))
 
 
 class Server:
@@ -66,9 +78,52 @@ class Server:
         tokens, logprobs, reason, _ = self.response.sample(ids, int(most), self.room)
         if is_sglang:
             pairs = [[p, t, None] for p, t in zip(logprobs, tokens, strict=True)]
-            return {"meta_info": {"finish_reason": {"type": reason}, "output_token_logprobs": pairs}}
+            about: dict[str, Any] = {"finish_reason": {"type": reason}, "output_token_logprobs": pairs}
+            about |= {"prompt_tokens": len(ids), "completion_tokens": len(tokens)}
+            if payload.get("return_routed_experts"):
+                about["routed_experts"] = _experts([*ids, *tokens][:-1])
+            return {"meta_info": about}
         words = [f"token:{token}" for token in tokens]
         return {"choices": [{"finish_reason": reason, "logprobs": {"tokens": words, "token_logprobs": logprobs}}]}
+
+
+def _experts(ids: list[int]) -> str:
+    """The experts of each token that the model has read, in the encoding of SGLang; their numbers name the token."""
+    numbers = [number for token in ids for number in (token, -token)]
+    return base64.b64encode(array.array("i", numbers).tobytes()).decode()
+
+
+def request_experts(  # noqa: PLR0913 - functions and classes of the target, and their arguments
+    method: Callable[..., Any],
+    backend: Callable[..., Any],
+    request: Callable[..., Any],
+    config: Callable[..., Any],
+    rows: list[dict[str, Any]],
+    room: int,
+) -> dict[str, list[Any]]:
+    """The log-probs of each response, and the tokens that its experts were chosen for, except the last one.
+
+    No model has read the last token, so it has no experts.
+    """
+    columns: dict[str, list[Any]] = {"logprobs": [], "tokens": []}
+    with replaced_globals(vars(inspect.getmodule(backend)), pybase64=base64):
+        for row in rows:
+            server, version = Server(ScriptedResponse(**row), room), row["versions"][0]
+            first = request(input_ids=list(row["prompt"]), gconfig=config(n_samples=1, max_new_tokens=room))
+            response = send(method, first, backend(), server.respond, lambda version=version: version, experts=True)  # type: ignore[misc]
+            columns["logprobs"].append(fit_to_length(response.output_logprobs, len(row["tokens"]), float("inf")))
+            columns["tokens"].append(_tokens_of(response.routed_experts.tolist(), row))
+    return columns
+
+
+def _tokens_of(experts: list[list[int]], row: dict[str, Any]) -> Tensor:
+    """The tokens of a response by their experts; :data:`WRONG` if those of the prompt, or their number, are wrong."""
+    read = [*row["prompt"], *row["tokens"]][:-1]
+    right = len(experts) == len(read) and all(pair == [pair[0], -pair[0]] for pair in experts)
+    tokens = [pair[0] for pair in experts] if right else []
+    right = tokens[: len(row["prompt"])] == row["prompt"]
+    own = [*tokens[len(row["prompt"]) :], row["tokens"][-1]] if right else []
+    return fit_to_length(own, len(row["tokens"]), WRONG)
 
 
 def send_requests(  # noqa: PLR0913 - functions and classes of the target, and their arguments
@@ -102,26 +157,47 @@ def _digest(payload: Mapping[str, Any]) -> float:
     return float(zlib.crc32(repr(plain).encode()) % 100_000)
 
 
-def _request(target: Target, name: str, path: str, group: str) -> Boundary:
-    row = {
-        "prompt": RowPrompt(),
-        "tokens": RowTokens("token", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-        "versions": RowTokens("version", "int"),
+#: What the request of one response is made from, and what the server samples.
+_ROW: Mapping[str, Codec] = {
+    "prompt": RowPrompt(),
+    "tokens": RowTokens("token", "int"),
+    "logprobs": RowTokens("rollout_logprob"),
+    "versions": RowTokens("version", "int"),
+}
+
+
+def _arguments(path: str) -> dict[str, Codec]:
+    return {
+        "method": Constant(Function(GENERATE)),
+        "backend": Constant(Function(path)),
+        "request": Constant(Function(REQUEST)),
+        "config": Constant(Function(CONFIG)),
+        "rows": EachRow(Table(_ROW)),
+        "room": Derived(lambda inputs: inputs.mini_batch.width),
     }
+
+
+def _experts_of_tokens(name: str, path: str) -> Boundary:
+    """The experts of a response's tokens, which a trainer replays; also over requests that weight updates abort."""
+    step = Step(call=request_experts, name="responses", arguments=_arguments(path), produced_by=_PRODUCED)
+    return Boundary(
+        path=f"{GENERATE} -> {path}.parse_generation_response",
+        stage="batch",
+        steps=(step,),
+        outputs=row_outputs(Use("responses"), "rollout_logprob", "token"),
+        settings={f"{name}, experts": {}},
+        claims=claims(_EXPERTS, conserves=True),
+        reach=f"a mixture of experts with {name}; rollout.return_routed_experts=True",
+        requires=(no_empty_response, versions_never_decrease),
+    )
+
+
+def _request(target: Target, name: str, path: str, group: str) -> Boundary:
     step = Step(
         call=send_requests,
         name="responses",
-        arguments={
-            "method": Constant(Function(GENERATE)),
-            "backend": Constant(Function(path)),
-            "request": Constant(Function(REQUEST)),
-            "config": Constant(Function(CONFIG)),
-            "rows": EachRow(Table(row)),
-            "room": Derived(lambda inputs: inputs.mini_batch.width),
-            "options": AllSettings(),
-        },
-        produced_by={"rows": "areal/workflow/rlvr.py, arun_episode: ModelRequest with the prompt and gconfig"},
+        arguments={**_arguments(path), "options": AllSettings()},
+        produced_by=_PRODUCED,
     )
     known = {field.name for field in fields(target.find(CONFIG))}
     knobs = {field: values for field, values in FIELDS[group].items() if field in known}

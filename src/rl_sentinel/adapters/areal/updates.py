@@ -1,12 +1,24 @@
 """AReaL's updates of actor, critic and supervised model through the FSDP engine, in micro-batches."""
 
+import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 
 import torch
 
-from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, REJECTION, ROLLOUT, SPLIT, padded_to_longest
+from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
 from rl_sentinel.adapters.areal.doubles import ENTROPY, LOGPROBS, VALUES, fsdp_engine, update
+from rl_sentinel.adapters.areal.update_families import (
+    ACTOR_FAMILIES,
+    CRITIC_FAMILY,
+    CRITIC_LOGGED,
+    LOGGED,
+    LOGGED_ROWS,
+    NUMBERS,
+    SFT_FAMILY,
+    SFT_LOGGED,
+    Family,
+)
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
@@ -18,127 +30,16 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
-from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec, Inputs
 
 ENGINE = "areal.engine.fsdp_engine.FSDPEngine"
 TRAIN = f"{ENGINE}.train_batch"
 CRITIC = "areal.trainer.ppo.critic.PPOCritic"
 CRITIC_CONFIG = "areal.api.cli_args.PPOCriticConfig"
+LOSS = "areal.trainer.ppo.actor.grpo_loss_fn"
 LM = "areal.trainer.sft.lm_engine.LMEngine"
 LM_CONFIG = "areal.api.cli_args.TrainEngineConfig"
 PLATFORM = "areal.infra.platforms.current_platform"
-
-#: Neutral name of a setting -> its field in AReaL's configuration.
-NUMBERS: Mapping[str, str] = {
-    "clip_low": "eps_clip",
-    "clip_high": "eps_clip_higher",
-    "ceiling": "c_clip",
-    "temperature": "sapo_tau_pos",
-    "negative_temperature": "sapo_tau_neg",
-    "value_clip": "eps_clip",
-}
-
-_MEAN = claims(
-    "areal/engine/fsdp_engine.py, train_batch: loss_weight_fn counts the trained tokens of each micro-batch; the "
-    "losses are weighted by these counts over their sum over micro-batches and ranks",
-    aggregation="token-mean",
-    denominator="given",
-    mean=True,
-)
-_RATIO = claims("functional.py, ppo_actor_loss_fn: ratio of the current to the proximal policy", ratio=True)
-_PPO = _RATIO | _MEAN | claims("functional.py, ppo_actor_loss_fn, docstring: PPO actor loss", algorithm="ppo")
-
-#: Logged name -> output of an actor's update; stats_tracker.py: sums over trained tokens divided by their number.
-LOGGED: Mapping[str, Output] = {
-    "update/actor_loss/avg": Output("", over="live"),
-    "update/clip_ratio/avg": Output("", "", "clip_fraction", over="live"),
-    "update/importance_weight/avg": Output("", "ratio", "ratio.mean", over="live"),
-    "update/entropy/avg": Output("", "nats", "entropy.mean", over="live"),
-    "advantages/avg": Output("", "reward", "advantage.mean", over="live"),
-    "advantages/max": Output("", "reward", "advantage.max", over="live"),
-    "advantages/min": Output("", "reward", "advantage.min", over="live"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """An update under one configuration: neutral settings, other fields of AReaL's configuration, claims."""
-
-    settings: Settings
-    words: Mapping[str, Codec] = field(default_factory=dict)
-    claims: Claims = field(default_factory=Claims)
-    sampler: str = "old_logprob"
-
-
-CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
-
-ACTOR_FAMILIES: Mapping[str, Family] = {
-    "ppo": Family(settings=CLIP, claims=_PPO),
-    "dual clip": Family(
-        settings={**CLIP, "ceiling": 3.0},
-        claims=_RATIO | _MEAN | claims("cli_args.py, c_clip: dual clipping", algorithm="dual clip"),
-    ),
-    "sequence": Family(
-        settings=CLIP,
-        words={"importance_sampling_level": Constant("sequence")},
-        claims=_RATIO
-        | _MEAN
-        | claims(
-            "functional.py, ppo_actor_loss_fn: advantages averaged over the row",
-            on_policy_gradient="other",
-        ),
-    ),
-    "sapo": Family(
-        settings={"temperature": 1.0, "negative_temperature": 1.05},
-        words={"use_sapo_loss": Constant(value=True)},
-        claims=_MEAN
-        | claims(
-            "functional.py, sapo_loss_fn: soft sigmoid gates instead of clipping",
-            algorithm="sapo",
-            on_policy_gradient="other",
-        ),
-    ),
-    "decoupled, token rejection": Family(
-        settings=CLIP,
-        words={
-            "use_decoupled_loss": Constant(value=True),
-            "rejection_sampling": Object(REJECTION, {"level": Constant("token"), "upper": Constant(5.0)}),
-        },
-        claims=_RATIO | _MEAN,
-        sampler="rollout_logprob",
-    ),
-    "m2po": Family(
-        settings=CLIP,
-        words={"use_decoupled_loss": Constant(value=True), "m2_threshold": Constant(0.04)},
-        claims=_RATIO | _MEAN,
-        sampler="rollout_logprob",
-    ),
-    "cispo": Family(
-        settings=CLIP,
-        words={"use_cispo_loss": Constant(value=True)},
-        claims=_MEAN | claims("functional.py, cispo_loss_fn, docstring: CISPO loss", ratio=True, algorithm="cispo"),
-    ),
-}
-
-CRITIC_FAMILY = Family(
-    settings={"value_clip": 0.5},
-    claims=_MEAN
-    | claims(
-        "functional.py, ppo_critic_loss_fn: half the larger of clipped and unclipped squared errors",
-        algorithm="clipped value",
-        factor="half",
-    ),
-)
-CRITIC_LOGGED: Mapping[str, Output] = {
-    "critic_loss/avg": Output("", over="live"),
-    "clip_ratio/avg": Output("", "", "value_clip_fraction", over="live"),
-    "new_value/avg": Output("", "reward", "value.mean", over="live"),
-}
-
-SFT_FAMILY = Family(settings={}, claims=_MEAN)
-SFT_LOGGED: Mapping[str, Output] = {"loss/avg": Output("", "nats", over="live")}
 
 _SHIFTED = FullSequence(shift=1)
 _UPDATE = (
@@ -156,7 +57,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     can_read = target.has(CONFIG) and not target.fails(CONFIG)
     known = {one.name for one in fields(target.find(CONFIG))} if can_read else set()
     for name, family in ACTOR_FAMILIES.items():
-        if can_read and not known.issuperset(family.words):
+        if (can_read and not known.issuperset(family.words)) or not _is_read(target, family.more):
             continue  # the release lacks an option of this family
         data = {
             **outputs,
@@ -165,12 +66,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             "advantages": Column("advantage", _SHIFTED),
             "rewards": Column("reward", PerRow()),
             **dict.fromkeys(("kl_rewards", "tot_rewards"), Column("token_reward", _SHIFTED)),
+            **family.more,
         }
         method = f"{ACTOR}._ppo_update"
         # The tracker is slow, and its aggregation does not depend on the loss: one setting is enough.
         logged = LOGGED if name == "ppo" else {}
         boundary = _boundary(name, method, (ACTOR, CONFIG), family, data, logged)
         yield from _bound(target, boundary, method)
+        if name == "ppo":
+            rows = Family(settings=family.settings)
+            yield from _bound(target, _boundary("rows", method, (ACTOR, CONFIG), rows, data, LOGGED_ROWS), method)
     critic = {
         VALUES: Column("value", _SHIFTED, leaf=True),
         "values": Column("old_value", _SHIFTED),
@@ -184,6 +89,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     method = f"{LM}._train_lm"
     boundary = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, outputs, SFT_LOGGED)
     yield from _bound(target, boundary, method)
+
+
+def _is_read(target: Target, entries: Mapping[str, Codec]) -> bool:
+    """Whether the release's loss reads these entries of the data."""
+    if not entries:
+        return True
+    source = inspect.getsource(target.find(LOSS)) if target.has(LOSS) and not target.fails(LOSS) else ""
+    return all(name in source for name in entries)
 
 
 def choose_platform(target: Target) -> None:
@@ -210,8 +123,8 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
     stage: Stage = "policy-loss",
 ) -> Boundary:
     trainer, config = classes
-    supervised = name == "sft"
-    parts: dict[str, Codec] = {NUMBERS.get(n, n): Knob(n) for n in family.settings}
+    supervised, rows = name == "sft", name == "rows"
+    parts: dict[str, Codec] = {NUMBERS[n]: Knob(n) for n in family.settings if n in NUMBERS}
     parts |= {"mb_spec": SPLIT, **family.words}
     if not supervised:
         parts["ppo_n_minibatches"] = Constant(1)  # one optimizer step, so that the loss is that of all rows
@@ -234,17 +147,18 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
             "method": Constant(Function(method)),
             "trainer": Object(trainer, {**takes_config, "engine": engine}, shared=True),
             "data": Table(table),
-            "log": Constant(tuple(n.split("/")[-2] for n in logged)),
+            "log": Constant(tuple(n.removesuffix("/avg").rpartition("/")[2] for n in logged)),
         },
         produced_by={"data": f"{ROLLOUT}; {_UPDATE}"},
     )
     result = Use("updated")
     return Boundary(
-        path=f"{method} -> {TRAIN}",
-        stage=stage,
+        path=method if rows else f"{method} -> {TRAIN}",
+        stage="metric" if rows else stage,
         steps=(step,),
+        reads=frozenset({"reward", "mask", "length", "prompt_length"}) if rows else frozenset(),
         unused=frozenset({"token", "version", "reward", "token_reward", "length", "prompt_length"}),
-        outputs={"loss": Output("", "", "loss", at=result["loss"])}
+        outputs=({} if rows else {"loss": Output("", "", "loss", at=result["loss"])})
         | {n: replace(output, at=result["logged"][n]) for n, output in logged.items()},
         settings={name: family.settings},
         claims=family.claims,
@@ -256,9 +170,10 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
 
 def _reach(section: str, family: Family) -> str:
     """The options of AReaL's configuration that lead to the family."""
-    numbers = {NUMBERS[name]: value for name, value in family.settings.items()}
+    numbers = {NUMBERS[name]: value for name, value in family.settings.items() if name in NUMBERS}
     words = {name: word.value for name, word in family.words.items() if isinstance(word, Constant)}
-    return ", ".join(f"{section}.{name}={value}" for name, value in {**numbers, **words}.items())
+    options = [f"{section}.{name}={value}" for name, value in {**numbers, **words}.items()]
+    return ", ".join([*options, *(["teacher.path"] if family.more else [])])
 
 
 def spread_ratios(batch: Batch) -> Batch:

@@ -1,9 +1,11 @@
 """AReaL's weight versions: of each sampled token, and of dumped trajectories."""
 
 import asyncio
+import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.areal.arguments import ROLLOUT, rollout
+from rl_sentinel.adapters.areal.workflows import train_all
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
@@ -18,14 +21,19 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response, versions_never_decrease
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
 
 GENERATE = "areal.infra.remote_inf_engine.RemoteInfEngine.agenerate"
 DUMP = "areal.infra.workflow_executor.WorkflowExecutor._dump_trajectory"
+
+#: Keys of a dumped record that the first releases lack.
+_TEXT = ("sample_idx", "reward", "prompt", "completion")
 
 _ENDS = "io_struct.py, ModelResponse: output_versions has the version of the weights for each output token"
 
@@ -36,6 +44,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _generated())
     if target.has(DUMP):
         yield from bindable(target, _dumped())
+        if all(key in inspect.getsource(target.find(DUMP)) for key in _TEXT):
+            yield from bindable(target, _dumped_text())
 
 
 def generate(method: Callable[..., Any], request: type, rows: list[dict[str, Any]]) -> dict[str, list[Tensor]]:
@@ -80,16 +90,18 @@ def _generate(method: Callable[..., Any], request: type, row: dict[str, Any]) ->
     return send(method, first, backend, respond, lambda: weights[0])
 
 
-def send(
+def send(  # noqa: PLR0913 - the client of the target, and its doubles
     method: Callable[..., Any],
     request: Any,  # noqa: ANN401 - AReaL's class
     backend: Any,  # noqa: ANN401 - a backend of AReaL, or a double of one
     respond: Callable[..., Any],
     version: Callable[[], int],
+    *,
+    experts: bool = False,
 ) -> Any:  # noqa: ANN401 - AReaL's response
     """Run AReaL's client on a request; ``respond`` is the server, ``version()`` the client's version of the weights."""
     engine = SimpleNamespace(
-        config=SimpleNamespace(use_lora=False, request_retries=1, request_timeout=1.0, return_routed_experts=False),
+        config=SimpleNamespace(use_lora=False, request_retries=1, request_timeout=1.0, return_routed_experts=experts),
         backend=backend,
         rid_to_address={},
         rid_queue=[],
@@ -112,8 +124,20 @@ async def _no_session() -> None:
     """No HTTP session: the double of the server needs none."""
 
 
-def dump(method: Callable[..., Any], data: dict[str, Tensor]) -> dict[str, list[float]]:
+def dump_versions(method: Callable[..., Any], data: dict[str, Tensor]) -> dict[str, list[float]]:
     """The oldest and the newest version in the dumped record of each row."""
+    records = _dump(method, data)
+    return {key: [float(record[key]) for record in records] for key in ("head_version", "tail_version")}
+
+
+def dump_text(method: Callable[..., Any], data: dict[str, Tensor]) -> dict[str, list[Any]]:
+    """The reward and the completion in the dumped record of each row."""
+    records = _dump(method, data)
+    rewards = [float(record["reward"]) for record in records]
+    return {"rewards": rewards, "tokens": [_completion(data, record) for record in records]}
+
+
+def _dump(method: Callable[..., Any], data: dict[str, Tensor]) -> list[dict[str, Any]]:
     lines: list[str] = []
 
     async def write(text: str) -> None:
@@ -136,8 +160,16 @@ def dump(method: Callable[..., Any], data: dict[str, Tensor]) -> dict[str, list[
         done, why = asyncio.run(method(owner, data, 0, is_eval=False))
     if not done:
         raise RuntimeError(why)
-    records = [json.loads(line) for line in lines]
-    return {key: [float(record[key]) for record in records] for key in ("head_version", "tail_version")}
+    return [json.loads(line) for line in lines]
+
+
+def _completion(data: dict[str, Tensor], record: dict[str, Any]) -> Tensor:
+    """The tokens of the completion; :data:`WRONG` if the record's prompt is not that of its row."""
+    row, trained = int(record["sample_idx"]), int(data["loss_mask"][record["sample_idx"]].sum())
+    prompt, completion = ([int(word) for word in record[key].split()] for key in ("prompt", "completion"))
+    start = int(data["attention_mask"][row].sum()) - trained
+    right = prompt == data["input_ids"][row, :start].tolist()
+    return fit_to_length(completion if right else [], trained, WRONG)
 
 
 def _generated() -> Boundary:
@@ -174,7 +206,7 @@ def _generated() -> Boundary:
 def _dumped() -> Boundary:
     names = {"head_version": "oldest_version", "tail_version": "newest_version"}
     step = Step(
-        call=dump,
+        call=dump_versions,
         name="dumped",
         arguments={"method": Constant(Function(DUMP)), "data": Table(rollout().parts)},
         produced_by={"data": ROLLOUT},
@@ -194,3 +226,27 @@ def _dumped() -> Boundary:
             last_token_trains,
         ),  # AReaL does not dump a trajectory without a trained last token
     )
+
+
+def _dumped_text() -> Boundary:
+    """The record of a response of one turn: where several turns are dumped, feedback between them is in the prompt."""
+    dumped = _dumped()
+    return replace(
+        dumped,
+        steps=(replace(dumped.steps[0], call=dump_text),),
+        stage="batch",
+        unused=frozenset({"version", "old_logprob", "length", "prompt_length"}),
+        reads=frozenset({"token", "reward", "mask"}),
+        # The reward comes first: the check before an audit moves signals, and a token is a label.
+        outputs=dict(reversed(row_outputs(Use("dumped"), "token", "reward").items())),
+        settings={"one turn": {}},
+        domain=train_all,
+        claims=claims(
+            "workflow_executor.py, _dump_trajectory: prompt, completion and reward of each sample", conserves=True
+        ),
+        requires=(no_empty_response, _one_turn),
+    )
+
+
+def _one_turn(inputs: Inputs) -> str:
+    return "" if torch.equal(inputs.batch.mask, inputs.batch.valid) else "a response of one turn trains all tokens"

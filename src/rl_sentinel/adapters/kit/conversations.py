@@ -26,21 +26,23 @@ def conversation(mask: list[int], answer: str = "tool") -> list[Message]:
     return messages
 
 
-def differences(
+def differences(  # noqa: PLR0913 - a conversation, its tokens, and how it was cut
     tokenizer: ChatTokenizer,
     messages: list[Message],
     tokens: list[int],
     mask: list[int],
     kept: slice = slice(None),
+    *,
+    after_end: bool | None = None,
 ) -> tuple[float, float]:
     """The number of tokens that differ from the template, and of mask values that differ from the replies.
 
-    The second number is 0 if any token differs. The newline after a reply may be trained or not. ``kept`` is the part
-    of the conversation that a limit on its length leaves.
+    The second number is 0 if any token differs. The newline after a reply may be trained or not, unless ``after_end``
+    says which. ``kept`` is the part of the conversation that a limit on its length leaves.
     """
     parts = [(tokenizer(text)["input_ids"], trains) for text, trains in tokenizer.parts(messages)]
     free = tokenizer("\n")["input_ids"]
-    replies = [trains or None if part == free else trains for part, trains in parts for _ in part]
+    replies = [trains or after_end if part == free else trains for part, trains in parts for _ in part]
     wrong_tokens = _count_differences(tokens, [token for part, _ in parts for token in part][kept])
     return wrong_tokens, 0.0 if wrong_tokens else _count_differences([bool(one) for one in mask], replies[kept])
 

@@ -103,8 +103,18 @@ class Ragged(Unpadded):
         return [part.tolist() for part in parts] if self.plain else parts
 
     def read(self, value: Sequence[Any], sizes: Sizes) -> Tensor:
-        """``[B, T]`` with 0 in the padding."""
+        """``[B, T]`` with 0 in the padding.
+
+        Raises:
+            ValueError: if a response has more numbers than tokens; cut off, they would be compared with nothing.
+        """
         parts = [torch.as_tensor(part) for part in value]
+        for row, (part, tokens) in enumerate(
+            zip(parts, lengths_of(sizes) if sizes.length is not None else (), strict=False)
+        ):
+            if part.shape[0] > tokens:
+                message = f"response {row} has {part.shape[0]} numbers, expected one for each of its {tokens} tokens"
+                raise ValueError(message)
         width = sizes.width or max((len(part) for part in parts), default=0)
         return torch.stack([pad(part, (*[0, 0] * (part.dim() - 1), 0, width - part.shape[0])) for part in parts])
 

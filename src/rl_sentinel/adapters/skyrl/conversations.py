@@ -1,5 +1,6 @@
 """SkyRL's tokenization of conversations: token ids and loss mask, compared with the chat template."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -41,12 +42,18 @@ def rollout_differences(encode: Callable[..., Any], added: str, masks: list[list
     """Count where the messages after a prompt, tokenized by SkyRL, differ from the chat template."""
     tokenizer = ChatTokenizer(added)
     counts = []
-    for mask in masks:
-        messages = conversation(mask, "user")
+    for row in masks:
+        messages = conversation(row, "user")
         prompt = tokenizer.apply_chat_template(messages[:1])
         tokens, trained, *_ = encode(messages[1:], tokenizer)
-        counts.append(differences(tokenizer, messages, [*prompt, *tokens], [*[0] * len(prompt), *trained]))
+        mask = [*[0] * len(prompt), *trained]
+        counts.append(differences(tokenizer, messages, [*prompt, *tokens], mask, after_end=_after_end(encode)))
     return {"tokens": [tokens for tokens, _ in counts], "masks": [wrong for _, wrong in counts]}
+
+
+def _after_end(encode: Callable[..., Any]) -> bool | None:
+    """False if the function says that tokens after the end of a reply are not trained, None if it does not say."""
+    return False if "after the EOS" in inspect.getsource(encode) else None
 
 
 def dataset_differences(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> dict[str, list[float]]:

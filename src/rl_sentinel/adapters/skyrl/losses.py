@@ -171,7 +171,6 @@ def _policies(target: Target, name: str, function: Callable[..., Any], forms: Ar
     tokens: Settings = {"loss_reduction": WHOLE_MEAN, **mode.numbers}
     yield replace(
         _policy(target, function, section, forms, name),
-        outputs={**plain.outputs, **logged(name, function)},
         settings={f"{name}, with set numbers": tokens},
         claims=plain.claims | mode.algorithm | _TOKENS,
     )
@@ -187,7 +186,7 @@ def _policy(target: Target, function: Callable[..., Any], section: Config, forms
         stage="policy-loss",
         steps=(*steps, _loss(path, function, forms, advantage, section)),
         unused=frozenset({"old_logprob" if name in _RATIO_TO_SAMPLER else "rollout_logprob"}),
-        outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
+        outputs={"loss": Output("", "", "loss", at=Use("result")[0]), **logged(name, function)},
         settings={},
         claims=mode_of(name).claims,
         reach=f"trainer.algorithm.policy_loss_type={name}",

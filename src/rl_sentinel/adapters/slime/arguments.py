@@ -56,3 +56,15 @@ def _mask_sums(inputs: Inputs) -> torch.Tensor:
 
 #: Trained tokens of each sample's rollout; here each rollout has one sample.
 MASK_SUMS = Computed(frozenset({"mask"}), _mask_sums, "the trained tokens cannot be recovered from their number")
+
+
+def _group_sums(inputs: Inputs) -> torch.Tensor:
+    whole = inputs.mini_batch
+    same = inputs.batch.group.unsqueeze(1) == whole.group.unsqueeze(0)
+    return (same * whole.mask.sum(1)).sum(1).float()
+
+
+#: The same where a rollout has several samples, as an agent's session has: here they are the rows of a group.
+GROUP_SUMS = Computed(
+    frozenset({"mask", "group"}), _group_sums, "the trained tokens cannot be recovered from their number"
+)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rl_sentinel.adapters.slime.arguments import LOSS
+from rl_sentinel.adapters.kit.value_codecs import Computed
+from rl_sentinel.adapters.slime.arguments import GROUP_SUMS, LOSS, MASK_SUMS
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -62,18 +63,29 @@ _BY_SAMPLE = _GIVEN | claims(
     aggregation="sequence-mean-token-mean",
     rows="all",
 )
+_BY_ROLLOUT = _GIVEN | claims(
+    "cp_utils.py, get_sum_of_sample_mean: every sample in the same rollout group carries the sum of that rollout's "
+    "mask totals; step_global_batch_size counts rollouts",
+    aggregation="prompt-mean",
+    rows="all",
+    grouping="id",
+)
 _BY_TOKEN = _GIVEN | claims("arguments.py: --calculate-per-token-loss", aggregation="token-mean")
 _RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the old policy", ratio=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A loss under one command line: neutral settings, other options, claims, more columns, reported metrics."""
+    """A loss under one command line: neutral settings, other options, claims, more columns, reported metrics.
+
+    ``rollouts`` has the trained tokens of each sample's rollout.
+    """
 
     settings: Settings
     words: Settings = field(default_factory=dict)
     claims: Claims = field(default_factory=Claims)
     columns: tuple[str, ...] = ()
+    rollouts: Computed = MASK_SUMS
     reports: Mapping[str, Output] = field(default_factory=dict)
 
 
@@ -95,8 +107,8 @@ REPORTS: Mapping[str, Output] = {
 _TIS_REPORTS: Mapping[str, Output] = {
     "ois": Output("", "ratio", "ratio.mean"),
     "tis": Output("", "ratio", "ratio.mean"),
-    "tis_clipfrac": Output("", "", "fraction"),
-    "tis_abs": Output(""),
+    "tis_clipfrac": Output("", "", "ratio_outside"),
+    "tis_abs": Output("", "ratio", "ratio_distance.mean"),
     "train_rollout_logprob_abs_diff": Output("", "nats", "kl.abs"),
 }
 
@@ -110,6 +122,11 @@ _TIS: Settings = {"most": 2.0, "least": 0.0}
 
 POLICY: Mapping[str, Family] = {
     "grpo": Family(settings=CLIP, claims=_PPO | _BY_SAMPLE),
+    "grpo, several samples": Family(
+        settings=CLIP,
+        claims=_PPO | _BY_ROLLOUT,
+        rollouts=GROUP_SUMS,
+    ),
     "grpo, per token": Family(settings=CLIP, words={"calculate_per_token_loss": True}, claims=_PPO | _BY_TOKEN),
     "grpo, dual clip": Family(
         settings={**CLIP, "ceiling": 3.0},

@@ -49,6 +49,19 @@ def received_rows(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return {key: [ranks[rank][key][n] for _, rank, n in sorted(rows)] for key in keys}
 
 
+def columns_of_others(received: dict[str, list[Any]], samples: list[Any]) -> list[float]:
+    """How many columns of each sample's row are not the sample's: its index, state and number of trained tokens."""
+    columns: dict[str, list[Any]] = {
+        "sample_indices": [sample.index for sample in samples],
+        "truncated": [str(getattr(sample, "status", "")).endswith("TRUNCATED") for sample in samples],
+        "rollout_mask_sums": [sum(mask) for mask in received["loss_masks"]],
+    }
+    known = {key: own for key, own in columns.items() if key in received}
+    return [
+        float(sum(float(received[key][n]) != float(own[n]) for key, own in known.items())) for n in range(len(samples))
+    ]
+
+
 def log_received(
     log: Callable[..., Any],
     args: Any,  # noqa: ANN401 - a namespace

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowSequence
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.slime.doubles import filter_prompts, supervised_samples
-from rl_sentinel.adapters.slime.ranks import receive_rollout, received_rows
+from rl_sentinel.adapters.slime.ranks import columns_of_others, receive_rollout, received_rows
 from rl_sentinel.adapters.slime.samples import CONVERT, REWARDS, SAMPLE, manager, sample
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -91,7 +91,7 @@ def received(target: Target) -> tuple[str, tuple[Step, ...]]:
     convert = Step(
         call=f"{owner}.{CONVERT}",
         name="converted",
-        arguments={"self": rollout_manager, "samples": EachRow(sample(target))},
+        arguments={"self": rollout_manager, "samples": EachRow(sample(target, with_state=True))},
         produced_by={"samples": _SAMPLES},
     )
     receive = Step(
@@ -112,17 +112,23 @@ def received(target: Target) -> tuple[str, tuple[Step, ...]]:
 def _data(target: Target) -> Boundary:
     path, steps = received(target)
     rows = Step(call=received_rows, name="received", arguments={"ranks": Earlier(Use("ranks"))})
+    others = Step(
+        call=columns_of_others,
+        name="others",
+        arguments={"received": Earlier(Use("received")), "samples": Earlier(Use("samples"))},
+    )
     result = Use("received")
     return Boundary(
         path=path,
         stage="batch",
-        steps=(*steps, rows),
+        steps=(*steps, rows, others),
         unused=frozenset({"group", "prompt_length"}),
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=result["rollout_log_probs"], form=Ragged()),
             "token": Output("B T", "", "token", at=result["tokens"], form=RaggedSequence()),
             "mask": Output("B T", "", "mask", at=result["loss_masks"], form=Cast(Ragged(), torch.bool)),
             "reward": Output("B", "reward", "reward", at=result["rewards"], form=PerRow("list")),
+            "columns of others": Output("B", "", "columns_of_others", at=Use("others"), form=PerRow("list")),
         },
         settings=REWARDS,
         claims=claims(_DOCS, conserves=True),

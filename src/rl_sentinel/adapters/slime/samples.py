@@ -8,9 +8,10 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.row_codecs import Cell, HasLabel, RowLength, RowSequence, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import EXCLUDED
+from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
@@ -61,12 +62,23 @@ _FIELDS: dict[str, Codec] = {
 }
 
 
-def sample(target: Target, *without: str) -> Object:
-    """A sample after the rollout, with the fields that the revision has."""
+def status_of(kinds: Any, truncated: bool) -> Any:  # noqa: ANN401, FBT001 - the target's enumeration
+    """The state of a sample: cut off at the maximum length, or completed."""
+    return kinds.TRUNCATED if truncated else kinds.COMPLETED
+
+
+def sample(target: Target, *without: str, with_state: bool = False) -> Object:
+    """A sample after the rollout, with the fields that the revision has; with its state, some are cut off."""
     names = set(_FIELDS)
     if target.has(SAMPLE) and not target.fails(SAMPLE) and is_dataclass(target.find(SAMPLE)):
         names &= {field.name for field in fields(target.find(SAMPLE))}
-    return Object(SAMPLE, {name: part for name, part in _FIELDS.items() if name in names and name not in without})
+    more: dict[str, Codec] = {}
+    if with_state and target.has(f"{SAMPLE}.Status"):
+        kinds, truncated = Constant(Function(f"{SAMPLE}.Status")), HasLabel("excluded", EXCLUDED["truncated"])
+        more = {"status": Object(status_of, {"kinds": kinds, "truncated": truncated})}
+    return Object(
+        SAMPLE, more | {name: part for name, part in _FIELDS.items() if name in names and name not in without}
+    )
 
 
 def manager(target: Target) -> str:

@@ -11,9 +11,9 @@ from rl_sentinel.adapters.kit.sequences import ModelOutput, RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.slime.arguments import (
+    GROUP_SUMS,
     LOSS,
     LOSS_MASKS,
-    MASK_SUMS,
     MASKS,
     RESPONSE_LENGTHS,
     TOTAL_LENGTHS,
@@ -25,7 +25,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Population, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
-from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Unbindable
 
 PATH = f"{LOSS}.loss_function"
@@ -52,7 +52,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     output = Table({"log_probs": samples("logprob"), "entropy": samples("entropy")})
     policy: dict[str, Codec] = {"log_probs": samples("old_logprob"), "advantages": samples("advantage")}
     for name, family in POLICY.items():
-        with_reports = replace(family, reports={**REPORTS, **family.reports})
+        # Metrics are means over rollouts, and the definitions know those over samples.
+        reports = {} if family.rollouts is GROUP_SUMS else {**REPORTS, **family.reports}
+        with_reports = replace(family, reports=reports)
         yield from _bound(target, name, "policy-loss", with_reports, {"output": output, **policy})
     critic = {"output": Column("value", ModelOutput(shift=1)), "values": samples("old_value")}
     yield from _bound(target, "value", "value-loss", VALUE, {**critic, "returns": samples("returns")})
@@ -98,9 +100,9 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
         "loss_masks": LOSS_MASKS,
         "total_lengths": TOTAL_LENGTHS,
         "response_lengths": RESPONSE_LENGTHS,
-        "rollout_mask_sums": MASK_SUMS,
+        "rollout_mask_sums": family.rollouts,
     }
-    rows = Derived(lambda inputs: inputs.batch.rows)
+    rows = Derived(_groups if family.rollouts is GROUP_SUMS else lambda inputs: inputs.batch.rows)
     step = Step(
         call=train_step,
         name="trained",
@@ -114,7 +116,7 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
     )
     steps, outputs = [step], {"loss": Output("", "", "loss", at=Use("trained")["loss"])}
     reducer = next((path for path in REDUCERS if target.has(path)), "")
-    if reducer:
+    if reducer and family.reports:
         per_token = bool(family.words.get("calculate_per_token_loss"))
         steps.append(_reduced(reducer, per_token=per_token))
         over: Population = "live" if per_token else "rows"
@@ -129,6 +131,11 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
         claims=family.claims,
         reach=_command(family),
     )
+
+
+def _groups(inputs: Inputs) -> int:
+    """The number of rollouts, where each group is one."""
+    return len(set(inputs.batch.group.tolist()))
 
 
 def _reduced(path: str, *, per_token: bool) -> Step:

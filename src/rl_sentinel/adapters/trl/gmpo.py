@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import FIELDS, POLICY, itself, micro_batch
-from rl_sentinel.adapters.trl.loss_families import MASKED, RATIO, ROW
+from rl_sentinel.adapters.trl.loss_families import CHOSEN, MASKED, RATIO, ROW
 from rl_sentinel.adapters.trl.losses import logged_metrics
 from rl_sentinel.adapters.trl.release import reads_tool_mask, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
@@ -33,22 +33,24 @@ _LOSS = (
     | claims("gmpo_trainer.py: divided by current_gradient_accumulation_steps, as one large batch", denominator="given")
 )
 
-#: Name -> settings and further claims.
+#: Name -> settings and claims.
 _FORMS: Mapping[str, tuple[Settings, Claims]] = {
-    "default": (_PLAIN, Claims()),
+    "default": (_PLAIN, _LOSS),
     "KL": (
         {**_PLAIN, "kl_loss_coef": 0.25},
-        claims(
+        _LOSS
+        | claims(
             "gmpo_trainer.py: exp(ref - logp) - (ref - logp) - 1",
             kl="k3",
             output_pairs={"kl": "logprob against ref_logprob"},
         ),
     ),
+    "top entropy": ({**_PLAIN, "top_entropy_quantile": 0.5}, CHOSEN),
 }
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, and the loss with a KL term."""
+    """The loss, with a KL term, and of tokens of high entropy."""
     path = f"{GMPO}._compute_loss"
     if not target.has(path):
         return
@@ -97,10 +99,10 @@ def _loss(target: Target, path: str, name: str) -> Boundary:
         path=path,
         stage="policy-loss",
         steps=(before, loss),
-        unused=frozenset({"token", "prompt_length"}),
+        unused=frozenset({"token", "prompt_length"} | (set() if "top_entropy_quantile" in settings else {"entropy"})),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **logged},
         settings={name: settings},
-        claims=RATIO | ROW | _LOSS | claimed,
+        claims=RATIO | ROW | claimed,
         reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items()),
         requires=(equal_micro_batches, no_empty_response),
     )

@@ -47,7 +47,7 @@ class Family:
     logs: bool = True
 
 
-_CHOSEN = claims(
+CHOSEN = claims(
     "grpo_config.py, top_entropy_quantile: only tokens of high entropy contribute to the loss",
     on_policy_gradient="other",
 )
@@ -119,9 +119,9 @@ FAMILIES: Mapping[str, Family] = {
         _SCALED,
         tools=False,
     ),
-    "top entropy": Family({**PLAIN, "loss_type": "grpo", "top_entropy_quantile": 0.5}, _CHOSEN, logs=False),
+    "top entropy": Family({**PLAIN, "loss_type": "grpo", "top_entropy_quantile": 0.5}, CHOSEN, logs=False),
     "entropy percentile": Family(
-        {**PLAIN, "loss_type": "grpo", "token_entropy_percentile_threshold": 0.5}, _CHOSEN, logs=False
+        {**PLAIN, "loss_type": "grpo", "token_entropy_percentile_threshold": 0.5}, CHOSEN, logs=False
     ),
     "entropy bonus": Family({**PLAIN, "loss_type": "grpo", "entropy_coef": 0.5}, Claims()),
     "vLLM, token_truncate": Family(

@@ -48,17 +48,21 @@ _TYPES: Mapping[str, Claims] = {
 
 
 class Model:
-    """A double of the trained model, whose first logit is the log-prob of the next token."""
+    """A double of the trained model, whose first logit is the log-prob of the next token.
+
+    All logits are 0 if the model is passed other tokens than those of the completion.
+    """
 
     training = True
 
-    def __init__(self, logprobs: Tensor) -> None:
-        """Store ``[B, T]`` log-probs of the completion."""
-        self.logprobs = logprobs
+    def __init__(self, logprobs: Tensor, tokens: Tensor) -> None:
+        """Store ``[B, T]`` log-probs and tokens of the completion."""
+        self.logprobs, self.tokens = logprobs, tokens
 
-    def __call__(self, **_inputs: object) -> Any:  # noqa: ANN401 - as a model of transformers
+    def __call__(self, input_ids: Tensor, **_inputs: object) -> Any:  # noqa: ANN401 - as a model of transformers
         """``[B, T + 1, V]`` logits from the prompt token on; the last position predicts nothing."""
-        logits = torch.cat([self.logprobs, torch.zeros_like(self.logprobs[:, :1])], dim=1)
+        right = torch.equal(input_ids[:, -self.tokens.shape[1] :], self.tokens)
+        logits = torch.cat([self.logprobs * right, torch.zeros_like(self.logprobs[:, :1])], dim=1)
         return SimpleNamespace(logits=logits.unsqueeze(-1))
 
 
@@ -116,7 +120,7 @@ def _loss(path: str, loss_type: str) -> Boundary:
         name="loss",
         arguments={
             "self": trainer,
-            "model": Object(Model, {"logprobs": Column("logprob")}),
+            "model": Object(Model, {"logprobs": Column("logprob"), "tokens": Column("token")}),
             "inputs": micro_batch({"old_per_token_logps": Column("old_logprob")}, tools=False),
         },
         each=("micro_batch",),
