@@ -263,6 +263,50 @@ def f(logp, old_logp, adv, mask, cu_seqlens, eps=0.2):
 """,
         _PPO,
     ),
+    "mean over rows without a floor": (
+        """
+def f(logp, old_logp, adv, action_mask, clip_eps=0.2):
+    ratio = (logp - old_logp).exp()
+    loss = -torch.min(ratio * adv, ratio.clamp(1 - clip_eps, 1 + clip_eps) * adv)
+    return ((loss * action_mask).sum(-1) / action_mask.sum(-1)).mean()
+""",
+        _PPO,
+    ),
+    "trained tokens by index": (
+        """
+def f(logp, old_logp, adv, response_mask, eps=0.2):
+    ratio = (logp - old_logp).exp()
+    return -torch.min(ratio * adv, ratio.clamp(1 - eps, 1 + eps) * adv)[response_mask].mean()
+""",
+        _PPO,
+    ),
+    "grpo by id, deviation by n - 1": (
+        """
+def f(rewards, group_ids, response_mask):
+    out = torch.zeros(response_mask.shape)
+    for g in group_ids.unique():
+        own = group_ids == g
+        out[own] = ((rewards[own] - rewards[own].mean()) / (rewards[own].std() + 1e-6))[:, None]
+    out[~response_mask] = 0
+    return out
+""",
+        _GRPO,
+    ),
+    "rewards to go, whitened": (
+        """
+def f(token_level_rewards, response_mask, gamma=1.0):
+    later, out = 0, torch.zeros_like(token_level_rewards)
+    for t in reversed(range(out.shape[1])):
+        m = response_mask[:, t]
+        later = (token_level_rewards[:, t] + gamma * later) * m + later * ~m
+        out[:, t] = later
+    m = response_mask.float()
+    mean = (out * m).sum() / m.sum()
+    var = ((out - mean) ** 2 * m).sum() / m.sum()
+    return (out - mean) * torch.rsqrt(var + 1e-8) * m
+""",
+        {"stage": "advantage", "algorithm": "reinforce++"},
+    ),
     "value loss, clipped": (
         """
 def f(vpreds, values, returns, mask, cliprange_value=0.5):

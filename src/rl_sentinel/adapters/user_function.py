@@ -16,6 +16,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments, lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Ragged
+from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import choose_binding, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
@@ -138,7 +139,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
     build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))
     boundary, notes = choose_binding(target, build, arguments)
-    return with_fitted_numbers(target, replace(boundary, notes=notes), literals(function))
+    chosen = with_fitted_numbers(target, replace(boundary, notes=notes), literals(function))
+    return layout_of_formula(target, build, arguments, chosen, literals(function))
 
 
 def _named_numbers(function: Callable[..., Any], arguments: Arguments) -> dict[str, float]:

@@ -118,7 +118,7 @@ def _form(axes: str, *, per_token: bool) -> Form | None:
         "B1": PerRow("column"),
         "GK": Grouped(),
         "GKT": Grouped(),
-        "N": Packed(),
+        "N": Packed() if per_token else PerRow("tensor"),
         "ragged": Ragged(),
         "list": Ragged(plain=True) if per_token else PerRow("list"),
     }
