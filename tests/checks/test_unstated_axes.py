@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 import rl_sentinel
@@ -37,6 +38,14 @@ def rewards_per_response(rewards: "N", group_ids: "N") -> Any:  # type: ignore[n
     return wrongly_documented(rewards, group_ids)
 
 
+def over_the_rows(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, clip: float = 0.2
+) -> Tensor:
+    ratio = (logprobs - old_logprobs).exp()
+    loss = -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages) * mask
+    return (loss.sum(0) / mask.sum(0).clamp(min=1)).mean()
+
+
 def to_go(rewards: Tensor, values: Tensor) -> Tensor:
     """GAE with a discount and a decay of 1."""
     return rewards.flip(1).cumsum(1).flip(1) - values
@@ -60,6 +69,13 @@ def test_a_docstring_states_axes_that_may_be_wrong(function: Any) -> None:
 
 def test_a_statistic_over_the_wrong_axis_is_found() -> None:
     assert {"GRP001", "REF001"} <= {finding.code for finding in _check(over_the_column).faults}
+
+
+def test_a_mean_over_the_wrong_axis_of_a_loss_is_found() -> None:
+    """With [N] in place of [B, T] it would be right."""
+    claims = {"aggregation": "token-mean"}
+    result = rl_sentinel.check(over_the_rows, stage="policy-loss", algorithm="grpo", claims=claims, laws=["REF001"])
+    assert result.faults
 
 
 def test_token_rewards_without_their_outcome_are_not_compared_with_it() -> None:

@@ -37,7 +37,7 @@ ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
 _LAYOUTS = ("N", "ragged")
 
 #: Columns per token.
-_PER_TOKEN = frozenset(
+PER_TOKEN = frozenset(
     {"mask", "advantage", "value", "old_value", "returns", "logprob", "old_logprob", "ref_logprob", "rollout_logprob"}
 )
 
@@ -69,7 +69,7 @@ def choose_binding(
     if not arguments.open:
         return usual, ()
     packed = any(isinstance(codec, CumulativeLengths) for codec in leaves(arguments.codecs.values()))
-    packed = packed and any(column in _PER_TOKEN for column in arguments.open.values())
+    packed = packed and any(column in PER_TOKEN for column in arguments.open.values())
     accepted = not packed and accepts(target, usual)
     if accepted and not mixes_rows(target, usual) and not _may_be_shifted(target, usual):
         return usual, ()
@@ -107,7 +107,7 @@ def changes(arguments: Arguments, usual: Boundary) -> Iterator[dict[str, str]]:
     """Alternative bindings of the open parameters: few changes first, then other layouts of all per-token columns."""
     options = _options(arguments, usual)
     count = 0
-    tokens = [path for path, column in arguments.open.items() if column in _PER_TOKEN]
+    tokens = [path for path, column in arguments.open.items() if column in PER_TOKEN]
     layouts = [{}, *({path: f"{arguments.open[path]}[{layout}]" for path in tokens} for layout in _LAYOUTS if tokens)]
     if any("length" in codec.shapes and not codec.columns for codec in arguments.codecs.values()):
         layouts = [*layouts[1:2], *layouts[:1], *layouts[2:]]
