@@ -307,6 +307,66 @@ def f(token_level_rewards, response_mask, gamma=1.0):
 """,
         {"stage": "advantage", "algorithm": "reinforce++"},
     ),
+    "gspo, an advantage per row, dead rows counted": (
+        """
+def f(logps, old_logps, advantages, completion_mask, epsilon_low=3e-4, epsilon_high=4e-4):
+    "advantages: (B,), the others (B, T)"
+    count = completion_mask.sum(-1, keepdim=True).clamp(min=1.0)
+    ratio = (((logps - old_logps) * completion_mask).sum(-1, keepdim=True) / count).exp()
+    advantage = advantages.unsqueeze(1)
+    return -torch.min(ratio * advantage, ratio.clamp(1 - epsilon_low, 1 + epsilon_high) * advantage).mean()
+""",
+        {"stage": "policy-loss", "algorithm": "gspo"},
+    ),
+    "grpo in numpy": (
+        """
+import numpy as np
+
+def f(rewards: np.ndarray, group_ids: np.ndarray) -> np.ndarray:
+    out = np.zeros_like(rewards)
+    for group in np.unique(group_ids):
+        own = group_ids == group
+        out[own] = (rewards[own] - rewards[own].mean()) / (rewards[own].std() + 1e-8)
+    return out
+""",
+        _GRPO,
+    ),
+    "gae in numpy": (
+        """
+import numpy as np
+
+def f(rewards: np.ndarray, values: np.ndarray, gamma=0.99, lam=0.95):
+    rows, width = rewards.shape
+    out, last, after = np.zeros_like(rewards), np.zeros(rows), np.zeros(rows)
+    for t in range(width - 1, -1, -1):
+        last = rewards[:, t] + gamma * after - values[:, t] + gamma * lam * last
+        out[:, t], after = last, values[:, t]
+    return out, out + values
+""",
+        _GAE,
+    ),
+    "grpo [G, K, T]": (
+        """
+def f(token_rewards):
+    "token_rewards: [G, K, T]"
+    outcome = token_rewards.sum(-1)
+    advantage = (outcome - outcome.mean(1, keepdim=True)) / (outcome.std(1, keepdim=True) + 1e-6)
+    return advantage[..., None].expand_as(token_rewards)
+""",
+        _GRPO,
+    ),
+    "ppo over whole rows, without a mask": (
+        """
+def f(newlogprob, b_logprobs, mb_advantages, clip_coef=0.2):
+    ratio = (newlogprob - b_logprobs).exp()
+    return torch.max(-mb_advantages * ratio, -mb_advantages * ratio.clamp(1 - clip_coef, 1 + clip_coef)).mean()
+""",
+        {
+            **_PPO,
+            "bind": {"newlogprob": "logprob", "b_logprobs": "old_logprob", "mb_advantages": "advantage"},
+            "numbers": {"clip_low": 0.2, "clip_high": 0.2},
+        },
+    ),
     "value loss, clipped": (
         """
 def f(vpreds, values, returns, mask, cliprange_value=0.5):

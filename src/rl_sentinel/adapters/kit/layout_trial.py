@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.array_form import Array
 from rl_sentinel.adapters.kit.bind_text import codec_of
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Container
@@ -137,7 +138,8 @@ def rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], place: str =
     for name, codec in codecs.items():
         path = f"{place}{name}"
         if path in changed:
-            rebound[name] = codec_of(changed[path])
+            array = isinstance(getattr(codec, "form", None), Array)
+            rebound[name] = codec_of(changed[path], array=array)
         elif isinstance(codec, Container) and any(key.startswith(f"{path}.") for key in changed):
             rebound[name] = replace(codec, parts=rebind(codec.parts, changed, f"{path}."))  # type: ignore[type-var]
         else:

@@ -155,7 +155,10 @@ def _fitting(
 
     def fits(chosen: Mapping[str, float]) -> bool:
         trial: dict[str, Scalar] = {**settings, **chosen}
-        return all(_fits(boundary, n, x, batch, trial) for batch, values in observed for n, x in values.items())
+        try:
+            return all(_fits(boundary, n, x, batch, trial) for batch, values in observed for n, x in values.items())
+        except (IndexError, RuntimeError):  # a result in another shape fits nothing
+            return False
 
     if set(missing) <= _OPTIONAL and fits({}):
         return {}

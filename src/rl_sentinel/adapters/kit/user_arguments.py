@@ -1,13 +1,12 @@
 """Choose a codec for each parameter of a user's function, by its binding, annotation and name."""
 
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import axes_of, documented_axes
-from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of
+from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, with_outcome
 from rl_sentinel.adapters.kit.container_probe import keys_read
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.numbers import numbers_of
@@ -116,7 +115,7 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
     slots += [Slot(key) for key in bind if key not in parameters]
     if _PROMPT_LABELS in parameters and not any(n in _MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):
         bind = {_PROMPT_LABELS: "group", **bind}
-    bind = _with_outcome(bind, parameters)
+    bind = with_outcome(bind, parameters)
     arguments = Arguments()
     arguments.codecs = dict(_bind_slots(slots, stage, bind, arguments, ""))
     for parameter in [*arguments.unknown]:
@@ -124,16 +123,6 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
             arguments.unknown.remove(parameter)
             arguments.codecs |= _bind_slots([Slot(parameter)], stage, {parameter: items}, arguments, "")
     return arguments
-
-
-def _with_outcome(bind: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Pass ``token_rewards`` for ``token_reward`` if no other parameter has the outcome, as no reward has its own."""
-    named = {n for n in parameters if role_of(n) in ("reward", "token_rewards") and n not in bind}
-    bound = {n for n, x in bind.items() if not isinstance(x, str) or re.match(r"reward\b|token_rewards\b", x)}
-    return {
-        n: re.sub(r"^token_reward\b", "token_rewards", x) if isinstance(x, str) and not named | bound else x
-        for n, x in bind.items()
-    }
 
 
 class _Attributes(dict[str, Any]):
