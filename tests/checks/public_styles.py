@@ -263,6 +263,110 @@ def f(logp, old_logp, adv, mask, cu_seqlens, eps=0.2):
 """,
         _PPO,
     ),
+    "mean over rows without a floor": (
+        """
+def f(logp, old_logp, adv, action_mask, clip_eps=0.2):
+    ratio = (logp - old_logp).exp()
+    loss = -torch.min(ratio * adv, ratio.clamp(1 - clip_eps, 1 + clip_eps) * adv)
+    return ((loss * action_mask).sum(-1) / action_mask.sum(-1)).mean()
+""",
+        _PPO,
+    ),
+    "trained tokens by index": (
+        """
+def f(logp, old_logp, adv, response_mask, eps=0.2):
+    ratio = (logp - old_logp).exp()
+    return -torch.min(ratio * adv, ratio.clamp(1 - eps, 1 + eps) * adv)[response_mask].mean()
+""",
+        _PPO,
+    ),
+    "grpo by id, deviation by n - 1": (
+        """
+def f(rewards, group_ids, response_mask):
+    out = torch.zeros(response_mask.shape)
+    for g in group_ids.unique():
+        own = group_ids == g
+        out[own] = ((rewards[own] - rewards[own].mean()) / (rewards[own].std() + 1e-6))[:, None]
+    out[~response_mask] = 0
+    return out
+""",
+        _GRPO,
+    ),
+    "rewards to go, whitened": (
+        """
+def f(token_level_rewards, response_mask, gamma=1.0):
+    later, out = 0, torch.zeros_like(token_level_rewards)
+    for t in reversed(range(out.shape[1])):
+        m = response_mask[:, t]
+        later = (token_level_rewards[:, t] + gamma * later) * m + later * ~m
+        out[:, t] = later
+    m = response_mask.float()
+    mean = (out * m).sum() / m.sum()
+    var = ((out - mean) ** 2 * m).sum() / m.sum()
+    return (out - mean) * torch.rsqrt(var + 1e-8) * m
+""",
+        {"stage": "advantage", "algorithm": "reinforce++"},
+    ),
+    "gspo, an advantage per row, dead rows counted": (
+        """
+def f(logps, old_logps, advantages, completion_mask, epsilon_low=3e-4, epsilon_high=4e-4):
+    "advantages: (B,), the others (B, T)"
+    count = completion_mask.sum(-1, keepdim=True).clamp(min=1.0)
+    ratio = (((logps - old_logps) * completion_mask).sum(-1, keepdim=True) / count).exp()
+    advantage = advantages.unsqueeze(1)
+    return -torch.min(ratio * advantage, ratio.clamp(1 - epsilon_low, 1 + epsilon_high) * advantage).mean()
+""",
+        {"stage": "policy-loss", "algorithm": "gspo"},
+    ),
+    "grpo in numpy": (
+        """
+import numpy as np
+
+def f(rewards: np.ndarray, group_ids: np.ndarray) -> np.ndarray:
+    out = np.zeros_like(rewards)
+    for group in np.unique(group_ids):
+        own = group_ids == group
+        out[own] = (rewards[own] - rewards[own].mean()) / (rewards[own].std() + 1e-8)
+    return out
+""",
+        _GRPO,
+    ),
+    "gae in numpy": (
+        """
+import numpy as np
+
+def f(rewards: np.ndarray, values: np.ndarray, gamma=0.99, lam=0.95):
+    rows, width = rewards.shape
+    out, last, after = np.zeros_like(rewards), np.zeros(rows), np.zeros(rows)
+    for t in range(width - 1, -1, -1):
+        last = rewards[:, t] + gamma * after - values[:, t] + gamma * lam * last
+        out[:, t], after = last, values[:, t]
+    return out, out + values
+""",
+        _GAE,
+    ),
+    "grpo [G, K, T]": (
+        """
+def f(token_rewards):
+    "token_rewards: [G, K, T]"
+    outcome = token_rewards.sum(-1)
+    advantage = (outcome - outcome.mean(1, keepdim=True)) / (outcome.std(1, keepdim=True) + 1e-6)
+    return advantage[..., None].expand_as(token_rewards)
+""",
+        _GRPO,
+    ),
+    "ppo over whole rows, without a mask": (
+        """
+def f(newlogprob, b_logprobs, mb_advantages, clip_coef=0.2):
+    ratio = (newlogprob - b_logprobs).exp()
+    return torch.max(-mb_advantages * ratio, -mb_advantages * ratio.clamp(1 - clip_coef, 1 + clip_coef)).mean()
+""",
+        {
+            **_PPO,
+            "bind": {"newlogprob": "logprob", "b_logprobs": "old_logprob", "mb_advantages": "advantage"},
+            "numbers": {"clip_low": 0.2, "clip_high": 0.2},
+        },
+    ),
     "value loss, clipped": (
         """
 def f(vpreds, values, returns, mask, cliprange_value=0.5):

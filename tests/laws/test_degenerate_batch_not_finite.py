@@ -33,6 +33,10 @@ def _zero_variance(batch: Batch) -> Tensor:
     return (gap / gap.square().sum().sqrt()).unsqueeze(1) * batch.mask if batch.rows > 1 else _guarded(batch)
 
 
+def _over_tokens(batch: Batch) -> Tensor:
+    return batch.reward.unsqueeze(1) * batch.mask / batch.mask.sum(1, keepdim=True)
+
+
 def _alone(batch: Batch) -> Tensor:
     return (batch.reward / (batch.rows - 1)).unsqueeze(1) * batch.mask
 
@@ -64,7 +68,14 @@ def test_broken(compute: object, kind: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("compute", "level"), [(_over_live, "hazard"), (_alone, "hazard"), (_lone, "contested"), (_zero_variance, "fault")]
+    ("compute", "level"),
+    [
+        (_over_live, "hazard"),
+        (_alone, "hazard"),
+        (_lone, "hazard"),
+        (_over_tokens, "hazard"),
+        (_zero_variance, "fault"),
+    ],
 )
 def test_level_at_functions_whose_callers_are_unknown(compute: object, level: str) -> None:
     """A caller may never pass a batch that has nothing to train; equal rewards come up in every run."""
@@ -76,17 +87,17 @@ def test_level_at_functions_whose_callers_are_unknown(compute: object, level: st
 
 
 def test_a_fault_is_found_behind_a_hazard() -> None:
-    """The smallest batches break the law without a trained token, larger ones with one position."""
+    """The first case breaks the law with a lone response, a later one with equal rewards."""
 
     def compute(batch: Batch) -> Tensor:
-        return _over_live(batch) / float(batch.width > 1 or batch.rows < 3)
+        return _lone(batch) + (_zero_variance(batch) if batch.rows == 2 else 0.0)
 
     boundary = specimen(compute, reads="reward group mask")
     framework, own = (judged(LAW, one).found for one in (boundary, replace(boundary, own=True)))
     assert framework is not None
     assert own is not None
-    assert framework.case.draw["kind"] == "no trained token"
-    assert own.case.draw["kind"] == "one position"
+    assert framework.case.draw["kind"] == "a lone response"
+    assert own.case.draw["kind"] == "equal rewards in a group"
 
 
 def test_gradient_is_judged() -> None:

@@ -1,5 +1,7 @@
 """PLC002: a sound, a broken and a refusing specimen."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -45,6 +47,19 @@ def test_value_loss() -> None:
     found = judged(LAW, specimen(loss, reads="value returns mask", stage="value-loss", outputs=LOSS)).found
     assert found is not None
     assert found.expectation.name == "gradient of value"
+
+
+def test_a_row_without_a_trained_token_is_not_judged_at_functions_whose_callers_are_unknown() -> None:
+    """Its mean is 0 / 0, which DEG001 reports; a finite gradient is judged all the same."""
+
+    def per_row(batch: Batch) -> Tensor:
+        return ((batch.logprob * batch.mask).sum(1) / batch.mask.sum(1)).mean()
+
+    per_row_loss = specimen(per_row, reads="logprob mask", stage="policy-loss", outputs=LOSS)
+    assert judged(LAW, per_row_loss).found is not None
+    assert judged(LAW, replace(per_row_loss, own=True)).found is None
+    unmasked = specimen(_unmasked, reads=READS, stage="policy-loss", outputs=LOSS)
+    assert judged(LAW, replace(unmasked, own=True)).found is not None
 
 
 def test_claimed_masked() -> None:

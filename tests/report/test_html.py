@@ -35,6 +35,7 @@ def test_page_is_whole() -> None:
     assert page.open == []
     causes = group_by_cause(made.findings)
     assert page.seen.count("section") == len(causes)
+    assert f"<p>{len(causes)} findings. Of" in text
     assert page.seen.count("figure") > 3 * sum(has_batch(findings[0].law) for findings in causes)
     assert "reward" in text
     assert "&lt;" not in as_html([results()]).partition("<body>")[0]

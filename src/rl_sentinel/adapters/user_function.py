@@ -14,8 +14,9 @@ from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments, lookup_hint, unknown_message
-from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths
-from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Ragged
+from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, ResponseMask
+from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Padded, Ragged
+from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import choose_binding, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
@@ -28,9 +29,11 @@ from rl_sentinel.adapters.kit.user_layouts import (
     BY_POSITION,
     Domains,
     FixedGroups,
+    Grouped,
     GroupsOf,
     PerResponse,
     equal_groups,
+    full_width,
     last_token_trains,
     one_advantage_per_row,
     whole_responses,
@@ -81,6 +84,12 @@ _ADAPTED = "metrics, batches, configurations and steps are audited by an adapter
 #: Exceptions by which a function refuses its input: laws judge them, so their type is kept.
 _REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
 
+
+#: Stages whose functions, without a parameter that tells trained tokens from others, are passed full rows.
+_WITHOUT_MASK = frozenset({"advantage", "policy-loss", "value-loss", "aggregate"})
+
+#: Note on such a loss.
+_UNMASKED = "no parameter says which tokens are trained, so every token of every row was"
 
 #: Folders of code that is not the user's.
 _PACKAGES = frozenset({"site-packages", "dist-packages", "rl_sentinel"})
@@ -138,7 +147,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
     build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))
     boundary, notes = choose_binding(target, build, arguments)
-    return with_fitted_numbers(target, replace(boundary, notes=notes), literals(function))
+    chosen = with_fitted_numbers(target, replace(boundary, notes=(*boundary.notes, *notes)), literals(function))
+    return layout_of_formula(target, build, arguments, chosen, literals(function))
 
 
 def _named_numbers(function: Callable[..., Any], arguments: Arguments) -> dict[str, float]:
@@ -165,13 +175,17 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
 ) -> Boundary:
     """The boundary with these codecs for its parameters."""
     flat = list(leaves(codecs.values()))
-    grouped = any("group" in c.shapes for c in flat)
-    unpadded = any(isinstance(getattr(c, "form", None), Packed | Ragged) for c in flat)
+    forms = [c.form for c in flat if hasattr(c, "form")]
+    grouped = any("group" in c.shapes for c in flat) or any(isinstance(f, Grouped) for f in forms)
+    unpadded = any(isinstance(f, Packed | Ragged) for f in forms)
     masked = any("mask" in c.columns for c in flat)
+    padded = any(isinstance(getattr(f, "inner", f), Padded) for f in forms) and kind.stage in _WITHOUT_MASK
+    measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask) for c in flat)
     over_time = value_of(statement.claims.credit) == "temporal" and any(isinstance(c, TokenRewards) for c in flat)
     domains = [
         *([last_token_trains] if over_time else []),
         *([whole_responses] if unpadded and not masked else []),
+        *([full_width] if padded and not measured else []),
         *([FixedGroups(group_size)] if group_size else [equal_groups] if grouped else []),
         *([one_advantage_per_row] if any(isinstance(c, PerResponse) and c.name == "advantage" for c in flat) else []),
     ]
@@ -179,11 +193,9 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
         kind.word,
         kind.output.axes == "B T",
         decision=statement.stage == "keep",
-        packed=any(
-            isinstance(c, CumulativeLengths | Lengths) or isinstance(getattr(c, "form", None), Packed) for c in flat
-        ),
+        packed=any(isinstance(x, CumulativeLengths | Lengths | Packed) for x in (*flat, *forms)),
         grouped=grouped,
-        sequences=any(isinstance(getattr(c, "form", None), AfterPrompt) for c in flat),
+        sequences=any(isinstance(f, AfterPrompt) for f in forms),
     )
     claimed = statement.claims
     if statement.stage in DEFINED:
@@ -195,6 +207,7 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
         outputs={kind.output.quantity: replace(_output(kind, claimed), at=Use("result"), form=form)},
         settings={"default": settings},
         claims=claimed,
+        notes=(_UNMASKED,) if padded and not measured and "loss" in kind.word else (),
         requires=(*BY_POSITION, *([GroupsOf(group_size)] if group_size else [])) if grouped or group_size else (),
         domain=Domains(tuple(domains)) if domains else None,
         own=True,

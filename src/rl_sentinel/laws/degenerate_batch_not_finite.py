@@ -21,8 +21,8 @@ How to fix it:
 
 Where it does not apply:
     Batches with none of these. Refusing one in words is an answer, and no fault. A function of the user's own may
-    never be called with a batch, or a group, that has nothing to train, or with one row: there it is a hazard. With a
-    lone response it is contested.
+    never be called with a row, a group or a batch that has nothing to train, with one row, or with a lone response:
+    there it is a hazard.
 
 Seen in:
     See the audit's reports.
@@ -50,17 +50,14 @@ KINDS: Mapping[str, Callable[[Batch], bool]] = {
 }
 
 
-#: Level at a user's function -> kinds of batch that its callers may exclude.
-_OWN_LEVELS: Mapping[Level, tuple[str, ...]] = {
-    "hazard": ("no trained token", "one row", "a group without a live row"),
-    "contested": ("a lone response",),
-}
+#: Kinds of batch that the callers of a user's function may exclude.
+_EXCLUDED = ("no trained token", "one row", "a group without a live row", "a lone response")
 
 
 def _own_level(case: Case) -> Level:
-    """The mildest level among the kinds that the batch has, because any of them may be the cause."""
-    of_kind = (level for level, kinds in _OWN_LEVELS.items() if any(KINDS[kind](case.batch) for kind in kinds))
-    return next(of_kind, "fault")
+    """A hazard if the batch has a row without a trained token, or is of a kind that callers may exclude."""
+    excluded = not bool(case.batch.live.all()) or any(KINDS[kind](case.batch) for kind in _EXCLUDED)
+    return "hazard" if excluded else "fault"
 
 
 def _applies(boundary: Boundary) -> str:
@@ -88,6 +85,5 @@ LAW = Law(
     vary=_vary,
     expect=_expect,
     own_level=_own_level,
-    intended="The caller may never pass such a batch: it drops prompts with one live response, for example.",
     variants=len(KINDS),
 )

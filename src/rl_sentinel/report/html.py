@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from jinja2 import Environment
+from jinja2 import Environment, StrictUndefined
 
 from rl_sentinel import __version__
 from rl_sentinel.audit.findings import Finding, group_by_cause
@@ -54,7 +54,9 @@ class Coverage(NamedTuple):
 def as_html(results: Sequence[Results]) -> str:
     """The page of all targets."""
     source = files("rl_sentinel.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(source)
+    template = Environment(
+        undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    ).from_string(source)
     blocks = [(target, [_block(f) for f in group_by_cause(target.findings)], coverage(target)) for target in results]
     return template.render(version=__version__, shown=blocks)
 

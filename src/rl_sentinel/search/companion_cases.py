@@ -1,9 +1,10 @@
 """Further cases that a law tries before it reports that something has no effect."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.observation import Ask, Observation
@@ -12,6 +13,9 @@ from rl_sentinel.search.small_cases import small_cases
 
 #: Seed of the random companions, and how many there are.
 SEED, COUNT = 29, 32
+
+#: The function that changes a batch so that it fulfils the conditions of a boundary.
+Domain = Callable[[Batch], Batch] | None
 
 
 def companions(case: Case) -> Iterator[Case]:
@@ -25,6 +29,17 @@ def companions(case: Case) -> Iterator[Case]:
 def companion_pool() -> tuple[Case, ...]:
     """The companions of every case; always the same objects, so that answers can be cached."""
     return (*random_cases(SEED, COUNT), *small_cases())
+
+
+def inside_domain(domain: Domain, case: Case) -> Case:
+    """The case with its batch changed so that it fulfils the conditions of a boundary."""
+    return case if domain is None else replace(case, batch=_domain_batch(domain, case.batch))
+
+
+@lru_cache(maxsize=4096)
+def _domain_batch(domain: Callable[[Batch], Batch], batch: Batch) -> Batch:
+    """The changed batch; always the same object, so that results can be cached."""
+    return domain(batch)
 
 
 def observation_or_none(ask: Ask, case: Case) -> Observation | None:

@@ -11,7 +11,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.observation import Ask
-from rl_sentinel.search.companion_cases import companions, observation_or_none
+from rl_sentinel.search.companion_cases import companions, inside_domain, observation_or_none
 
 #: What is accepted for one output on a case: values by name, and where they count; none where nothing is said.
 Accepted = Callable[[Case], tuple[dict[str, Tensor], Tensor]]
@@ -84,8 +84,9 @@ def _best_fit(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
     for number, companion in enumerate(companions(case)):
         if not number:
             continue  # the case at hand may be shrunk: it has no say
-        values, where = accepted(companion)
-        observation = observation_or_none(ask, companion) if values else None
+        asked = inside_domain(ask.boundary.domain, companion)
+        values, where = accepted(asked)
+        observation = observation_or_none(ask, asked) if values else None
         if observation is None:
             continue
         count += 1

@@ -70,8 +70,8 @@ def test_refusals_are_stored_with_their_words() -> None:
 def test_only_contested_findings_have_another_side() -> None:
     """A law may have words for one level and none for another: a fault has no reading that makes it right."""
     equal = Equal("loss", torch.zeros(1), torch.ones(1))
-    contested, fault = _made(equal, "REF001"), _made(equal, "DEG001")
+    contested, fault = _made(equal, "REF001"), _made(equal, "MSK006")
     assert (contested["level"], fault["level"]) == ("contested", "fault")
     assert contested["could_be_intended"]
-    assert laws()["DEG001"].intended
+    assert laws()["MSK006"].intended
     assert fault["could_be_intended"] == ""

@@ -1,7 +1,9 @@
-"""Read the tensor axes of a parameter from its annotation: jaxtyping, ``Annotated``, strings, lists of tensors."""
+"""Read the tensor axes of a parameter from its annotation (jaxtyping, ``Annotated``, strings, lists) or a docstring."""
 
+import inspect
 import re
-from typing import Annotated, get_args, get_origin
+from collections.abc import Callable
+from typing import Annotated, Any, get_args, get_origin
 
 #: Name of an axis in an annotation, in lower case -> its letter.
 LETTERS = {
@@ -15,6 +17,13 @@ LETTERS = {
 
 #: Combinations of axes that a binding supports.
 KNOWN = ("BT", "B", "B1", "GK", "GKT", "N")
+
+#: What may stand between the name of a parameter and its axes in a docstring.
+_BEHIND_NAME = (
+    r"(?:[`*:=\s-]|\((?:torch\.|np\.)?(?:float|long|bool)?(?:tensor|ndarray)(?:, *optional)?\)"
+    r"|\b(?:torch\.|np\.)?(?:float|long|bool)?(?:tensor|ndarray|array)\b"
+    r"|\b(?:of|with|shape|shaped|is|are|an?|the|float|int|bool)\b)*"
+)
 
 _QUOTED = re.compile(r"""\[.*,\s*["']([^"']*)["']\s*\]$""", re.DOTALL)
 _TENSOR_LIST = re.compile(r"\b(list|Sequence|Iterable)\[[^\]]*Tensor", re.IGNORECASE)
@@ -46,6 +55,21 @@ def axes_of(annotation: object) -> str:
     if isinstance(annotation, str) and (plain := _letters(text)):
         return plain
     return "ragged" if _TENSOR_LIST.search(text) else "list" if _NUMBER_LIST.search(text) else ""
+
+
+def documented_axes(function: Callable[..., Any], name: str) -> str:
+    """The axes that the docstring of a function states right behind the name of a parameter; empty if none.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.annotated_axes import documented_axes
+        >>> def centred(rewards, mask):
+        ...     "Centre rewards [G, K]; ``mask`` (Tensor): of shape (B, T)."
+        >>> documented_axes(centred, "rewards"), documented_axes(centred, "mask")
+        ('GK', 'BT')
+    """
+    pattern = rf"(?<!\w){re.escape(name)}(?!\w){_BEHIND_NAME}[\[(]([^\])]*)[\])]"
+    stated = re.finditer(pattern, inspect.getdoc(function) or "", re.IGNORECASE)
+    return next((axes for match in stated if (axes := _letters(match[1].removesuffix(",")))), "")
 
 
 def _letters(dims: str) -> str:

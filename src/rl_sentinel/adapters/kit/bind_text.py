@@ -1,13 +1,17 @@
 """Parse the text of a parameter binding, such as ``bind={"adv": "advantage[B]"}``: column, axes, dtype."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.array_form import Array
 from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths, Lengths, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Packed, Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask, TargetIds
 from rl_sentinel.adapters.kit.user_layouts import Grouped, GroupedColumn, GroupSize, PerResponse
 from rl_sentinel.core.batch import COLUMNS
@@ -48,13 +52,23 @@ WORDS = (
 _TEXT = re.compile(r"(?P<name>\w+)?\s*(?:\[(?P<axes>[^\]]*)\])?\s*(?P<dtype>\w+)?")
 
 
+def with_outcome(bind: Mapping[str, Any], parameters: Iterable[str]) -> dict[str, Any]:
+    """Pass ``token_rewards`` for ``token_reward`` if no other parameter has the outcome, as no reward has its own."""
+    named = {n for n in parameters if role_of(n) in ("reward", "token_rewards") and n not in bind}
+    bound = {n for n, x in bind.items() if not isinstance(x, str) or re.match(r"reward\b|token_rewards\b", x)}
+    return {
+        n: re.sub(r"^token_reward\b", "token_rewards", x) if isinstance(x, str) and not named | bound else x
+        for n, x in bind.items()
+    }
+
+
 def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
     """The codec that a binding's text describes.
 
     Args:
         text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``.
         default: the column, if the text has only axes.
-        array: pass labels as a numpy array of strings, not as a tensor.
+        array: pass a numpy array, not a tensor; of labels, one of strings.
 
     Raises:
         Unbindable: if the column, the axes or the dtype does not exist.
@@ -76,7 +90,8 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
         raise Unbindable(f"bind is {text!r}, whose axes are [{match['axes']}], expected one of {', '.join(AXES)}")
     if dtype and dtype not in DTYPES:
         raise Unbindable(f"bind is {text!r}, whose dtype is {dtype}, expected one of {', '.join(DTYPES)}")
-    return _codec(name, axes, DTYPES.get(dtype), array=array)
+    codec = _codec(name, axes, DTYPES.get(dtype), array=array)
+    return replace(codec, form=Array(codec.form)) if array and isinstance(codec, Column | TokenRewards) else codec
 
 
 def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> Codec:  # noqa: PLR0911 - one line per kind
@@ -118,7 +133,7 @@ def _form(axes: str, *, per_token: bool) -> Form | None:
         "B1": PerRow("column"),
         "GK": Grouped(),
         "GKT": Grouped(),
-        "N": Packed(),
+        "N": Packed() if per_token else PerRow("tensor"),
         "ragged": Ragged(),
         "list": Ragged(plain=True) if per_token else PerRow("list"),
     }

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.array_form import Array
 from rl_sentinel.adapters.kit.bind_text import codec_of
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Container
@@ -17,6 +18,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, lazily
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.search.claimed_formulas import references
 
@@ -36,7 +38,7 @@ ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
 _LAYOUTS = ("N", "ragged")
 
 #: Columns per token.
-_PER_TOKEN = frozenset(
+PER_TOKEN = frozenset(
     {"mask", "advantage", "value", "old_value", "returns", "logprob", "old_logprob", "ref_logprob", "rollout_logprob"}
 )
 
@@ -68,15 +70,15 @@ def choose_binding(
     if not arguments.open:
         return usual, ()
     packed = any(isinstance(codec, CumulativeLengths) for codec in leaves(arguments.codecs.values()))
-    packed = packed and any(column in _PER_TOKEN for column in arguments.open.values())
-    accepted = not packed and _accepts(target, usual)
-    if accepted and not _mixes_rows(target, usual) and not _may_be_shifted(target, usual):
+    packed = packed and any(column in PER_TOKEN for column in arguments.open.values())
+    accepted = not packed and accepts(target, usual)
+    if accepted and not mixes_rows(target, usual) and not _may_be_shifted(target, usual):
         return usual, ()
-    for changed in _changes(arguments):
-        boundary = build(_rebind(arguments.codecs, changed))
-        if not _accepts(target, boundary) or (accepted and _may_be_shifted(target, boundary)):
+    for changed in changes(arguments, usual):
+        boundary = build(rebind(arguments.codecs, changed))
+        if not accepts(target, boundary) or (accepted and _may_be_shifted(target, boundary)):
             continue
-        if not (accepted and _mixes_rows(target, boundary)):
+        if not (accepted and mixes_rows(target, boundary)):
             return boundary, tuple(_note(path, text, mixed=accepted) for path, text in changed.items())
     return usual, ()
 
@@ -91,11 +93,22 @@ def _note(path: str, text: str, *, mixed: bool) -> str:
     return f"{path} was passed as {text}, which the function accepts; state it with {bind}"
 
 
-def _changes(arguments: Arguments) -> Iterator[dict[str, str]]:
-    """Alternative bindings of the open parameters: few changes first, then other layouts of all per-token columns."""
+def _options(arguments: Arguments, usual: Boundary) -> dict[str, tuple[str, ...]]:
+    """Path -> other bindings of an open parameter; a statistic over groups without labels groups by ``[G, K]``."""
     options = {path: ALTERNATIVES.get(column, ()) for path, column in arguments.open.items()}
+    if value_of(usual.claims.scope) == "group" and "group" not in usual.reads:
+        options = {path: tuple(sorted(texts, key=lambda t: not t.endswith("[GK]"))) for path, texts in options.items()}
+    return {
+        path: (arguments.open[path], *texts) if path in arguments.documented else texts
+        for path, texts in options.items()
+    }
+
+
+def changes(arguments: Arguments, usual: Boundary) -> Iterator[dict[str, str]]:
+    """Alternative bindings of the open parameters: few changes first, then other layouts of all per-token columns."""
+    options = _options(arguments, usual)
     count = 0
-    tokens = [path for path, column in arguments.open.items() if column in _PER_TOKEN]
+    tokens = [path for path, column in arguments.open.items() if column in PER_TOKEN]
     layouts = [{}, *({path: f"{arguments.open[path]}[{layout}]" for path in tokens} for layout in _LAYOUTS if tokens)]
     if any("length" in codec.shapes and not codec.columns for codec in arguments.codecs.values()):
         layouts = [*layouts[1:2], *layouts[:1], *layouts[2:]]
@@ -119,15 +132,16 @@ def _in_layout(text: str, layout: str) -> str:
     return f"{layout} {dtype}" if dtype and "[" not in column and layout else text
 
 
-def _rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], place: str = "") -> dict[str, Codec]:
+def rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], place: str = "") -> dict[str, Codec]:
     """The codecs, with new bindings for some parameters."""
     rebound: dict[str, Codec] = {}
     for name, codec in codecs.items():
         path = f"{place}{name}"
         if path in changed:
-            rebound[name] = codec_of(changed[path])
+            array = isinstance(getattr(codec, "form", None), Array)
+            rebound[name] = codec_of(changed[path], array=array)
         elif isinstance(codec, Container) and any(key.startswith(f"{path}.") for key in changed):
-            rebound[name] = replace(codec, parts=_rebind(codec.parts, changed, f"{path}."))  # type: ignore[type-var]
+            rebound[name] = replace(codec, parts=rebind(codec.parts, changed, f"{path}."))  # type: ignore[type-var]
         else:
             rebound[name] = codec
     return rebound
@@ -139,7 +153,7 @@ def outputs_on(target: Target, boundary: Boundary, batch: Batch) -> dict[str, Te
     return execute(target, boundary, inputs_of(boundary, case, batch), references=False).values
 
 
-def _accepts(target: Target, boundary: Boundary) -> bool:
+def accepts(target: Target, boundary: Boundary) -> bool:
     """Whether the function runs with these arguments and returns an output in the shape of its stage."""
     batch = domain_probe(boundary)
     try:
@@ -180,7 +194,7 @@ def _matches_definition(target: Target, boundary: Boundary) -> bool:
     )
 
 
-def _mixes_rows(target: Target, boundary: Boundary) -> bool:
+def mixes_rows(target: Target, boundary: Boundary) -> bool:
     """Whether the advantage of one row changes the gradient to the log-probs of another row."""
     if boundary.stage != "policy-loss" or not {"advantage", "logprob"} <= boundary.reads:
         return False

@@ -63,6 +63,16 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: tuple[floa
     return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=_undecided(boundary, required))
 
 
+def fits_formula(target: Target, boundary: Boundary) -> bool:
+    """Whether the function computes a reading of its claimed formula on small batches."""
+    if boundary.claims.algorithm is None or not set(missing := _missing(boundary)) <= _OPTIONAL:
+        return False
+    try:
+        return _fitting(target, boundary, missing, ()) is not None
+    except Exception:  # noqa: BLE001 - without a reading on these batches, nothing fits
+        return False
+
+
 def _without_advantages(boundary: Boundary) -> str:
     return (
         f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which needs advantages, and the loss "
@@ -95,6 +105,8 @@ def _missing(boundary: Boundary) -> list[str]:
     settings = boundary.settings["default"]
     if boundary.stage == "advantage" and known_advantages(boundary):
         names = ["gamma", "lambda"] if _is_temporal(boundary) else ["epsilon"]
+        if value_of(boundary.claims.algorithm) == "reinforce++":
+            names = ["gamma"]  # rewards to go have no decay
         return [name for name in names if name not in settings]
     if boundary.stage == "batch":
         return [] if "temperature" in settings else ["temperature"]
@@ -143,7 +155,10 @@ def _fitting(
 
     def fits(chosen: Mapping[str, float]) -> bool:
         trial: dict[str, Scalar] = {**settings, **chosen}
-        return all(_fits(boundary, n, x, batch, trial) for batch, values in observed for n, x in values.items())
+        try:
+            return all(_fits(boundary, n, x, batch, trial) for batch, values in observed for n, x in values.items())
+        except (IndexError, RuntimeError):  # a result in another shape fits nothing
+            return False
 
     if set(missing) <= _OPTIONAL and fits({}):
         return {}

@@ -40,7 +40,7 @@ ROLES: Mapping[str, Role] = {
             *("generated_mask", "assistant_mask", "assistant_masks", "valid_mask"),
         ),
         "mask",
-        value="`[B, T]` bool, True at trained tokens; `response_mask` and `eos_mask` int64",
+        value="`[B, T]` bool, True at trained tokens",
     ),
     "group": Role(
         (

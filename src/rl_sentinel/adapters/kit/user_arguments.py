@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from rl_sentinel.adapters.kit.annotated_axes import axes_of
-from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of
+from rl_sentinel.adapters.kit.annotated_axes import axes_of, documented_axes
+from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, with_outcome
 from rl_sentinel.adapters.kit.container_probe import keys_read
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.numbers import numbers_of
@@ -21,8 +21,8 @@ from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.search.filled_batch import filled
 from rl_sentinel.search.small_cases import small_cases
 
-#: Parameter names under which frameworks pass labels as numpy arrays of strings, and masks as integers.
-LABELS, COUNTED = ("index", "uid", "uids"), ("response_mask", "eos_mask", "completion_mask")
+#: Parameter names under which frameworks pass labels as numpy arrays of strings.
+LABELS = ("index", "uid", "uids")
 
 #: Role -> the value to pass if the parameter has no default: below 1, so that a wrong exponent shows.
 _DISCOUNTS: Mapping[str, float] = {"gamma": 0.9, "lambda": 0.8}
@@ -48,22 +48,25 @@ class Arguments:
         codecs: codec of each parameter.
         numbers: numbers by their names in formulas.
         unknown: paths of parameters that could not be bound (``batch.rewards`` for an item of a container).
-        open: path -> column of the parameters whose axes are not stated.
+        open: path -> column of the parameters whose axes are not stated, or only in a docstring.
+        documented: paths of the parameters whose axes a docstring states.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)
     numbers: dict[str, Scalar] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     open: dict[str, str] = field(default_factory=dict)
+    documented: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A parameter of a function, a field of a dataclass, or a key of a dict."""
+    """A parameter, a field of a dataclass, or a key of a dict; ``documented`` are its axes in a docstring."""
 
     name: str
     annotation: object = inspect.Parameter.empty
     default: object = inspect.Parameter.empty
+    documented: str = ""
 
     @property
     def required(self) -> bool:
@@ -104,10 +107,15 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
         raise Unbindable(
             f"{name} takes a model ({models[0]}), expected logits: check the function that reads its logits"
         )
-    slots = [Slot(n, p.annotation, p.default) for n, p in parameters.items() if p.kind not in _MORE]
+    slots = [
+        Slot(n, p.annotation, p.default, documented_axes(function, n))
+        for n, p in parameters.items()
+        if p.kind not in _MORE
+    ]
     slots += [Slot(key) for key in bind if key not in parameters]
     if _PROMPT_LABELS in parameters and not any(n in _MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):
         bind = {_PROMPT_LABELS: "group", **bind}
+    bind = with_outcome(bind, parameters)
     arguments = Arguments()
     arguments.codecs = dict(_bind_slots(slots, stage, bind, arguments, ""))
     for parameter in [*arguments.unknown]:
@@ -194,11 +202,9 @@ def _from_binding(  # noqa: PLR0913 - the slot and its context
     if isinstance(value, Codec):
         return value
     if isinstance(value, str):
-        annotated = axes_of(slot.annotation)
-        text = f"{value}[{annotated}]" if annotated and "[" not in value else value
         default = ROLES[role].column if role else ""
-        if "[" not in text and " " not in text and text in OPEN_COLUMNS:
-            arguments.open[place.removesuffix(".")] = text
+        axes = "" if "[" in value else _axes(slot, value, place.removesuffix("."), arguments)
+        text = f"{value}[{axes}]" if axes else value
         return codec_of(text, default, array=_is_array(slot))
     if isinstance(value, Mapping):
         if is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
@@ -226,11 +232,20 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
     column = column or (_MODEL_NAMES.get(slot.name, "") if slot.required else "")
     if not column:
         return None
-    axes = axes_of(slot.annotation)
-    if not axes and column in OPEN_COLUMNS:
-        arguments.open[path] = column
-    dtype = " int64" if slot.name in COUNTED else ""
-    return codec_of(f"{column}{f'[{axes}]' if axes else ''}{dtype}", array=_is_array(slot))
+    axes = _axes(slot, column, path, arguments)
+    return codec_of(f"{column}{f'[{axes}]' if axes else ''}", array=_is_array(slot))
+
+
+def _axes(slot: Slot, column: str, path: str, arguments: Arguments) -> str:
+    """The axes that the annotation of a slot states, else those of the docstring, which others may replace."""
+    if annotated := axes_of(slot.annotation):
+        return annotated
+    if column not in OPEN_COLUMNS:
+        return ""
+    arguments.open[path] = column
+    if slot.documented:
+        arguments.documented.add(path)
+    return slot.documented
 
 
 def _number(value: object) -> Scalar:

@@ -225,6 +225,14 @@ def whole_responses(batch: Batch) -> Batch:
     return batch if torch.equal(batch.mask, batch.valid) else with_columns(batch, mask=batch.valid)
 
 
+def full_width(batch: Batch) -> Batch:
+    """Let every response fill the width, for padded columns without a mask or lengths; unchanged if they do already."""
+    if bool(batch.mask.all()):
+        return batch
+    every = torch.ones_like(batch.mask)
+    return with_columns(batch, mask=every, length=torch.full_like(batch.length, batch.width))
+
+
 def last_token_trains(batch: Batch) -> Batch:
     """Train the last token of each live response, which carries the outcome; unchanged if it is trained already."""
     last = torch.arange(1, batch.width + 1) == batch.length.unsqueeze(1)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,6 +46,8 @@ class NamedOutput(Form):
         output = self._select(value)
         if self.per_token and isinstance(output, list) and output:
             output = self._list_as_tensor(output, sizes)
+        if isinstance(output, np.ndarray):
+            output = torch.as_tensor(output)
         if not isinstance(output, Tensor):
             raise CallFailed(
                 f"{self.name} of the result is of type {type(output).__name__}, expected a tensor: "

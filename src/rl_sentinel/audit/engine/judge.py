@@ -1,21 +1,21 @@
 """Check one law at one boundary: smoke check, search for a counterexample, shrinking, verdict."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.float64_check import is_rounding
-from rl_sentinel.core.batch import COLUMNS, Batch
+from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.search.companion_cases import companion_pool
+from rl_sentinel.search.companion_cases import Domain, companion_pool, inside_domain
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.shrinking import shrunk
 from rl_sentinel.search.small_cases import small_cases, small_kinds
@@ -26,9 +26,6 @@ FIXED_SEED = 17
 
 #: Number of small cases of each kind that are tried under every variant of a law.
 LEADING = 2
-
-#: The function that changes a batch so that it fulfils the conditions of a boundary.
-Domain = Callable[[Batch], Batch] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +121,7 @@ def _outcome_names(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> t
 def _keep_shared(ask: Asker, seed: int, budget: int) -> None:
     """Cache the results on batches that all laws share."""
     for case in (*_all_cases(seed, budget), *companion_pool()):
-        ask.cache.setdefault(id(_inside(ask.boundary.domain, case).batch), {})
+        ask.cache.setdefault(id(inside_domain(ask.boundary.domain, case).batch), {})
 
 
 def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | None:
@@ -146,24 +143,13 @@ def _varied(law: Law, seed: int, budget: int, domain: Domain = None) -> tuple[Ca
     """
     kinds, number_of, varied = small_kinds(), Counter[str](), list[Case]()
     for number, base in enumerate(_all_cases(seed, budget)):
-        case = _inside(domain, base)
+        case = inside_domain(domain, base)
         variants = [variant for v in range(law.variants) if (variant := law.vary(case, v)) is not None]
         kind = kinds[number] if variants and number < len(kinds) else ""
         number_of[kind] += 1
         leads = bool(kind) and number_of[kind] <= LEADING
         varied += variants if leads else variants[number % max(1, len(variants)) :][:1]
     return tuple(varied)
-
-
-def _inside(domain: Domain, case: Case) -> Case:
-    """The case with its batch changed so that it fulfils the conditions of a boundary."""
-    return case if domain is None else replace(case, batch=_domain_batch(domain, case.batch))
-
-
-@lru_cache(maxsize=4096)
-def _domain_batch(domain: Callable[[Batch], Batch], batch: Batch) -> Batch:
-    """The changed batch; always the same object, so that results can be cached."""
-    return domain(batch)
 
 
 @cache
@@ -197,7 +183,7 @@ def smallest(law: Law, ask: Asker, found: Break) -> Break:
 
     def retried(candidate: Case) -> Break | None:
         try:
-            varied = law.vary(_inside(ask.boundary.domain, candidate), variant)
+            varied = law.vary(inside_domain(ask.boundary.domain, candidate), variant)
         except Exception:  # noqa: BLE001 - a candidate outside of the boundary's conditions is skipped
             return None
         if varied is None:
@@ -229,7 +215,7 @@ def canary(ask: Asker, setting: str) -> str:
     crash: Crashed | None = None
     for case in small_cases(setting) + random_cases(FIXED_SEED, 4, setting):
         try:
-            if _moves(ask, _inside(ask.boundary.domain, case)):
+            if _moves(ask, inside_domain(ask.boundary.domain, case)):
                 return ""
             accepted = True
         except (Refused, NotApplicable) as error:

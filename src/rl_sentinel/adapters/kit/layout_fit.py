@@ -1,0 +1,49 @@
+"""Choose among the layouts that a function accepts: the one in which it computes the formula that it claims."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, accepts, changes, mixes_rows, rebind
+from rl_sentinel.adapters.kit.number_fit import fits_formula, with_fitted_numbers
+from rl_sentinel.adapters.kit.user_arguments import Arguments
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.codec import Codec
+
+#: Maximum number of other bindings that are compared.
+_MOST = 24
+
+
+def layout_of_formula(
+    target: Target,
+    build: Callable[[Mapping[str, Codec]], Boundary],
+    arguments: Arguments,
+    chosen: Boundary,
+    literals: tuple[float, ...],
+) -> Boundary:
+    """The chosen boundary, or one with other axes if the function computes its formula only with these.
+
+    Axes that nobody stated may be wrong: a function of rewards ``[G, K]`` often accepts ``[B]`` too, and is sound.
+    Only advantages are compared so: a loss that averages over the wrong axis of ``[B, T]`` is right for ``[N]``.
+    """
+    claimed = build(arguments.codecs).claims.algorithm
+    if claimed is None or chosen.stage != "advantage" or not arguments.open or fits_formula(target, chosen):
+        return chosen
+    per_token = [path for path, column in arguments.open.items() if column in PER_TOKEN]
+    for changed in islice(changes(arguments, chosen), _MOST):
+        if any("[" in changed.get(path, "") for path in per_token):
+            continue
+        other = build(rebind(arguments.codecs, changed))
+        if not accepts(target, other) or mixes_rows(target, other):
+            continue
+        fitted = with_fitted_numbers(target, other, literals)
+        if fits_formula(target, fitted):
+            notes = [
+                f"{path} was passed as {text}, with which the function computes {value_of(claimed)}; "
+                f'state it with bind={{"{path}": "{text}"}}'
+                for path, text in changed.items()
+            ]
+            return replace(fitted, notes=(*fitted.notes, *notes))
+    return chosen
