@@ -39,6 +39,7 @@ from rl_sentinel.adapters.verl import (
     trajectories,
     transport,
     validation,
+    validation_run,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
 
@@ -75,6 +76,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         aggregation,
         metrics,
         validation,
+        validation_run,
         diagnostics,
         mismatch,
         configuration,
