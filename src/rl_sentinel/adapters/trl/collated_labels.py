@@ -27,6 +27,12 @@ from rl_sentinel.core.codec import Codec
 #: A label that is not trained.
 IGNORED = -100
 
+#: Columns that the trainer keeps for its collator (transformers, Trainer._remove_unused_columns), if a row has them.
+COLUMNS = ("input_ids", "attention_mask", "labels", "completion_mask", "assistant_masks", "seq_lengths")
+
+#: The attention that flat batches require; nothing is passed through the model here.
+FLAT_ATTENTION = "flash_attention_2"
+
 _DOCS = (
     "docs/source/sft_trainer.md: the loss is over the tokens of the text, over those of the completion for a prompt "
     "and a completion; padding does not contribute; the text's end token is a token of the text"
@@ -87,10 +93,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> dict[str, list[float]]:
     """The tokens of each row, those that the collator changes, and labels that are not those of trained tokens."""
     form, words = FORMS[name], lengths.sum(1).tolist()
-    settings = {"padding_free": True} if form.flat else {}
+    settings: dict[str, Any] = {"padding_free": True, "attention": FLAT_ATTENTION} if form.flat else {}
     ready = make_pair_trainer(trainer, rows=[form.row(count) for count in words], padding=form.padding, **settings)
     prepared = list(ready.train_dataset)
-    batch = ready.data_collator([dict(row) for row in prepared])
+    batch = ready.data_collator([{name: row[name] for name in COLUMNS if name in row} for row in prepared])
     ids = [list(row["input_ids"]) for row in prepared]
     collated = rows_of(batch, [len(own) for own in ids], flat=form.flat)
     wrong = [
@@ -119,10 +125,10 @@ def rows_of(batch: Any, lengths: Sequence[int], *, flat: bool) -> list[Collated]
     ids, labels = batch["input_ids"], batch["labels"]
     positions = batch.get("position_ids")
     if not flat:
-        counted = [list(range(n)) for n in lengths]
+        kept = batch["attention_mask"].bool()  # padding may be at either side
         return [
-            Collated(ids[row, :n].tolist(), labels[row, :n].tolist(), counted[row], labels[row, n:].tolist())
-            for row, n in enumerate(lengths)
+            Collated(ids[row][own].tolist(), labels[row][own].tolist(), list(range(n)), labels[row][~own].tolist())
+            for row, (n, own) in enumerate(zip(lengths, kept, strict=True))
         ]
     places = torch.arange(sum(lengths)).split(list(lengths))
     own = ids.flatten(), labels.flatten(), (torch.zeros_like(ids) if positions is None else positions).flatten()

@@ -41,11 +41,13 @@ def make_pair_trainer(
     trainer: Callable[..., Any],
     rows: Sequence[Mapping[str, Any]] = (),
     padding: str = "<pad>",
+    attention: str = "",
     **settings: Any,  # noqa: ANN401 - of its configuration
 ) -> Any:  # noqa: ANN401 - a trainer
     """A trainer of class ``trainer``, built by its own constructor from its own configuration.
 
-    ``padding`` is the word that the tokenizer pads with.
+    ``padding`` is the word that the tokenizer pads with; ``attention``, where it is not empty, the name of an
+    implementation that the model claims to use.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
@@ -57,6 +59,8 @@ def make_pair_trainer(
     words = next(iter(tokenizer.values()))
     words.bos_token, words.pad_token = "<eos>", padding
     model = make_language_model()
+    if attention:
+        model.config._attn_implementation = attention  # noqa: SLF001 - trainers read the name there
     without_optional_packages(trainer)
     other_models = {"ref_model", "teacher_model"} & set(inspect.signature(trainer).parameters)
     reference = {name: deepcopy(model) for name in other_models}
