@@ -130,9 +130,12 @@ def rows_of(batch: Any, lengths: Sequence[int], *, flat: bool) -> list[Collated]
             Collated(ids[row][own].tolist(), labels[row][own].tolist(), list(range(n)), labels[row][~own].tolist())
             for row, (n, own) in enumerate(zip(lengths, kept, strict=True))
         ]
-    places = torch.arange(sum(lengths)).split(list(lengths))
-    own = ids.flatten(), labels.flatten(), (torch.zeros_like(ids) if positions is None else positions).flatten()
-    return [Collated(*(values[place].tolist() for values in own), padding=[]) for place in places]
+    counted = torch.zeros_like(ids) if positions is None else positions
+    parts = (torch.split(values.flatten(), list(lengths)) for values in (ids, labels, counted))
+    return [
+        Collated(own.tolist(), trained.tolist(), places.tolist(), [])
+        for own, trained, places in zip(*parts, strict=True)
+    ]
 
 
 def _differences(row: dict[str, Any], found: Collated, *, flat: bool) -> tuple[float, float]:

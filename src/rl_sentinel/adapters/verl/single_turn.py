@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,11 +60,11 @@ _PAIRS = "rm_dataset.py: prompt and response with EOS, padded or cut at the righ
 class TensorTokenizer(ChatTokenizer):
     """The tokenizer with tensors of one row, and the mask of their tokens."""
 
-    def __call__(self, text: str, return_tensors: str = "", **_options: object) -> Any:  # noqa: ANN401 - lists or tensors
+    def __call__(self, text: str, **options: object) -> Any:  # noqa: ANN401 - lists or tensors
         """The tokens of a text and their mask."""
         ids = super().__call__(text)["input_ids"]
         found = {"input_ids": ids, "attention_mask": [1] * len(ids)}
-        return {name: torch.tensor([row]) for name, row in found.items()} if return_tensors else found
+        return {name: torch.tensor([row]) for name, row in found.items()} if options.get("return_tensors") else found
 
 
 class Table(list[dict[str, Any]]):
@@ -116,7 +117,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from try_bind(target, PROMPTS, "batch", lambda: list(_prompts(target)))
     for path, compare, docs in ((REPLIES, compare_replies, _REPLIES), (PAIRS, compare_pairs, _PAIRS)):
         if _reads(target, path, "pd"):
-            yield from try_bind(target, path, "batch", lambda p=path, c=compare, d=docs: [_plain(target, p, c, d)])
+            yield from try_bind(target, path, "batch", partial(_plain, target, path, compare, docs))
 
 
 def _reads(target: Target, path: str, package: str) -> bool:
@@ -144,7 +145,8 @@ def compare_prompts(
 
     A prompt that must be filtered counts as used once if it is dropped, and twice if it is kept.
     """
-    filtered, options = truncation == "error", {"system": system} if system else {}
+    filtered = truncation == "error"
+    options: dict[str, Any] = {"system": system} if system else {}
     turns = [[{"role": "user", "content": _text(row, len(own))}] for row, own in enumerate(rows)]
     table = [{"prompt": turn, "data_source": "task", "extra_info": {"index": row}} for row, turn in enumerate(turns)]
     config = {
@@ -288,7 +290,7 @@ def _prompts(target: Target) -> Iterator[Boundary]:
         yield _boundary(PROMPTS, step, name, settings, outputs, _PROMPTS, "every run")
 
 
-def _plain(target: Target, path: str, compare: Callable[..., Any], docs: str) -> Boundary:
+def _plain(target: Target, path: str, compare: Callable[..., Any], docs: str) -> list[Boundary]:
     step = Step(
         call=compare,
         name="differ",
@@ -297,7 +299,7 @@ def _plain(target: Target, path: str, compare: Callable[..., Any], docs: str) ->
         doubles=_doubles(target, path),
         produced_by={"rows": "a Parquet file with columns of texts, as examples/data_preprocess writes it"},
     )
-    return _boundary(path, step, "default", {}, difference_outputs(Use("differ")), docs, "a data set of this class")
+    return [_boundary(path, step, "default", {}, difference_outputs(Use("differ")), docs, "a data set of this class")]
 
 
 def _boundary(  # noqa: PLR0913 - the parts in which they differ
