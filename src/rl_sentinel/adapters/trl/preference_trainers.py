@@ -42,12 +42,13 @@ def make_pair_trainer(
     rows: Sequence[Mapping[str, Any]] = (),
     padding: str = "<pad>",
     attention: str = "",
+    scores: int = 2,
     **settings: Any,  # noqa: ANN401 - of its configuration
 ) -> Any:  # noqa: ANN401 - a trainer
     """A trainer of class ``trainer``, built by its own constructor from its own configuration.
 
     ``padding`` is the word that the tokenizer pads with; ``attention``, where it is not empty, the name of an
-    implementation that the model claims to use.
+    implementation that the model claims to use; ``scores`` the number of scores that it claims to return.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
@@ -59,6 +60,7 @@ def make_pair_trainer(
     words = next(iter(tokenizer.values()))
     words.bos_token, words.pad_token = "<eos>", padding
     model = make_language_model()
+    model.config.num_labels = scores
     if attention:
         model.config._attn_implementation = attention  # noqa: SLF001 - trainers read the name there
     without_optional_packages(trainer)
