@@ -35,7 +35,7 @@ PATH = f"{TRAINER}._validate"
 #: The data sources of the first prompt and of all others.
 SOURCES = ("first", "other")
 
-#: Where the number of samples per prompt stands in the configuration.
+#: The setting of the number of samples per prompt.
 SAMPLES = "actor_rollout_ref.rollout.val_kwargs.n"
 
 #: Nothing is written to a file or to a table of samples.
