@@ -160,6 +160,12 @@ def test_mode_of_logged_numbers(loads: Loads, evaluates: str, sound: bool) -> No
     assert _sound(_load(loads, evaluates=evaluates), MET006, SFT, "evaluation") is sound
 
 
+@pytest.mark.parametrize(("kept", "sound"), [("self.mode()", True), ("'train'", False)])
+def test_step_before_an_evaluation(loads: Loads, kept: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """With one log for both, an evaluation is averaged with the steps that are not logged yet."""
+    assert _sound(_load(loads, kept=kept), MET006, SFT, "evaluation") is sound
+
+
 @pytest.mark.parametrize(("encoded", "sound"), [("1", True), ("1 + n", False)])
 def test_responses_after_padded_queries(loads: Loads, encoded: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
     """The padding of an encoder's input is no part of what its decoder wrote."""

@@ -334,7 +334,7 @@ SFT = """
             return self.compute_loss(model, inputs)
 
         def log(self, logs):
-            own, prefix = self._metrics[self.mode()], "eval_" if self.mode() == "eval" else ""
+            own, prefix = self._metrics[{kept}], "eval_" if self.mode() == "eval" else ""
             self.state.log_history.append({**logs, **{prefix + n: sum(x) / len(x) for n, x in own.items()}})
             own.clear()
 
@@ -345,7 +345,7 @@ SFT = """
             entropy = -(shares.exp() * shares).sum(-1)
             counts = self.accelerator.gather(torch.stack([(entropy * {counted}).sum(), ({counted}).sum()]))
             sums = counts.reshape(-1, 2).sum(0)
-            self._metrics[self.mode()]["entropy"].append((sums[0] / sums[1]).item())
+            self._metrics[{kept}]["entropy"].append((sums[0] / sums[1]).item())
             tokens = -own * own.exp().detach() if self.args.loss_type == "dft" else -own
             if num_items_in_batch is None:
                 return tokens[trained].mean()
@@ -378,6 +378,7 @@ SOUND = {
     "gathered": "self.accelerator.gather(torch.stack(rewards))",
     "decay": "self.config.lam",
     "evaluates": "not self.model.training",
+    "kept": "self.mode()",
     "counted": "trained",
     "denominator": "num_items_in_batch",
 }

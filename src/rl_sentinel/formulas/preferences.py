@@ -191,6 +191,16 @@ def _apo_zero_unpaired(pairs: Pairs, settings: Settings) -> Named:
     return _weighed(1 - torch.sigmoid(beta * pairs.chosen_ratio), torch.sigmoid(beta * pairs.rejected_ratio), settings)
 
 
+def _bradley_terry(pairs: Pairs, settings: Settings) -> Named:
+    """The loss of a reward model whose score of a response is its log-prob, and the squared sum of a pair's scores.
+
+    Source:
+        InstructGPT (arXiv 2203.02155), equation 1; the sum with weight ``centering``: arXiv 2312.09244, section 3.
+    """
+    around = number(settings, "centering") * (pairs.chosen + pairs.rejected) ** 2
+    return {"": -logsigmoid(pairs.chosen - pairs.rejected) + around}
+
+
 Loss = Callable[[Pairs, Settings], Named]
 
 #: Algorithm -> loss of each pair, ``[n]``, by reading.
@@ -212,6 +222,7 @@ LOSSES: Mapping[str, Loss] = {
     },
     "aot": lambda pairs, s: _aot(pairs.chosen - pairs.rejected, pairs.ref_chosen - pairs.ref_rejected, s),
     "aot unpaired": lambda pairs, s: _aot(pairs.chosen_ratio, pairs.rejected_ratio, s),
+    "bradley-terry": _bradley_terry,
     "simpo": _simpo,  # arXiv 2405.14734
     "orpo": _orpo,
     "kto": _kto,  # arXiv 2402.01306
@@ -220,7 +231,7 @@ LOSSES: Mapping[str, Loss] = {
 }
 
 #: Algorithms without a reference policy; a uniform one is used.
-WITHOUT_REFERENCE = frozenset({"simpo", "cpo", "orpo", "likelihood of the preferred"})
+WITHOUT_REFERENCE = frozenset({"bradley-terry", "simpo", "cpo", "orpo", "likelihood of the preferred"})
 
 
 def preference_loss(algorithm: str, batch: Batch, settings: Settings) -> Named:

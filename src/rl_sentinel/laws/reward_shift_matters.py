@@ -43,7 +43,7 @@ from rl_sentinel.search.preconditions import groups_recognisable, outcomes_compa
 from rl_sentinel.search.transforms import on_policy, outcome_moved
 
 #: Constants that are added, in reward units; exact in float32 beside the rewards of cases.
-AMOUNTS = (1.0, -1.0, 4.0)
+AMOUNTS = (1.0, -1.0, 4.0, 4096.0)
 
 
 def _applies(boundary: Boundary) -> str:

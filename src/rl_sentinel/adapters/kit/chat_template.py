@@ -35,6 +35,11 @@ class ChatTokenizer:
         return {"input_ids": [self._numbers.setdefault(word, len(self._numbers)) for word in re.findall(_WORDS, text)]}
 
     @property
+    def eos_token(self) -> str:
+        """The text that ends a message."""
+        return END
+
+    @property
     def eos_token_id(self) -> int:
         """The token that ends a message."""
         return self(END)["input_ids"][0]

@@ -2,12 +2,18 @@
 
 import contextlib
 import io
+from collections import defaultdict
 from collections.abc import Callable
 from copy import copy
 from typing import Any
 
 #: Names that transformers adds to every entry of the log history.
 ALWAYS = ("epoch", "step", "loss")
+
+
+def empty_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
+    """An empty log like a trainer's own: one for each mode, or one for both."""
+    return {mode: defaultdict(list) for mode in ("train", "eval")} if "train" in metrics else defaultdict(list)
 
 
 def logged_elsewhere(
@@ -31,6 +37,36 @@ def logged_elsewhere(
     train()
     written = _log(trainer, {"loss": 0.0})
     return float(elsewhere + sum(name.startswith("eval_") for name in written))
+
+
+def mixed_with_training(
+    trainer: Any,  # noqa: ANN401 - a trainer
+    evaluate: Callable[[Any], object],
+    train: Callable[[Any], object],
+) -> float:
+    """The number of metrics of a scheduled evaluation that change where the step before it was not logged.
+
+    Both functions take a trainer at the start of an optimizer step.
+    """
+    values = [_evaluated(trainer, evaluate, train, logged=logged) for logged in (True, False)]
+    return float(sum(values[0].get(name) != values[1].get(name) for name in values[0].keys() | values[1].keys()))
+
+
+def _evaluated(trainer: Any, evaluate: Callable[[Any], object], train: Callable[[Any], object], *, logged: bool) -> Any:  # noqa: ANN401
+    """The logged metrics of an evaluation after a training step."""
+    own = copy(trainer)
+    own.control, own.state = copy(trainer.control), copy(trainer.state)
+    own.state.log_history, own._metrics = [], empty_metrics(trainer._metrics)  # noqa: SLF001 - the trainer's log
+    own.model.train()
+    own.control.should_evaluate = False
+    train(own)
+    if logged:
+        _log(own, {"loss": 0.0})
+    own.model.eval()
+    own.control.should_evaluate = True
+    evaluate(own)
+    _log(own, {"eval_loss": 0.0})
+    return own.state.log_history[-1]
 
 
 def _log(trainer: Any, logs: dict[str, float]) -> set[str]:  # noqa: ANN401 - a trainer

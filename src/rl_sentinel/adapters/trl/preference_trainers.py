@@ -40,9 +40,16 @@ LABELLED = {"prompt": "w1 w2", "completion": "w3 w4"}
 def make_pair_trainer(
     trainer: Callable[..., Any],
     rows: Sequence[Mapping[str, Any]] = (),
+    padding: str = "<pad>",
+    attention: str = "",
+    scores: int = 2,
     **settings: Any,  # noqa: ANN401 - of its configuration
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer of class ``trainer``, built by its own constructor from its own configuration."""
+    """A trainer of class ``trainer``, built by its own constructor from its own configuration.
+
+    ``padding`` is the word that the tokenizer pads with; ``attention``, where it is not empty, the name of an
+    implementation that the model claims to use; ``scores`` the number of scores that it claims to return.
+    """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     args, arguments = configuration_of(trainer, settings)
@@ -50,8 +57,12 @@ def make_pair_trainer(
         tokenizer = {"processing_class": make_tokenizer()}
     else:
         tokenizer = {"tokenizer": make_tokenizer()}
-    next(iter(tokenizer.values())).bos_token = "<eos>"  # noqa: S105 - a token of a vocabulary
+    words = next(iter(tokenizer.values()))
+    words.bos_token, words.pad_token = "<eos>", padding
     model = make_language_model()
+    model.config.num_labels = scores
+    if attention:
+        model.config._attn_implementation = attention  # noqa: SLF001 - trainers read the name there
     without_optional_packages(trainer)
     other_models = {"ref_model", "teacher_model"} & set(inspect.signature(trainer).parameters)
     reference = {name: deepcopy(model) for name in other_models}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
-from rl_sentinel.adapters.trl.log_modes import logged_elsewhere
+from rl_sentinel.adapters.trl.log_modes import empty_metrics, logged_elsewhere
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, Policy, RowRewards
 
@@ -67,11 +66,6 @@ def forward(rollout: Rollout, outputs: int, reference: Any, model: Any, *args: A
     if outputs == BY_NAME:
         return {"logps": logprobs, "entropies": entropies}
     return (logprobs, entropies, None)[:outputs] if outputs > 1 else logprobs
-
-
-def empty_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
-    """An empty log like a trainer's own: one for each mode, or one for both."""
-    return {mode: defaultdict(list) for mode in ("train", "eval")} if "train" in metrics else defaultdict(list)
 
 
 def ready_to_train(

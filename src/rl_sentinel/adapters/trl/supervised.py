@@ -111,8 +111,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _loss(path, name, settings, algorithm, masked=masked))
     logged = {n: algorithm for n, algorithm in LOGGED.items() if f'["{n}"]' in source}
     if logged:
-        yield from bindable(target, _metrics(path, logged, masked=masked))
-    if '"eval": defaultdict' in source:
+        yield from bindable(target, _metrics(path, logged, masked=masked, by_mode='"train": defaultdict' in source))
+    if "self._metrics" in source:
         yield from bindable(target, _modes(path, masked=masked))
 
 
@@ -185,9 +185,10 @@ def _loss(path: str, name: str, settings: Settings, algorithm: str, *, masked: b
     return _boundary(path, name, train_ranks, trainers, outputs, claimed, settings=settings, masked=masked)
 
 
-def _metrics(path: str, logged: Mapping[str, str], *, masked: bool) -> Boundary:
+def _metrics(path: str, logged: Mapping[str, str], *, masked: bool, by_mode: bool) -> Boundary:
     model_outputs: dict[str, Codec] = {"logits": Column("logits", NoPadding()), "tokens": Column("token", NoPadding())}
-    place = Use("trained")["trainer"].attribute("_metrics")["train"]
+    place = Use("trained")["trainer"].attribute("_metrics")
+    place = place["train"] if by_mode else place
     units = {"entropy": "nats"}
     outputs = {n: Output("", units.get(n, ""), over="live", at=place[n], form=Logged()) for n in logged}
     claimed = claims(_LOGS, output_algorithms=dict(logged))
@@ -199,7 +200,10 @@ def _modes(path: str, *, masked: bool) -> Boundary:
     trainers = _trainers({}, {"logprobs": TokenLogprobs("logprob", leaf=False)}, masked=masked, alone=True)
     outputs = {
         "step": Output("", at=Use("trained")["step"]),
-        "elsewhere": Output("", "count", "logged_elsewhere", at=Use("trained")["elsewhere"], form=Number()),
+        **{
+            name: Output("", "count", "logged_elsewhere", at=Use("trained")[name], form=Number())
+            for name in ("elsewhere", "mixed")
+        },
     }
     boundary = _boundary(
         path,

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
-from rl_sentinel.adapters.trl.log_modes import logged_elsewhere
+from rl_sentinel.adapters.trl.log_modes import empty_metrics, logged_elsewhere, mixed_with_training
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
-from rl_sentinel.adapters.trl.rollout_doubles import empty_metrics
 from rl_sentinel.adapters.trl.token_model import set_logits, set_logprobs
 
 #: A row of the data set: token ids of ``prompt`` and ``response``, and the mask ``trained`` of the response.
@@ -88,17 +87,32 @@ def train_rank(_entry: Any, trainer: Any) -> Tensor:  # noqa: ANN401 - a method 
     return torch.stack(trainer.accelerator.losses).sum()
 
 
+def alone(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer, whose losses are recorded apart from those of the trainer that it was copied from."""
+    trainer.accelerator = RankAccelerator(trainer.accelerator.own, 0, 1)
+    return trainer
+
+
 def count_wrong_modes(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
     """The number of metrics that evaluation and training log under the wrong mode, and the loss of the step.
 
-    ``entry`` is not called here: it names the target's method that both call.
+    ``mixed`` counts those of an evaluation of the first row into which a step before it is averaged. ``entry`` is not
+    called here: it names the target's method that both call.
     """
     (trainer,) = trainers
     columns, losses = trainer.train_dataset.column_names, list[Tensor]()
-    batch = trainer.data_collator([dataset_row(columns, example) for example in trainer.examples])
+    batch, first = (
+        trainer.data_collator([dataset_row(columns, example) for example in examples])
+        for examples in (trainer.examples, trainer.examples[:1])
+    )
+    mixed = mixed_with_training(
+        trainer,
+        lambda own: own.prediction_step(own.model, dict(first), True),  # noqa: FBT003 - as evaluation_loop
+        lambda own: train_rank(entry, alone(own)),
+    )
     elsewhere = logged_elsewhere(
         trainer,
         lambda: trainer.prediction_step(trainer.model, dict(batch), True),  # noqa: FBT003 - as evaluation_loop
         lambda: losses.append(train_rank(entry, trainer)),
     )
-    return {"elsewhere": elsewhere, "step": losses[0]}
+    return {"elsewhere": elsewhere, "mixed": mixed, "step": losses[0]}

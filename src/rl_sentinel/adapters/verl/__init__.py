@@ -33,12 +33,14 @@ from rl_sentinel.adapters.verl import (
     response_mask,
     rewards,
     sft,
+    single_turn,
     tool_turns,
     training_run,
     training_update,
     trajectories,
     transport,
     validation,
+    validation_run,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
 
@@ -72,9 +74,11 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         learning_rates,
         sft,
         conversations,
+        single_turn,
         aggregation,
         metrics,
         validation,
+        validation_run,
         diagnostics,
         mismatch,
         configuration,

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,9 +36,12 @@ class Silence:
 class Prompts(torch.utils.data.Dataset[dict[str, Any]]):
     """A data set of numbered prompts, with the columns of the target's own data set."""
 
-    def __init__(self, count: int, *, tokenized: bool) -> None:
-        """Set the number of prompts, and whether the release's data set tokenizes them."""
-        self.count, self.tokenized = count, tokenized
+    def __init__(self, count: int, *, tokenized: bool, sources: Sequence[str] = ("task",)) -> None:
+        """Set the number of prompts, whether the release's data set tokenizes them, and the first prompts' sources.
+
+        The last source is that of all other prompts.
+        """
+        self.count, self.tokenized, self.sources = count, tokenized, sources
 
     def __len__(self) -> int:
         """The number of prompts."""
@@ -55,7 +58,7 @@ class Prompts(torch.utils.data.Dataset[dict[str, Any]]):
             "raw_prompt_ids": [number],
             "raw_prompt": [{"role": "user", "content": str(number)}],
             "index": number,
-            "data_source": "task",
+            "data_source": self.sources[min(number, len(self.sources) - 1)],
             "reward_model": {"ground_truth": "", "style": "rule"},
             "extra_info": {},
         }
@@ -189,9 +192,17 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
     critic: bool = False,
 ) -> Any:  # noqa: ANN401 - an object of the class
     """A trainer of the target's class without its constructor, with doubles for its workers and its data set."""
-    loop = inspect.unwrap(kind.fit)
-    workers = Workers(loop.__globals__["DataProto"], sampled)
     config.trainer.default_local_dir = str(folder)
+    trainer = bare_trainer(kind, config, sampled, critic=critic)
+    _compute_in_process(trainer, trainer.actor_rollout_wg, _source(inspect.unwrap(kind.fit)))
+    dataset = Prompts(prompts, tokenized=data_set_tokenizes())
+    trainer._create_dataloader(dataset, dataset, collect, None)  # noqa: SLF001 - the trainer's own
+    return trainer
+
+
+def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = False) -> Any:  # noqa: ANN401 - as above
+    """A trainer of the target's class without its constructor and its loaders, with doubles for its workers."""
+    workers = Workers(inspect.unwrap(kind.fit).__globals__["DataProto"], sampled)
     trainer = object.__new__(kind)
     managers = ("checkpoint_manager", "llm_server_manager", "reward_loop_manager")
     unused = ("use_rm", "use_reference_policy", "ref_in_actor", "use_reward_loop")
@@ -200,19 +211,22 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
         **dict.fromkeys(unused, False),
         **dict.fromkeys(("actor_rollout_wg", "critic_wg", "async_rollout_manager"), workers),
         "config": config,
-        "tokenizer": SimpleNamespace(batch_decode=lambda ids, **_about: [""] * len(ids), eos_token_id=0),
+        "tokenizer": SimpleNamespace(
+            batch_decode=lambda ids, **_about: [""] * len(ids),
+            decode=lambda ids, **_about: " ".join(map(str, ids.tolist())),
+            eos_token_id=0,
+            pad_token_id=0,
+        ),
         "processor": None,
         "use_critic": critic,
         "async_rollout_mode": True,
         "hybrid_engine": True,
         "resource_pool_manager": SimpleNamespace(get_n_gpus=lambda: 1),
         "reward_fn": rewards,
-        "val_reward_fn": None,
+        "val_reward_fn": rewards,
+        "global_steps": 0,
         "_dump_executor": SimpleNamespace(_shutdown=True),  # a run starts its own
     }
-    _compute_in_process(trainer, workers, _source(loop))
-    dataset = Prompts(prompts, tokenized=_data_set_tokenizes())
-    trainer._create_dataloader(dataset, dataset, collect, None)
     return trainer
 
 
@@ -230,7 +244,7 @@ def _compute_in_process(trainer: Any, workers: Workers, loop: str) -> None:  # n
     }
 
 
-def _data_set_tokenizes() -> bool:
+def data_set_tokenizes() -> bool:
     """Whether the release's data set of prompts returns their tokens."""
     dataset = importlib.import_module("verl.utils.dataset.rl_dataset").RLHFDataset
     return "dummy_tensor" not in _source(dataset)

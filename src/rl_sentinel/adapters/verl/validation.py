@@ -45,7 +45,7 @@ _PRODUCED = (
 )
 
 #: Name of a statistic -> its quantity.
-_ALWAYS: Mapping[str, Output] = {
+ALWAYS: Mapping[str, Output] = {
     "mean": Output("", "reward", "sample_mean", over="all"),
     "std": Output("", "reward", "sample_deviation", over="all"),
     "best": Output("", "reward", "best_sample", over="all"),
@@ -135,8 +135,8 @@ def _validated(target: Target, path: str) -> list[Boundary]:
     rewards: dict[str, Codec] = {"reward": Labels("reward")}
     answers = Computed(frozenset({"reward"}), _extracted_answers, "the rewards are read from their own list")
     return [
-        _statistics(path, prompts, rewards, _ALWAYS, "rewards"),
-        _statistics(path, prompts, rewards | {"pred": answers}, {**_ALWAYS, **_VOTED}, "rewards and answers"),
+        _statistics(path, prompts, rewards, ALWAYS, "rewards"),
+        _statistics(path, prompts, rewards | {"pred": answers}, {**ALWAYS, **_VOTED}, "rewards and answers"),
     ]
 
 

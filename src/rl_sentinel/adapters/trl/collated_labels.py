@@ -1,0 +1,189 @@
+"""TRL's supervised trainer, from texts to collated labels: trained tokens, their end, and padding."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import ResponseMask
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer
+from rl_sentinel.adapters.trl.release import fields_of
+from rl_sentinel.adapters.trl.supervised import SFT
+from rl_sentinel.adapters.trl.token_differences import count_differences, mask_output, token_outputs
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+
+#: A label that is not trained.
+IGNORED = -100
+
+#: Columns that the trainer keeps for its collator (transformers, Trainer._remove_unused_columns), if a row has them.
+COLUMNS = ("input_ids", "attention_mask", "labels", "completion_mask", "assistant_masks", "seq_lengths")
+
+#: The attention that flat batches require; nothing is passed through the model here.
+FLAT_ATTENTION = "flash_attention_2"
+
+_DOCS = (
+    "docs/source/sft_trainer.md: the loss is over the tokens of the text, over those of the completion for a prompt "
+    "and a completion; padding does not contribute; the text's end token is a token of the text"
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    """A form of data set: its rows by their number of words, and the padding word and fields of the configuration."""
+
+    row: Callable[[int], dict[str, Any]]
+    padding: str = "<pad>"
+    flat: bool = False
+    completion: bool = False
+
+
+def _words(count: int) -> str:
+    return " ".join(f"w{3 + number}" for number in range(count))
+
+
+def _text(count: int) -> dict[str, Any]:
+    return {"text": f"{_words(count)} <eos>"}
+
+
+def _messages(count: int) -> dict[str, Any]:
+    turns = (("user", "w1 w2"), ("assistant", _words(count)))
+    return {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+
+def _completion(count: int) -> dict[str, Any]:
+    return {"prompt": "w1 w2", "completion": f" {_words(count)} <eos>"}
+
+
+FORMS: dict[str, Data] = {
+    "texts": Data(_text),
+    "texts, padded with the end token": Data(_text, padding="<eos>"),
+    "messages, padded with the end token": Data(_messages, padding="<eos>"),
+    "completions, padded with the end token": Data(_completion, padding="<eos>", completion=True),
+    "texts, padding-free": Data(_text, flat=True),
+    "completions, padding-free": Data(_completion, flat=True, completion=True),
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The trainer's data set and collator on each form of data that the release takes."""
+    if not target.has(SFT) or target.fails(SFT) or not fields_of(target, SFT):
+        return
+    source = inspect.getsource(inspect.getmodule(target.find(SFT)))  # type: ignore[arg-type]  # a class has a module
+    if "apply_chat_template" not in source:
+        return  # texts are tokenized elsewhere
+    known = fields_of(target, SFT)
+    for name, form in FORMS.items():
+        if (form.flat and "padding_free" not in known) or (form.completion and "completion_mask" not in source):
+            continue
+        yield from bindable(target, _collated(name, form))
+
+
+def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> dict[str, list[float]]:
+    """The tokens of each row, those that the collator changes, and labels that are not those of trained tokens."""
+    form, words = FORMS[name], lengths.sum(1).tolist()
+    settings: dict[str, Any] = {"padding_free": True, "attention": FLAT_ATTENTION} if form.flat else {}
+    ready = make_pair_trainer(trainer, rows=[form.row(count) for count in words], padding=form.padding, **settings)
+    prepared = list(ready.train_dataset)
+    batch = ready.data_collator([{name: row[name] for name in COLUMNS if name in row} for row in prepared])
+    ids = [list(row["input_ids"]) for row in prepared]
+    collated = rows_of(batch, [len(own) for own in ids], flat=form.flat)
+    wrong = [
+        (*_differences(row, found, flat=form.flat), _end_differs(row))
+        for row, found in zip(prepared, collated, strict=True)
+    ]
+    return {
+        "count": [float(len(own)) for own in ids],
+        "tokens": [tokens + end for tokens, _, end in wrong],
+        "masks": [labels for _, labels, _ in wrong],
+    }
+
+
+@dataclass(frozen=True)
+class Collated:
+    """A row of a collated batch: tokens, labels and positions, and the labels of its padding."""
+
+    ids: list[int]
+    labels: list[int]
+    positions: list[int]
+    padding: list[int]
+
+
+def rows_of(batch: Any, lengths: Sequence[int], *, flat: bool) -> list[Collated]:  # noqa: ANN401 - a dict of tensors
+    """The rows of a collated batch; ``flat`` batches have the rows one after the other, without padding."""
+    ids, labels = batch["input_ids"], batch["labels"]
+    positions = batch.get("position_ids")
+    if not flat:
+        kept = batch["attention_mask"].bool()  # padding may be at either side
+        return [
+            Collated(ids[row][own].tolist(), labels[row][own].tolist(), list(range(n)), labels[row][~own].tolist())
+            for row, (n, own) in enumerate(zip(lengths, kept, strict=True))
+        ]
+    counted = torch.zeros_like(ids) if positions is None else positions
+    parts = (torch.split(values.flatten(), list(lengths)) for values in (ids, labels, counted))
+    return [
+        Collated(own.tolist(), trained.tolist(), places.tolist(), [])
+        for own, trained, places in zip(*parts, strict=True)
+    ]
+
+
+def _differences(row: dict[str, Any], found: Collated, *, flat: bool) -> tuple[float, float]:
+    """The numbers of tokens and positions, and of labels, that are not the row's.
+
+    A row has no label for its first token: nothing predicts it. Padded batches may have one, which the loss shifts
+    away; in flat batches the last token of the row before would predict it.
+    """
+    ids, trained = list(row["input_ids"]), _trained(row)
+    expected = [token if trains else IGNORED for token, trains in zip(ids, trained, strict=True)]
+    first = [IGNORED] if flat else found.labels[:1]
+    labels = count_differences(found.labels, [*first, *expected[1:]])
+    tokens = count_differences(found.ids, ids) + count_differences(found.positions, range(len(ids)))
+    return tokens, labels + float(sum(label != IGNORED for label in found.padding))
+
+
+def _trained(row: dict[str, Any]) -> list[int]:
+    """Which tokens of a prepared row are trained: all, or those of its masks or labels."""
+    if row.get("labels") is not None:
+        return [int(label != IGNORED) for label in row["labels"]]
+    masks = [row[name] for name in ("completion_mask", "assistant_masks") if row.get(name) is not None]
+    return [int(all(values)) for values in zip(*masks, strict=True)] if masks else [1] * len(row["input_ids"])
+
+
+def _end_differs(row: dict[str, Any]) -> float:
+    """Whether a row does not end with one end token, which its text has, or with an untrained one."""
+    end = [token == 1 for token in row["input_ids"][-2:]]
+    return float(end != [False, True] or not _trained(row)[-1])
+
+
+def _collated(name: str, form: Data) -> Boundary:
+    arguments: dict[str, Codec] = {
+        "trainer": Constant(Function(SFT)),
+        "name": Constant(name),
+        "lengths": ResponseMask(NoPadding()),
+    }
+    step = Step(
+        call=compare_labels, name="differ", arguments=arguments, remembered=True, produced_by={"lengths": _DOCS}
+    )
+    result = Use("differ")
+    return Boundary(
+        path=SFT,
+        stage="batch",
+        steps=(step,),
+        outputs=token_outputs(result) | mask_output(result),
+        settings={name: {}},
+        claims=claims(_DOCS),
+        reach="padding_free=True" if form.flat else f"every step, with a data set of {name}",
+        requires=(no_empty_response,),
+        domain=a_few_rows,
+    )

@@ -1,0 +1,173 @@
+"""TRL's reward model: the training step on pairs, from the collator to the loss and the logged metrics."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.pairs import rows_are_pairs
+from rl_sentinel.adapters.kit.requirements import every_row_trains
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import itself
+from rl_sentinel.adapters.trl.pair_codecs import SHORTEST, PairFeatures, TokenLogprobs, as_pairs
+from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer, start_optimizer_step, train_one_batch
+from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED
+from rl_sentinel.adapters.trl.release import fields_of
+from rl_sentinel.adapters.trl.result_forms import Logged
+from rl_sentinel.adapters.trl.token_model import FIRST, PROMPT, VOCABULARY
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+
+REWARD = "trl.trainer.reward_trainer.RewardTrainer"
+
+#: Columns of the tokenized data set, by release.
+COLUMNS = (
+    ("chosen_ids", "rejected_ids"),
+    ("chosen_input_ids", "rejected_input_ids"),
+    ("input_ids_chosen", "input_ids_rejected"),
+)
+
+#: Maximum tokens of a sequence: more than any case has.
+LONGEST = 512
+
+#: The weight of the squared sum, by the formula's name -> the field of the configuration.
+CENTERING = {"centering": "center_rewards_coefficient"}
+
+#: Settings that only formulas of metrics read: the score is the log-prob itself.
+SCORES: Settings = {"beta": 1, "reference": False}
+FAMILIES: Mapping[str, Settings] = {"default": SCORES, "centred": {**SCORES, "centering": 0.25}}
+
+#: Logged name -> algorithm of the metric.
+LOGGED = {"accuracy": "implicit reward accuracy", "margin": "implicit reward margin"}
+
+_DOCS = (
+    "docs/source/reward_trainer.md: the loss of Bradley and Terry on a pair's scores; center_rewards_coefficient "
+    "weights the squared sum of the scores; logged are the accuracy and the margin, averaged over the pairs"
+)
+_PRODUCER = "reward_trainer.py, _prepare_dataset: token ids of prompt and completion; the trainer's own collator"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPairs(PairFeatures):
+    """One dict per pair with the token ids of the prompt and each completion together, and the mask of old releases."""
+
+    def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:  # noqa: ARG002
+        """The tokens of one pair."""
+        prompt = [PROMPT] * (SHORTEST + number % self.prompts)
+        ids = {name: [*prompt, *side] for name, side in zip(self.names, (chosen, rejected), strict=True)}
+        masks = {name.replace("input_ids", "attention_mask"): [1] * len(own) for name, own in ids.items()}
+        return masks | ids
+
+    def responses(self, value: list[dict[str, Any]]) -> list[list[int]]:
+        """The token ids of each response."""
+        return [[token for token in pair[name] if token >= FIRST] for pair in value for name in self.names]
+
+
+class Answer(dict[str, Tensor]):
+    """What a model returns: scores by key and by attribute."""
+
+    @property
+    def logits(self) -> Tensor:
+        """The scores."""
+        return self["logits"]
+
+
+class Scores:
+    """A double of a reward model's forward pass: the score of a sequence is the sum of its tokens' log-probs."""
+
+    def __init__(self, logprobs: Tensor) -> None:
+        """Store ``[B, T]`` log-probs of the response tokens; other tokens have none."""
+        before, after = logprobs.new_zeros(FIRST), logprobs.new_zeros(VOCABULARY - FIRST - logprobs.numel())
+        self.table = torch.cat([before, logprobs.flatten(), after])
+
+    def __call__(self, input_ids: Tensor, attention_mask: Tensor, **_more: object) -> Answer:
+        """``[B, 1]`` scores."""
+        return Answer(logits=(self.table[input_ids] * attention_mask).sum(1, keepdim=True))
+
+
+def make_reward_trainer(trainer: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
+    """A trainer of a reward model, built by its own constructor."""
+    return make_pair_trainer(trainer, scores=1, max_length=LONGEST, **settings)
+
+
+def train_on_scores(
+    entry: Callable[..., Any],
+    learner: Any,  # noqa: ANN401 - a trainer
+    features: list[dict[str, Any]],
+    logprobs: Tensor,
+) -> Tensor:
+    """The loss of one micro-batch, collated by the trainer, whose sequences have these scores."""
+    learner.model.forward = Scores(logprobs)
+    return train_one_batch(entry, learner, learner.data_collator(features))
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The training step of the reward trainer, with and without centred scores."""
+    path = f"{REWARD}.compute_loss"
+    if not target.has(path):
+        return
+    if why := target.fails(path):
+        yield Unbound(path, "policy-loss", why)
+        return
+    source = inspect.getsource(inspect.getmodule(target.find(REWARD)))  # type: ignore[arg-type]  # a class has a module
+    names = next((pair for pair in COLUMNS if f'"{pair[0]}"' in source), None)
+    known = fields_of(target, REWARD)
+    if names is None or "max_length" not in known:
+        return
+    for name, settings in FAMILIES.items():
+        if all(CENTERING[key] in known for key in set(settings) & set(CENTERING)):
+            yield from bindable(target, _step(path, name, settings, names, source))
+
+
+def _step(path: str, name: str, settings: Settings, names: tuple[str, ...], source: str) -> Boundary:
+    fields = {CENTERING[key]: IfSet(key) for key in settings if key in CENTERING}
+    built = Object(
+        make_reward_trainer,
+        {"trainer": Constant(Function(REWARD)), **fields},
+        at={"trainer": "__class__", **{field: f"args.{field}" for field in fields}},
+        shared=True,
+    )
+    ready = Object(
+        start_optimizer_step,
+        {"0": built, "micro_batches": MICRO_BATCHES},
+        at={"0": "", "micro_batches": "args.gradient_accumulation_steps"},
+    )
+    arguments: dict[str, Codec] = {
+        "entry": Constant(Function(path)),
+        "learner": Earlier(Use("trainer")),
+        "features": ScoredPairs(names=names),
+        "logprobs": TokenLogprobs("logprob"),
+    }
+    step = Step(
+        call=train_on_scores,
+        name="loss",
+        arguments=arguments,
+        each=("micro_batch",),
+        produced_by={"features": _PRODUCER},
+    )
+    place = Use("trainer").attribute("_metrics")["train"]
+    names_logged = [n for n in LOGGED if f'["{n}"]' in source and "self._metrics" in source]
+    logged = {n: Output("", "nats", at=place[n], form=Logged()) for n in names_logged}
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(Step(call=itself, name="trainer", arguments={"0": ready}), step),
+        outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **logged},
+        settings={name: settings},
+        claims=PAIRED
+        | SCALED
+        | claims(_DOCS, algorithm="bradley-terry", output_algorithms={n: LOGGED[n] for n in logged}),
+        reach="center_rewards_coefficient" if fields else "every step of a reward model",
+        requires=(rows_are_pairs, every_row_trains),
+        domain=as_pairs,
+    )

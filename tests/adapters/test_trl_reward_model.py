@@ -1,0 +1,115 @@
+"""TRL's reward model, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_pairs_specimen import BASE, TRANSFORMERS
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, reward_model
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+
+Loads = Callable[..., Target]
+
+CONFIG = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class RewardConfig:
+        output_dir: str = ""
+        max_length: object = 1024
+        center_rewards_coefficient: object = None
+        gradient_accumulation_steps: int = 1
+"""
+
+TRAINER = """
+    from collections import defaultdict
+
+    import torch
+    from torch.nn.functional import logsigmoid
+    from torch.nn.utils.rnn import pad_sequence
+    from trl.trainer.base import Trainer
+
+    def collate(pairs):
+        ids = [torch.tensor(pair[side]) for side in ("chosen_ids", "rejected_ids") for pair in pairs]
+        real = [torch.ones_like(own) for own in ids]
+        return {
+            "input_ids": pad_sequence(ids, batch_first=True),
+            "attention_mask": pad_sequence(real, batch_first=True),
+        }
+
+    class RewardTrainer(Trainer):
+        def __init__(self, model, args, train_dataset, processing_class):
+            super().__init__(model, args, train_dataset, processing_class, None)
+            self.data_collator, self._metrics = collate, defaultdict(lambda: defaultdict(list))
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            chosen, rejected = PARTS
+            loss = -logsigmoid(chosen - rejected).REDUCED()
+            weight = self.args.center_rewards_coefficient
+            if weight is not None:
+                loss = loss + weight * ((chosen CENTRED rejected) ** 2).mean()
+            self._metrics["train"]["accuracy"].append((chosen RANKED rejected).float().mean().item())
+            self._metrics["train"]["margin"].append((chosen - rejected).mean().item())
+            return loss
+"""
+
+SOUND = {
+    "PARTS": "model(**inputs).logits.squeeze(-1).chunk(2)",
+    "REDUCED": "mean",
+    "CENTRED": "+",
+    "RANKED": ">",
+}
+
+
+def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
+    source = TRAINER
+    for word, code in {**SOUND, **broken}.items():
+        source = source.replace(word, code)
+    tree = {"trl/__init__.py": "", "trl/trainer/base.py": BASE, "trl/trainer/reward_config.py": CONFIG}
+    target = loads(
+        FRAMEWORK,
+        {**tree, "trl/trainer/reward_trainer.py": source},
+        {**overlay(), "transformers.py": TRANSFORMERS},
+    )
+    made = [one for one in reward_model.boundaries(target) if isinstance(one, Boundary)]
+    return target, {next(iter(one.settings)): one for one in made}
+
+
+def _sound(loads: Loads, law: Law, setting: str, **broken: str) -> bool:
+    target, boundaries = _bound(loads, **broken)
+    judgement = judged_at(law, boundaries[setting], setting, target)
+    assert judgement.tried > 0
+    return judgement.found is None
+
+
+def test_all_boundaries_answer(loads: Loads) -> None:
+    target, boundaries = _bound(loads)
+    assert set(boundaries) == {"default", "centred"}
+    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
+    check_round_trips(target, boundaries.values())
+
+
+@pytest.mark.parametrize("law", [REF001, SPL001])
+def test_sound_step(loads: Loads, law: Law) -> None:
+    assert all(_sound(loads, law, setting) for setting in ("default", "centred"))
+
+
+@pytest.mark.parametrize(
+    ("law", "setting", "broken"),
+    [
+        (REF001, "default", {"PARTS": "model(**inputs).logits.squeeze(-1).unflatten(0, (-1, 2)).unbind(1)"}),
+        (REF001, "centred", {"CENTRED": "-"}),
+        (SPL001, "default", {"REDUCED": "sum"}),
+        (REF001, "default", {"RANKED": "<"}),
+    ],
+)
+def test_faults_are_found(loads: Loads, law: Law, setting: str, broken: dict[str, str]) -> None:
+    """Pairs cut across, scores centred by their difference, a sum that grows with the pairs, the other accuracy."""
+    assert not _sound(loads, law, setting, **broken)
