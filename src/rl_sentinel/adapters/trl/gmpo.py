@@ -99,7 +99,7 @@ def _loss(target: Target, path: str, name: str) -> Boundary:
         path=path,
         stage="policy-loss",
         steps=(before, loss),
-        unused=frozenset({"token", "prompt_length"} | (set() if "top_entropy_quantile" in settings else {"entropy"})),
+        unused=frozenset({"token", "prompt_length"}),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **logged},
         settings={name: settings},
         claims=RATIO | ROW | claimed,

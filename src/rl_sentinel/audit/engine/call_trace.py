@@ -17,7 +17,7 @@ def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
     """Collect ``file:line:qualified name`` of each function under ``root``, ordered by first call; filled on exit.
 
     ``files`` are the names of code without a file, such as notebook cells. A method that a decorator generates, such as
-    the constructor of a dataclass, has no file; it stands at its class, after the functions.
+    the constructor of a dataclass, stands after the functions, with the file of its class and line 0.
     """
     base = str(root.resolve()) + "/"
     functions: dict[str, None] = {}
@@ -42,9 +42,9 @@ def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
 
 
 def _place(cls: type, name: str, base: str) -> str:
-    """``file:line:qualified name`` of a generated method; empty if its class is not under the folder ``base``."""
+    """``file:0:qualified name`` of a generated method, which has no line; empty if its class is not under ``base``."""
     try:
-        file, (_, line) = inspect.getfile(cls), inspect.getsourcelines(cls)
+        file = inspect.getfile(cls)
     except (OSError, TypeError):
         return ""
-    return f"{file.removeprefix(base)}:{line}:{cls.__qualname__}.{name}" if file.startswith(base) else ""
+    return f"{file.removeprefix(base)}:0:{cls.__qualname__}.{name}" if file.startswith(base) else ""
