@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachCut, Namespace, Object, Table
 from rl_sentinel.adapters.kit.sequences import ModelOutput, RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.slime.arguments import (
     GROUP_SUMS,
@@ -102,7 +102,7 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
         "response_lengths": RESPONSE_LENGTHS,
         "rollout_mask_sums": family.rollouts,
     }
-    rows = Derived(_groups if family.rollouts is GROUP_SUMS else lambda inputs: inputs.batch.rows)
+    rows = _GROUPS if family.rollouts is GROUP_SUMS else Derived(lambda inputs: inputs.batch.rows)
     step = Step(
         call=train_step,
         name="trained",
@@ -136,6 +136,9 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
 def _groups(inputs: Inputs) -> int:
     """The number of rollouts, where each group is one."""
     return len(set(inputs.batch.group.tolist()))
+
+
+_GROUPS = Computed(frozenset({"group"}), _groups, "the groups cannot be recovered from their number")
 
 
 def _reduced(path: str, *, per_token: bool) -> Step:

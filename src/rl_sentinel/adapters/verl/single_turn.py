@@ -124,7 +124,8 @@ def _reads(target: Target, path: str, package: str) -> bool:
     """Whether the release has the data set, and reads its files with the package."""
     if not target.has(path) or target.fails(path):
         return False
-    return package in vars(target.find(path))["__init__"].__globals__
+    constructor = vars(target.find(path)).get("__init__")
+    return constructor is not None and package in constructor.__globals__
 
 
 def a_few_words(batch: Batch) -> Batch:
