@@ -1,5 +1,6 @@
 """Messages about the arguments of a user's function."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_what_was_passed() -> None:
     ("path", "why", "hint"),
     [
         ("hinted.advantage", Absent(), ": the nearest is 'advantages'"),
-        ("hinted.zzz", Absent(), ""),
+        ("hinted.zzz", Absent(), ", expected one of advantages"),
         ("absent.advantages", Absent(), ""),
         ("statistics.mean", Unbindable(), ": rename the file, its name is that of a standard module"),
         ("hinted.advantages", Unbindable(), ""),
@@ -43,4 +44,5 @@ def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
     """The nearest name of the module; a standard module that shadows the file."""
     (tmp_path / "hinted.py").write_text("def advantages(): ...\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "hinted", raising=False)  # of another test's folder
     assert lookup_hint(Target(tmp_path), path, why) == hint
