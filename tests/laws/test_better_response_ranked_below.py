@@ -84,6 +84,17 @@ def test_lone() -> None:
     )
 
 
+def test_lone_response_without_a_number() -> None:
+    """NaN of a lone response, as of a deviation over n - 1, ranks nothing: DEG001 finds it."""
+
+    def undefined(batch: Batch) -> Tensor:
+        same = batch.group.unsqueeze(0) == batch.group.unsqueeze(1)
+        return _per_token(torch.where(same.sum(dim=1) == 1, torch.nan, _relative(batch)), batch)
+
+    claims = {"scope": "group", "grouping": "id", "credit": "outcome"}
+    assert judged(LAW, specimen(undefined, reads=READS, claims=claims)).found is None
+
+
 def test_rows_out_of_step() -> None:
     """The reward of another row is found too."""
     assert judged(LAW, specimen(_of_the_next_row, reads=READS, claims=CLAIMS)).found is not None

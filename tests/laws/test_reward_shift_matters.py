@@ -1,5 +1,7 @@
 """SHF001: a sound, a broken and a refusing specimen."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -41,6 +43,24 @@ def test_broken() -> None:
     )
     assert found.distance == 3.0  # rewards 1 and 0 become 5 and 4: a bonus of 3 and 2
     assert LAW.level(found.case) == "contested"
+
+
+def _from_squares(batch: Batch) -> Tensor:
+    """The variance as a difference of sums, in float32 whatever the batch has."""
+    reward = batch.reward.float()
+    same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).float()
+    mean, square = (same @ x / same.sum(dim=1) for x in (reward, reward.square()))
+    deviation = (square - mean.square()).clamp(min=0).sqrt() + 1e-4
+    return ((reward - mean) / deviation).unsqueeze(1) * batch.mask
+
+
+def test_deviation_that_cancels() -> None:
+    """Beside a large constant, a variance from sums of squares is rounding; a user's rewards may be small."""
+    boundary = specimen(_from_squares, reads="reward group mask", claims=CLAIMS)
+    found = judged(LAW, boundary).found
+    assert found is not None
+    assert "adding 4096 to the rewards of one group" in found.expectation.sentence()
+    assert judged(LAW, replace(boundary, own=True)).found is None
 
 
 def test_not_applicable() -> None:

@@ -43,7 +43,11 @@ from rl_sentinel.search.preconditions import groups_recognisable, outcomes_compa
 from rl_sentinel.search.transforms import on_policy, outcome_moved
 
 #: Constants that are added, in reward units; exact in float32 beside the rewards of cases.
-AMOUNTS = (1.0, -1.0, 4.0, 4096.0)
+AMOUNTS = (1.0, -1.0, 4.0)
+
+#: A further constant, beside which a deviation from sums of squares cancels. Callers of a user's function may know that
+#: rewards are small.
+LARGE = 4096.0
 
 
 def _applies(boundary: Boundary) -> str:
@@ -67,7 +71,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     alone = value_of(boundary.claims.scope) == "group"
     moved_rows = one_group if alone else torch.ones_like(one_group)
     before = ask(case).values
-    for amount in AMOUNTS:
+    for amount in AMOUNTS if boundary.own else (*AMOUNTS, LARGE):
         other = outcome_moved(batch, boundary.reads, moved_rows, amount)
         after = ask(with_batch(case, other)).values
         whose = "one group" if alone else "all rows"

@@ -20,6 +20,7 @@ def test_unknown_parameters_are_named_at_once() -> None:
         "mine has the parameters 'colour', 'old_lps' of unknown name: bind each of them, as in bind={"
     )
     assert '"old_lps": "old_logprob"' in message
+    assert '"zq": lambda batch: ...' in unknown_message("mine", ["zq", "old_lps"])
     assert unknown_message("mine", ["old_lps"]).startswith("mine has the parameter 'old_lps' of unknown name")
 
 

@@ -20,6 +20,9 @@ from rl_sentinel.core.errors import Absent, Unbindable
 #: Share of common letters from which an unknown name is taken for a misspelt known one.
 _SIMILAR = 0.8
 
+#: Below this share the nearest known name says nothing about what the parameter holds.
+_UNLIKE = 0.6
+
 
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
     """How to fix a function that is not found: a misspelt name, or a file named like a standard module."""
@@ -50,11 +53,17 @@ def unknown_message(function: str, unknown: list[str]) -> str:
 
 
 def _suggestion(path: str) -> str:
-    """The column of the nearest known name; a number for an attribute that is near to none, as of a configuration."""
+    """The column of the nearest known name.
+
+    What is near to none is a number if it is an attribute, as of a configuration, and else anything made of the batch.
+    """
     name = path.rpartition(".")[2]
     near = similar_names(name)[0]
-    if "." in path and SequenceMatcher(None, name, near).ratio() < _SIMILAR:
+    likeness = SequenceMatcher(None, name, near).ratio()
+    if "." in path and likeness < _SIMILAR:
         return "1"
+    if likeness < _UNLIKE:
+        return "lambda batch: ..."
     role = role_of(near)
     return f'"{BINDINGS.get(role) or ROLES[role].column or "reward"}"'
 
