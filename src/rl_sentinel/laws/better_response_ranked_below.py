@@ -128,7 +128,7 @@ def _alone(ask: Ask, case: Case) -> Iterator[Expectation]:
     scale = magnitude(raised, ask.boundary.reads)
     for name in advantages(ask.boundary):
         where = here.unsqueeze(1) & batch.mask if before[name].dim() == 2 else here
-        where = where & before[name].isfinite() & after[name].isfinite()  # what is not, is DEG001's
+        where = where & before[name].isfinite() & after[name].isfinite()  # DEG001 asks for a number
         reason = f"it is alone in its group, and its reward is higher by {amount:g} than in the other call"
         yield Within(name, after[name], before[name], None, where, scale, reason=reason, between_calls=True)
 
