@@ -6,6 +6,7 @@ import inspect
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -108,9 +109,9 @@ def request_experts(  # noqa: PLR0913 - functions and classes of the target, and
     columns: dict[str, list[Any]] = {"logprobs": [], "tokens": []}
     with replaced_globals(vars(inspect.getmodule(backend)), pybase64=base64):
         for row in rows:
-            server, version = Server(ScriptedResponse(**row), room), row["versions"][0]
+            server, version = Server(ScriptedResponse(**row), room), partial(int, row["versions"][0])
             first = request(input_ids=list(row["prompt"]), gconfig=config(n_samples=1, max_new_tokens=room))
-            response = send(method, first, backend(), server.respond, lambda version=version: version, experts=True)  # type: ignore[misc]
+            response = send(method, first, backend(), server.respond, version, experts=True)
             columns["logprobs"].append(fit_to_length(response.output_logprobs, len(row["tokens"]), float("inf")))
             columns["tokens"].append(_tokens_of(response.routed_experts.tolist(), row))
     return columns
@@ -142,7 +143,7 @@ def send_requests(  # noqa: PLR0913 - functions and classes of the target, and t
         server, version = Server(ScriptedResponse(**row), room), row["versions"][0]
         generation = config(n_samples=1, max_new_tokens=room, **values)
         first = request(input_ids=list(row["prompt"]), gconfig=generation)
-        response = send(method, first, backend(), server.respond, lambda version=version: version)  # type: ignore[misc]
+        response = send(method, first, backend(), server.respond, partial(int, version))
         size = len(row["tokens"])
         columns["tokens"].append(fit_to_length(response.output_tokens, size, WRONG))
         columns["logprobs"].append(fit_to_length(response.output_logprobs, size, float("inf")))

@@ -46,14 +46,18 @@ def _named(algorithm: str, words: str) -> Claims:
 MODES: Mapping[str, LossMode] = {
     "regular": LossMode(
         claims=_RATIO,
-        algorithm=claims("config.mdx, policy_loss_type: regular is the PPO loss", algorithm="ppo"),
+        algorithm=claims(
+            "config.mdx, algorithm.policy_loss_type: regular is PPO with ratios of tokens", algorithm="ppo"
+        ),
         numbers=_CLIP,
         fields=_CLIP_FIELDS,
         clipped="clip_fraction",
     ),
     "dual_clip": LossMode(
         claims=_RATIO,
-        algorithm=claims("config.mdx, policy_loss_type: dual_clip is dual-clip PPO", algorithm="dual clip"),
+        algorithm=claims(
+            "config.mdx, algorithm.policy_loss_type: dual_clip is that of arXiv 1912.09729", algorithm="dual clip"
+        ),
         numbers={**_CLIP, "ceiling": 3.0},
         fields={**_CLIP_FIELDS, "clip_ratio_c": "ceiling"},
         clipped="clip_fraction",
@@ -123,7 +127,7 @@ def logged(name: str, function: Callable[..., Any]) -> dict[str, Output]:
 
 
 def _keys(function: Callable[..., Any]) -> set[str]:
-    """The string constants of a loss behind its decorators."""
+    """The strings in the code of a loss, without its decorators: keys of what it returns are among them."""
     code = inspect.unwrap(function).__code__
     return {
         value

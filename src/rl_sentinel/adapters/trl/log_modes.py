@@ -52,7 +52,13 @@ def mixed_with_training(
     return float(sum(values[0].get(name) != values[1].get(name) for name in values[0].keys() | values[1].keys()))
 
 
-def _evaluated(trainer: Any, evaluate: Callable[[Any], object], train: Callable[[Any], object], *, logged: bool) -> Any:  # noqa: ANN401
+def _evaluated(
+    trainer: Any,  # noqa: ANN401 - a trainer
+    evaluate: Callable[[Any], object],
+    train: Callable[[Any], object],
+    *,
+    logged: bool,
+) -> Any:  # noqa: ANN401 - a dict of metrics
     """The logged metrics of an evaluation after a training step."""
     own = copy(trainer)
     own.control, own.state = copy(trainer.control), copy(trainer.state)

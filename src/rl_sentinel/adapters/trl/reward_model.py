@@ -61,7 +61,7 @@ _PRODUCER = "reward_trainer.py, _prepare_dataset: token ids of prompt and comple
 class ScoredPairs(PairFeatures):
     """One dict per pair with the token ids of the prompt and each completion together, and the mask of old releases."""
 
-    def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:  # noqa: ARG002
+    def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:  # noqa: ARG002 - as its base
         """The tokens of one pair."""
         prompt = [PROMPT] * (SHORTEST + number % self.prompts)
         ids = {name: [*prompt, *side] for name, side in zip(self.names, (chosen, rejected), strict=True)}

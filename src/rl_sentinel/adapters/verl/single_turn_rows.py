@@ -48,7 +48,7 @@ def files_of(rows: Table) -> SimpleNamespace:
 
 def with_files(
     dataset: Callable[..., Any], package: str, rows: Sequence[dict[str, Any]], make: Callable[[], Any]
-) -> Any:  # noqa: ANN401
+) -> Any:  # noqa: ANN401 - a data set
     """What ``make`` returns while the module of a data set reads these rows by the name of a package."""
     names = vars(dataset)["__init__"].__globals__
     before = names[package]

@@ -57,7 +57,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from try_bind(target, PATH, "metric", lambda: [_validation(target)])
 
 
-def validate(kind: Any, config: Any, rewards: list[float], groups: list[str], size: int) -> dict[str, Any]:  # noqa: ANN401
+def validate(
+    kind: Any,  # noqa: ANN401 - the trainer's class
+    config: Any,  # noqa: ANN401 - its configuration
+    rewards: list[float],
+    groups: list[str],
+    size: int,
+) -> dict[str, Any]:
     """Validate prompts of two sources in two batches; return what the trainer logs.
 
     ``rewards`` has those of the samples, ``groups`` the prompt of each, ``size`` the number of samples of a prompt.
