@@ -126,7 +126,7 @@ def _run(python: Path, script: Path, more: dict[str, str]) -> Ended:
     )
     raised = ran.returncode not in {0, 1}
     if raised:
-        return Ended("error", ran.stderr.strip().splitlines()[-1])
+        return Ended("error", (ran.stderr.strip() or "no message").splitlines()[-1])
     sides = [line for line in ran.stdout.splitlines() if line.startswith(("expected", "observed"))]
     return Ended(str(ran.returncode), ", ".join(sides or ran.stdout.strip().splitlines()[-1:]))
 
