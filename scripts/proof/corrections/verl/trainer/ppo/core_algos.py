@@ -3,11 +3,15 @@
 # - Equal rewards give exactly 0 in GRPO, since the mean is taken of differences.
 # - GPG scales by the rows whose group has a signal.
 # - An outcome on a token that is not trained is paid at the last trained one.
+# - geo_mean divides by the sequences of the mini-batch.
 # - clip_ratio counts where neither bound was set; norm_adv_by_std_in_grpo reaches GDPO.
 
 
 import dataclasses
 import functools
+import sys
+
+from replaced import replaced
 
 
 def _groups(index):
@@ -107,3 +111,14 @@ ADV_ESTIMATOR_REGISTRY.update(
     reinforce_plus_plus=compute_reinforce_plus_plus_outcome_advantage,
     remax=compute_remax_outcome_advantage,
 )
+
+
+compute_policy_loss_geo_mean = replaced(
+    sys.modules[__name__],
+    "compute_policy_loss_geo_mean",
+    {
+        "torch.mean(pg_losses)": "agg_loss(pg_losses.unsqueeze(1), torch.ones_like(pg_losses).unsqueeze(1),"
+        " 'seq-mean-token-mean', **config.global_batch_info)"
+    },
+)
+POLICY_LOSS_REGISTRY["geo_mean"] = compute_policy_loss_geo_mean
