@@ -202,7 +202,7 @@ def parameter_names(function: str | Use | Callable[..., Any]) -> list[str]:
         ['a', 'x']
     """
     try:
-        called = pydoc.locate(function) if isinstance(function, str) else function
+        called: Any = pydoc.locate(function) if isinstance(function, str) else function
         parameters = inspect.signature(called).parameters.values()
     except (pydoc.ErrorDuringImport, TypeError, ValueError):
         return []
