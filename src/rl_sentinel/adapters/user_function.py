@@ -30,6 +30,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
     Domains,
     FixedGroups,
     Grouped,
+    GroupedTokens,
     GroupsOf,
     PerResponse,
     equal_groups,
@@ -45,7 +46,7 @@ from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar
-from rl_sentinel.core.claims import Claims, value_of
+from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.claims import claims as said
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import NotApplicable, SentinelError, Unbindable
@@ -179,11 +180,13 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
     grouped = any("group" in c.shapes for c in flat) or any(isinstance(f, Grouped) for f in forms)
     unpadded = any(isinstance(f, Packed | Ragged) for f in forms)
     masked = any("mask" in c.columns for c in flat)
-    padded = any(isinstance(getattr(f, "inner", f), Padded) for f in forms) and kind.stage in _WITHOUT_MASK
+    padded = (
+        any(isinstance(getattr(f, "inner", f), Padded | GroupedTokens) for f in forms) and kind.stage in _WITHOUT_MASK
+    )
     measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask) for c in flat)
-    over_time = value_of(statement.claims.credit) == "temporal" and any(isinstance(c, TokenRewards) for c in flat)
+    per_token = any(isinstance(c, TokenRewards) for c in flat)
     domains = [
-        *([last_token_trains] if over_time else []),
+        *([last_token_trains] if per_token else []),
         *([whole_responses] if unpadded and not masked else []),
         *([full_width] if padded and not measured else []),
         *([FixedGroups(group_size)] if group_size else [equal_groups] if grouped else []),

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from rl_sentinel.adapters.kit.annotated_axes import axes_of, documented_axes
-from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, with_outcome
+from rl_sentinel.adapters.kit.annotated_axes import axes_of, documented_axes, item_class
+from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, column_of, with_outcome
 from rl_sentinel.adapters.kit.container_probe import keys_read
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
-from rl_sentinel.adapters.kit.numbers import numbers_of
+from rl_sentinel.adapters.kit.numbers import NUMBERS, numbers_of
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of
+from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_layouts import function_codec
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.batch import Batch
@@ -121,7 +122,8 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
     for parameter in [*arguments.unknown]:
         if items := _container_bindings(function, parameter, arguments, stage, parts.get(parameter, {})):
             arguments.unknown.remove(parameter)
-            arguments.codecs |= _bind_slots([Slot(parameter)], stage, {parameter: items}, arguments, "")
+            slot = next(one for one in slots if one.name == parameter)
+            arguments.codecs |= _bind_slots([slot], stage, {parameter: items}, arguments, "")
     return arguments
 
 
@@ -142,13 +144,14 @@ def _split_paths(bind: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dic
 
 def _container_bindings(
     function: Callable[..., Any], parameter: str, arguments: Arguments, stage: Stage, parts: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A binding for each key that the function reads from a parameter; empty if it is not a dict or configuration.
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """A binding for each key that the function reads from a parameter, in a list if it is a list of dicts or objects.
 
-    A key bound to ``...`` gets the codec of its name; unknown keys are reported when the container is bound.
+    Empty if it is no container. A key bound to ``...`` gets the codec of its name; unknown keys are reported when the
+    container is bound.
     """
 
-    def by_name(name: str, bindings: Mapping[str, str]) -> Codec | None:
+    def by_name(name: str, *, bindings: Mapping[str, str]) -> Codec | None:
         role = role_of(name)
         column = ROLES[role].column if role else ""
         binding = parts.get(name, bindings.get(column, ...))
@@ -158,7 +161,8 @@ def _container_bindings(
     if keys is None:
         return {}
     bound = {name: parts.get(name, ...) for name in (*keys.known, *keys.unknown)}
-    return _Attributes(bound) if keys.attributes else bound
+    items = _Attributes(bound) if keys.attributes else bound
+    return [items] if keys.rows else items
 
 
 _MORE = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
@@ -172,23 +176,34 @@ def _bind_slots(
     slots: list[Slot], stage: Stage, bind: Mapping[str, Any], arguments: Arguments, place: str
 ) -> Iterator[tuple[str, Codec]]:
     """The codec of each slot; adds numbers, unknown slots and open axes to ``arguments``."""
+    renamed = {name: text for name, text in bind.items() if _names_a_number(text)}
+    bind = {name: value for name, value in bind.items() if name not in renamed}
     roles = roles_of([slot.name for slot in slots])
     if stage == "batch":
         roles |= {slot.name: "token" for slot in slots if slot.name in _TOKEN_NAMES}
-    values, passed = numbers_of({s.name: s.default for s in slots if bind.get(s.name, ...) is ...}, stage)
+    defaults = {renamed.get(s.name, s.name): s.default for s in slots if bind.get(s.name, ...) is ...}
+    values, passed = numbers_of(defaults, stage)
     arguments.numbers |= values
     for slot in slots:
         path, role = f"{place}{slot.name}", roles.get(slot.name, "")
+        name = renamed.get(slot.name, slot.name)
         if slot.name in bind and bind[slot.name] is not ...:
             yield slot.name, _from_binding(bind[slot.name], slot, role, stage, arguments, f"{path}.")
-        elif slot.name in passed:
-            yield slot.name, Constant(passed[slot.name])
-        elif codec := _by_name(slot, role, path, arguments):
-            yield slot.name, codec
         elif slot.required and is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
             yield slot.name, _dataclass_object(slot.annotation, {}, stage, arguments, f"{path}.")
-        elif slot.required:
+        elif slot.required and item_class(slot.annotation) is not None:
+            yield slot.name, _row_table({}, slot, stage, arguments, f"{path}.")
+        elif name in passed:
+            yield slot.name, Constant(passed[name])
+        elif codec := _by_name(slot, role_of(name) if slot.name in renamed else role, path, arguments):
+            yield slot.name, codec
+        elif slot.required and slot.name not in renamed:
             arguments.unknown.append(path)
+
+
+def _names_a_number(value: object) -> bool:
+    """Whether a binding is the known name of a number, such as ``clip_range``: the parameter is read as if named so."""
+    return isinstance(value, str) and column_of(value) == value and role_of(value) in (*_DISCOUNTS, *NUMBERS)
 
 
 def _from_binding(  # noqa: PLR0913 - the slot and its context
@@ -207,10 +222,9 @@ def _from_binding(  # noqa: PLR0913 - the slot and its context
         text = f"{value}[{axes}]" if axes else value
         return codec_of(text, default, array=_is_array(slot))
     if isinstance(value, Mapping):
-        if is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
-            return _dataclass_object(slot.annotation, value, stage, arguments, place)
-        parts = dict(_bind_slots([Slot(key) for key in value], stage, value, arguments, place))
-        return Namespace(**parts) if isinstance(value, _Attributes) else Table(parts)
+        return _container(value, slot, stage, arguments, place)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
+        return _row_table(value[0], slot, stage, arguments, place)
     if callable(value):
         return function_codec(value, small_cases("default")[0].batch)
     return Constant(value)
@@ -272,6 +286,25 @@ def _dataclass_object(kind: type, bind: Mapping[str, Any], stage: Stage, argumen
         if one.init
     ]
     return Object(kind, dict(_bind_slots(slots, stage, bind, arguments, place)))
+
+
+def _container(value: Mapping[str, Any], slot: Slot, stage: Stage, arguments: Arguments, place: str) -> Codec:
+    """The codec of a dict or of an object with these bindings."""
+    if is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
+        return _dataclass_object(slot.annotation, value, stage, arguments, place)
+    parts = dict(_bind_slots([Slot(key) for key in value], stage, value, arguments, place))
+    return Namespace(**parts) if isinstance(value, _Attributes) else Table(parts)
+
+
+def _row_table(value: Mapping[str, Any], slot: Slot, stage: Stage, arguments: Arguments, place: str) -> RowTable:
+    """The codec of a list with one dict or object per response."""
+    kind = item_class(slot.annotation)
+    if kind is not None:
+        item = _dataclass_object(kind, value, stage, arguments, place)
+        return RowTable({name: listed(part) for name, part in item.parts.items()}, kind)
+    parts = _bind_slots([Slot(key) for key in value], stage, value, arguments, place)
+    make = "argparse.Namespace" if isinstance(value, _Attributes) else None
+    return RowTable({name: listed(part) for name, part in parts}, make)
 
 
 def _not_callable_by_name(parameters: Mapping[str, inspect.Parameter]) -> str:

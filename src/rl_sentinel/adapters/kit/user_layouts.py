@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import Column, OneColumn
+from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.core.batch import COLUMNS, Batch, take_rows, with_columns
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
@@ -60,6 +61,24 @@ class Grouped(Form):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupedTokens(Grouped):
+    """``[G, K, T]``, padded at the right to one width; ``layout.extra`` adds columns of padding."""
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The extra padding."""
+        return Padded().axes
+
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The column with the extra padding of the layout, reshaped by prompt."""
+        return Grouped.lay_out(self, Padded().lay_out(column, inputs), inputs)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The first two axes, flattened, and the first ``T`` positions."""
+        return Padded().read(value.flatten(0, 1), sizes)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupedColumn(Column):
     """A column in the layout ``[G, K]``, whose shape depends on ``group``."""
 
@@ -92,30 +111,35 @@ def _first_trained_value(column: Tensor, batch: Batch) -> Tensor:
 class PerResponse(OneColumn):
     """A ``[B, T]`` column as one number per row, ``[B]``: the value at the first trained token.
 
-    ``dims`` is the number of trailing axes of size 1, as in ``[B, 1]``; ``grouped`` gives ``[G, K]``.
+    ``dims`` is the number of trailing axes of size 1, as in ``[B, 1]``; ``grouped`` gives ``[G, K]``, and
+    ``listed`` a list.
     """
 
     name: str = "advantage"
     dims: int = 0
     grouped: bool = False
+    listed: bool = False
 
     @property
     def shapes(self) -> frozenset[str]:
         """The prompt of each row, for the layout ``[G, K]``."""
         return frozenset({"group"}) if self.grouped else frozenset()
 
-    def put(self, inputs: Inputs) -> Tensor:
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor or a list
         """The number of each row."""
         column = _first_trained_value(getattr(inputs.batch, self.name), inputs.batch)
+        if self.listed:
+            return column.tolist()
         return Grouped().lay_out(column, inputs) if self.grouped else column.reshape(-1, *[1] * self.dims)
 
-    def sizes(self, value: Tensor) -> Sizes:
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor or a list
         """The number of rows."""
-        return Sizes(rows=value.numel())
+        return Sizes(rows=torch.as_tensor(value).numel())
 
-    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a tensor or a list
         """The number of the row, repeated at each token."""
-        return {} if sizes.width is None else {self.name: value.reshape(-1, 1).expand(-1, sizes.width).clone()}
+        row = torch.as_tensor(value).reshape(-1, 1)
+        return {} if sizes.width is None else {self.name: row.expand(-1, sizes.width).clone()}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The number of the row, repeated at each token, as :meth:`take` reads it."""

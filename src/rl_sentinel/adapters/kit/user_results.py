@@ -44,6 +44,8 @@ class NamedOutput(Form):
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - any result
         """The output as ``[B, T]`` or as a scalar."""
         output = self._select(value)
+        if isinstance(output, list) and output and all(isinstance(row, Mapping) for row in output):
+            output = [row[self._key(row)] for row in output]
         if self.per_token and isinstance(output, list) and output:
             output = self._list_as_tensor(output, sizes)
         if isinstance(output, np.ndarray):
