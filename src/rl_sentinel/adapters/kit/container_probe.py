@@ -117,7 +117,7 @@ def _read(  # noqa: PLR0913 - a call and what it records
     codec_of_key: Callable[[str], Codec | None],
     batch: Batch,
 ) -> None:
-    """Call the function once with a recorder, or with a list of one for each response, and add the names to ``keys``."""
+    """Call the function once with a recorder, or with a list of one per response, and add what it reads to ``keys``."""
     inputs = Inputs(batch)
 
     def value_of(name: str) -> Any:  # noqa: ANN401 - a column
