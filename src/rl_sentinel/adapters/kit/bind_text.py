@@ -13,7 +13,14 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Packed, Padde
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import ROLES, role_of
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask, TargetIds
-from rl_sentinel.adapters.kit.user_layouts import Grouped, GroupedColumn, GroupedTokens, GroupSize, PerResponse
+from rl_sentinel.adapters.kit.user_layouts import (
+    Grouped,
+    GroupedColumn,
+    GroupedTokens,
+    GroupSize,
+    PerResponse,
+    PromptList,
+)
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.codec import Codec, Form
@@ -34,6 +41,8 @@ AXES = {
     "B1": "one number per response, as a column",
     "GK": "prompts by responses",
     "GKT": "prompts by responses by tokens",
+    "Gragged": "a list with one tensor per prompt",
+    "Glists": "a list with one list of numbers per prompt",
     "N": "the tokens of all responses end to end",
     "ragged": "a list with one tensor per response",
     "list": "a list of numbers, one per response",
@@ -148,6 +157,8 @@ def _form(axes: str, *, per_token: bool) -> Form | None:
         "B1": PerRow("column"),
         "GK": Grouped(),
         "GKT": GroupedTokens(),
+        "Gragged": PromptList(),
+        "Glists": PromptList(plain=True),
         "N": Packed() if per_token else PerRow("tensor"),
         "ragged": Ragged(),
         "list": PerRow("list"),

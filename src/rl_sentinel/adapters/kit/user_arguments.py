@@ -252,10 +252,14 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
 
 def _axes(slot: Slot, column: str, path: str, arguments: Arguments) -> str:
     """The axes that the annotation of a slot states, else those of the docstring, which others may replace."""
-    if annotated := axes_of(slot.annotation):
+    annotated = axes_of(slot.annotation)
+    if annotated and not (column == "reward" and annotated in ("ragged", "lists")):
         return annotated
     if column not in OPEN_COLUMNS:
         return ""
+    if annotated:  # rewards in a list of tensors: one per response, or one per prompt
+        arguments.open[path] = f"{column}[{annotated}]"
+        return annotated
     arguments.open[path] = column
     if slot.documented:
         arguments.documented.add(path)

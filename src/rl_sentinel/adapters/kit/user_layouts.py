@@ -43,21 +43,42 @@ class GroupsOf:
 class Grouped(Form):
     """``[G, K]`` or ``[G, K, T]``: one row per prompt, with the same number of responses each."""
 
-    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor, or a list in PromptList
         """The column, reshaped by prompt."""
         return column.reshape(len(group_sizes(inputs)), -1, *column.shape[1:])
 
-    def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002 - the shape is enough
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - as above; the shape is enough
         """The first two axes, flattened."""
-        return value.flatten(0, 1)
+        flat: Tensor = value.flatten(0, 1)
+        return flat
 
-    def sizes(self, value: Tensor) -> Sizes:
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as above
         """The number of rows, and the width if there is a token axis."""
         return Sizes(rows=value.shape[0] * value.shape[1], width=value.shape[2] if value.dim() > 2 else None)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
         """The first two axes, flattened."""
         return f"{expression}.flatten(0, 1)"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptList(Grouped):
+    """A list with one tensor ``[K]`` per prompt; with ``plain``, one list of numbers."""
+
+    plain: bool = False
+
+    def lay_out(self, column: Tensor, inputs: Inputs) -> list[Any]:
+        """One tensor or list per prompt."""
+        parts = list(column.split(group_sizes(inputs)))
+        return [part.tolist() for part in parts] if self.plain else parts
+
+    def read(self, value: list[Any], sizes: Sizes) -> Tensor:  # noqa: ARG002 - the list is enough
+        """The numbers of all prompts, end to end."""
+        return torch.cat([torch.as_tensor(part) for part in value])
+
+    def sizes(self, value: list[Any]) -> Sizes:
+        """The number of rows."""
+        return Sizes(rows=sum(map(len, value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +203,7 @@ class _ReadRecorder:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the batch
         self._names |= {name} & set(COLUMNS)
-        if name in ("live", "rows", "width", "device"):
+        if name == "live":
             self._names.add("mask")
         if name == "valid":
             self._names.add("length")
