@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments, lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Padded, Ragged
@@ -264,4 +265,8 @@ def _unusual_types(passed: Mapping[str, Any]) -> str:
     return ", ".join(sorted(str(kind).removeprefix("torch.") for kind in floating - _USUAL))
 
 
-FRAMEWORK = Framework(name="own", package="", boundaries=_boundaries)
+def _installation(_version: str) -> Installation:
+    return Installation(note="and what your code imports; run this in your project's folder", folders=("", "src"))
+
+
+FRAMEWORK = Framework(name="own", package="", boundaries=_boundaries, installation=_installation)

@@ -98,7 +98,7 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
     Example:
         >>> from rl_sentinel.adapters.kit.bind_text import codec_of
         >>> codec_of("advantage[B]")
-        PerResponse(name='advantage', dims=0, grouped=False)
+        PerResponse(name='advantage', dims=0, grouped=False, listed=False)
     """
     match = _TEXT.fullmatch(text.strip())
     name = column_of((match["name"] or default) if match else "")
