@@ -144,7 +144,9 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         return Unbound(path, kind.stage, f"{why}{lookup_hint(target, path, why)}")
     name = path.rpartition(".")[2]
     if arguments.unknown:
-        return Unbound(path, kind.stage, unknown_message(name, arguments.unknown))
+        return Unbound(
+            path, kind.stage, unknown_message(name, {path: path in arguments.attributes for path in arguments.unknown})
+        )
     outside = _named_numbers(function, arguments)
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
     build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))

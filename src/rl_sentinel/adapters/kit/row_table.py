@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch import Tensor
+
 from rl_sentinel.adapters.kit.codecs import Column, Lengths, PromptIds
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.forms import Padded, PerRow, Ragged
@@ -48,6 +50,8 @@ class RowTable(Container):
         column = part.put(inputs)
         if isinstance(part, Constant):
             return [column] * inputs.batch.rows
+        if isinstance(column, Tensor) and column.dim():
+            column = list(column)
         if not isinstance(column, list) or len(column) != inputs.batch.rows:
             raise Unbindable(f"{name} of an item of a list does not hold the value of one response")
         return column

@@ -51,6 +51,7 @@ class Arguments:
         unknown: paths of parameters that could not be bound (``batch.rewards`` for an item of a container).
         open: path -> column of the parameters whose axes are not stated, or only in a docstring.
         documented: paths of the parameters whose axes a docstring states.
+        attributes: the unknown ones that are attributes of an object.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class Arguments:
     unknown: list[str] = field(default_factory=list)
     open: dict[str, str] = field(default_factory=dict)
     documented: set[str] = field(default_factory=set)
+    attributes: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,8 @@ def _bind_slots(
 ) -> Iterator[tuple[str, Codec]]:
     """The codec of each slot; adds numbers, unknown slots and open axes to ``arguments``."""
     renamed = {name: text for name, text in bind.items() if _names_a_number(text)}
-    bind = {name: value for name, value in bind.items() if name not in renamed}
+    own = {name: value for name, value in bind.items() if name not in renamed}
+    bind = _Attributes(own) if isinstance(bind, _Attributes) else own
     roles = roles_of([slot.name for slot in slots])
     if stage == "batch":
         roles |= {slot.name: "token" for slot in slots if slot.name in _TOKEN_NAMES}
@@ -199,6 +202,7 @@ def _bind_slots(
             yield slot.name, codec
         elif slot.required and slot.name not in renamed:
             arguments.unknown.append(path)
+            arguments.attributes |= {path} if isinstance(bind, _Attributes) else set()
 
 
 def _names_a_number(value: object) -> bool:
