@@ -50,16 +50,15 @@ def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
 
 
 @pytest.mark.parametrize(
-    ("path", "attribute", "proposed"),
+    ("path", "proposed"),
     [
-        ("final_reward", False, '"reward"'),
-        ("row.verifier_reward", False, '"reward"'),
-        ("my_old_logprobs", False, '"old_logprob"'),
-        ("reward_advantage", False, "lambda batch: ..."),
-        ("row.zq", False, "lambda batch: ..."),
-        ("config.zq", True, "1"),
+        ("final_reward", '"reward"'),
+        ("row.verifier_reward", '"reward"'),
+        ("my_old_logprobs", '"old_logprob"'),
+        ("row.zq", "lambda batch: ..."),
+        ("config.zq", "1"),
     ],
 )
-def test_a_proposal_is_the_column_that_the_name_contains(path: str, attribute: bool, proposed: str) -> None:
+def test_a_proposal_is_the_column_that_the_name_contains(path: str, proposed: str) -> None:
     """An item of a dict is made of the batch, an attribute of a configuration is a number."""
-    assert f'bind={{"{path}": {proposed}}}' in unknown_message("mine", {path: attribute})
+    assert f'bind={{"{path}": {proposed}}}' in unknown_message("mine", {path: path.startswith("config")})
