@@ -93,6 +93,17 @@ def test_an_unknown_key_is_refused_with_a_binding_that_works() -> None:
     assert rl_sentinel.check(renamed, bind=literal_eval(proposed[1]), **GRPO).ok
 
 
+def test_rows_without_a_known_key_are_refused_with_a_binding_that_works() -> None:
+    def unknown(samples: Any) -> Tensor:
+        return _advantages([row["verifier_score"] for row in samples], [row["prompt_group_id"] for row in samples])
+
+    with pytest.raises(InputError, match=r"'samples\.verifier_score', 'samples\.prompt_group_id' of unknown") as raised:
+        rl_sentinel.check(unknown, **GRPO)
+    proposed = re.search(r"bind=(\{.*?\})", str(raised.value))
+    assert proposed is not None
+    assert rl_sentinel.check(unknown, bind=literal_eval(proposed[1]), **GRPO).ok
+
+
 def test_rows_are_bound_by_a_list_with_one_dict() -> None:
     bind = {"samples": [{"verifier_reward": "reward", "uid": "group"}]}
     assert rl_sentinel.check(renamed, bind=bind, **GRPO).ok

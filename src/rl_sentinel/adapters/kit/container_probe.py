@@ -90,8 +90,8 @@ def keys_read(
 ) -> Keys | None:
     """The keys that a function reads from one parameter; None if the parameter is not a container.
 
-    An object of which only attributes with unknown names are read is a container too. What is no dict and no object is
-    tried as a list with one item per response, of which a name must be known.
+    One of which only unknown names are read is a container too. What is no dict and no object is tried as a list with
+    one item per response.
 
     Args:
         function: the function, called with ``codecs`` for its other parameters.
@@ -104,7 +104,7 @@ def keys_read(
         keys = Keys(rows=rows)
         for bindings in _BINDINGS:
             _read(function, parameter, codecs, keys, partial(codec_by_name, bindings=bindings), batch)
-        if not keys.tensor and (keys.known or (keys.attributes and not rows)):
+        if not keys.tensor and (keys.known or keys.unknown):
             return keys
     return None
 
