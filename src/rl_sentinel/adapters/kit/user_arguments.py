@@ -118,15 +118,34 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
     slots += [Slot(key) for key in bind if key not in parameters]
     if _PROMPT_LABELS in parameters and not any(n in _MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):
         bind = {_PROMPT_LABELS: "group", **bind}
-    bind = with_outcome(bind, parameters)
+    described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
+    bind = {**with_outcome(bind, parameters), **{name: _nested(items) for name, items in described.items()}}
     arguments = Arguments()
     arguments.codecs = dict(_bind_slots(slots, stage, bind, arguments, ""))
     for parameter in [*arguments.unknown]:
         if items := _container_bindings(function, parameter, arguments, stage, parts.get(parameter, {})):
+            read = items[0] if isinstance(items, list) else items
+            if unread := [f"{parameter}.{key}" for key in parts.pop(parameter, {}) if key not in read]:
+                raise Unbindable(f"bind names {', '.join(unread)}, expected what {name} reads: {', '.join(read)}")
             arguments.unknown.remove(parameter)
             slot = next(one for one in slots if one.name == parameter)
             arguments.codecs |= _bind_slots([slot], stage, {parameter: items}, arguments, "")
+    if wrong := [f"{parameter}.{key}" for parameter, items in parts.items() for key in items]:
+        raise Unbindable(f"bind names {', '.join(wrong)}, but {name} does not read a dict or an object there")
     return arguments
+
+
+def _class_of(slot: Slot) -> type | None:
+    """The dataclass that the annotation of a slot names, or that of the items of a list."""
+    if isinstance(slot.annotation, type) and is_dataclass(slot.annotation):
+        return slot.annotation
+    return item_class(slot.annotation)
+
+
+def _nested(items: Mapping[str, Any]) -> dict[str, Any]:
+    """Bindings by dotted paths as dicts in dicts."""
+    plain, parts = _split_paths(items)
+    return {**plain, **{name: _nested(inner) for name, inner in parts.items()}}
 
 
 class _Attributes(dict[str, Any]):
@@ -225,8 +244,9 @@ def _from_binding(  # noqa: PLR0913 - the slot and its context
         axes = "" if "[" in value else _axes(slot, value, place.removesuffix("."), arguments)
         text = f"{value}[{axes}]" if axes else value
         return codec_of(text, default, array=_is_array(slot))
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and item_class(slot.annotation) is None:
         return _container(value, slot, stage, arguments, place)
+    value = [value] if isinstance(value, Mapping) else value
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
         return _row_table(value[0], slot, stage, arguments, place)
     if callable(value):
