@@ -7,6 +7,7 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import axes_of, documented_axes, item_class
 from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, column_of, with_outcome
+from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, takes_more
 from rl_sentinel.adapters.kit.container_probe import keys_read
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.numbers import NUMBERS, numbers_of
@@ -102,9 +103,9 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
     parameters = parameters_of(function)
     bind, parts = _split_paths(bind)
     name = getattr(function, "__qualname__", str(function))
-    if reason := _not_callable_by_name(parameters):
+    if reason := not_callable_by_name(parameters):
         raise Unbindable(f"{name} {reason}")
-    if wrong := [key for key in (*bind, *parts) if key not in parameters and not _takes_more(parameters)]:
+    if wrong := [key for key in (*bind, *parts) if key not in parameters and not takes_more(parameters)]:
         raise Unbindable(f"bind names {', '.join(wrong)}, expected parameters of {name}: {', '.join(parameters)}")
     if stage == "batch" and (models := [n for n in parameters if _MODEL_NAMES.get(n) == "model" and n not in bind]):
         raise Unbindable(
@@ -113,7 +114,7 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
     slots = [
         Slot(n, p.annotation, p.default, documented_axes(function, n))
         for n, p in parameters.items()
-        if p.kind not in _MORE
+        if p.kind not in MORE
     ]
     slots += [Slot(key) for key in bind if key not in parameters]
     if _PROMPT_LABELS in parameters and not any(n in _MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):
@@ -184,13 +185,6 @@ def _container_bindings(
     bound = {name: parts.get(name, ...) for name in (*keys.known, *keys.unknown)}
     items = _Attributes(bound) if keys.attributes else bound
     return [items] if keys.rows else items
-
-
-_MORE = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-
-
-def _takes_more(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _bind_slots(
@@ -333,19 +327,3 @@ def _row_table(value: Mapping[str, Any], slot: Slot, stage: Stage, arguments: Ar
     parts = _bind_slots([Slot(key) for key in value], stage, value, arguments, place)
     make = "argparse.Namespace" if isinstance(value, _Attributes) else None
     return RowTable({name: listed(part) for name, part in parts}, make)
-
-
-def _not_callable_by_name(parameters: Mapping[str, inspect.Parameter]) -> str:
-    """Why a function cannot be called with keyword arguments; empty if it can."""
-    if next(iter(parameters), "") == "self" and not role_of("self"):
-        return (
-            "is a method, expected a function: write a function that creates the object and calls the method, "
-            "as in def mine(rewards, mask): return K().m(rewards, mask)"
-        )
-    positional = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
-    if positional:
-        return f"takes {', '.join(positional)} by position only, expected parameters by name: remove the / after them"
-    if parameters and all(p.kind in _MORE for p in parameters.values()):
-        taken = ", ".join(str(p) for p in parameters.values())
-        return f"takes {taken}, expected parameters by name: name them, or decorate the wrapper with functools.wraps"
-    return ""

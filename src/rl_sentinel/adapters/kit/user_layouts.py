@@ -69,8 +69,8 @@ class PromptList(Grouped):
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> list[Any]:
         """One tensor or list per prompt."""
-        parts = list(column.split(group_sizes(inputs)))
-        return [part.tolist() for part in parts] if self.plain else parts
+        parts = torch.split(column, group_sizes(inputs))
+        return [part.tolist() for part in parts] if self.plain else list(parts)
 
     def read(self, value: list[Any], sizes: Sizes) -> Tensor:  # noqa: ARG002 - the list is enough
         """The numbers of all prompts, end to end."""
@@ -92,11 +92,13 @@ class GroupedTokens(Grouped):
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The column with the extra padding of the layout, reshaped by prompt."""
-        return Grouped.lay_out(self, Padded().lay_out(column, inputs), inputs)
+        grouped: Tensor = Grouped.lay_out(self, Padded().lay_out(column, inputs), inputs)
+        return grouped
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """The first two axes, flattened, and the first ``T`` positions."""
-        return Padded().read(value.flatten(0, 1), sizes)
+        rows: Tensor = value.flatten(0, 1)
+        return Padded().read(rows, sizes)
 
 
 @dataclass(frozen=True, slots=True)
