@@ -71,6 +71,7 @@ def train(
         loop.train(composed, cache=cached_folder, callbacks=callbacks, ranks=ranks)
     if ranks.is_first:
         _show(folder)
+    ranks.end_process()
 
 
 def _plan(recipe: Recipe) -> None:
