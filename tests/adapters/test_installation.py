@@ -27,6 +27,12 @@ def test_setup_only_where_the_module_is_imported() -> None:
     assert needs.lines(["x = 1"]) == ["x = 1"]
 
 
+def test_code_of_a_project_is_imported_from_its_folders() -> None:
+    script = ["from __future__ import annotations", "from mine import f", "", "x = f(1)"]
+    added = ["from sys import path", "", 'path[:0] = ["", "src"]']
+    assert Installation(folders=("", "src")).lines(script) == [script[0], *added, *script[1:]]
+
+
 @pytest.mark.parametrize("version", ["", "1.0"])
 def test_every_framework_names_itself(version: str) -> None:
     others = [f for f in frameworks().values() if f.package not in ("", "rl_sentinel")]

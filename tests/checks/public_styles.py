@@ -1,6 +1,10 @@
 """Correct implementations in the styles of public code, in our own words: their sources and how they are checked."""
 
+import sys
+from types import ModuleType
 from typing import Any
+
+import torch
 
 _ADV = {"stage": "advantage"}
 _GRPO: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo"}
@@ -406,8 +410,12 @@ def f(logprob, ref_logprob):
 }
 
 
-def function(name: str) -> Any:
-    """The function of a style."""
-    names: dict[str, Any] = {"__name__": "public_style"}
-    exec(compile(f"import torch\n{STYLES[name][0]}", __file__, "exec"), names)  # noqa: S102 - the source is ours
-    return names["f"]
+def function(source: str) -> Any:
+    """The function of a style, in a module of its own, as dataclasses with annotations as text need."""
+    text = source if "__future__" in source else f"import torch\n{source}"
+    module = ModuleType("public_style")
+    sys.modules[module.__name__] = module
+    if "__future__" in source:
+        vars(module)["torch"] = torch
+    exec(compile(text, __file__, "exec"), vars(module))  # noqa: S102 - the source is ours
+    return vars(module)["f"]

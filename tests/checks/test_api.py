@@ -70,6 +70,49 @@ def test_a_finding_has_its_case_and_its_sentence() -> None:
     assert "<b style=" in result._repr_html_()
 
 
+def test_the_report_is_text_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich prints to the cell, not to the text, where it finds a notebook."""
+    result = rl_sentinel.check(centred, **GRPO)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert "0 findings: none" in str(result)
+    assert "0 findings: none" in result._repr_html_()
+
+
+def test_a_dataclass_is_built_whatever_the_parameter_is_called() -> None:
+    """``policy`` is the usual name of a model."""
+
+    @dataclass
+    class Policy:
+        log_probs: Tensor
+        base_log_probs: Tensor
+
+    def kl(policy: Policy) -> Tensor:
+        return policy.log_probs - policy.base_log_probs
+
+    assert rl_sentinel.check(kl, stage="kl", algorithm="k1", laws=["REF001"]).ok
+
+
+@pytest.mark.parametrize("name", ["dr_grpo", "Dr. GRPO", "DR-GRPO"])
+def test_names_of_algorithms_in_other_spellings(name: str) -> None:
+    assert rl_sentinel.check(centred, **{**GRPO, "algorithm": name}).ok
+
+
+def test_a_loss_of_one_policy_needs_no_clip_range() -> None:
+    """Its ratio is 1; the loss by log-probs has the same gradient, and one with the other sign is a fault."""
+
+    def by_ratio(logp: Tensor, adv: Tensor, mask: Tensor) -> Tensor:
+        return -((logp - logp.detach()).exp() * adv * mask).sum() / mask.sum().clamp(min=1)
+
+    def by_logprob(logp: Tensor, adv: Tensor, mask: Tensor) -> Tensor:
+        return -(logp * adv * mask).sum() / mask.sum().clamp(min=1)
+
+    options: dict[str, Any] = {"stage": "policy-loss", "algorithm": "grpo", "laws": ["REF001"]}
+    assert rl_sentinel.check(by_ratio, **options).ok
+    assert rl_sentinel.check(by_logprob, **options).ok
+    wrong = rl_sentinel.check(lambda logp, adv, mask: -by_ratio(logp, adv, mask), **options)
+    assert [finding.code for finding in wrong.faults] == ["REF001"]
+
+
 def test_assert_sound_raises_with_the_report() -> None:
     with pytest.raises(AssertionError, match=r"^fault REF001 advantage is ") as raised:
         rl_sentinel.assert_sound(partial(centred, scale=2.0), **GRPO)

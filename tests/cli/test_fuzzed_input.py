@@ -150,7 +150,7 @@ def test_damaged_evidence(
 #: Wrong options of ``check``.
 WRONG: list[dict[str, Any]] = [
     *({"algorithm": x} for x in ("gpro", 3, ["grpo"], {"a": "b"})),
-    *({"stage": x} for x in ("", "adv", None, 3)),
+    *({"stage": x} for x in ("", "adv", None, 3, ["x"], {"x": 1})),
     *({"claims": x} for x in ({"scope": "x"}, {"skope": "group"}, {"scope": 3}, "scope=group", [1])),
     *({"bind": x} for x in ({"reward": "reward"}, {"rewards": "rewrd"}, {"rewards": "reward[Q]"}, "x", [1])),
     *({"numbers": x} for x in ({"clip": "a"}, {"clipp": 0.2}, "x", [1], {"clip_low": None})),

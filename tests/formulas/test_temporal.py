@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.batch import batch_of, with_columns
-from rl_sentinel.formulas.temporal import EVERY_STEP, RETURNS, TEMPORAL
+from rl_sentinel.formulas.temporal import EVERY_STEP, RETURNS, SILENT, SILENT_AND_WORTHLESS, TEMPORAL
 
 
 def test_gae_by_hand() -> None:
@@ -27,6 +27,28 @@ def test_every_token_may_be_a_step() -> None:
     assert found[0][::2] == [0.25 * (0.75 + 1.0 - 9.0) + 4.5 - 1.0, 3.0]
     returns = RETURNS["reinforce++"](batch, {"gamma": 0.5})["rewards to go" + EVERY_STEP]
     assert returns[0][::2] == [1.25, 5.0]
+
+
+def test_an_untrained_token_may_be_silent() -> None:
+    """3 at the last; before the gap 0.25 * 0.25 * 3, and 0.5 * 9 - 1 with the value in the gap, -1 without it."""
+    batch = batch_of(
+        torch.tensor([[True, False, True]]), reward=torch.tensor([5.0]), value=torch.tensor([[1.0, 9.0, 2.0]])
+    )
+    found = TEMPORAL["gae"](batch, {"gamma": 0.5, "lam": 0.5})
+    assert found["as they are" + SILENT][0][::2] == [0.1875 + 3.5, 3.0]
+    assert found["as they are" + SILENT_AND_WORTHLESS][0][::2] == [0.1875 - 1.0, 3.0]
+
+
+def test_a_silent_token_keeps_its_reward() -> None:
+    """The outcome stands on the last token, which is not trained: 0.25 * 5, and 0.5 * 0 - 1."""
+    batch = batch_of(
+        torch.tensor([[True, False]]),
+        reward=torch.tensor([5.0]),
+        value=torch.tensor([[1.0, 9.0]]),
+        length=torch.tensor([2]),
+    )
+    found = TEMPORAL["gae"](batch, {"gamma": 0.5, "lam": 0.5})
+    assert found["as they are" + SILENT_AND_WORTHLESS][0][0] == 0.25
 
 
 def test_rewards_to_go_by_hand() -> None:

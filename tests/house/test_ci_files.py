@@ -82,6 +82,27 @@ def test_pytest_of_the_sample_project_fails_with_a_small_case_and_passes_after_t
     assert second.returncode == 0, second.stdout
 
 
+@pytest.mark.slow
+def test_scripts_and_tests_of_findings_run_in_the_project(project: Path) -> None:
+    """Without a setting of pytest that makes the project importable; they pass after the repair."""
+    settings = project / "pyproject.toml"
+    setting = '[tool.pytest.ini_options]\npythonpath = ["."]\n'
+    text = settings.read_text(encoding="utf-8")
+    assert setting in text
+    settings.write_text(text.replace(setting, ""), encoding="utf-8")
+
+    def status(*command: str) -> int:
+        return subprocess.run(command, cwd=project, env=environment(), capture_output=True, check=False).returncode
+
+    options = ("--stage", "advantage", "--algorithm", "grpo", "--law", "GRP001", "--report", "repro=scripts")
+    assert status("rl-sentinel", "audit", "grpo.advantage:advantages", *options) == 1
+    (script,) = (project / "scripts").glob("GRP001*.py")
+    assert (status("python", str(script)), status("pytest", "-p", "no:cacheprovider", "scripts")) == (1, 1)
+    file = project / "grpo" / "advantage.py"
+    file.write_text(repaired(file.read_text(encoding="utf-8")), encoding="utf-8")
+    assert (status("python", str(script)), status("pytest", "-p", "no:cacheprovider", "scripts")) == (0, 0)
+
+
 def test_hook_calls_a_command_of_the_package() -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     assert hook["id"] == "rl-sentinel"

@@ -1,7 +1,11 @@
 """Installation instructions in the header of a stand-alone script: packages, Python version, setup lines."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+#: The first line of a recorded script, before which no statement may stand.
+_FUTURE = "from __future__ import annotations"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +18,7 @@ class Installation:
         python: Python version, if the framework needs a newer one than RL-Sentinel.
         note: comment after the command.
         setup: module -> lines to run before its functions are called.
+        folders: folders of a project from which its code is imported, relative to where the script runs.
         written: name in a recorded script -> name in the stand-alone script, for objects that the framework wraps.
     """
 
@@ -22,6 +27,7 @@ class Installation:
     python: str = ""
     note: str = ""
     setup: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
     written: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, torch: str) -> str:
@@ -37,6 +43,9 @@ class Installation:
         setup = [line for module, lines in self.setup.items() if any(module in i for i in imports) for line in lines]
         for name, written in self.written.items():
             rest = [line.replace(f"{name}.", f"{written}.") for line in rest]
+        if self.folders:
+            at = imports.index(_FUTURE) + 1 if _FUTURE in imports else 0
+            imports[at:at] = ["from sys import path", "", f"path[:0] = {json.dumps(self.folders)}"]
         return [*imports, *([""] if setup else []), *setup, *rest]
 
 

@@ -1,5 +1,6 @@
 """Parse the claims that a user states about a function, and add those that its algorithm implies."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 from rl_sentinel.core.boundary import Stage
@@ -43,7 +44,6 @@ ADAPTED = (*(n for n in VALUES if n not in REWARDED), *_RECOMPUTED)
 ALIASES: Mapping[str, Mapping[Stage, tuple[str, Mapping[str, str]]]] = {
     "grpo": {"policy-loss": ("ppo", {})},
     "dr_grpo": {"advantage": ("grpo", {"standardised": "no"}), "policy-loss": ("ppo", {})},
-    "dr. grpo": {"advantage": ("grpo", {"standardised": "no"}), "policy-loss": ("ppo", {})},
     "dapo": {"advantage": ("grpo", {}), "policy-loss": ("ppo", {"aggregation": "token-mean"})},
     "ppo": {"advantage": ("gae", {}), "value-loss": ("clipped value", {})},
     "rloo": {"policy-loss": ("reinforce", {})},
@@ -99,8 +99,9 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     Raises:
         SentinelError: as :func:`parse_claims`.
     """
-    name, more = ALIASES.get(algorithm.lower(), {}).get(stage, (algorithm, {}))
     texts, known = list(texts), _values("algorithm", stage) if "algorithm" in _keys(stage) else []
+    spelt = {_spelling(one): one for one in (*known, *ALIASES)}.get(_spelling(algorithm), algorithm)
+    name, more = ALIASES.get(spelt, {}).get(stage, (spelt, {}))
     if name and name not in known:
         raise SentinelError(
             f"--algorithm is {algorithm!r}, which stage {stage} does not have: {nearest(name, known)} ({PAGE})"
@@ -111,6 +112,11 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     dropped = {text for text in texts if text.partition("=")[2] == DROPPED and text.partition("=")[0] in _keys(stage)}
     stated = [*([f"algorithm={name}"] if name else []), *(text for text in texts if text not in dropped)]
     return claims_from_text(implied, f"{IMPLIED}{name}") | parse_claims(stated, stage)
+
+
+def _spelling(name: str) -> str:
+    """The name of an algorithm without what people write differently: capitals, spaces, hyphens, underscores, dots."""
+    return re.sub(r"[\s_.-]", "", name.lower())
 
 
 def parse_claims(texts: Iterable[str], stage: Stage) -> Claims:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments, lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Padded, Ragged
@@ -30,6 +31,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
     Domains,
     FixedGroups,
     Grouped,
+    GroupedTokens,
     GroupsOf,
     PerResponse,
     equal_groups,
@@ -45,7 +47,7 @@ from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar
-from rl_sentinel.core.claims import Claims, value_of
+from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.claims import claims as said
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import NotApplicable, SentinelError, Unbindable
@@ -142,7 +144,9 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         return Unbound(path, kind.stage, f"{why}{lookup_hint(target, path, why)}")
     name = path.rpartition(".")[2]
     if arguments.unknown:
-        return Unbound(path, kind.stage, unknown_message(name, arguments.unknown))
+        return Unbound(
+            path, kind.stage, unknown_message(name, {path: path in arguments.attributes for path in arguments.unknown})
+        )
     outside = _named_numbers(function, arguments)
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
     build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))
@@ -179,11 +183,13 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
     grouped = any("group" in c.shapes for c in flat) or any(isinstance(f, Grouped) for f in forms)
     unpadded = any(isinstance(f, Packed | Ragged) for f in forms)
     masked = any("mask" in c.columns for c in flat)
-    padded = any(isinstance(getattr(f, "inner", f), Padded) for f in forms) and kind.stage in _WITHOUT_MASK
+    padded = (
+        any(isinstance(getattr(f, "inner", f), Padded | GroupedTokens) for f in forms) and kind.stage in _WITHOUT_MASK
+    )
     measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask) for c in flat)
-    over_time = value_of(statement.claims.credit) == "temporal" and any(isinstance(c, TokenRewards) for c in flat)
+    per_token = any(isinstance(c, TokenRewards) for c in flat)
     domains = [
-        *([last_token_trains] if over_time else []),
+        *([last_token_trains] if per_token else []),
         *([whole_responses] if unpadded and not masked else []),
         *([full_width] if padded and not measured else []),
         *([FixedGroups(group_size)] if group_size else [equal_groups] if grouped else []),
@@ -261,4 +267,8 @@ def _unusual_types(passed: Mapping[str, Any]) -> str:
     return ", ".join(sorted(str(kind).removeprefix("torch.") for kind in floating - _USUAL))
 
 
-FRAMEWORK = Framework(name="own", package="", boundaries=_boundaries)
+def _installation(_version: str) -> Installation:
+    return Installation(note="and what your code imports; run this in your project's folder", folders=("", "src"))
+
+
+FRAMEWORK = Framework(name="own", package="", boundaries=_boundaries, installation=_installation)

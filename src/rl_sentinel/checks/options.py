@@ -17,7 +17,7 @@ _SEEDS = 2**62
 
 def validate_stage(stage: object, level: object) -> None:
     """Require a known stage and level."""
-    if stage not in STAGES:
+    if not isinstance(stage, str) or stage not in STAGES:
         raise InputError(f"stage is {stage!r}, expected one of {', '.join(STAGES)}: what your function computes")
     if level not in LEVELS:
         raise InputError(f"level is {level!r}, expected one of {', '.join(LEVELS)}")

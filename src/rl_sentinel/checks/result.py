@@ -108,7 +108,8 @@ class CheckResult:
     def __str__(self) -> str:
         """The report, as the command line prints it."""
         out = io.StringIO()
-        console = Console(file=out, highlight=False, soft_wrap=True, emoji=False, color_system=None)
+        plain: dict[str, Any] = {"highlight": False, "emoji": False, "color_system": None, "force_jupyter": False}
+        console = Console(file=out, soft_wrap=True, **plain)
         shown = [f.finding for f in self.findings]
         options: dict[str, Any] = {"unclaimed": self.unclaimed, "hints": _HINTS}
         text.show(console, self.name, self.audit, shown, self.seconds, self.hidden, **options)

@@ -26,6 +26,13 @@ EVERY_STEP = ", every token of a response a step"
 WORTHLESS = ", an untrained token without value" + EVERY_STEP
 
 
+#: The same if an untrained token only passes credit on: it has no temporal difference of its own.
+SILENT = ", an untrained token without a difference" + EVERY_STEP
+
+#: Both.
+SILENT_AND_WORTHLESS = ", an untrained token without value or difference" + EVERY_STEP
+
+
 #: A mark for each token of each row.
 _Marks = list[list[bool]]
 
@@ -40,11 +47,14 @@ def _gae(batch: Batch, settings: Settings) -> Tokens:
     for name, steps in _steps(batch).items():
         found = _gaps(batch, settings, steps)
         readings |= {f"as they are{name}": found} | _normalised(found, batch, name, 0.0)
-    if not bool((batch.mask == batch.valid).all()):
-        found = _gaps(_worthless_off_mask(batch), settings, batch.valid.tolist())
-        readings |= {f"as they are{WORTHLESS}": found} | _normalised(found, batch, WORTHLESS, 0.0)
-    else:
-        readings |= {f"{n}{WORTHLESS}": x for n, x in readings.items() if not n.endswith(EVERY_STEP)}
+    names = (WORTHLESS, SILENT, SILENT_AND_WORTHLESS)
+    if bool((batch.mask == batch.valid).all()):
+        plain = {n: x for n, x in readings.items() if not n.endswith(EVERY_STEP)}
+        return readings | {f"{n}{name}": x for name in names for n, x in plain.items()}
+    for name in names:
+        read = batch if name == SILENT else _worthless_off_mask(batch)
+        found = _gaps(read, settings, batch.valid.tolist(), silent=name != WORTHLESS)
+        readings |= {f"as they are{name}": found} | _normalised(found, batch, name, 0.0)
     return readings
 
 
@@ -62,13 +72,15 @@ def _normalised(found: list[list[float]], batch: Batch, name: str, epsilon: floa
     return readings
 
 
-def _gaps(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]:
+def _gaps(batch: Batch, settings: Settings, steps: _Marks, *, silent: bool = False) -> list[list[float]]:
+    """Discounted sums of temporal differences; with ``silent``, of untrained tokens only the rewards are summed."""
     discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
     found, gains = [[0.0] * batch.width for _ in range(batch.rows)], batch.token_reward.tolist()
     for b, (step, value) in enumerate(zip(steps, batch.value.tolist(), strict=True)):
         later, after, reward = 0.0, 0.0, float(batch.reward[b])
         for t in reversed([t for t in range(batch.width) if step[t]]):
-            later = reward + gains[b][t] + discount * after - value[t] + discount * decay * later
+            difference = 0.0 if silent and not batch.mask[b, t] else discount * after - value[t]
+            later = reward + gains[b][t] + difference + discount * decay * later
             found[b][t], after, reward = later, value[t], 0.0
     return found
 

@@ -50,6 +50,9 @@ def _with_one_reading(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Ba
     return lambda batch, settings: {"": loss(batch, settings)}
 
 
+#: Losses whose gradient at a ratio of 1 is that of REINFORCE.
+RATIO_LOSSES = frozenset({"ppo", "dual clip", "cispo", "gspo", "importance sampling"})
+
 #: Algorithm -> loss per token, by reading.
 _OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Readings]] = {
     **{name: _with_one_reading(loss) for name, loss in {**LOSSES, **DISTILLATIONS}.items()},
@@ -143,10 +146,27 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readin
     if algorithm in VALUE_LOSSES:
         return VALUE_LOSSES[algorithm]
     if algorithm in _OF_TOKENS:
-        return lambda batch, settings: _weighted(_OF_TOKENS[algorithm](batch, settings), boundary, batch)
+        losses = _OF_TOKENS[algorithm]
+        if of_one_policy(boundary) and algorithm in RATIO_LOSSES:
+            losses = _of_one_policy(losses)
+        return lambda batch, settings: _weighted(losses(batch, settings), boundary, batch)
     if algorithm in DIVERGENCES:
         return lambda batch, settings: _weighted(_one_or_none(DIVERGENCES[algorithm](batch, settings)), boundary, batch)
     return None
+
+
+def of_one_policy(boundary: Boundary) -> bool:
+    """Whether a policy loss reads no log-probs of an older policy, so that its ratio is 1."""
+    older = boundary.reads & {"old_logprob", "rollout_logprob"}
+    return boundary.stage == "policy-loss" and "logprob" in boundary.reads and not older
+
+
+def _of_one_policy(losses: Callable[[Batch, Settings], Readings]) -> Callable[[Batch, Settings], Readings]:
+    """The losses at a ratio of 1, and the loss with the same gradient that multiplies by the log-prob."""
+    return lambda batch, settings: {
+        **{f"{n}, by a ratio of 1" if n else "by a ratio of 1": x for n, x in losses(batch, settings).items()},
+        "by the log-prob": LOSSES["reinforce"](batch, settings),
+    }
 
 
 def _with_gradient_of(values: Readings, gradient: str, batch: Batch) -> Readings:
@@ -202,4 +222,6 @@ def _as_read(boundary: Boundary, batch: Batch) -> Batch:
         batch = with_columns(batch, logprob=batch.old_logprob)
     if "old_logprob" not in boundary.reads and "rollout_logprob" in boundary.reads:
         batch = with_columns(batch, old_logprob=batch.rollout_logprob)
+    if of_one_policy(boundary):
+        batch = with_columns(batch, old_logprob=batch.logprob.detach())
     return batch

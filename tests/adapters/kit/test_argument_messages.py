@@ -15,13 +15,13 @@ from rl_sentinel.core.errors import Absent, Unbindable
 
 def test_unknown_parameters_are_named_at_once() -> None:
     """One line proposes a binding for each."""
-    message = unknown_message("mine", ["colour", "old_lps"])
+    message = unknown_message("mine", {"colour": False, "old_lps": False})
     assert message.startswith(
         "mine has the parameters 'colour', 'old_lps' of unknown name: bind each of them, as in bind={"
     )
     assert '"old_lps": "old_logprob"' in message
-    assert '"zq": lambda batch: ...' in unknown_message("mine", ["zq", "old_lps"])
-    assert unknown_message("mine", ["old_lps"]).startswith("mine has the parameter 'old_lps' of unknown name")
+    assert '"zq": lambda batch: ...' in unknown_message("mine", {"zq": False, "old_lps": False})
+    assert unknown_message("mine", {"old_lps": False}).startswith("mine has the parameter 'old_lps' of unknown name")
 
 
 def test_what_was_passed() -> None:
@@ -47,3 +47,18 @@ def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "hinted", raising=False)  # of another test's folder
     assert lookup_hint(Target(tmp_path), path, why) == hint
+
+
+@pytest.mark.parametrize(
+    ("path", "proposed"),
+    [
+        ("final_reward", '"reward"'),
+        ("row.verifier_reward", '"reward"'),
+        ("my_old_logprobs", '"old_logprob"'),
+        ("row.zq", "lambda batch: ..."),
+        ("config.zq", "1"),
+    ],
+)
+def test_a_proposal_is_the_column_that_the_name_contains(path: str, proposed: str) -> None:
+    """An item of a dict is made of the batch, an attribute of a configuration is a number."""
+    assert f'bind={{"{path}": {proposed}}}' in unknown_message("mine", {path: path.startswith("config")})

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.layout import Layout
 
 MASK = torch.tensor([[True, True, False], [True, True, True]])
 BATCH = batch_of(
@@ -109,3 +110,57 @@ def test_functions_of_logits_take_no_model() -> None:
         "logits",
         "input_ids",
     }
+
+
+def test_lists_of_numbers_and_of_tensors() -> None:
+    """One number per response, one list or tensor per response, and one per prompt."""
+    bind: dict[str, Any] = {"adv": "advantage[list]", "rewards": "reward[G lists]", "score": "reward[G ragged]"}
+    passed = _passed(lambda adv, rewards, score: (adv, rewards, score), **bind)
+    assert passed["adv"] == BATCH.advantage[:, 0].tolist()
+    assert passed["rewards"] == [[1.0], [2.0]]
+    assert [part.tolist() for part in passed["score"]] == [[1.0], [2.0]]
+
+    def annotated_lists(values: list[list[float]], rewards: list[float], masks: list[Tensor]) -> None:
+        """Lists by annotation."""
+
+    passed = _passed(annotated_lists)
+    assert passed["values"] == [[3.0, 3.0], [3.0, 3.0, 3.0]]
+    assert passed["rewards"] == [1.0, 2.0]
+    assert [part.tolist() for part in passed["masks"]] == [[True, True], [True, True, True]]
+
+
+def test_groups_of_tokens_are_padded() -> None:
+    """``[G, K, T]`` follows the padding of the layout, and is read back without it."""
+    codec = _codecs(lambda values: values, values="value[G K T]")["values"]
+    laid_out = codec.put(Inputs(BATCH, layout=Layout(extra=2)))
+    assert (laid_out.shape, "extra" in codec.axes) == ((2, 1, 5), True)
+    assert torch.equal(codec.take(laid_out, Sizes(rows=2, width=3))["value"], BATCH.value)
+
+
+def test_the_known_name_of_a_number_binds() -> None:
+    """As if the parameter had that name: its default is the number of the formula, or the usual one is passed."""
+
+    def loss(logp: Tensor, coefficient: float, bound: float = 0.1) -> None:
+        """Two numbers with names of their own."""
+
+    arguments = arguments_of(loss, "policy-loss", {"coefficient": "kl_coef", "bound": "clip_range"})
+    assert arguments.numbers == {"kl_loss_coef": 0.04, "clip_low": 0.1, "clip_high": 0.1}
+    assert (arguments.unknown, sorted(arguments.codecs)) == ([], ["coefficient", "logp"])
+
+
+def test_the_object_of_a_decorated_method_is_no_parameter() -> None:
+    class Trainer:
+        """Methods with a decorator."""
+
+        @torch.no_grad()
+        def advantages(self, rewards: Tensor) -> Tensor:
+            return rewards
+
+        @classmethod
+        @torch.no_grad()
+        def scores(cls, rewards: Tensor) -> Tensor:
+            return rewards
+
+    for method in (Trainer().advantages, Trainer.scores):
+        assert arguments_of(method, "advantage", {}).unknown == []
+        assert list(_codecs(method)) == ["rewards"]

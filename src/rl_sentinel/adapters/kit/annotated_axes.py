@@ -2,7 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from typing import Annotated, Any, get_args, get_origin
 
 #: Name of an axis in an annotation, in lower case -> its letter.
@@ -27,11 +28,12 @@ _BEHIND_NAME = (
 
 _QUOTED = re.compile(r"""\[.*,\s*["']([^"']*)["']\s*\]$""", re.DOTALL)
 _TENSOR_LIST = re.compile(r"\b(list|Sequence|Iterable)\[[^\]]*Tensor", re.IGNORECASE)
-_NUMBER_LIST = re.compile(r"\b(list|Sequence)\[(float|int)\]", re.IGNORECASE)
+_NUMBER_LIST = re.compile(r"\b(list|Sequence)\[(float|int|bool|str)\]", re.IGNORECASE)
+_NUMBER_LISTS = re.compile(r"\b(list|Sequence)\[\s*(list|Sequence)\[(float|int|bool)\]", re.IGNORECASE)
 
 
 def axes_of(annotation: object) -> str:
-    """The axes in an annotation, as letters, or ``"ragged"`` or ``"list"``; empty if it has no axes.
+    """The axes in an annotation, as letters, or ``"ragged"``, ``"list"`` or ``"lists"``; empty if it has no axes.
 
     Example:
         >>> from typing import Annotated
@@ -40,8 +42,8 @@ def axes_of(annotation: object) -> str:
         >>> from rl_sentinel.adapters.kit.annotated_axes import axes_of
         >>> axes_of(Float[torch.Tensor, "batch seq"]), axes_of(Annotated[torch.Tensor, "B"]), axes_of("G, K")
         ('BT', 'B', 'GK')
-        >>> axes_of(list[torch.Tensor]), axes_of(torch.Tensor)
-        ('ragged', '')
+        >>> axes_of(list[torch.Tensor]), axes_of(list[float]), axes_of(list[list[float]]), axes_of(torch.Tensor)
+        ('ragged', 'list', 'lists', '')
     """
     if dims := getattr(annotation, "dim_str", None):
         return _letters(str(dims))
@@ -54,7 +56,26 @@ def axes_of(annotation: object) -> str:
         return _letters(quoted[1])
     if isinstance(annotation, str) and (plain := _letters(text)):
         return plain
-    return "ragged" if _TENSOR_LIST.search(text) else "list" if _NUMBER_LIST.search(text) else ""
+    if _TENSOR_LIST.search(text):
+        return "ragged"
+    return "lists" if _NUMBER_LISTS.search(text) else "list" if _NUMBER_LIST.search(text) else ""
+
+
+def item_class(annotation: object) -> type | None:
+    """The dataclass of which a list, by its annotation, has one item per response; None if it has no such items.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from rl_sentinel.adapters.kit.annotated_axes import item_class
+        >>> @dataclass
+        ... class Sample:
+        ...     reward: float
+        >>> item_class(list[Sample]) is Sample, item_class(list[float])
+        (True, None)
+    """
+    if not isinstance(origin := get_origin(annotation), type) or not issubclass(origin, Sequence):
+        return None
+    return next((one for one in get_args(annotation) if isinstance(one, type) and is_dataclass(one)), None)
 
 
 def documented_axes(function: Callable[..., Any], name: str) -> str:

@@ -41,9 +41,12 @@ def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
     return f": the nearest is {near[0]!r}" if near else f", expected one of {', '.join(own)}" if own else ""
 
 
-def unknown_message(function: str, unknown: list[str]) -> str:
-    """One line about all parameters whose names are unknown, with a suggestion for ``bind``."""
-    suggested = ", ".join(f'"{path}": {_suggestion(path)}' for path in unknown)
+def unknown_message(function: str, unknown: Mapping[str, bool]) -> str:
+    """One line about all parameters whose names are unknown, with a suggestion for ``bind``.
+
+    ``unknown`` has the path of each, and whether it is an attribute of an object, as of a configuration.
+    """
+    suggested = ", ".join(f'"{path}": {_suggestion(path, attribute=is_one)}' for path, is_one in unknown.items())
     names = ", ".join(map(repr, unknown))
     return (
         f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: bind each of them, as "
@@ -52,20 +55,30 @@ def unknown_message(function: str, unknown: list[str]) -> str:
     )
 
 
-def _suggestion(path: str) -> str:
-    """The column of the nearest known name.
+def _suggestion(path: str, *, attribute: bool) -> str:
+    """The column of the known name that the name contains, or of the nearest one.
 
     What is near to none is a number if it is an attribute, as of a configuration, and else anything made of the batch.
     """
     name = path.rpartition(".")[2]
-    near = similar_names(name)[0]
-    likeness = SequenceMatcher(None, name, near).ratio()
-    if "." in path and likeness < _SIMILAR:
+    near = _contained(name) or similar_names(name)[0]
+    likeness = 1.0 if _contained(name) else SequenceMatcher(None, name, near).ratio()
+    if attribute and likeness < _SIMILAR:
         return "1"
     if likeness < _UNLIKE:
         return "lambda batch: ..."
     role = role_of(near)
     return f'"{BINDINGS.get(role) or ROLES[role].column or "reward"}"'
+
+
+def _contained(name: str) -> str:
+    """The longest known name whose words are all in this one; empty if these have several columns, or none."""
+    words = set(name.lower().split("_"))
+    roles = {role: about for role, about in ROLES.items() if about.column or role in BINDINGS}
+    inside = {known: role for role, about in roles.items() for known in about.names if words >= set(known.split("_"))}
+    longest = max((len(known.split("_")) for known in inside), default=0)
+    chosen = {role: known for known, role in inside.items() if len(known.split("_")) == longest}
+    return next(iter(chosen.values())) if len(chosen) == 1 else ""
 
 
 def describe_arguments(codecs: Mapping[str, Codec], passed: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -11,9 +11,16 @@ from rl_sentinel.adapters.kit.array_form import Array
 from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths, Lengths, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Packed, Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.roles import role_of
+from rl_sentinel.adapters.kit.roles import ROLES, role_of
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask, TargetIds
-from rl_sentinel.adapters.kit.user_layouts import Grouped, GroupedColumn, GroupSize, PerResponse
+from rl_sentinel.adapters.kit.user_layouts import (
+    Grouped,
+    GroupedColumn,
+    GroupedTokens,
+    GroupSize,
+    PerResponse,
+    PromptList,
+)
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.codec import Codec, Form
@@ -34,9 +41,12 @@ AXES = {
     "B1": "one number per response, as a column",
     "GK": "prompts by responses",
     "GKT": "prompts by responses by tokens",
+    "Gragged": "a list with one tensor per prompt",
+    "Glists": "a list with one list of numbers per prompt",
     "N": "the tokens of all responses end to end",
     "ragged": "a list with one tensor per response",
-    "list": "a list of numbers",
+    "list": "a list of numbers, one per response",
+    "lists": "a list with one list of numbers per response",
 }
 
 #: Dtypes in a binding.
@@ -62,11 +72,23 @@ def with_outcome(bind: Mapping[str, Any], parameters: Iterable[str]) -> dict[str
     }
 
 
+def column_of(name: str) -> str:
+    """The column, or other word of a binding, that a known parameter name stands for; another name unchanged.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.bind_text import column_of
+        >>> column_of("advs"), column_of("reward"), column_of("colour")
+        ('advantage', 'reward', 'colour')
+    """
+    role = "" if name in COLUMNS or name in WORDS else role_of(name)
+    return BINDINGS.get(role) or (ROLES[role].column if role else "") or name
+
+
 def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
     """The codec that a binding's text describes.
 
     Args:
-        text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``.
+        text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``; for the column, a known parameter name will do.
         default: the column, if the text has only axes.
         array: pass a numpy array, not a tensor; of labels, one of strings.
 
@@ -76,10 +98,10 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
     Example:
         >>> from rl_sentinel.adapters.kit.bind_text import codec_of
         >>> codec_of("advantage[B]")
-        PerResponse(name='advantage', dims=0, grouped=False)
+        PerResponse(name='advantage', dims=0, grouped=False, listed=False)
     """
     match = _TEXT.fullmatch(text.strip())
-    name = (match["name"] or default) if match else ""
+    name = column_of((match["name"] or default) if match else "")
     known = (*COLUMNS, *WORDS)
     if match is None or name not in known:
         raise Unbindable(
@@ -119,22 +141,27 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
     if name == "token_rewards":
         return TokenRewards(form or Padded(), dtype)
     if COLUMNS[name]["role"] == "label" and axes in ("", "B", "list") and not COLUMNS[name]["axes"].startswith("B T"):
-        return PromptIds("strings" if array else "list" if axes == "list" else "tensor", name)
-    if COLUMNS[name]["axes"].startswith("B T") and axes in ("B", "B1", "GK"):
-        return PerResponse(name, int(axes == "B1"), axes == "GK")
-    if axes == "BT" and name == "reward":
-        return TokenRewards(Padded(), dtype)
+        listed: Literal["strings-list", "list"] = "strings-list" if array else "list"
+        return PromptIds(listed if axes == "list" else "strings" if array else "tensor", name)
+    if COLUMNS[name]["axes"].startswith("B T") and axes in ("B", "B1", "GK", "list"):
+        return PerResponse(name, int(axes == "B1"), axes == "GK", axes == "list")
+    if name == "reward" and form is not None and axes in ("BT", "ragged", "lists"):
+        return TokenRewards(form, dtype)
     kind = GroupedColumn if isinstance(form, Grouped) else Column
     return kind(name, dtype=dtype) if form is None else kind(name, form, dtype)
 
 
 def _form(axes: str, *, per_token: bool) -> Form | None:
     forms: dict[str, Form] = {
+        "BT": Padded(),
         "B1": PerRow("column"),
         "GK": Grouped(),
-        "GKT": Grouped(),
+        "GKT": GroupedTokens(),
+        "Gragged": PromptList(),
+        "Glists": PromptList(plain=True),
         "N": Packed() if per_token else PerRow("tensor"),
         "ragged": Ragged(),
-        "list": Ragged(plain=True) if per_token else PerRow("list"),
+        "list": PerRow("list"),
+        "lists": Ragged(plain=True),
     }
     return forms.get(axes)

@@ -1,13 +1,16 @@
-"""Find the keys or attributes that a function reads from a dict or configuration, by calling it with a recorder."""
+"""Find the keys or attributes that a function reads from a dict, an object or a list of these, with a recorder."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.roles import role_of
+from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Codec, Inputs
 
@@ -22,37 +25,51 @@ _BINDINGS: tuple[Mapping[str, str], ...] = (
 
 @dataclass(slots=True)
 class Keys:
-    """The names that a function reads, and whether it reads them as attributes or treats the object as a tensor."""
+    """The names that a function reads, and whether it reads them as attributes or treats the object as a tensor.
+
+    ``rows``: they are read from the items of a list, of which there is one per response.
+    """
 
     known: dict[str, None] = field(default_factory=dict)
     unknown: dict[str, None] = field(default_factory=dict)
     attributes: bool = False
     tensor: bool = False
+    rows: bool = False
 
 
 class _KeyRecorder:
-    """A dict that also has attributes: it records the names that are read, and returns a column for known names."""
+    """A dict that also has attributes: it records the names that are read, and returns a column for known names.
+
+    What the function itself writes is read back and not recorded.
+    """
 
     def __init__(self, keys: Keys, value_of: Callable[[str], Any]) -> None:
-        self.__dict__["_keys"], self.__dict__["_value_of"] = keys, value_of
+        self.__dict__["_keys"], self.__dict__["_value_of"], self.__dict__["_written"] = keys, value_of, {}
+
+    def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401 - any value
+        self._written[name] = value
+
+    __setattr__ = __setitem__
 
     def __getitem__(self, name: Any) -> Any:  # noqa: ANN401 - any key
         if not isinstance(name, str):
             self._keys.tensor = True
             raise KeyError(name)
+        if name in self._written:
+            return self._written[name]
         value = self._value_of(name)
         (self._keys.unknown if value is None else self._keys.known)[name] = None
         return torch.zeros(()) if value is None else value
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as a dict
-        value = self._value_of(name)
+        value = self._written.get(name, self._value_of(name))
         if value is None:
             return default
         self._keys.known[name] = None
         return value
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._value_of(name) is not None
+        return isinstance(name, str) and (name in self._written or self._value_of(name) is not None)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         if name.startswith("__"):
@@ -68,31 +85,50 @@ def keys_read(
     function: Callable[..., Any],
     parameter: str,
     codecs: Mapping[str, Codec],
-    codec_by_name: Callable[[str, Mapping[str, str]], Codec | None],
+    codec_by_name: Callable[..., Codec | None],
     batch: Batch,
 ) -> Keys | None:
     """The keys that a function reads from one parameter; None if the parameter is not a container.
 
-    An object of which only attributes with unknown names are read is a container too.
+    One of which only unknown names are read is a container too. What is no dict and no object is tried as a list with
+    one item per response.
 
     Args:
         function: the function, called with ``codecs`` for its other parameters.
         parameter: name of the parameter.
         codecs: codecs of the other parameters.
-        codec_by_name: returns the codec of a key, given bindings by column; None if the name is unknown.
+        codec_by_name: returns the codec of a key, with ``bindings`` by column; None if the name is unknown.
         batch: the batch from which the arguments are built.
     """
-    keys = Keys()
-    for bindings in _BINDINGS:
-        inputs = Inputs(batch)
+    for rows in (False, True):
+        keys = Keys(rows=rows)
+        for bindings in _BINDINGS:
+            _read(function, parameter, codecs, keys, partial(codec_by_name, bindings=bindings), batch)
+        if not keys.tensor and (keys.known or keys.unknown):
+            return keys
+    return None
 
-        def value_of(name: str, bindings: Mapping[str, str] = bindings, inputs: Inputs = inputs) -> Any:  # noqa: ANN401
-            codec = codec_by_name(name, bindings)
-            return None if codec is None else codec.put(inputs)
 
-        passed = {name: codec.put(inputs) for name, codec in codecs.items()}
-        try:
-            function(**passed, **{parameter: _KeyRecorder(keys, value_of)})
-        except Exception:  # noqa: BLE001, S112 - the keys read before the failure are recorded
-            continue
-    return None if keys.tensor or not (keys.known or keys.attributes) else keys
+def _read(  # noqa: PLR0913 - a call and what it records
+    function: Callable[..., Any],
+    parameter: str,
+    codecs: Mapping[str, Codec],
+    keys: Keys,
+    codec_of_key: Callable[[str], Codec | None],
+    batch: Batch,
+) -> None:
+    """Call the function once with a recorder, or with a list of one per response, and add what it reads to ``keys``."""
+    inputs = Inputs(batch)
+
+    def value_of(name: str) -> Any:  # noqa: ANN401 - a column
+        codec = codec_of_key(name)
+        return None if codec is None else codec.put(inputs)
+
+    def value_of_row(row: int, name: str) -> Any:  # noqa: ANN401 - the value of a response
+        codec = codec_of_key(name)
+        return None if codec is None else RowTable({name: listed(codec)}).put(inputs)[row][name]
+
+    passed = {name: codec.put(inputs) for name, codec in codecs.items()}
+    rows = [_KeyRecorder(keys, partial(value_of_row, row)) for row in range(batch.rows)]
+    with suppress(Exception):  # the keys read before the failure are recorded
+        function(**passed, **{parameter: rows if keys.rows else _KeyRecorder(keys, value_of)})

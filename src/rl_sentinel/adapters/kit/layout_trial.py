@@ -13,6 +13,7 @@ from rl_sentinel.adapters.kit.bind_text import codec_of
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
+from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_arguments import Arguments, probe_batch
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, lazily
@@ -25,6 +26,8 @@ from rl_sentinel.search.claimed_formulas import references
 #: Column -> other bindings to try if the axes of its parameter are not stated, the most common first.
 ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
     "reward": ("token_rewards", "reward[GK]", "reward[list]", "reward[B1]"),
+    "reward[ragged]": ("reward[G ragged]", "reward[list]"),
+    "reward[lists]": ("reward[G lists]",),
     "token_rewards": ("reward[B]", "reward[GK]"),
     "advantage": ("advantage[B]", "advantage[GK]"),
     "mask": ("mask int64", "mask float"),
@@ -140,6 +143,9 @@ def rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], place: str =
         if path in changed:
             array = isinstance(getattr(codec, "form", None), Array)
             rebound[name] = codec_of(changed[path], array=array)
+        elif isinstance(codec, RowTable) and any(key.startswith(f"{path}.") for key in changed):
+            parts = rebind(codec.parts, changed, f"{path}.")
+            rebound[name] = replace(codec, parts={key: listed(part) for key, part in parts.items()})
         elif isinstance(codec, Container) and any(key.startswith(f"{path}.") for key in changed):
             rebound[name] = replace(codec, parts=rebind(codec.parts, changed, f"{path}."))  # type: ignore[type-var]
         else:

@@ -15,7 +15,7 @@ from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.algorithms import advantages_of, known_advantages
 from rl_sentinel.formulas.temporal import TEMPORAL
-from rl_sentinel.search.claimed_formulas import counted, known_output, references
+from rl_sentinel.search.claimed_formulas import counted, known_output, of_one_policy, references
 from rl_sentinel.search.comparison import places
 
 #: Values to try where the code has no literal for a number.
@@ -30,6 +30,9 @@ _LOG_RATIOS = (-1.5, -0.6, -0.3, -0.15, -0.05, 0.05, 0.15, 0.22, 0.3, 0.6, 1.5)
 
 #: Numbers that a formula has a default for.
 _OPTIONAL = frozenset({"epsilon", "temperature"})
+
+#: Numbers that change nothing at a ratio of 1.
+_OF_RATIOS: Mapping[str, float] = {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
 
 #: Largest literal that may be the offset of a divisor.
 _OFFSET = 0.1
@@ -50,6 +53,8 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: tuple[floa
         return replace(
             boundary, claims=replace(boundary.claims, algorithm=None), undecided=_without_advantages(boundary)
         )
+    if stated and of_one_policy(boundary):
+        boundary = replace(boundary, settings={"default": {**_OF_RATIOS, **boundary.settings["default"]}})
     missing = _missing(boundary)
     if not missing:
         return boundary

@@ -213,5 +213,5 @@ def takes(function: Callable[..., Any], role: str) -> bool:
 
 @cache
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a function, after its decorators are unwrapped."""
-    return inspect.signature(inspect.unwrap(function)).parameters
+    """The parameters of a function, after its decorators are unwrapped; without the object of a method."""
+    return inspect.signature(function).parameters

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from rl_sentinel.adapters.kit.annotated_axes import axes_of, documented_axes
-from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, with_outcome
+from rl_sentinel.adapters.kit.annotated_axes import axes_of, documented_axes, item_class
+from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, column_of, with_outcome
+from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, takes_more
 from rl_sentinel.adapters.kit.container_probe import keys_read
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
-from rl_sentinel.adapters.kit.numbers import numbers_of
+from rl_sentinel.adapters.kit.numbers import NUMBERS, numbers_of
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of
+from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_layouts import function_codec
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.batch import Batch
@@ -50,6 +52,7 @@ class Arguments:
         unknown: paths of parameters that could not be bound (``batch.rewards`` for an item of a container).
         open: path -> column of the parameters whose axes are not stated, or only in a docstring.
         documented: paths of the parameters whose axes a docstring states.
+        attributes: the unknown ones that are attributes of an object.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)
@@ -57,6 +60,7 @@ class Arguments:
     unknown: list[str] = field(default_factory=list)
     open: dict[str, str] = field(default_factory=dict)
     documented: set[str] = field(default_factory=set)
+    attributes: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +103,9 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
     parameters = parameters_of(function)
     bind, parts = _split_paths(bind)
     name = getattr(function, "__qualname__", str(function))
-    if reason := _not_callable_by_name(parameters):
+    if reason := not_callable_by_name(parameters):
         raise Unbindable(f"{name} {reason}")
-    if wrong := [key for key in (*bind, *parts) if key not in parameters and not _takes_more(parameters)]:
+    if wrong := [key for key in (*bind, *parts) if key not in parameters and not takes_more(parameters)]:
         raise Unbindable(f"bind names {', '.join(wrong)}, expected parameters of {name}: {', '.join(parameters)}")
     if stage == "batch" and (models := [n for n in parameters if _MODEL_NAMES.get(n) == "model" and n not in bind]):
         raise Unbindable(
@@ -110,19 +114,39 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
     slots = [
         Slot(n, p.annotation, p.default, documented_axes(function, n))
         for n, p in parameters.items()
-        if p.kind not in _MORE
+        if p.kind not in MORE
     ]
     slots += [Slot(key) for key in bind if key not in parameters]
     if _PROMPT_LABELS in parameters and not any(n in _MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):
         bind = {_PROMPT_LABELS: "group", **bind}
-    bind = with_outcome(bind, parameters)
+    described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
+    bind = {**with_outcome(bind, parameters), **{name: _nested(items) for name, items in described.items()}}
     arguments = Arguments()
     arguments.codecs = dict(_bind_slots(slots, stage, bind, arguments, ""))
     for parameter in [*arguments.unknown]:
         if items := _container_bindings(function, parameter, arguments, stage, parts.get(parameter, {})):
+            read = items[0] if isinstance(items, list) else items
+            if unread := [f"{parameter}.{key}" for key in parts.pop(parameter, {}) if key not in read]:
+                raise Unbindable(f"bind names {', '.join(unread)}, expected what {name} reads: {', '.join(read)}")
             arguments.unknown.remove(parameter)
-            arguments.codecs |= _bind_slots([Slot(parameter)], stage, {parameter: items}, arguments, "")
+            slot = next(one for one in slots if one.name == parameter)
+            arguments.codecs |= _bind_slots([slot], stage, {parameter: items}, arguments, "")
+    if wrong := [f"{parameter}.{key}" for parameter, items in parts.items() for key in items]:
+        raise Unbindable(f"bind names {', '.join(wrong)}, but {name} does not read a dict or an object there")
     return arguments
+
+
+def _class_of(slot: Slot) -> type | None:
+    """The dataclass that the annotation of a slot names, or that of the items of a list."""
+    if isinstance(slot.annotation, type) and is_dataclass(slot.annotation):
+        return slot.annotation
+    return item_class(slot.annotation)
+
+
+def _nested(items: Mapping[str, Any]) -> dict[str, Any]:
+    """Bindings by dotted paths as dicts in dicts."""
+    plain, parts = _split_paths(items)
+    return {**plain, **{name: _nested(inner) for name, inner in parts.items()}}
 
 
 class _Attributes(dict[str, Any]):
@@ -142,13 +166,14 @@ def _split_paths(bind: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dic
 
 def _container_bindings(
     function: Callable[..., Any], parameter: str, arguments: Arguments, stage: Stage, parts: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A binding for each key that the function reads from a parameter; empty if it is not a dict or configuration.
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """A binding for each key that the function reads from a parameter, in a list if it is a list of dicts or objects.
 
-    A key bound to ``...`` gets the codec of its name; unknown keys are reported when the container is bound.
+    Empty if it is no container. A key bound to ``...`` gets the codec of its name; unknown keys are reported when the
+    container is bound.
     """
 
-    def by_name(name: str, bindings: Mapping[str, str]) -> Codec | None:
+    def by_name(name: str, *, bindings: Mapping[str, str]) -> Codec | None:
         role = role_of(name)
         column = ROLES[role].column if role else ""
         binding = parts.get(name, bindings.get(column, ...))
@@ -158,37 +183,44 @@ def _container_bindings(
     if keys is None:
         return {}
     bound = {name: parts.get(name, ...) for name in (*keys.known, *keys.unknown)}
-    return _Attributes(bound) if keys.attributes else bound
-
-
-_MORE = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-
-
-def _takes_more(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    items = _Attributes(bound) if keys.attributes else bound
+    return [items] if keys.rows else items
 
 
 def _bind_slots(
     slots: list[Slot], stage: Stage, bind: Mapping[str, Any], arguments: Arguments, place: str
 ) -> Iterator[tuple[str, Codec]]:
     """The codec of each slot; adds numbers, unknown slots and open axes to ``arguments``."""
+    renamed = {name: text for name, text in bind.items() if _names_a_number(text)}
+    own = {name: value for name, value in bind.items() if name not in renamed}
+    bind = _Attributes(own) if isinstance(bind, _Attributes) else own
     roles = roles_of([slot.name for slot in slots])
     if stage == "batch":
         roles |= {slot.name: "token" for slot in slots if slot.name in _TOKEN_NAMES}
-    values, passed = numbers_of({s.name: s.default for s in slots if bind.get(s.name, ...) is ...}, stage)
+    defaults = {renamed.get(s.name, s.name): s.default for s in slots if bind.get(s.name, ...) is ...}
+    values, passed = numbers_of(defaults, stage)
     arguments.numbers |= values
     for slot in slots:
         path, role = f"{place}{slot.name}", roles.get(slot.name, "")
+        name = renamed.get(slot.name, slot.name)
         if slot.name in bind and bind[slot.name] is not ...:
             yield slot.name, _from_binding(bind[slot.name], slot, role, stage, arguments, f"{path}.")
-        elif slot.name in passed:
-            yield slot.name, Constant(passed[slot.name])
-        elif codec := _by_name(slot, role, path, arguments):
-            yield slot.name, codec
         elif slot.required and is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
             yield slot.name, _dataclass_object(slot.annotation, {}, stage, arguments, f"{path}.")
-        elif slot.required:
+        elif slot.required and item_class(slot.annotation) is not None:
+            yield slot.name, _row_table({}, slot, stage, arguments, f"{path}.")
+        elif name in passed:
+            yield slot.name, Constant(passed[name])
+        elif codec := _by_name(slot, role_of(name) if slot.name in renamed else role, path, arguments):
+            yield slot.name, codec
+        elif slot.required and slot.name not in renamed:
             arguments.unknown.append(path)
+            arguments.attributes |= {path} if isinstance(bind, _Attributes) else set()
+
+
+def _names_a_number(value: object) -> bool:
+    """Whether a binding is the known name of a number, such as ``clip_range``: the parameter is read as if named so."""
+    return isinstance(value, str) and column_of(value) == value and role_of(value) in (*_DISCOUNTS, *NUMBERS)
 
 
 def _from_binding(  # noqa: PLR0913 - the slot and its context
@@ -206,11 +238,11 @@ def _from_binding(  # noqa: PLR0913 - the slot and its context
         axes = "" if "[" in value else _axes(slot, value, place.removesuffix("."), arguments)
         text = f"{value}[{axes}]" if axes else value
         return codec_of(text, default, array=_is_array(slot))
-    if isinstance(value, Mapping):
-        if is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
-            return _dataclass_object(slot.annotation, value, stage, arguments, place)
-        parts = dict(_bind_slots([Slot(key) for key in value], stage, value, arguments, place))
-        return Namespace(**parts) if isinstance(value, _Attributes) else Table(parts)
+    if isinstance(value, Mapping) and item_class(slot.annotation) is None:
+        return _container(value, slot, stage, arguments, place)
+    value = [value] if isinstance(value, Mapping) else value
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
+        return _row_table(value[0], slot, stage, arguments, place)
     if callable(value):
         return function_codec(value, small_cases("default")[0].batch)
     return Constant(value)
@@ -238,10 +270,14 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
 
 def _axes(slot: Slot, column: str, path: str, arguments: Arguments) -> str:
     """The axes that the annotation of a slot states, else those of the docstring, which others may replace."""
-    if annotated := axes_of(slot.annotation):
+    annotated = axes_of(slot.annotation)
+    if annotated and not (column == "reward" and annotated in ("ragged", "lists")):
         return annotated
     if column not in OPEN_COLUMNS:
         return ""
+    if annotated:  # rewards in a list of tensors: one per response, or one per prompt
+        arguments.open[path] = f"{column}[{annotated}]"
+        return annotated
     arguments.open[path] = column
     if slot.documented:
         arguments.documented.add(path)
@@ -274,17 +310,20 @@ def _dataclass_object(kind: type, bind: Mapping[str, Any], stage: Stage, argumen
     return Object(kind, dict(_bind_slots(slots, stage, bind, arguments, place)))
 
 
-def _not_callable_by_name(parameters: Mapping[str, inspect.Parameter]) -> str:
-    """Why a function cannot be called with keyword arguments; empty if it can."""
-    if next(iter(parameters), "") == "self" and not role_of("self"):
-        return (
-            "is a method, expected a function: write a function that creates the object and calls the method, "
-            "as in def mine(rewards, mask): return K().m(rewards, mask)"
-        )
-    positional = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
-    if positional:
-        return f"takes {', '.join(positional)} by position only, expected parameters by name: remove the / after them"
-    if parameters and all(p.kind in _MORE for p in parameters.values()):
-        taken = ", ".join(str(p) for p in parameters.values())
-        return f"takes {taken}, expected parameters by name: name them, or decorate the wrapper with functools.wraps"
-    return ""
+def _container(value: Mapping[str, Any], slot: Slot, stage: Stage, arguments: Arguments, place: str) -> Codec:
+    """The codec of a dict or of an object with these bindings."""
+    if is_dataclass(slot.annotation) and isinstance(slot.annotation, type):
+        return _dataclass_object(slot.annotation, value, stage, arguments, place)
+    parts = dict(_bind_slots([Slot(key) for key in value], stage, value, arguments, place))
+    return Namespace(**parts) if isinstance(value, _Attributes) else Table(parts)
+
+
+def _row_table(value: Mapping[str, Any], slot: Slot, stage: Stage, arguments: Arguments, place: str) -> RowTable:
+    """The codec of a list with one dict or object per response."""
+    kind = item_class(slot.annotation)
+    if kind is not None:
+        item = _dataclass_object(kind, value, stage, arguments, place)
+        return RowTable({name: listed(part) for name, part in item.parts.items()}, kind)
+    parts = _bind_slots([Slot(key) for key in value], stage, value, arguments, place)
+    make = "argparse.Namespace" if isinstance(value, _Attributes) else None
+    return RowTable({name: listed(part) for name, part in parts}, make)

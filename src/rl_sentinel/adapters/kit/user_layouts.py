@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import Column, OneColumn
+from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.core.batch import COLUMNS, Batch, take_rows, with_columns
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
@@ -42,21 +43,62 @@ class GroupsOf:
 class Grouped(Form):
     """``[G, K]`` or ``[G, K, T]``: one row per prompt, with the same number of responses each."""
 
-    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor, or a list in PromptList
         """The column, reshaped by prompt."""
         return column.reshape(len(group_sizes(inputs)), -1, *column.shape[1:])
 
-    def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002 - the shape is enough
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - as above; the shape is enough
         """The first two axes, flattened."""
-        return value.flatten(0, 1)
+        flat: Tensor = value.flatten(0, 1)
+        return flat
 
-    def sizes(self, value: Tensor) -> Sizes:
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as above
         """The number of rows, and the width if there is a token axis."""
         return Sizes(rows=value.shape[0] * value.shape[1], width=value.shape[2] if value.dim() > 2 else None)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
         """The first two axes, flattened."""
         return f"{expression}.flatten(0, 1)"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptList(Grouped):
+    """A list with one tensor ``[K]`` per prompt; with ``plain``, one list of numbers."""
+
+    plain: bool = False
+
+    def lay_out(self, column: Tensor, inputs: Inputs) -> list[Any]:
+        """One tensor or list per prompt."""
+        parts = torch.split(column, group_sizes(inputs))
+        return [part.tolist() for part in parts] if self.plain else list(parts)
+
+    def read(self, value: list[Any], sizes: Sizes) -> Tensor:  # noqa: ARG002 - the list is enough
+        """The numbers of all prompts, end to end."""
+        return torch.cat([torch.as_tensor(part) for part in value])
+
+    def sizes(self, value: list[Any]) -> Sizes:
+        """The number of rows."""
+        return Sizes(rows=sum(map(len, value)))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedTokens(Grouped):
+    """``[G, K, T]``, padded at the right to one width; ``layout.extra`` adds columns of padding."""
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The extra padding."""
+        return Padded().axes
+
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The column with the extra padding of the layout, reshaped by prompt."""
+        grouped: Tensor = Grouped.lay_out(self, Padded().lay_out(column, inputs), inputs)
+        return grouped
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The first two axes, flattened, and the first ``T`` positions."""
+        rows: Tensor = value.flatten(0, 1)
+        return Padded().read(rows, sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +134,35 @@ def _first_trained_value(column: Tensor, batch: Batch) -> Tensor:
 class PerResponse(OneColumn):
     """A ``[B, T]`` column as one number per row, ``[B]``: the value at the first trained token.
 
-    ``dims`` is the number of trailing axes of size 1, as in ``[B, 1]``; ``grouped`` gives ``[G, K]``.
+    ``dims`` is the number of trailing axes of size 1, as in ``[B, 1]``; ``grouped`` gives ``[G, K]``, and
+    ``listed`` a list.
     """
 
     name: str = "advantage"
     dims: int = 0
     grouped: bool = False
+    listed: bool = False
 
     @property
     def shapes(self) -> frozenset[str]:
         """The prompt of each row, for the layout ``[G, K]``."""
         return frozenset({"group"}) if self.grouped else frozenset()
 
-    def put(self, inputs: Inputs) -> Tensor:
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor or a list
         """The number of each row."""
         column = _first_trained_value(getattr(inputs.batch, self.name), inputs.batch)
+        if self.listed:
+            return column.tolist()
         return Grouped().lay_out(column, inputs) if self.grouped else column.reshape(-1, *[1] * self.dims)
 
-    def sizes(self, value: Tensor) -> Sizes:
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor or a list
         """The number of rows."""
-        return Sizes(rows=value.numel())
+        return Sizes(rows=torch.as_tensor(value).numel())
 
-    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a tensor or a list
         """The number of the row, repeated at each token."""
-        return {} if sizes.width is None else {self.name: value.reshape(-1, 1).expand(-1, sizes.width).clone()}
+        row = torch.as_tensor(value).reshape(-1, 1)
+        return {} if sizes.width is None else {self.name: row.expand(-1, sizes.width).clone()}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The number of the row, repeated at each token, as :meth:`take` reads it."""
@@ -158,7 +205,7 @@ class _ReadRecorder:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the batch
         self._names |= {name} & set(COLUMNS)
-        if name in ("live", "rows", "width", "device"):
+        if name == "live":
             self._names.add("mask")
         if name == "valid":
             self._names.add("length")

@@ -44,6 +44,8 @@ class NamedOutput(Form):
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - any result
         """The output as ``[B, T]`` or as a scalar."""
         output = self._select(value)
+        if isinstance(output, list) and output and all(isinstance(row, Mapping) for row in output):
+            output = [row[self._key(row)] for row in output]
         if self.per_token and isinstance(output, list) and output:
             output = self._list_as_tensor(output, sizes)
         if isinstance(output, np.ndarray):
@@ -65,11 +67,17 @@ class NamedOutput(Form):
         return output
 
     def _list_as_tensor(self, output: list[Any], sizes: Sizes) -> Any:  # noqa: ANN401 - a tensor, or the list
-        """A list of numbers as ``[B]``, a list with one tensor per response as ``[B, T]``; other lists unchanged."""
+        """A list of numbers as ``[B]``, one with a tensor per response as ``[B, T]``, per prompt as ``[B]``.
+
+        Lists of numbers count as tensors; other lists are unchanged.
+        """
         if all(isinstance(x, float | int) for x in output):
             return torch.tensor(output)
+        if all(isinstance(x, list) for x in output):
+            output = [torch.tensor(x) for x in output]
         if all(isinstance(x, Tensor) and x.dim() == 1 for x in output):
-            return Ragged().read(output, sizes)
+            by_prompt = self.grouped and len(output) != sizes.rows and sum(map(len, output)) == sizes.rows
+            return torch.cat(output) if by_prompt else Ragged().read(output, sizes)
         if all(isinstance(x, Tensor) and x.dim() == 0 for x in output):
             return torch.stack(output)
         return output

@@ -1,0 +1,65 @@
+"""Bindings of keys and fields by path, ``batch.adv``: used, or refused in one line."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+import rl_sentinel
+from rl_sentinel.core.errors import InputError
+
+KL: dict[str, Any] = {"stage": "kl", "algorithm": "k1", "laws": ["REF001"]}
+
+
+@dataclass
+class Inner:
+    """Fields with unknown names."""
+
+    theirs: Tensor
+
+
+@dataclass
+class Policy:
+    """Log-probs of two policies; a parameter of this class may have the name of something else."""
+
+    ours: Tensor
+    inner: Inner
+
+
+def of_fields(policy: Policy) -> Tensor:
+    return policy.ours - policy.inner.theirs
+
+
+def of_keys(batch: dict[str, Tensor]) -> Tensor:
+    return batch["ours"] - batch["ref_logprobs"]
+
+
+def of_tensors(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    return logprobs - ref_logprobs
+
+
+@pytest.mark.parametrize(
+    ("function", "bind"),
+    [
+        (of_fields, {"policy.ours": "logprob", "policy.inner.theirs": "ref_logprob"}),
+        (of_keys, {"batch.ours": "logprob"}),
+    ],
+)
+def test_paths_bind_fields_and_keys(function: Any, bind: dict[str, Any]) -> None:
+    result = rl_sentinel.check(function, bind=bind, **KL)
+    assert (result.ok, result.findings) == (True, ()), result
+
+
+@pytest.mark.parametrize(
+    ("function", "bind", "words"),
+    [
+        (of_fields, {}, r"parameters 'policy\.ours', 'policy\.inner\.theirs' of unknown name"),
+        (of_keys, {"batch.others": "logprob"}, r"bind names batch\.others, expected what of_keys reads: "),
+        (of_tensors, {"logprobs.x": "logprob"}, r"bind names logprobs\.x, but of_tensors does not read a dict"),
+    ],
+)
+def test_paths_that_lead_nowhere_are_refused(function: Any, bind: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as raised:
+        rl_sentinel.check(function, bind=bind, **KL)
+    assert "\n" not in str(raised.value)
