@@ -154,7 +154,7 @@ def test_invalid_environment_is_one_line(
 
 
 def test_failure_of_another_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(*_: object) -> None:
+    def closed(*_: object, **__: object) -> None:
         raise RuntimeError("[pair.cc:1] Connection closed by peer [127.0.0.1]:1\nand more")
 
     for name in ("barrier", "all_reduce", "all_gather_object"):

@@ -109,7 +109,7 @@ def init_policy(recipe: Recipe) -> Policy:
 
 
 def build_models(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
-    """The models of a run: shards the policy over all ranks, and copies it as the reference if there is a KL."""
+    """The models of a run: copies the policy as the reference if there is a KL, and shards both over all ranks."""
     if recipe.policy.recompute:
         policy.model.enable_recompute()  # type: ignore[operator]  # modules are untyped
         policy.single_pass = True  # layers can be computed again only without a cache
@@ -119,9 +119,8 @@ def build_models(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
     if ranks.size == 1 and not recipe.rollout.staleness:
         return Models(policy, policy, reference)
     sampler = policy.frozen_copy()
-    if ranks.size > 1:
-        ranks.shard_model(policy.model, policy.model.layers)  # type: ignore[arg-type]  # modules are untyped
-        policy.single_pass = True
-        if reference is not None:
-            reference.single_pass = True  # the same rounding as the policy's, so that the KL starts at exactly 0
+    for sharded in (policy, reference) if ranks.size > 1 else ():
+        if sharded is not None:
+            ranks.shard_model(sharded.model, sharded.model.layers)  # type: ignore[arg-type]  # modules are untyped
+            sharded.single_pass = True
     return Models(policy, sampler, reference)

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -90,6 +90,7 @@ def parse_url(url: str) -> Address:
 class Engine:
     """Samples by ``/v1/completions``; sends weights through a file, by ``/v1/weights``."""
 
+    remote: ClassVar[bool] = True
     address: Address
     temperature: float
     tokens: int

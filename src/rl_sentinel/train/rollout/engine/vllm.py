@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -43,6 +43,7 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 class Engine:
     """Sends one request per response, each with its own seed; sends weights through a file."""
 
+    remote: ClassVar[bool] = True
     address: Address
     temperature: float
     tokens: int
