@@ -1,7 +1,7 @@
 """The memory of a process that trains, alone and as one of several: ``python -m benchmarks.costs.ranks SIZE``.
 
 The parent starts SIZE processes; each prints its peak above what it held before the run, when it had imported everything
-and joined the others. Three steps with a checkpoint, on a Llama of 51 M parameters.
+and joined the others. Three steps with a checkpoint, on a Llama of 57 M parameters.
 """
 
 import json
@@ -22,7 +22,7 @@ from rl_sentinel.train.run.distributed import Ranks
 from rl_sentinel.train.run.loop import train
 
 #: The model's sizes, and a batch whose activations are small beside its weights.
-SIZES = {"hidden": 1024, "layers": 4, "heads": 8, "inner": 2816, "positions": 32}
+SIZES = {"hidden": 768, "layers": 8, "heads": 12, "inner": 2048, "positions": 32}
 TINY = {"hidden": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32}
 
 

@@ -116,11 +116,16 @@ def build_models(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
     reference = None if recipe.kl is None else policy.frozen_copy()
     if reference is not None:
         reference.single_pass = policy.single_pass
+        _shard(reference, ranks)  # before the next copy, so that no more than two are whole at a time
     if ranks.size == 1 and not recipe.rollout.staleness:
         return Models(policy, policy, reference)
     sampler = policy.frozen_copy()
-    for sharded in (policy, reference) if ranks.size > 1 else ():
-        if sharded is not None:
-            ranks.shard_model(sharded.model, sharded.model.layers)  # type: ignore[arg-type]  # modules are untyped
-            sharded.single_pass = True
+    _shard(policy, ranks)
     return Models(policy, sampler, reference)
+
+
+def _shard(policy: Policy, ranks: Ranks) -> None:
+    """Shard a policy over all ranks; it is unchanged on a single one."""
+    if ranks.size > 1:
+        ranks.shard_model(policy.model, policy.model.layers)  # type: ignore[arg-type]  # modules are untyped
+        policy.single_pass = True

@@ -1,8 +1,9 @@
 """Training with several processes: divide episodes and rows over ranks, and combine their results."""
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Self
@@ -11,6 +12,9 @@ import torch
 from torch import Tensor, distributed, nn
 
 from rl_sentinel.core.errors import SentinelError
+
+#: glibc's number for the size from which an allocation is a mapping of its own; and that size, in bytes.
+_MMAP_THRESHOLD, _RETURNED_FROM = -3, 2**20
 
 #: How to start processes that find each other.
 _START = "start them with torchrun, or unset WORLD_SIZE and RANK for a single process"
@@ -49,6 +53,7 @@ class Ranks:
             if not distributed.is_initialized():
                 distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
             sampling = distributed.new_group(backend="gloo")
+            _return_freed_memory()
         except (ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise SentinelError(
@@ -128,6 +133,16 @@ class Ranks:
             # A forward pass without a gradient would otherwise leave the root module unsharded.
             fully_shard(model, mesh=mesh, reshard_after_forward=True)
         return model
+
+
+def _return_freed_memory() -> None:
+    """Give memory of freed tensors back to the system at once.
+
+    FSDP gathers and frees the weights layer by layer. glibc keeps what it has allocated below a size that it raises by
+    itself up to 32 MiB, so a process would come to hold as much as several whole models.
+    """
+    with suppress(OSError, AttributeError):  # other C libraries have no such setting
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _RETURNED_FROM)
 
 
 class FullWeights(Mapping[str, Tensor]):
