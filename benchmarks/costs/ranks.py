@@ -1,7 +1,7 @@
 """The memory of a process that trains, alone and as one of several: ``python -m benchmarks.costs.ranks SIZE``.
 
-The parent starts SIZE processes; each prints its peak above what it held before the run, when it had imported everything
-and joined the others. Three steps with a checkpoint, on a Llama of 57 M parameters.
+The parent starts SIZE processes; each prints its peak above what it held before the run, when it had imported
+everything and joined the others. Three steps with a checkpoint, on a Llama of 57 M parameters.
 """
 
 import json

@@ -95,8 +95,8 @@ class Sampled:
 class Engine(Protocol):
     """A rollout engine: a sampler in this process, or a server.
 
-    ``remote`` engines sample on a server that all ranks share, so that one rank sends the weights; ``version`` is that of
-    the newest weights.
+    ``remote`` engines sample on a server that all ranks share, so that one rank sends the weights; ``version`` is
+    that of the newest weights.
     """
 
     remote: ClassVar[bool]

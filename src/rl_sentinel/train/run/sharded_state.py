@@ -23,7 +23,8 @@ def collect_shards(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[s
     """
     from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
 
-    weights, moments = dcp.get_state_dict(model, optimizer)
+    state: Any = dcp.get_state_dict(model, optimizer)  # torch's type allows more than models and optimizers have
+    weights, moments = state
     shards = {f"weights{_SEPARATOR}{name}": weight for name, weight in weights.items()}
     for name, of_weight in moments["state"].items():
         shards |= {_SEPARATOR.join(("moments", name, kind)): value for kind, value in of_weight.items()}
@@ -37,10 +38,11 @@ def save_shards(shards: Mapping[str, Tensor], folder: Path) -> None:
         OSError: if a rank cannot write.
         SentinelError: if another rank has failed.
     """
-    from torch.distributed import checkpoint as dcp  # noqa: PLC0415 - slow to import
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter  # noqa: PLC0415 - slow to import
+    from torch.distributed.checkpoint.state_dict_saver import save  # noqa: PLC0415 - as above
 
     with _cause_of_failure():
-        dcp.save(dict(shards), storage_writer=dcp.FileSystemWriter(folder))
+        save(dict(shards), storage_writer=FileSystemWriter(folder))
 
 
 def load_shards(folder: Path, into: Mapping[str, Tensor]) -> None:
@@ -54,21 +56,22 @@ def load_shards(folder: Path, into: Mapping[str, Tensor]) -> None:
         RuntimeError: if a tensor is missing, or of another shape.
         SentinelError: if another rank has failed.
     """
-    from torch.distributed import checkpoint as dcp  # noqa: PLC0415 - slow to import
+    from torch.distributed.checkpoint.filesystem import FileSystemReader  # noqa: PLC0415 - slow to import
+    from torch.distributed.checkpoint.state_dict_loader import load  # noqa: PLC0415 - as above
 
     alone = not distributed.is_initialized()
     with _cause_of_failure(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # said of each load by one process
-        dcp.load(dict(into), storage_reader=dcp.FileSystemReader(folder), no_dist=alone)
+        load(dict(into), storage_reader=FileSystemReader(folder), no_dist=alone)
 
 
 def read_whole(folder: Path) -> dict[str, Any]:
     """The unsharded ``weights``, and the ``optimizer`` without its settings, on the CPU; for a single process."""
-    from torch.distributed import checkpoint as dcp  # noqa: PLC0415 - slow to import
+    from torch.distributed.checkpoint.filesystem import FileSystemReader  # noqa: PLC0415 - slow to import
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata  # noqa: PLC0415 - as above
 
     whole: dict[str, Tensor] = {}
-    for name, of in dcp.FileSystemReader(folder).read_metadata().state_dict_metadata.items():
+    for name, of in FileSystemReader(folder).read_metadata().state_dict_metadata.items():
         assert isinstance(of, TensorStorageMetadata)  # noqa: S101 - save_shards writes tensors only
         whole[name] = torch.empty(of.size, dtype=of.properties.dtype, device=CPU)
     load_shards(folder, whole)
