@@ -63,12 +63,13 @@ def train(
             live.step(metrics, timing)
             board.step(metrics, timing)
 
-        callbacks = Callbacks()
+        callbacks, certifier = Callbacks(), Certifier(composed, live.say)
         if ranks.is_first:
-            certifier = Certifier(composed, live.say)
             opening = certifier.withdraw if uncertified else certifier.certify
             callbacks = Callbacks(live.warming, step, live.say, live.completions, live.evaluation, opening)
         loop.train(composed, cache=cached_folder, callbacks=callbacks, ranks=ranks)
+        if ranks.is_first:
+            certifier.complete(folder, composed.steps)
     if ranks.is_first:
         _show(folder)
 
