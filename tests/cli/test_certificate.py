@@ -16,7 +16,7 @@ from rl_sentinel.core.verdict import Verdict
 from rl_sentinel.report import text
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import select_components
-from training import TOML, recipe
+from training import COMPONENTS, TOML, component_name, recipe
 
 OWN = """
 import torch
@@ -128,6 +128,19 @@ def test_recipe_that_no_law_could_judge_is_one_line(tmp_path: Path, audits: list
     with pytest.raises(SentinelError, match=r"^recipe cannot be certified \(it raised\): fix it, or train with --unc"):
         _certified(tmp_path, recipe())
     assert not (tmp_path / FILE).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", [c for c in COMPONENTS if "loss" in c], ids=component_name)
+def test_every_loss_is_sound_in_a_composition(
+    tmp_path: Path, choice: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With GRPO, in parts of a mini-batch and over ranks."""
+    monkeypatch.setattr(certificate, "BUDGET", 1)
+    _certified(tmp_path, recipe(**choice))
+    verdicts = json.loads((tmp_path / FILE).read_text())["verdicts"]
+    assert verdicts["holds"] > verdicts["not_applicable"]
+    assert verdicts["broken"] == verdicts["errored"] == 0
 
 
 @pytest.mark.slow
