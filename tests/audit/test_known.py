@@ -121,7 +121,9 @@ def test_update_keeps_reasons_and_widens_the_range(tmp_path: Path) -> None:
         known.KnownFile(),
         [known.AuditedFinding(one, "fault", (), "0.8.0"), known.AuditedFinding(other, "fault", (), "")],
     )
-    file.write_text(first.replace('level = "fault"', 'level = "fault"\nreason = "ours,\\nof two lines"', 1))
+    file.write_text(
+        first.replace('level = "fault"', 'level = "fault"\nreason = "ours,\\nof two lines"\nfix = "ours too"', 1)
+    )
     assert [(e.releases, e.reason) for e in known.read(file).finding] == [("==0.8.0", "ours,\nof two lines"), ("", "")]
     file.write_text(known.updated_text(known.read(file), [known.AuditedFinding(one, "contested", ("z", "y"), "0.9.1")]))
     assert [e.model_dump() for e in known.read(file).finding] == [
@@ -129,11 +131,12 @@ def test_update_keeps_reasons_and_widens_the_range(tmp_path: Path) -> None:
             "signature": one,
             "reason": "ours,\nof two lines",
             "link": "",
+            "fix": "ours too",
             "releases": ">=0.8.0,<=0.9.1",
             "level": "contested",
             "also": ["y", "z"],
         },
-        {"signature": other, "reason": "", "link": "", "releases": "", "level": "fault", "also": []},
+        {"signature": other, "reason": "", "link": "", "fix": "", "releases": "", "level": "fault", "also": []},
     ]
 
 

@@ -1,27 +1,37 @@
 """An issue says what a maintainer needs, on one page."""
 
-from report_fixtures import SENTENCE, finding
-from rl_sentinel.adapters.installation import Installation
-from rl_sentinel.report.issue import as_issue
+from dataclasses import replace
 
-VERL = Installation(packages="verl==1.0")
+from report_fixtures import SENTENCE, finding
+from rl_sentinel.audit.known import Known
+from rl_sentinel.report.issue import PAGE, as_issue
 
 
 def test_an_issue() -> None:
-    """Title, place, effect, input, result; the script where there is no test."""
-    text = as_issue(finding(), VERL)
+    """Title, place, effect, input, result, fix and the code that shows it."""
+    entry = Known(finding().signature, "rejected rows count", "", "", "", accepted=False, fix="Count `mask`.")
+    text, attached = as_issue(replace(finding(), entry=entry), "test_m.py", "assert False\n")
     title, _, *points = text.splitlines()
     assert title == f"# `estimator`: {SENTENCE}"
     assert points[:2] == ["- where: verl 1.0, `m.py`, line 10, setting default", "- level: fault"]
-    assert "- already reported? not on the built-in list; search the tracker before filing" in points
+    assert "- cause: rejected rows count" in points
+    assert "- already reported? no report is known; search the tracker before filing" in points
     assert "expected advantage [[0.5], [0]]\nobserved advantage [[0.25], [0]]" in text
     assert "reward = [1, 0 -> 1]" in text
-    assert "Script:\n\n```python\n# pip install torch==2.13.0 verl==1.0\n" in text
-    assert len(text.splitlines()) <= 60
+    assert text.endswith("Suggested fix:\n\nCount `mask`.\n\nCode:\n\n```python\nassert False\n```\n")
+    assert not attached
+
+
+def test_long_code_is_attached() -> None:
+    text, attached = as_issue(finding(), "test_m.py", "assert True\n" * PAGE)
+    assert attached
+    assert "Code: `test_m.py`, attached. It fails now and passes once fixed." in text
+    assert "assert True" not in text
+    assert len(text.splitlines()) <= PAGE
 
 
 def test_the_other_side_is_said() -> None:
     """Nothing is said where no reading makes it right."""
-    assert "intended" not in as_issue(finding(), VERL)
+    assert "intended" not in as_issue(finding(), "m.py", "")[0]
     contested = finding(could_be_intended="It may be meant.")
-    assert "- could it be intended? It may be meant." in as_issue(contested, VERL)
+    assert "- could it be intended? It may be meant." in as_issue(contested, "m.py", "")[0]

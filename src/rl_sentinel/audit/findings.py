@@ -33,6 +33,7 @@ class Finding:
         level_note: a note if a known file states another level, with whether that level is used.
         accepted: whether the user's known file lists it.
         also: other places with the same cause, as ``boundary [setting]``.
+        entry: the entry of a known file that lists it for this release.
     """
 
     signature: str
@@ -45,6 +46,7 @@ class Finding:
     level_note: str = ""
     accepted: bool = False
     also: tuple[str, ...] = ()
+    entry: Known | None = None
 
     @property
     def law(self) -> str:
@@ -270,7 +272,7 @@ def _parent_of(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
 def _annotated(finding: Finding, entry: Known | None, known: Sequence[Known], version: str) -> Finding:
     if entry is not None:
         text = entry.reason + (f" ({entry.link})" if entry.link else "")
-        annotated = replace(finding, known=text, known_from=entry.source, accepted=entry.accepted)
+        annotated = replace(finding, known=text, known_from=entry.source, accepted=entry.accepted, entry=entry)
         return _with_level(annotated, entry, version)
     listed = next((k for k in known if k.signature == finding.signature), None)
     if listed is None:

@@ -20,6 +20,7 @@ class Entry(pydantic.BaseModel):
 
     ``also`` lists further places with the same cause, as the JSON report does. If it is missing, any place may be
     folded under the finding. ``level`` replaces the level of the audit in the releases that ``releases`` names.
+    ``fix`` is a change of the framework's code that repairs the newest of these releases.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
@@ -27,6 +28,7 @@ class Entry(pydantic.BaseModel):
     signature: str
     reason: str = ""
     link: str = ""
+    fix: str = ""
     releases: str = ""
     level: Literal["", "fault", "contested", "hazard"] = ""
     also: list[str] | None = None
@@ -74,6 +76,7 @@ class Known:
     accepted: bool
     source: str = ""
     also: tuple[str, ...] | None = None
+    fix: str = ""
 
     def covers(self, version: str) -> bool:
         """Whether ``releases`` includes this release; an unknown release is in every range without an upper bound."""
@@ -155,6 +158,7 @@ def entries(file: KnownFile, *, accepted: bool, source: str = "") -> list[Known]
             accepted,
             source,
             None if e.also is None else tuple(e.also),
+            e.fix.strip(),
         )
         for e in file.finding
     ]
@@ -222,7 +226,7 @@ def _widened_releases(old: Entry, version: str) -> str:
 
 
 def _table(entry: Entry) -> str:
-    values = {"signature": entry.signature, "reason": entry.reason, "link": entry.link}
+    values = {"signature": entry.signature, "reason": entry.reason, "link": entry.link, "fix": entry.fix}
     values |= {"releases": entry.releases, "level": entry.level}
     lines = ["[[finding]]", *(f"{k} = {_quoted(v)}" for k, v in values.items() if v)]
     if entry.also:

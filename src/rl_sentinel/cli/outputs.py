@@ -84,14 +84,7 @@ class Outputs:
         for place in (*self.issues, *self.repros):
             place.mkdir(parents=True, exist_ok=True)
         for name, (needs, f) in zip(self._names(), self.shown, strict=True):
-            for place in self.issues:
-                put(place / f"{name}.md", issue.as_issue(f, needs))
-            for place in self.repros:
-                put(place / f"{name}.py", repro.script(f, needs))
-                put(place / f"{name}.json", json.dumps(dict(f.evidence), indent=1))
-                test = pytest_file.as_pytest(f, needs)
-                if test:
-                    put(place / f"test_{re.sub(r'[^A-Za-z0-9]+', '_', name)}.py", test)
+            self._write_finding(name, needs, f)
         for kind, path in self.files:
             put(path, FORMATS[kind](self.results))
         if self.json_path:
@@ -103,6 +96,22 @@ class Outputs:
                 put(self.json_path, text)
         if self.known:
             put(self.known, knowledge.updated_text(self.accepted, self.audited))
+
+    def _write_finding(self, name: str, needs: Installation, f: Finding) -> None:
+        """The issue of one finding with its code, its script, its evidence and its test."""
+        code, test = repro.script(f, needs), pytest_file.as_pytest(f, needs)
+        test_file = f"test_{re.sub(r'[^A-Za-z0-9]+', '_', name)}.py"
+        attachment = (test_file, test) if test else (f"{name}.py", code)
+        for place in self.issues:
+            text, attached = issue.as_issue(f, *attachment)
+            put(place / f"{name}.md", text)
+            if attached:
+                put(place / attachment[0], attachment[1])
+        for place in self.repros:
+            put(place / f"{name}.py", code)
+            put(place / f"{name}.json", json.dumps(dict(f.evidence), indent=1))
+            if test:
+                put(place / test_file, test)
 
     def _names(self) -> list[str]:
         """A file name for each finding: a short name where it is unique, else one with the whole path."""

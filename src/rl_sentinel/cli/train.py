@@ -79,6 +79,7 @@ def train(
             certifier.complete(folder, composed.steps)
     if ranks.is_first:
         _show(folder)
+    ranks.end_process()
 
 
 def _plan(recipe: Recipe) -> None:

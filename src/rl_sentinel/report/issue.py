@@ -3,39 +3,52 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
-from rl_sentinel.report.advice import advice
 from rl_sentinel.report.finding_block import also_broken, sentence, when
 from rl_sentinel.report.formatting import numbers
-from rl_sentinel.report.pytest_file import as_pytest
-from rl_sentinel.report.repro import script
 from rl_sentinel.report.scenario import scenario
 
+#: Lines that fit on one page; a longer test is a file beside the issue.
+PAGE = 60
 
-def as_issue(f: Finding, needs: Installation) -> str:
-    """The issue of one finding; ``needs`` lists the packages that its test needs."""
+
+def as_issue(f: Finding, file: str, code: str) -> tuple[str, bool]:
+    """The issue of one finding, and whether its code must be attached because it does not fit on the page.
+
+    Args:
+        f: the finding.
+        file: name of the file for code that does not fit.
+        code: a test, or a script if the finding has no test.
+    """
+    text = _issue(f, f"Code:\n\n```python\n{code}```")
+    if len(text.splitlines()) <= PAGE:
+        return text, False
+    return _issue(f, f"Code: `{file}`, attached. It fails now and passes once fixed."), True
+
+
+def _issue(f: Finding, code: str) -> str:
     e = f.evidence
     target = e["target"]
     version = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
     columns = "\n".join(f"{name} = {values}" for name, values in scenario(e))
     output = "\n".join(_results(e["expectation"]["results"]))
-    test = as_pytest(f, needs)
+    entry = f.entry
     points = {
         "where": f"{version}, `{e['source']['file']}`, line {e['source']['line']}, setting {f.setting}",
         "level": f.level,
+        "cause": entry.reason if entry else "",
         "outputs": also_broken(e),
         "when": when(e),
-        "what to do": advice(e),
         "could it be intended?": e["could_be_intended"],
-        "already reported?": f.known or "not on the built-in list; search the tracker before filing",
+        "already reported?": (entry and entry.link) or "no report is known; search the tracker before filing",
     }
     parts = [
         f"# `{f.boundary.rpartition('.')[2]}`: {sentence(e)}",
         "\n".join(f"- {name}{'' if name.endswith('?') else ':'} {text}" for name, text in points.items() if text),
         f"Smallest input:\n\n```\n{columns}\n```",
         *([f"Result:\n\n```\n{output}\n```"] if output else []),
-        f"{'Test' if test else 'Script'}:\n\n```python\n{test or script(f, needs)}```",
+        *([f"Suggested fix:\n\n{entry.fix}"] if entry and entry.fix else []),
+        code,
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -38,7 +38,8 @@ CODE = (
     "import sys; from pathlib import Path; from training import recipe, folder_cache; "
     "from rl_sentinel.train.run.loop import train; "
     "from rl_sentinel.train.run.distributed import Ranks; ranks = Ranks.join(); more = eval(sys.argv[2]); "
-    "train(recipe(sys.argv[1], **more), cache=folder_cache(Path(sys.argv[1]) / 'cache'), ranks=ranks); ranks.close()"
+    "train(recipe(sys.argv[1], **more), cache=folder_cache(Path(sys.argv[1]) / 'cache'), ranks=ranks); "
+    "ranks.close(); ranks.end_process()"
 )
 
 

@@ -37,8 +37,8 @@ PyYAML==6.0.3
 
 #: Packages that the actor's modules import. AReaL's own requirements pin another torch.
 IMPORTED = (
-    "numpy aiofiles aiohttp colorlog datasets einops flask httpx hydra-core lark numba openai orjson pillow pybase64 "
-    "pyyaml ray swanlab tabulate tenacity tensorboardX torchdata trackio transformers uvloop wandb"
+    "numpy aiofiles aiohttp colorlog datasets einops flask httpx hydra-core lark numba openai orjson peft pillow "
+    "pybase64 pyyaml ray swanlab tabulate tenacity tensorboardX torchdata trackio transformers uvloop wandb"
 )
 
 

@@ -62,7 +62,8 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
 
 
 #: The tracker's functions that log metrics by name, and the names of their options.
-LOGGING, OPTIONS = ("stat", "scalar"), frozenset({"denominator", "reduce_type", "reduce_group"})
+LOGGING = ("stat", "scalar")
+OPTIONS = frozenset({"denominator", "reduce_type", "reduce_group"})
 
 
 def update(method: Callable[..., Any], trainer: Any, data: dict[str, Any], log: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401 - a trainer

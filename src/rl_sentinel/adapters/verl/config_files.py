@@ -1,5 +1,6 @@
 """Read sections of verl's YAML configuration files, for releases without configuration classes."""
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,18 +33,19 @@ def default_config(
     ``resolved`` replaces interpolations by their values once, for code that resolves them on each call.
     """
     folder = target.root / "verl" / "trainer" / "config"
-    generated = folder / f"_generated_{trainer}.yaml"
-    file = generated if generated.is_file() else folder / f"{trainer}.yaml"
-    parts = {"file": Constant(str(file)), "section": Constant(section), "fields": Fields(fields)}
+    generated = f"_generated_{trainer}.yaml"
+    file = generated if (folder / generated).is_file() else f"{trainer}.yaml"
+    parts = {"file": Constant(file), "section": Constant(section), "fields": Fields(fields)}
     load = load_resolved if resolved else load_section
     return Object(load, parts, at={"fields": ""}, shared=True)
 
 
 def load_section(file: str, section: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an OmegaConf section
-    """Load a section of a configuration file and set some fields."""
+    """Load a section of a file of the folder ``verl/trainer/config``, and set some fields."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - installed only with the target
 
-    config = merge_defaults(Path(file))
+    folder = Path(next(iter(importlib.import_module("verl.trainer").__path__))) / "config"
+    config = merge_defaults(folder / file)
     config = OmegaConf.select(config, section) if section else config
     for key, value in fields.items():
         OmegaConf.update(config, key, value, force_add=True)

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import inspect
+import pydoc
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -190,6 +191,22 @@ def wrapped(before: str, items: list[str], after: str) -> str:
     if len(line) <= _WIDTH and "\n" not in line:
         return line
     return before + "\n" + "".join(textwrap.indent(item, "    ") + ",\n" for item in items) + after
+
+
+def parameter_names(function: str | Use | Callable[..., Any]) -> list[str]:
+    """The positional parameters of a called function, without ``self`` of a method; empty if they are unknown.
+
+    Example:
+        >>> from rl_sentinel.audit.repro.call_source import parameter_names
+        >>> parameter_names("bisect.insort")[:2]
+        ['a', 'x']
+    """
+    try:
+        called = pydoc.locate(function) if isinstance(function, str) else function
+        parameters = inspect.signature(called).parameters.values()
+    except (pydoc.ErrorDuringImport, TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "self"]
 
 
 def variable(use: Use) -> str:

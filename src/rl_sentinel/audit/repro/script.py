@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.execution import EncodedCall
 from rl_sentinel.audit.engine.executor import REFUSALS
-from rl_sentinel.audit.repro.call_source import Source, keyword, variable, wrapped
+from rl_sentinel.audit.repro.call_source import Source, keyword, parameter_names, variable, wrapped
 from rl_sentinel.audit.repro.literal import Unwritable, literal
 from rl_sentinel.audit.repro.matching_outputs import matching_views
 from rl_sentinel.audit.repro.output_expression import output_expression, shared_expression
@@ -138,8 +138,10 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
         lines.append(f"{text.names.imported(owner)}.{name} = {text.include(double)}")
     for number, encoded in enumerate(first.calls):
         same = [run.calls[number].call for run in runs]
+        names = parameter_names(encoded.call.function)
         args = [
-            text.shared_source([call.args[n] for call in same], encoded.step.result) for n in range(len(same[0].args))
+            text.shared_source([call.args[n] for call in same], names[n] if n < len(names) else encoded.step.result)
+            for n in range(len(same[0].args))
         ]
         for key in same[0].kwargs:
             value = text.shared_source([call.kwargs[key] for call in same], key)

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -65,6 +66,18 @@ class Ranks:
         """Leave the process group."""
         if self.size > 1 and distributed.is_initialized():
             distributed.destroy_process_group()
+
+    def end_process(self) -> None:
+        """End this process with status 0 if it is one of several; call it last, after ``close``.
+
+        DTensor's caches hold the process group, and with it gloo's threads, until the interpreter ends. A thread that
+        asks for the interpreter's lock then aborts the process, though all its work is done (described in PyTorch's
+        pull request 179291).
+        """
+        if self.size > 1:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
 
     @property
     def is_first(self) -> bool:
