@@ -9,7 +9,7 @@ STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum 
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: setup audit test test-slow check lint wheel train train-proof expect recall proof mutants framework-mutants bench bench-train docs clean
+.PHONY: setup audit test test-slow check lint wheel train train-proof expect recall proof mutants framework-mutants bench bench-train bench-costs docs clean
 
 setup: $(STAMP)
 
@@ -99,3 +99,7 @@ bench: setup
 # Our trainer beside TRL's, a step each in turn, in the same environment; rewrites benchmarks/trainers/README.md.
 bench-train: setup
 	sh scripts/bench.sh $(PYTHON) $(TORCH) benchmarks.trainers
+
+# Memory and time of parts of the trainer: log-probs, rewards, several processes; rewrites benchmarks/costs/README.md.
+bench-costs: setup
+	$(BIN)/python -m benchmarks.costs

@@ -125,7 +125,9 @@ def not_additive(logprob: Tensor, advantage: Tensor, *, mask: Tensor, aggregatio
 class ScriptedEngine:
     """An engine that returns the given texts in order, with log-prob -1 per token."""
 
+    remote: ClassVar[bool] = False
     texts: list[str]
+    version: int = 0
     contexts: list[tuple[int, ...]] = field(default_factory=list)
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:

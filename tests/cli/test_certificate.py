@@ -16,7 +16,7 @@ from rl_sentinel.core.verdict import Verdict
 from rl_sentinel.report import text
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import select_components
-from training import TOML, recipe
+from training import COMPONENTS, TOML, component_name, recipe
 
 OWN = """
 import torch
@@ -78,6 +78,33 @@ def test_changed_own_function_is_audited_again(tmp_path: Path, audits: list[Verd
         assert len(audits) == (2, 2, 3)[number]
 
 
+def test_finished_run_has_its_metrics_and_its_functions_in_the_certificate(
+    tmp_path: Path, audits: list[Verdict]
+) -> None:
+    """A function that is edited while the run trains is not the one that was certified."""
+    own, wanted = tmp_path / "own.py", recipe(estimator={"name": f"{tmp_path / 'own.py'}:advantages"})
+    own.write_text(OWN.replace("SIGN", ""), encoding="utf-8")
+    (tmp_path / "metrics.jsonl").write_bytes(b"abc")
+    said: list[str] = []
+    certifier = Certifier(wanted, said.append)
+    certifier.complete(tmp_path, 2)  # a run without a certificate gets none
+    assert not (tmp_path / FILE).exists()
+    certifier.certify(tmp_path, select_components(wanted))
+    certifier.complete(tmp_path, 2)
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert json.loads((tmp_path / FILE).read_text())["end"] == {
+        "steps": 2,
+        "metrics_sha256": digest,
+        "files_unchanged": True,
+    }
+    assert _certified(tmp_path, wanted)[0].endswith("as certified before")
+    own.write_text(OWN.replace("SIGN", "-"), encoding="utf-8")
+    certifier.complete(tmp_path, 2)
+    assert json.loads((tmp_path / FILE).read_text())["end"]["files_unchanged"] is False
+    assert said[-1].startswith("the code or an own function has changed during the run")
+    assert len(audits) == 2
+
+
 @pytest.mark.parametrize("damaged", ["", "[]", '{"pairs": 1}', '{"pairs": "a", "verdicts": {}, "findings": [1]}'])
 def test_damaged_certificate_is_written_anew(tmp_path: Path, audits: list[Verdict], damaged: str) -> None:
     (tmp_path / FILE).write_text(damaged)
@@ -101,6 +128,19 @@ def test_recipe_that_no_law_could_judge_is_one_line(tmp_path: Path, audits: list
     with pytest.raises(SentinelError, match=r"^recipe cannot be certified \(it raised\): fix it, or train with --unc"):
         _certified(tmp_path, recipe())
     assert not (tmp_path / FILE).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", [c for c in COMPONENTS if "loss" in c], ids=component_name)
+def test_every_loss_is_sound_in_a_composition(
+    tmp_path: Path, choice: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With GRPO, in parts of a mini-batch and over ranks."""
+    monkeypatch.setattr(certificate, "BUDGET", 1)
+    _certified(tmp_path, recipe(**choice))
+    verdicts = json.loads((tmp_path / FILE).read_text())["verdicts"]
+    assert verdicts["holds"] > verdicts["not_applicable"]
+    assert verdicts["broken"] == verdicts["errored"] == 0
 
 
 @pytest.mark.slow

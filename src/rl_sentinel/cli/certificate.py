@@ -1,5 +1,6 @@
 """``certificate.json`` of a run: the laws are asked of the recipe's own composition before the first step."""
 
+import hashlib
 import json
 import platform
 import sys
@@ -73,6 +74,21 @@ class Certifier:
         text.show(console, TRAINER, audit, faults, time.monotonic() - start, quiet=True)
         console.print("\nnot trained: the recipe's own composition has a fault; --uncertified trains nevertheless")
         raise typer.Exit(1)
+
+    def complete(self, folder: Path, steps: int) -> None:
+        """Add to the certificate of a run at its end: its steps, the digest of its metrics, and whether it still holds.
+
+        Files of own functions may have been edited while the run used what it had imported.
+        """
+        stored = _read_certificate(folder / FILE)
+        if stored is None:
+            return
+        changed = not _covers(stored, _identity(self.recipe))
+        if changed:
+            self.say("the code or an own function has changed during the run: its certificate is of the earlier files")
+        digest = hashlib.sha256((folder / "metrics.jsonl").read_bytes()).hexdigest()
+        end = {"steps": steps, "metrics_sha256": digest, "files_unchanged": not changed}
+        put(folder / FILE, json.dumps({**stored, "end": end}, indent=1) + "\n")
 
     def withdraw(self, folder: Path, _selection: Selection) -> None:
         """Remove a certificate that does not cover the recipe."""

@@ -19,6 +19,7 @@ from rl_sentinel.report.curves import picture, table
 from rl_sentinel.report.formatting import counted
 from rl_sentinel.report.tensorboard import TensorBoard
 from rl_sentinel.report.training import Live
+from rl_sentinel.report.weights_and_biases import WeightsAndBiases
 from rl_sentinel.train.config.recipe import Recipe, load_recipe
 from rl_sentinel.train.run import loop
 from rl_sentinel.train.run.distributed import Ranks
@@ -56,19 +57,26 @@ def train(
     with (
         closing(ranks),
         closing(TensorBoard(folder)) as board,
+        closing(WeightsAndBiases(folder, composed.model_dump(mode="json"))) as wandb,
         Live(Console(stderr=True, highlight=False), composed.steps, shown=sys.stderr.isatty()) as live,
     ):
 
         def step(metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
             live.step(metrics, timing)
             board.step(metrics, timing)
+            wandb.step(metrics, timing)
 
-        callbacks = Callbacks()
+        def evaluation(step: int, metrics: Mapping[str, float]) -> None:
+            live.evaluation(step, metrics)
+            wandb.evaluation(step, metrics)
+
+        callbacks, certifier = Callbacks(), Certifier(composed, live.say)
         if ranks.is_first:
-            certifier = Certifier(composed, live.say)
             opening = certifier.withdraw if uncertified else certifier.certify
-            callbacks = Callbacks(live.warming, step, live.say, live.completions, live.evaluation, opening)
+            callbacks = Callbacks(live.warming, step, live.say, live.completions, evaluation, opening)
         loop.train(composed, cache=cached_folder, callbacks=callbacks, ranks=ranks)
+        if ranks.is_first:
+            certifier.complete(folder, composed.steps)
     if ranks.is_first:
         _show(folder)
     ranks.end_process()

@@ -10,7 +10,7 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.settings import LoraSettings
-from rl_sentinel.train.model.lora import apply_lora, merged_weights, require_lora
+from rl_sentinel.train.model.lora import apply_lora, merged_weights
 from rl_sentinel.train.model.policy import init_policy
 from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.journal import read_metrics
@@ -106,14 +106,37 @@ def test_unknown_target_is_one_line() -> None:
         apply_lora(init_policy(recipe()), LoraSettings(targets=("query",)), seed=0)
 
 
+@extra
+@pytest.mark.filterwarnings("ignore")  # as above
+def test_modules_that_train_whole() -> None:
+    """Beside the low-rank matrices; the output projection is read by its weight, so it can only train whole."""
+    policy = init_policy(recipe())
+    apply_lora(policy, LoraSettings(rank=4, targets=("q_proj",), whole=("lm_head", "norm")), seed=3)
+    trained = {name for name, weight in policy.model.named_parameters() if weight.requires_grad}
+    assert {name for name in trained if ".lora_" not in name} == {"lm_head.weight", "model.norm.weight"}
+    assert len(trained) == 4
+
+
+@extra
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            {"targets": ("q_proj", "lm_head")},
+            r"^policy.lora.targets has lm_head, expected other modules: .*lora.whole$",
+        ),
+        ({"whole": ("head",)}, "^policy.lora.whole has head, expected modules with a weight that are no targets: name"),
+        ({"whole": ("q_proj",)}, "^policy.lora.whole has q_proj, expected modules with a weight that are no targets"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # as above
+def test_module_that_cannot_train_is_one_line(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(SentinelError, match=line):
+        apply_lora(init_policy(recipe()), LoraSettings(**settings), seed=0)
+
+
 def test_missing_peft_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(SentinelError, match=r"^policy.lora needs peft, which is not installed: pip install"):
         train(recipe(tmp_path / "run", policy={"lora": {}}), cache=folder_cache(tmp_path / "cache"))
     assert not (tmp_path / "run").exists()
-
-
-def test_several_processes_are_refused() -> None:
-    """The merged weights that an engine gets are those of one process."""
-    with pytest.raises(SentinelError, match=r"^policy\.lora with 2 processes is not supported: start one"):
-        require_lora(2)

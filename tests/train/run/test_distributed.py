@@ -1,10 +1,14 @@
 """Several processes train the same parameters as one, and checkpoints fit any number."""
 
+import importlib.util
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.model.policy import init_policy
+from rl_sentinel.train.rollout.server import Server
 from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.distributed import Ranks
 from rl_sentinel.train.run.failed_step import replay_failed_step
@@ -52,6 +57,24 @@ def _train_together(folder: Path, size: int = 2, *, status: int = 0, **more: Any
     assert [process.wait(timeout=120) for process in processes] == [status] * size
 
 
+@contextmanager
+def _server(published: Callable[[int], None] = lambda _: None) -> Iterator[Server]:
+    """A rollout server of the small model in a thread, which tells of each version that it gets."""
+
+    class Counting(Server):
+        def load_weights(self, request: Mapping[str, Any]) -> dict[str, Any]:
+            published(int(request["version"]))
+            return super().load_weights(request)
+
+    server = Counting(init_policy(recipe(seed=99)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
     state = load_newest(folder / "checkpoints").state
     assert state is not None
@@ -76,6 +99,69 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     assert messages == ["resuming after step 5 of 10"]
     assert [line["step"] for line in read_metrics(two / "metrics.jsonl")] == list(range(1, 11))
     assert _distance(_weights(one), _weights(two)) <= 1e-5
+
+
+@pytest.mark.slow
+def test_checkpoint_of_four_processes_resumes_on_two_and_on_one(tmp_path: Path) -> None:
+    """Each process writes its share; parameters equal to 1e-5 after ten steps, whoever trained the last five."""
+    one, four = tmp_path / "one", tmp_path / "four"
+    train(recipe(one, **MORE), cache=folder_cache(one / "cache"))
+    _train_together(four, 4, **MORE)
+    assert _distance(_weights(one), _weights(four)) <= 1e-5
+    places = sorted((four / "checkpoints").iterdir())
+    assert [len(list((place / "shards").glob("*.distcp"))) for place in places] == [4, 4]
+    damaged = next((places[1] / "shards").glob("__2*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    for size in (2, 1):
+        shutil.copytree(four, tmp_path / str(size))
+        _train_together(tmp_path / str(size), size, **MORE)
+        lines = read_metrics(tmp_path / str(size) / "metrics.jsonl")
+        assert [line["step"] for line in lines] == list(range(1, 11))
+        assert _distance(_weights(one), _weights(tmp_path / str(size))) <= 1e-5
+        shutil.rmtree(tmp_path / str(size))
+
+
+@pytest.mark.slow
+def test_interrupted_processes_resume_to_the_same_bytes(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    _train_together(whole, **MORE)
+    _train_together(cut, **MORE | {"steps": 5})
+    _train_together(cut, **MORE)
+    assert (cut / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert _distance(_weights(whole), _weights(cut)) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is an extra")
+def test_two_processes_train_low_rank_matrices_as_one(tmp_path: Path) -> None:
+    """Also through a server, which gets merged weights.
+
+    Adam divides the first gradients, which are almost 0, by their size, so the rate is lower than in the other tests.
+    """
+    more = MORE | {"policy": {"lora": {"rank": 4, "whole": ["lm_head"]}}, "update": MORE["update"] | {"rate": 1e-3}}
+    train(recipe(tmp_path / "one", **more), cache=folder_cache(tmp_path / "cache"))
+    moved = [weight.abs().max() for name, weight in _weights(tmp_path / "one").items() if "lora_B" in name]
+    assert max(moved) > 1e-2  # they start at 0
+    with _server() as server:
+        remote = more["rollout"] | {"engine": "http", "url": server.url}
+        for place, its in (("two", more), ("served", more | {"rollout": remote})):
+            _train_together(tmp_path / place, **its)
+            assert _distance(_weights(tmp_path / "one"), _weights(tmp_path / place)) <= 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_one_process_publishes_to_a_server_once_a_step(tmp_path: Path, staleness: int) -> None:
+    bounds = [{"name": "truncated", "high": 2.0}]
+    more: dict[str, Any] = MORE | {"steps": 5, "correction": {"weight": "token_weights", "bounds": bounds}}
+    more["rollout"] = MORE["rollout"] | {"staleness": staleness}
+    train(recipe(tmp_path / "one", **more), cache=folder_cache(tmp_path / "cache"))
+    versions: list[int] = []
+    with _server(versions.append) as server:
+        more["rollout"] |= {"engine": "http", "url": server.url}
+        _train_together(tmp_path / "two", **more)
+    assert versions == [max(0, step - staleness) for step in range(5)]
+    assert _distance(_weights(tmp_path / "one"), _weights(tmp_path / "two")) <= 1e-5
 
 
 @pytest.mark.slow
@@ -155,7 +241,7 @@ def test_invalid_environment_is_one_line(
 
 
 def test_failure_of_another_process_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(*_: object) -> None:
+    def closed(*_: object, **__: object) -> None:
         raise RuntimeError("[pair.cc:1] Connection closed by peer [127.0.0.1]:1\nand more")
 
     for name in ("barrier", "all_reduce", "all_gather_object"):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE
 from rl_sentinel.train.model.policy import init_policy
 from rl_sentinel.train.run.memory_plan import FLOAT, memory_size, plan_memory
 from training import recipe
@@ -19,11 +20,13 @@ def test_weights_gradients_and_optimizer_are_those_of_the_model() -> None:
     wanted = recipe(kl={"loss": 0.1})
     count = sum(p.numel() for p in init_policy(wanted).model.parameters())
     needs = plan_memory(wanted).needs
-    assert needs["weights"] == needs["gradients"] == needs["reference and sampler"] == FLOAT * count
+    assert needs["weights"] == needs["gradients"] == needs["reference"] == FLOAT * count
     assert needs["optimizer"] == 2 * FLOAT * count
+    assert needs["roll-back copy"] == 3 * FLOAT * count
     shared = plan_memory(wanted, processes=2).needs
     assert shared["weights"] == FLOAT * count // 2
-    assert shared["reference and sampler"] == 2 * FLOAT * count
+    assert shared["reference"] == FLOAT * count // 2
+    assert shared["sampler"] == FLOAT * count
     assert "critic" not in needs
 
 
@@ -33,6 +36,8 @@ def test_lora_trains_its_matrices_alone() -> None:
     needs, full = plan_memory(recipe(policy={"lora": lora})).needs, plan_memory(recipe()).needs
     assert needs["gradients"] == FLOAT * 128
     assert needs["weights"] == full["weights"] + FLOAT * 128
+    head = plan_memory(recipe(policy={"lora": lora | {"whole": ("lm_head",)}})).needs
+    assert head["gradients"] == FLOAT * (128 + 16 * VOCABULARY_SIZE)
 
 
 def test_kv_cache_has_keys_and_values_of_all_rows() -> None:

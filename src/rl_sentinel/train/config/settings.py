@@ -40,7 +40,10 @@ class Component(Table):
 
 
 class LoraSettings(Table):
-    """Low-rank matrices of rank ``rank`` beside the weights of the modules ``targets``, scaled by ``alpha / rank``."""
+    """Low-rank matrices of rank ``rank`` beside the weights of the modules ``targets``, scaled by ``alpha / rank``.
+
+    The modules ``whole`` train with all their weights, as ``lm_head``.
+    """
 
     rank: Count = 16
     alpha: Positive = 32.0
@@ -48,6 +51,7 @@ class LoraSettings(Table):
         *("q_proj", "k_proj", "v_proj", "o_proj"),
         *("gate_proj", "up_proj", "down_proj"),
     )
+    whole: tuple[str, ...] = ()
 
 
 class PolicySettings(Table):

@@ -7,7 +7,7 @@ from rl_sentinel.signal.controller import BOUND
 from rl_sentinel.train.config.recipe import Recipe, suggestion
 from rl_sentinel.train.config.settings import RewardSettings
 from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE
-from rl_sentinel.train.rollout.engine.http import parse_url
+from rl_sentinel.train.rollout.engine.http import parse_url, parse_urls
 
 #: The most tokens of a step, a count: 1 GiB per float32 column, of which there are about twelve.
 MAX_TOKENS = 2**28
@@ -67,7 +67,7 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
             "vllm, and none with engine process"
         )
     if rollout.url:
-        parse_url(rollout.url)
+        (parse_urls if rollout.engine == "vllm" else parse_url)(rollout.url)
     if recipe.chat is not None and recipe.warm is not None:
         raise SentinelError("chat and [warm] are both set, expected one of them: demonstrations have no chat template")
     if update.prompts > rollout.prompts:

@@ -14,19 +14,6 @@ from rl_sentinel.train.run import rng
 _WRAPPED = ".base_layer."
 
 
-def require_lora(processes: int) -> None:
-    """Check that peft imports, and that one process trains.
-
-    Raises:
-        SentinelError: if peft is missing, or several processes train.
-    """
-    if processes > 1:
-        raise SentinelError(
-            f"policy.lora with {processes} processes is not supported: start one, or leave policy.lora out"
-        )
-    require_peft()
-
-
 def require_peft() -> None:
     """Check that peft imports.
 
@@ -41,16 +28,18 @@ def require_peft() -> None:
 
 
 def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> None:
-    """Freeze a policy's weights and add trainable low-rank matrices, in place; nothing without settings.
+    """Freeze a policy's weights, except modules that train whole, and add trainable low-rank matrices, in place.
 
-    The policy's output is unchanged at first: one matrix of each pair is 0, the other is random by ``seed``.
+    The policy's output is unchanged at first: one matrix of each pair is 0, the other is random by ``seed``. Nothing is
+    done without settings.
 
     Raises:
-        SentinelError: if peft is not installed, or a target is not a module of the model.
+        SentinelError: if peft is not installed, or a target is not a module of the model, or its output projection.
     """
     if settings is None:
         return
     require_peft()
+    _require_modules(policy.model, settings)
     from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415 - an extra
 
     config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules=list(settings.targets))
@@ -65,7 +54,26 @@ def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> N
                 "name some, as q_proj"
             ) from error
     for name, weight in policy.model.named_parameters():
-        weight.requires_grad_(".lora_" in name)
+        weight.requires_grad_(".lora_" in name or name.split(".")[-2] in settings.whole)
+
+
+def _require_modules(model: nn.Module, settings: LoraSettings) -> None:
+    """Reject the output projection as a target, and modules without weights of their own to train whole."""
+    head = getattr(model, "head", None)
+    for name, module in model.named_modules():
+        if name.split(".")[-1] in settings.targets and head is not None and getattr(module, "weight", None) is head:
+            last = name.split(".")[-1]
+            raise SentinelError(
+                f"policy.lora.targets has {last}, expected other modules: log-probs are computed from its weight "
+                "alone, so name it in policy.lora.whole"
+            )
+    owners = {name.split(".")[-2] for name, _ in model.named_parameters() if "." in name}
+    for name in settings.whole:
+        if name not in owners or name in settings.targets:
+            fix = "name others, as lm_head; where it shares the embedding's weight, embed_tokens"
+            raise SentinelError(
+                f"policy.lora.whole has {name}, expected modules with a weight that are no targets: {fix}"
+            )
 
 
 @torch.no_grad()

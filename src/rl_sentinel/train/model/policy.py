@@ -109,19 +109,23 @@ def init_policy(recipe: Recipe) -> Policy:
 
 
 def build_models(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
-    """The models of a run: shards the policy over all ranks, and copies it as the reference if there is a KL."""
+    """The models of a run: copies the policy as the reference if there is a KL, and shards both over all ranks."""
     if recipe.policy.recompute:
         policy.model.enable_recompute()  # type: ignore[operator]  # modules are untyped
         policy.single_pass = True  # layers can be computed again only without a cache
     reference = None if recipe.kl is None else policy.frozen_copy()
     if reference is not None:
         reference.single_pass = policy.single_pass
+        _shard(reference, ranks)  # before the next copy, so that no more than two are whole at a time
     if ranks.size == 1 and not recipe.rollout.staleness:
         return Models(policy, policy, reference)
     sampler = policy.frozen_copy()
+    _shard(policy, ranks)
+    return Models(policy, sampler, reference)
+
+
+def _shard(policy: Policy, ranks: Ranks) -> None:
+    """Shard a policy over all ranks; it is unchanged on a single one."""
     if ranks.size > 1:
         ranks.shard_model(policy.model, policy.model.layers)  # type: ignore[arg-type]  # modules are untyped
         policy.single_pass = True
-        if reference is not None:
-            reference.single_pass = True  # the same rounding as the policy's, so that the KL starts at exactly 0
-    return Models(policy, sampler, reference)

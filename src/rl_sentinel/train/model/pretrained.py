@@ -1,5 +1,6 @@
 """Policies loaded by transformers, from a folder or by name, with the interface of ``llama.Llama``."""
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,8 @@ class PretrainedModel(nn.Module):
         super().__init__()
         self.inner = inner
         self.projects, self.recompute = _projects(inner) if projects is None else projects, False
+        reads = inspect.signature(inner.forward).parameters
+        self._cache_keyword = "cache" if "cache" in reads else "past_key_values"  # renamed in transformers 5.24
 
     @property
     def head(self) -> Tensor | None:
@@ -58,7 +61,7 @@ class PretrainedModel(nn.Module):
             position = (key_mask.cumsum(1) - 1).clamp(min=0)[:, -token.shape[1] :]
             kwargs |= {"attention_mask": key_mask.long(), "position_ids": position}
         if cache is not None:
-            kwargs["past_key_values"] = cache.inner
+            kwargs[self._cache_keyword] = cache.inner
         if self.projects:
             states: Tensor = self.inner.get_decoder()(input_ids=token, **kwargs).last_hidden_state  # type: ignore[operator]  # as above
         else:

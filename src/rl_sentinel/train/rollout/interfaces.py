@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from jaxtyping import Float
 from torch import Tensor
@@ -93,7 +93,14 @@ class Sampled:
 
 
 class Engine(Protocol):
-    """A rollout engine: a sampler in this process, or a server."""
+    """A rollout engine: a sampler in this process, or a server.
+
+    ``remote`` engines sample on a server that all ranks share, so that one rank sends the weights; ``version`` is
+    that of the newest weights.
+    """
+
+    remote: ClassVar[bool]
+    version: int
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Sample with these weights from now on; ``version`` is the number of updates that they have seen."""

@@ -35,7 +35,7 @@ class Sampler:
         assert weights is not None  # noqa: S101 - published before
         rollout, measure = self.recipe.rollout, self.stopwatch.measure(step)
         with measure("publish"):
-            self.engine.load(weights, version)
+            self._load(weights, version)
         draws = UniformDraws(self.recipe.seed, step, rollout.prompts * rollout.responses, rollout.tokens)
         start = partial(start_episodes, self.environment, self.tokenizer, draws, prompts=rollout.prompts)
         episodes = self.ranks.own_slice(start(responses=rollout.responses))
@@ -54,7 +54,7 @@ class Sampler:
         """
         held_out = self.held_out
         assert held_out is not None  # noqa: S101 - built with the settings
-        self.engine.load(weights, version)
+        self._load(weights, version)
         tasks = min(settings.tasks, getattr(held_out, "size", settings.tasks))
         rows = tasks * max(1, settings.responses)
         draws = UniformDraws(rng.derive_seed("evaluation"), 0, rows, self.recipe.rollout.tokens)
@@ -64,6 +64,20 @@ class Sampler:
             episodes += self.ranks.own_slice(start(responses=settings.responses))
         self._play(episodes, held_out, draws, None)
         return episodes
+
+    def _load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Give the engine new weights; the first of several ranks sends them to a server that all ranks sample from."""
+        if not self.engine.remote or self.ranks.size == 1:
+            self.engine.load(weights, version)
+            return
+        self.ranks.barrier(sampling=True)  # the others may still sample with the earlier weights
+        if self.ranks.is_first:
+            self.engine.load(weights, version)
+        else:
+            for _ in weights.values():  # each is gathered from all ranks
+                pass
+            self.engine.version = version
+        self.ranks.barrier(sampling=True)
 
     def _play(
         self, episodes: list[Episode], environment: Environment, draws: UniformDraws, measure: Measure | None

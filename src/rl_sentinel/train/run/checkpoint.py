@@ -1,4 +1,4 @@
-"""Checkpoints: written aside, sealed with a digest, and moved into place; a damaged one is never loaded."""
+"""Checkpoints: written aside, sealed with digests, and moved into place; a damaged one is never loaded."""
 
 import hashlib
 import json
@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.run.distributed import ALONE, Ranks
+from rl_sentinel.train.run.sharded_state import read_whole, save_shards
 
-#: The version of the format; increased when the contents of a checkpoint change.
-EDITION = 2
+#: The versions of the format, increased when the contents of a checkpoint change: of one process, and with shards.
+EDITION, SHARDED_EDITION = 2, 3
 
-_SEAL, _PREFIX = "seal.json", "step-"
+_SEAL, _PREFIX, _STATE, _SHARDS = "seal.json", "step-", "state.pt", "shards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +30,24 @@ class Loaded:
     damaged: tuple[str, ...]
 
 
-def save_checkpoint(folder: Path, state: Mapping[str, Any], *, step: int, keep: int) -> Path:
-    """Save a run's state after a step, and delete all but the newest checkpoints.
+def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
+    folder: Path,
+    state: Mapping[str, Any],
+    *,
+    step: int,
+    keep: int,
+    shards: Mapping[str, Tensor] | None = None,
+    ranks: Ranks = ALONE,
+) -> Path:
+    """Save a run's state after a step, and delete all but the newest checkpoints. Call it on all ranks.
 
     Args:
         folder: the folder of checkpoints.
-        state: tensors, numbers and strings in dictionaries and lists.
+        state: tensors, numbers and strings in dictionaries and lists; written by the first rank.
         step: the number of steps done.
         keep: how many checkpoints to keep.
+        shards: this rank's weights and moments, from ``collect_shards``; None if ``state`` has them.
+        ranks: this process among all.
 
     Returns:
         The checkpoint's folder.
@@ -44,19 +57,21 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], *, step: int, keep: 
     """
     place, partial = folder / f"{_PREFIX}{step:08d}", folder / f".aside-{step:08d}"
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        save_tensors(dict(state), partial / "state.pt")
-        seal = {"edition": EDITION, "step": step, "sha256": _digest(partial / "state.pt")}
-        (partial / _SEAL).write_text(json.dumps(seal), encoding="utf-8")
-        for path in (*partial.iterdir(), partial):
-            _fsync(path)
-        if place.exists():
-            shutil.rmtree(place)
-        partial.rename(place)
-        _fsync(folder)
-        for old in _checkpoints(folder)[:-keep]:
-            shutil.rmtree(old)
+        if ranks.is_first:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+        if shards is not None:
+            ranks.barrier()
+            save_shards(shards, partial / _SHARDS)
+        if ranks.is_first:
+            save_tensors(dict(state), partial / _STATE)
+            _seal(partial, step)
+            if place.exists():
+                shutil.rmtree(place)
+            partial.rename(place)
+            _fsync(folder)
+            for old in _checkpoints(folder)[:-keep]:
+                shutil.rmtree(old)
     except (OSError, RuntimeError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
@@ -67,12 +82,15 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], *, step: int, keep: 
     return place
 
 
-def load_newest(folder: Path) -> Loaded:
-    """Load the newest intact checkpoint."""
+def load_newest(folder: Path, *, whole: bool = True) -> Loaded:
+    """Load the newest intact checkpoint.
+
+    Shards are read as a whole, ``weights`` and ``optimizer``; or else ``shards`` is their folder.
+    """
     damaged: list[str] = []
     for place in reversed(_checkpoints(folder)):
         try:
-            return Loaded(_load(place), tuple(f"{message}, using the previous one" for message in damaged))
+            return Loaded(_load(place, whole=whole), tuple(f"{message}, using the previous one" for message in damaged))
         except SentinelError:
             raise
         except Exception as error:  # noqa: BLE001 - torch raises errors of many types for damaged files
@@ -80,24 +98,36 @@ def load_newest(folder: Path) -> Loaded:
     return Loaded(None, tuple(f"{message}, and no older one is intact" for message in damaged))
 
 
-def _load(place: Path) -> Mapping[str, Any]:
+def _seal(partial: Path, step: int) -> None:
+    """Write the digests of all files, and all bytes to the disk."""
+    shards = {path.name: _digest(path) for path in sorted((partial / _SHARDS).glob("*"))}
+    seal = {"edition": SHARDED_EDITION if shards else EDITION, "step": step, "sha256": _digest(partial / _STATE)}
+    (partial / _SEAL).write_text(json.dumps(seal | ({"shards": shards} if shards else {})), encoding="utf-8")
+    for path in (*partial.rglob("*"), partial):
+        _fsync(path)
+
+
+def _load(place: Path, *, whole: bool) -> Mapping[str, Any]:
     """Load a checkpoint.
 
     Raises:
         SentinelError: if it is of another edition; any other error means damage.
     """
     seal = json.loads((place / _SEAL).read_text(encoding="utf-8"))
-    if seal["edition"] != EDITION:
+    if seal["edition"] not in (EDITION, SHARDED_EDITION):
         raise SentinelError(
-            f"edition of checkpoint {place} is {seal['edition']}, expected {EDITION}: resume with the release that "
-            "wrote it, or name another folder with out=DIR"
+            f"edition of checkpoint {place} is {seal['edition']}, expected {EDITION} or {SHARDED_EDITION}: resume with "
+            "the release that wrote it, or name another folder with out=DIR"
         )
-    if seal["sha256"] != _digest(place / "state.pt"):
+    digests = {f"{_SHARDS}/{name}": digest for name, digest in seal.get("shards", {}).items()}
+    if any(_digest(place / name) != digest for name, digest in ({_STATE: seal["sha256"]} | digests).items()):
         raise ValueError("its digest differs")
-    state = torch.load(place / "state.pt", map_location="cpu", weights_only=True)
+    state = torch.load(place / _STATE, map_location="cpu", weights_only=True)
     if not isinstance(state, Mapping):
         raise TypeError("it has no state")
-    return state
+    if not digests:
+        return state
+    return {**state, **(read_whole(place / _SHARDS) if whole else {"shards": place / _SHARDS})}
 
 
 def save_tensors(state: Mapping[str, Any], path: Path) -> None:

@@ -1,10 +1,11 @@
 """Training with several processes: divide episodes and rows over ranks, and combine their results."""
 
+import ctypes
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Self
 
@@ -12,6 +13,9 @@ import torch
 from torch import Tensor, distributed, nn
 
 from rl_sentinel.core.errors import SentinelError
+
+#: glibc's number for the size from which an allocation is a mapping of its own; and that size, in bytes.
+_MMAP_THRESHOLD, _RETURNED_FROM = -3, 2**20
 
 #: How to start processes that find each other.
 _START = "start them with torchrun, or unset WORLD_SIZE and RANK for a single process"
@@ -31,6 +35,8 @@ class Ranks:
 
     rank: int
     size: int
+    #: The process group of the thread that samples, whose collectives must not mix with those of the main thread.
+    sampling: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
     def join(cls) -> Self:
@@ -47,12 +53,14 @@ class Ranks:
         try:
             if not distributed.is_initialized():
                 distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+            sampling = distributed.new_group(backend="gloo")
+            _return_freed_memory()
         except (ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise SentinelError(
                 f"WORLD_SIZE is {world}, but the processes cannot connect ({reason}): {_START}"
             ) from error
-        return cls(distributed.get_rank(), distributed.get_world_size())
+        return cls(distributed.get_rank(), distributed.get_world_size(), sampling)
 
     def close(self) -> None:
         """Leave the process group."""
@@ -76,11 +84,11 @@ class Ranks:
         """Whether this process writes files and output."""
         return self.rank == 0
 
-    def barrier(self) -> None:
-        """Wait for all ranks."""
+    def barrier(self, *, sampling: bool = False) -> None:
+        """Wait for all ranks; with ``sampling``, in the thread that samples."""
         if self.size > 1:
-            with _peer_failure_in_one_line():
-                distributed.barrier()
+            with peer_failure_in_one_line():
+                distributed.barrier(group=self.sampling if sampling else None)
 
     def own_slice(self, whole: Sequence[Any]) -> list[Any]:
         """This rank's slice of a sequence; the slices of all ranks, in order, are the sequence."""
@@ -92,7 +100,7 @@ class Ranks:
         if self.size == 1:
             return list(own)
         parts: list[Any] = [None] * self.size
-        with _peer_failure_in_one_line():
+        with peer_failure_in_one_line():
             distributed.all_gather_object(parts, list(own))
         return [x for part in parts for x in part]
 
@@ -100,7 +108,7 @@ class Ranks:
         """The sum over ranks of tensors of one shape."""
         if self.size > 1:
             values = values.clone()
-            with _peer_failure_in_one_line():
+            with peer_failure_in_one_line():
                 distributed.all_reduce(values)
         return values
 
@@ -139,17 +147,48 @@ class Ranks:
             fully_shard(model, mesh=mesh, reshard_after_forward=True)
         return model
 
-    def full_weights(self, model: nn.Module) -> dict[str, Any]:
-        """The unsharded weights of a model, on every rank; call it on all ranks."""
-        if self.size == 1:
-            return model.state_dict()
-        from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow, and rarely needed
 
-        return dcp.get_model_state_dict(model, options=dcp.StateDictOptions(full_state_dict=True))
+def _return_freed_memory() -> None:
+    """Give memory of freed tensors back to the system at once.
+
+    FSDP gathers and frees the weights layer by layer. glibc keeps what it has allocated below a size that it raises by
+    itself up to 32 MiB, so a process would hold as much as several whole models.
+    """
+    with suppress(OSError, AttributeError):  # other C libraries have no such setting
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _RETURNED_FROM)
+
+
+class FullWeights(Mapping[str, Tensor]):
+    """Sharded weights as whole ones: each tensor is gathered when it is read, so that no rank holds all of them.
+
+    All ranks must read the same tensors in the same order, while the weights do not change.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        """``weights`` are a model's, sharded or not."""
+        self._weights = weights
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Gather one tensor."""
+        weight = self._weights[name]
+        gather: Callable[[], Tensor] | None = getattr(weight, "full_tensor", None)
+        if gather is None:
+            return weight
+        with peer_failure_in_one_line():
+            return gather()
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        """How many tensors there are."""
+        return len(self._weights)
 
 
 @contextmanager
-def _peer_failure_in_one_line() -> Iterator[None]:
+def peer_failure_in_one_line() -> Iterator[None]:
+    """Report a collective that failed because another rank did."""
     try:
         yield
     except RuntimeError as error:

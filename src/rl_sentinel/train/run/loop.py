@@ -13,7 +13,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import select_components
-from rl_sentinel.train.model.lora import apply_lora, require_lora
+from rl_sentinel.train.model.lora import apply_lora, require_peft
 from rl_sentinel.train.model.policy import build_models
 from rl_sentinel.train.model.pretrained import require_transformers
 from rl_sentinel.train.rollout.chat import apply_chat
@@ -69,7 +69,7 @@ def train(
     if recipe.policy.load and not is_run(recipe.policy.load):
         require_transformers()
     if recipe.policy.lora is not None:
-        require_lora(ranks.size)
+        require_peft()
     journal = Journal.open(recipe, ranks)
     try:
         callbacks.opened(journal.folder, selection)

@@ -23,6 +23,7 @@ from rl_sentinel.train.rollout.chat import apply_chat
 from rl_sentinel.train.rollout.episodes import UniformDraws, start_episodes
 from rl_sentinel.train.rollout.interfaces import Environment
 from rl_sentinel.train.run.trained_policy import is_run, read_run_recipe
+from rl_sentinel.train.update.optimizer_step import MAX_BACKUP_BYTES
 
 #: Bytes of a number in float32, in which weights, gradients and the optimizer are.
 FLOAT = 4
@@ -91,19 +92,23 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
     environment, rollout = select_components(recipe).environment, recipe.rollout
     with FakeTensorMode():  # tensors that have shapes and no memory
         policy, shape = _policy_without_memory(recipe)
-        model, low_rank = policy.model, _low_rank_weights(policy.model, recipe.policy.lora)
-        before = sum(p.numel() for p in model.parameters())
-        trained = low_rank or before
+        model, lora = policy.model, recipe.policy.lora
+        before, low_rank = sum(p.numel() for p in model.parameters()), _low_rank_weights(model, lora)
+        trained = before if lora is None else low_rank + _whole_weights(model, lora)
         width = _longest_prompt(recipe, environment, policy.tokenizer) + rollout.tokens * rollout.turns
         activations = _saved_bytes(policy, recipe, width=width, processes=processes)
-    copies = int(recipe.kl is not None) + int(processes > 1 or bool(rollout.staleness))
+    backup = 3 * FLOAT * trained // processes  # of weights and moments, before each optimizer step
+    reference = FLOAT * (before + low_rank) // processes if recipe.kl is not None else 0
+    sampler = FLOAT * (before + low_rank) if processes > 1 or rollout.staleness else 0
     decoded = min(DECODED, -(-rollout.prompts * rollout.responses // processes)) if rollout.engine == "process" else 0
     device = resolve_device(recipe.policy.device)
     needs = {
         "weights": FLOAT * (before + low_rank) // processes,
         "gradients": FLOAT * trained // processes,
         "optimizer": 2 * FLOAT * trained // processes,
-        "reference and sampler": FLOAT * before * copies,
+        "roll-back copy": backup if backup <= MAX_BACKUP_BYTES else 0,
+        "reference": reference,
+        "sampler": sampler,
         "critic": 4 * FLOAT * before if recipe.critic is not None else 0,
         "activations": activations,
         "logits of a block": _block_bytes(model, device),
@@ -126,6 +131,11 @@ def _low_rank_weights(model: nn.Module, settings: LoraSettings | None) -> int:
         return 0
     targets = [m for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.split(".")[-1] in settings.targets]
     return sum(settings.rank * (m.in_features + m.out_features) for m in targets)
+
+
+def _whole_weights(model: nn.Module, settings: LoraSettings) -> int:
+    """The number of the model's own weights that train beside LoRA."""
+    return sum(p.numel() for n, p in model.named_parameters() if n.split(".")[-2] in settings.whole)
 
 
 def _policy_without_memory(recipe: Recipe) -> tuple[Policy, _CacheShape]:

@@ -9,15 +9,17 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.model.lora import merged_weights
 from rl_sentinel.train.rollout.prefetch import Weights
 from rl_sentinel.train.run.checkpoint import load_newest, save_checkpoint
+from rl_sentinel.train.run.distributed import FullWeights
 from rl_sentinel.train.run.fingerprint import fingerprint
 from rl_sentinel.train.run.run_context import Run
+from rl_sentinel.train.run.sharded_state import collect_shards
 
 
 def resume_run(run: Run) -> None:
     """Restore the newest intact checkpoint, and truncate the metrics to it."""
     run.ranks.barrier()
     journal, say = run.journal, run.callbacks.message
-    loaded = load_newest(journal.checkpoints)
+    loaded = load_newest(journal.checkpoints, whole=False)
     for message in loaded.damaged:
         say(message)
     saved = loaded.state
@@ -46,11 +48,12 @@ def resume_run(run: Run) -> None:
 
 
 def save_run(run: Run, folder: Path, *, keep: int) -> None:
-    """Save an unsharded checkpoint from the first rank."""
-    state = run.state.for_checkpoint(run.journal.position())
+    """Save a checkpoint; of several ranks each writes its share of the weights and moments, the first one the rest."""
+    sharded = run.ranks.size > 1
+    state = run.state.for_checkpoint(run.journal.position(), sharded=sharded)
     state |= {"ahead": _pending(run), "recipe": fingerprint(run.recipe), "data": _data_digest(run)}
-    if run.ranks.is_first:
-        save_checkpoint(folder, state, step=run.state.step, keep=keep)
+    shards = collect_shards(run.state.policy.model, run.state.optimizer) if sharded else None
+    save_checkpoint(folder, state, step=run.state.step, keep=keep, shards=shards, ranks=run.ranks)
     run.ranks.barrier()
 
 
@@ -62,12 +65,13 @@ def publish_weights(run: Run) -> None:
 def full_weights(run: Run) -> Mapping[str, Tensor]:
     """The unsharded weights; a copy if sampling runs ahead, since the update changes them in place.
 
-    A server gets weights with LoRA merged; the sampler in this process has the low-rank matrices too.
+    Without a copy, several ranks gather each tensor when it is read. A server gets weights with LoRA merged; the
+    sampler in this process has the low-rank matrices too.
     """
     model, recipe = run.models.policy.model, run.recipe
     merged = recipe.policy.lora is not None and recipe.rollout.engine != "process"
-    weights = merged_weights(model) if merged else run.ranks.full_weights(model)
-    return {n: w.clone() for n, w in weights.items()} if run.recipe.rollout.staleness else weights
+    weights = FullWeights(merged_weights(model) if merged else model.state_dict())
+    return {n: w.clone() for n, w in weights.items()} if recipe.rollout.staleness else weights
 
 
 def _data_digest(run: Run) -> str:

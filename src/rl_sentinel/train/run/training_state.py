@@ -11,6 +11,7 @@ from rl_sentinel.signal.controller import Adaptive, Fixed
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.settings import KLSettings
 from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.run.sharded_state import collect_shards, load_shards
 from rl_sentinel.train.update.critic import Critic
 from rl_sentinel.train.update.optimizer_step import build_optimizer
 
@@ -35,30 +36,31 @@ class TrainingState:
         """The state before the first step."""
         return cls(policy, build_optimizer(policy, recipe.update), 0, build_kl_controller(recipe.kl), critic)
 
-    def for_checkpoint(self, position: Mapping[str, Any]) -> dict[str, Any]:
-        """The unsharded state, on the first rank, for any number of ranks; call it on all ranks.
+    def for_checkpoint(self, position: Mapping[str, Any], *, sharded: bool = False) -> dict[str, Any]:
+        """The state for any number of ranks; with ``sharded`` without the policy's weights and moments.
 
         ``position`` is the journal's.
         """
-        from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
-
-        full = dcp.StateDictOptions(full_state_dict=True, cpu_offload=True)
-        weights, moments = dcp.get_state_dict(self.policy.model, self.optimizer, options=full)
         critic = None
         if self.critic is not None:
             critic = [self.critic.model.state_dict(), self.critic.optimizer.state_dict()]
-        return {
+        state = {
             "step": self.step,
             "best": self.best,
             "critic": critic,
             "coefficient": self.controller.coefficient,
-            "weights": weights,
-            "optimizer": moments,
             "mark": dict(position),
         }
+        if sharded:
+            return state
+        from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
+
+        full = dcp.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        weights, moments = dcp.get_state_dict(self.policy.model, self.optimizer, options=full)
+        return state | {"weights": weights, "optimizer": moments}
 
     def restore(self, recipe: Recipe, saved: Mapping[str, Any]) -> None:
-        """Restore a checkpoint.
+        """Restore a checkpoint; of one with shards each rank reads its own. Call it on all ranks.
 
         Raises:
             SentinelError: if it is of another model.
@@ -66,9 +68,12 @@ class TrainingState:
         from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
 
         try:
-            parts = {"model_state_dict": saved["weights"], "optim_state_dict": saved["optimizer"]}
-            full = dcp.StateDictOptions(full_state_dict=True)
-            dcp.set_state_dict(self.policy.model, self.optimizer, options=full, **parts)
+            if "shards" in saved:
+                load_shards(saved["shards"], collect_shards(self.policy.model, self.optimizer))
+            else:
+                parts = {"model_state_dict": saved["weights"], "optim_state_dict": saved["optimizer"]}
+                full = dcp.StateDictOptions(full_state_dict=True)
+                dcp.set_state_dict(self.policy.model, self.optimizer, options=full, **parts)
             if self.critic is not None:
                 self.critic.model.load_state_dict(saved["critic"][0])
                 self.critic.optimizer.load_state_dict(saved["critic"][1])

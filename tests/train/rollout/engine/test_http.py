@@ -97,7 +97,7 @@ def test_malformed_answer_is_one_line(monkeypatch: pytest.MonkeyPatch, answer: A
 @pytest.mark.parametrize("answer", [None, [], {"choices": []}, {"choices": [{"logprobs": None}]}])
 def test_malformed_answer_of_vllm_is_one_line(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     monkeypatch.setattr(http.Address, "post", lambda *_: answer)
-    engine = vllm.Engine(http.Address("http://there"), 0.5, 2, ends=(1,))
+    engine = vllm.Engine((http.Address("http://there"),), 0.5, 2, ends=(1,))
     for call in (lambda: engine.sample([(2,)], torch.zeros(1, 2)), lambda: engine.load({}, 0)):
         with pytest.raises(
             SentinelError, match=r"answer of rollout.url http://there is malformed .*: use a vLLM release"

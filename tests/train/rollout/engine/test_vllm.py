@@ -13,7 +13,7 @@ import torch
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.model.policy import init_policy
 from rl_sentinel.train.rollout.engine import process, vllm
-from rl_sentinel.train.rollout.engine.http import Address
+from rl_sentinel.train.rollout.engine.http import Address, parse_urls
 from rl_sentinel.train.rollout.server import Server
 from rl_sentinel.train.run.journal import read_metrics
 from rl_sentinel.train.run.loop import train
@@ -113,8 +113,44 @@ def test_run_trains_on_samples_of_its_own_weights(tmp_path: Path, server: Vllm, 
     assert server.label == "3"
 
 
+def test_replicas_share_the_requests_and_have_the_weights(server: Vllm) -> None:
+    """With the responses of one server; neighbours go to the same replica."""
+    second = Vllm(init_policy(recipe(seed=98)))
+    threading.Thread(target=second.serve_forever, daemon=True).start()
+    requests: dict[str, list[int]] = {"first": [], "second": []}
+    for name, replica in (("first", server), ("second", second)):
+        generate = replica.generate
+
+        def counted(content: Any, name: str = name, generate: Callable[[Any], Any] = generate) -> Any:
+            requests[name].append(content["token_ids"][0])
+            return generate(content)
+
+        replica.generate = counted  # type: ignore[method-assign]  # to count them
+    weights, uniform = init_policy(recipe()).model.state_dict(), torch.rand(8, 6)
+    prompts = [(4 + n // 2, 5) for n in range(8)]
+    try:
+        one = vllm.Engine(parse_urls(server.url), 1.0, 6, ends=(1,))
+        one.load(weights, 5)
+        alone = one.sample(prompts, uniform)
+        requests["first"].clear()
+        both = vllm.Engine(parse_urls(f"{server.url}, {second.url}"), 1.0, 6, ends=(1,))
+        both.load(weights, 6)
+        shared = both.sample(prompts, uniform)
+    finally:
+        second.shutdown()
+        second.server_close()
+    assert [x.token for x in shared] == [x.token for x in alone]
+    assert {x.version for x in shared} == {6}
+    assert (sorted(requests["first"]), sorted(requests["second"])) == ([4, 4, 5, 5], [6, 6, 7, 7])
+
+
+def test_replica_that_is_named_twice_is_one_line() -> None:
+    with pytest.raises(SentinelError, match=r"^rollout.url is 'http://a,http://a/', expected different addresses"):
+        parse_urls("http://a,http://a/")
+
+
 def test_responses_differ_unless_greedy(server: Vllm) -> None:
-    engine = vllm.Engine(Address(server.url), 1.0, 6, ends=(1,))
+    engine = vllm.Engine((Address(server.url),), 1.0, 6, ends=(1,))
     engine.load(server.policy.model.state_dict(), 5)
     uniform = torch.rand(8, 6, generator=torch.Generator().manual_seed(0))
     drawn, again = (engine.sample([(4, 5)] * 8, uniform) for _ in range(2))
@@ -128,11 +164,11 @@ def test_logprobs_before_the_temperature_are_rejected(server: Vllm) -> None:
     """They are another policy's; at temperature 1 both are the same."""
     weights = server.policy.model.state_dict()
     server.raw = True
-    vllm.Engine(Address(server.url), 1.0, 2, ends=(1,)).load(weights, 0)
+    vllm.Engine((Address(server.url),), 1.0, 2, ends=(1,)).load(weights, 0)
     with pytest.raises(SentinelError, match=r"ignore the temperature, expected them after the temperature of 0.7"):
-        vllm.Engine(Address(server.url), 0.7, 2, ends=(1,)).load(weights, 0)
+        vllm.Engine((Address(server.url),), 0.7, 2, ends=(1,)).load(weights, 0)
     server.raw = False
-    vllm.Engine(Address(server.url), 0.7, 2, ends=(1,)).load(weights, 0)
+    vllm.Engine((Address(server.url),), 0.7, 2, ends=(1,)).load(weights, 0)
 
 
 SOUND = {
@@ -158,7 +194,7 @@ SOUND = {
     ],
 )
 def test_other_answers_are_rejected(server: Vllm, choice: dict[str, Any], words: str) -> None:
-    engine = vllm.Engine(Address(server.url), 1.0, 2, ends=(1,))
+    engine = vllm.Engine((Address(server.url),), 1.0, 2, ends=(1,))
     server.generate = lambda _content: {"choices": [SOUND]}  # type: ignore[assignment]  # the server's fault
     assert engine.sample([(2,)], torch.zeros(1, 2))[0].logprob == (-0.5,)
     server.generate = lambda _content: {"choices": [SOUND | choice]}  # type: ignore[assignment]  # as above

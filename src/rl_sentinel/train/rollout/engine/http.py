@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -86,10 +86,23 @@ def parse_url(url: str) -> Address:
     return Address(url.rstrip("/"))
 
 
+def parse_urls(urls: str) -> tuple[Address, ...]:
+    """The servers at URLs that commas separate.
+
+    Raises:
+        SentinelError: if one is not valid, or named twice.
+    """
+    addresses = tuple(parse_url(url.strip()) for url in urls.split(","))
+    if len(set(addresses)) < len(addresses):
+        raise SentinelError(f"rollout.url is {urls!r}, expected different addresses: name each server once")
+    return addresses
+
+
 @dataclass(slots=True)
 class Engine:
     """Samples by ``/v1/completions``; sends weights through a file, by ``/v1/weights``."""
 
+    remote: ClassVar[bool] = True
     address: Address
     temperature: float
     tokens: int

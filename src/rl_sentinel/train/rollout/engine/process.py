@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -20,6 +21,7 @@ CHECK_EVERY = 16
 class Engine:
     """Samples ``rows`` rows at a time; a ``shared`` policy is the one that is trained, so its weights are current."""
 
+    remote: ClassVar[bool] = False
     policy: Policy
     temperature: float
     tokens: int
@@ -30,7 +32,8 @@ class Engine:
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Load new weights, unless they are shared."""
         if not self.shared:
-            self.policy.model.load_state_dict(weights)
+            for name, weight in self.policy.model.state_dict().items():
+                weight.copy_(weights[name])  # one at a time, since each may be gathered from other processes
         self.version = version
 
     def sample(

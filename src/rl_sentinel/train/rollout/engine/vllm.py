@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -21,7 +21,7 @@ from torch import Tensor
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.settings import RolloutSettings
 from rl_sentinel.train.model.policy import Policy
-from rl_sentinel.train.rollout.engine.http import MALFORMED, Address, parse_url
+from rl_sentinel.train.rollout.engine.http import MALFORMED, Address, parse_urls
 from rl_sentinel.train.rollout.interfaces import Sampled
 
 #: Concurrent requests, a count.
@@ -41,9 +41,14 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 @dataclass(slots=True)
 class Engine:
-    """Sends one request per response, each with its own seed; sends weights through a file."""
+    """Sends one request per response, each with its own seed; sends weights through a file.
 
-    address: Address
+    Of several replicas each gets the weights and an equal share of the requests; neighbours, which may have a prompt
+    in common, go to the same one.
+    """
+
+    remote: ClassVar[bool] = True
+    addresses: tuple[Address, ...]
     temperature: float
     tokens: int
     ends: tuple[int, ...]
@@ -51,13 +56,17 @@ class Engine:
     logprobs_checked: bool = False
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Send new weights through a file that the server can read, and reset its prefix cache."""
+        """Send new weights through a file that the servers can read, and reset their prefix caches."""
         with tempfile.TemporaryDirectory(prefix="rl-sentinel-weights-") as folder:
             write_safetensors(weights, Path(folder) / "model.safetensors")
-            content = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
-            self.address.post("/collective_rpc", content)
-        self.address.post("/reset_prefix_cache", {})
-        self.address.post("/update_weight_version", {"new_version": str(version)})
+
+            def load_replica(address: Address) -> None:
+                address.post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}})
+                address.post("/reset_prefix_cache", {})
+                address.post("/update_weight_version", {"new_version": str(version)})
+
+            with ThreadPoolExecutor(len(self.addresses)) as threads:
+                list(threads.map(load_replica, self.addresses))
         self.version = version
         if self.temperature != 1 and not self.logprobs_checked:
             self._require_processed_logprobs()
@@ -82,15 +91,16 @@ class Engine:
             {"token_ids": list(p), "sampling_params": parameters | {"seed": s}}
             for p, s in zip(prompts, seeds, strict=True)
         ]
-        with ThreadPoolExecutor(CONCURRENCY) as threads:
-            answers = list(threads.map(lambda r: self.address.post("/inference/v1/generate", r), requests))
-        return [self._sampled(answer) for answer in answers]
+        replicas = [self.addresses[n * len(self.addresses) // len(requests)] for n in range(len(requests))]
+        with ThreadPoolExecutor(CONCURRENCY * len(self.addresses)) as threads:
+            answers = list(threads.map(lambda a, r: a.post("/inference/v1/generate", r), replicas, requests))
+        return [self._sampled(answer, address.url) for answer, address in zip(answers, replicas, strict=True)]
 
     def _require_processed_logprobs(self) -> None:
         """Reject a server whose log-probs are those before the temperature, which are another policy's.
 
-        Compares the log-prob of one token at two temperatures. A seed whose token is certain, or differs between the
-        temperatures, shows nothing, so the next one is tried.
+        Compares the log-prob of one token of the first replica at two temperatures. A seed whose token is certain, or
+        differs between the temperatures, shows nothing, so the next one is tried.
         """
         for seed in range(_SEEDS):
             (first, cool), (second, warm) = (self._first_token(temperature, seed) for temperature in (0.8, 1.25))
@@ -98,8 +108,8 @@ class Engine:
                 self.logprobs_checked = True
                 if abs(cool - warm) < _EQUAL:
                     raise SentinelError(
-                        f"log-probs of rollout.url {self.address.url} ignore the temperature, expected them after the "
-                        f"temperature of {self.temperature}: start the server with --logprobs-mode processed_logprobs"
+                        f"log-probs of rollout.url {self.addresses[0].url} ignore the temperature, expected them after "
+                        f"the temperature of {self.temperature}: start it with --logprobs-mode processed_logprobs"
                     )
                 return
 
@@ -107,24 +117,13 @@ class Engine:
         """A token sampled after the end token, and its log-prob."""
         parameters = {"temperature": temperature, "max_tokens": 1, "logprobs": 0, "detokenize": False, "seed": seed}
         content = {"token_ids": [self.ends[0]], "sampling_params": parameters}
-        answer = self.address.post("/inference/v1/generate", content)
-        with self._malformed_in_one_line():
+        answer = self.addresses[0].post("/inference/v1/generate", content)
+        with _malformed_in_one_line(self.addresses[0].url):
             (token,) = answer["choices"][0]["logprobs"]["content"]
             return int(token["token_id"]), float(token["logprob"])
 
-    @contextmanager
-    def _malformed_in_one_line(self) -> Iterator[None]:
-        try:
-            yield
-        except MALFORMED as error:
-            raise SentinelError(
-                f"answer of rollout.url {self.address.url} is malformed ({error}), expected token ids and log-probs: "
-                "use a vLLM release that answers as 0.32 does"
-            ) from error
-
-    def _sampled(self, answer: Any) -> Sampled:  # noqa: ANN401 - a value of JSON
-        url = self.address.url
-        with self._malformed_in_one_line():
+    def _sampled(self, answer: Any, url: str) -> Sampled:  # noqa: ANN401 - a value of JSON
+        with _malformed_in_one_line(url):
             (choice,) = answer["choices"]
             token = tuple(operator.index(t) for t in choice["token_ids"])
             content = [(int(x["token_id"]), float(x["logprob"])) for x in choice["logprobs"]["content"]]
@@ -146,7 +145,18 @@ def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> 
     Raises:
         SentinelError: if ``rollout.url`` is not valid.
     """
-    return Engine(parse_url(settings.url), settings.temperature, settings.tokens, policy.ends)
+    return Engine(parse_urls(settings.url), settings.temperature, settings.tokens, policy.ends)
+
+
+@contextmanager
+def _malformed_in_one_line(url: str) -> Iterator[None]:
+    try:
+        yield
+    except MALFORMED as error:
+        raise SentinelError(
+            f"answer of rollout.url {url} is malformed ({error}), expected token ids and log-probs: use a vLLM release "
+            "that answers as 0.32 does"
+        ) from error
 
 
 def write_safetensors(weights: Mapping[str, Tensor], path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What parts of the trainer cost, each in a process of its own: ``python -m benchmarks.costs``."""
