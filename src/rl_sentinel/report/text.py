@@ -96,7 +96,7 @@ def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> No
     _print(console, wrapped(text, hanging="  "))
     for note in audit.notes:
         _print(console, wrapped(f"note: {note}", indent="  ", hanging="    "))
-    if audit.stored:
+    if audit.stored or audit.unchanged:
         _print(console, [stored_line(audit)])
     _errored(console, audit)
 
@@ -110,9 +110,12 @@ def _extent(audit: Audit) -> str:
 
 
 def stored_line(audit: Audit) -> str:
-    """A line on how many verdicts come from the store."""
-    number = audit.boundaries
-    return f"verdicts from the store: {number} of {counted(number, 'boundary', 'boundaries')} (--fresh runs all)"
+    """A line on how many boundaries are answered from the store in all their settings."""
+    checked = {v.boundary for v in audit.verdicts if (v.boundary, v.setting) not in audit.unchanged}
+    number = audit.boundaries if audit.stored else len({b for b, _ in audit.unchanged} - checked)
+    return (
+        f"verdicts from the store: {number} of {counted(audit.boundaries, 'boundary', 'boundaries')} (--fresh runs all)"
+    )
 
 
 def _print(console: Console, lines: Sequence[str]) -> None:
