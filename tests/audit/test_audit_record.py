@@ -12,12 +12,12 @@ OLD = "def f():\n    return 1\n\n\ndef g():\n    return 2\n"
 NEW = OLD.replace("return 1", "x = 3\n    return x")
 
 
-def _verdict(boundary: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+def _verdict(boundary: str, **more: Any) -> dict[str, Any]:
     about = {"event": "verdict", "law": "A", "boundary": boundary, "setting": "s", "outcome": "holds", "tried": 1}
     return about | more
 
 
-def _record(functions: list[list[Any]], *, reads: Any = (), loaded: Any = (), digest: str = "d", **verdict: Any) -> Any:  # noqa: ANN401
+def _record(functions: list[list[Any]], *, reads: Any = (), loaded: Any = (), digest: str = "d", **verdict: Any) -> Any:
     record = AuditRecord(TreeState({"m.py": OLD}))
     about = {"boundary": "b", "setting": "s"}
     record.take({"event": "loaded-code", "functions": list(loaded), "reads": [], "modules": ["m.py"]})
@@ -76,7 +76,9 @@ def test_child_without_a_record_is_checked_again() -> None:
 
 def test_process_that_was_not_followed_is_checked_again() -> None:
     record = _record([["m.py", 5]])
-    record.take({"event": "used-code", "boundary": "b", "setting": "s", "functions": [], "reads": [], "complete": False})
+    record.take(
+        {"event": "used-code", "boundary": "b", "setting": "s", "functions": [], "reads": [], "complete": False}
+    )
     same = _unchanged(record)
     assert same is not None
     assert not same.events
@@ -115,5 +117,13 @@ def test_evidence_names_the_new_tree_and_line() -> None:
 
 def test_verdicts_by_chance_are_left_out() -> None:
     same = _unchanged(_record([["m.py", 5]]).without(["b\ns"]))
+    assert same is not None
+    assert not same.events
+
+
+def test_two_descriptions_of_one_name_are_checked_again() -> None:
+    record = _record([["m.py", 5]])
+    record.take({"event": "described", "digest": "d", "boundary": "b", "setting": "s"})
+    same = _unchanged(record)
     assert same is not None
     assert not same.events

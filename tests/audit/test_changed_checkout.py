@@ -1,7 +1,7 @@
 """A checkout that changes: the audit that reuses verdicts answers like one that checks everything."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def compute_gae_advantage_return(token_level_rewards, values, response_mask, gam
 '''
 
 FILES = {
-    "sums.py": '''
+    "sums.py": """
 import torch
 
 
@@ -75,15 +75,15 @@ def compiled(x):
 
 def unused(x):
     return x
-''',
-    "registry.py": '''
+""",
+    "registry.py": """
 def register(registry, name):
     def decorate(function):
         registry[name] = function
         return function
     return decorate
-''',
-    "settings.py": '''
+""",
+    "settings.py": """
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,7 +98,7 @@ class Settings:
 
 def read_number():
     return float(Path(__file__).with_name("number.yaml").read_text(encoding="utf-8"))
-''',
+""",
     "number.yaml": "0.0",
 }
 
@@ -108,6 +108,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "nowhere")])
     monkeypatch.setattr(verdict_store, "_search_path", lambda _: [])  # packages do not change here
+    monkeypatch.setattr(verdict_store, "digest_of", lambda _: "this package")
 
     def events(job: Request, _python: str) -> Iterator[dict[str, Any]]:
         yield from forked_events(lambda send: serve(job, send))
@@ -121,7 +122,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _audit(tree: Path, *, fresh: bool = False) -> tuple[set[str], list[dict[str, Any]]]:
     """The boundaries that were checked, and the events of all, in order."""
-    text = "".join(sorted(p.read_text(encoding="utf-8") for p in tree.glob("*")  if p.is_file()))
+    text = "".join(sorted(p.read_text(encoding="utf-8") for p in tree.glob("*") if p.is_file()))
     about = {"framework": "verl", "root": str(tree.parents[2]), "version": "", "target": {"digest": str(hash(text))}}
     job = Request(task="audit", laws=("MSK001", "SHF001", "GAM001"), budget=2, jobs=1, boundaries=(GRPO, GAE), **about)  # type: ignore[arg-type]  # JSON
     events = [*stored_or_run(job, sys.executable, fresh=fresh)]
@@ -138,7 +139,12 @@ ALL = {GRPO, GAE}
 EDITS = {
     "nothing": ("sums.py", "", "", set()),
     "body": ("sums.py", "rewards.sum(-1)", "2 * rewards.sum(-1)", {GRPO}),
-    "body with another line": ("sums.py", "    return rewards.sum(-1)", "    x = 0\n    return x - rewards.sum(-1)", {GRPO}),
+    "body with another line": (
+        "sums.py",
+        "    return rewards.sum(-1)",
+        "    x = 0\n    return x - rewards.sum(-1)",
+        {GRPO},
+    ),
     "function of the boundary": ("core_algos.py", "score[rows].mean()", "score.mean()", {GRPO}),
     "nested function": ("sums.py", "x.flip(dim).cumsum(dim).flip(dim)", "x.cumsum(dim)", {GAE}),
     "method of a dataclass": ("settings.py", "self.factor * x", "2 * self.factor * x", {GAE}),
@@ -146,7 +152,12 @@ EDITS = {
     "constant": ("core_algos.py", "SIGN = 1.0", "SIGN = -1.0", ALL),
     "default of a parameter": ("sums.py", "dim=-1", "dim=0", ALL),
     "default of a dataclass": ("settings.py", "factor: float = 1.0", "factor: float = 3.0", ALL),
-    "decorator": ("core_algos.py", '@register(ADV_ESTIMATOR_REGISTRY, "gae")', "@register({}, 0)\n" * 0 + '@register(ADV_ESTIMATOR_REGISTRY, "gae")\n@torch.no_grad()', ALL),
+    "decorator": (
+        "core_algos.py",
+        '@register(ADV_ESTIMATOR_REGISTRY, "gae")',
+        '@register(ADV_ESTIMATOR_REGISTRY, "gae")\n@torch.no_grad()',
+        ALL,
+    ),
     "body of a decorator": ("registry.py", "return function", "return lambda *a, **k: function(*a, **k)", ALL),
     "function that runs at import": ("settings.py", "return float(", "return 2 + float(", ALL),
     "source that is compiled": ("sums.py", "x + 1", "x + 2", ALL),
@@ -156,7 +167,11 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("edit", EDITS)
+#: Edits that every test run tries; the others take a minute.
+QUICK = ("body with another line", "constant")
+
+
+@pytest.mark.parametrize("edit", [e if e in QUICK else pytest.param(e, marks=pytest.mark.slow) for e in EDITS])
 def test_only_what_uses_a_change_is_checked_again(tree: Path, edit: str) -> None:
     file, old, new, expected = EDITS[edit]
     first = _audit(tree)
@@ -173,10 +188,13 @@ def test_only_what_uses_a_change_is_checked_again(tree: Path, edit: str) -> None
     assert back == first[1]
 
 
+@pytest.mark.slow
 def test_several_changes_in_a_row(tree: Path) -> None:
     _audit(tree)
     for number in range(3):
-        (tree / "sums.py").write_text(FILES["sums.py"].replace("rewards.sum(-1)", f"{number} * rewards.sum(-1)"), encoding="utf-8")
+        (tree / "sums.py").write_text(
+            FILES["sums.py"].replace("rewards.sum(-1)", f"{number} * rewards.sum(-1)"), encoding="utf-8"
+        )
         assert _audit(tree)[0] == {GRPO}
     (tree / "settings.py").write_text(FILES["settings.py"].replace("self.factor * x", "0 * x"), encoding="utf-8")
     checked, events = _audit(tree)
@@ -184,12 +202,23 @@ def test_several_changes_in_a_row(tree: Path) -> None:
     assert events == _audit(tree, fresh=True)[1]
 
 
+@pytest.mark.slow
 def test_broken_change_is_found(tree: Path) -> None:
     before = _audit(tree)[1]
-    (tree / "settings.py").write_text(FILES["settings.py"].replace("self.factor * x", "x * torch.rand(())").replace("from pathlib", "import torch\nfrom pathlib"), encoding="utf-8")
+    (tree / "settings.py").write_text(
+        FILES["settings.py"]
+        .replace("self.factor * x", "x * torch.rand(())")
+        .replace("from pathlib", "import torch\nfrom pathlib"),
+        encoding="utf-8",
+    )
     _audit(tree)
-    (tree / "core_algos.py").write_text(MODULE.replace("score[rows] - score[rows].mean()", "score[rows] + response_mask.sum()"), encoding="utf-8")
+    (tree / "core_algos.py").write_text(
+        MODULE.replace("score[rows] - score[rows].mean()", "score[rows] + response_mask.sum()"), encoding="utf-8"
+    )
     checked, after = _audit(tree)
     assert checked == {GRPO}
-    broken = [{e["law"] for e in events if e.get("outcome") == "broken" and e["boundary"] == GRPO} for events in (before, after)]
+    broken = [
+        {e["law"] for e in events if e.get("outcome") == "broken" and e["boundary"] == GRPO}
+        for events in (before, after)
+    ]
     assert broken[1] - broken[0]

@@ -88,7 +88,8 @@ class AuditRecord:
         elif kind == "used-code":
             self.used.setdefault(unit, CodeUsed()).add(event)
         elif kind == "described":
-            self.digests[unit] = event["digest"]
+            # Two descriptions of one name cannot be told apart later.
+            self.digests[unit] = "" if unit in self.digests else event["digest"]
         elif kind == "entered" or (kind == "verdict" and event["law"] != "*"):
             self.events.setdefault(unit, []).append(event)
 

@@ -110,12 +110,13 @@ def _extent(audit: Audit) -> str:
 
 
 def stored_line(audit: Audit) -> str:
-    """A line on how many boundaries are answered from the store in all their settings."""
-    checked = {v.boundary for v in audit.verdicts if (v.boundary, v.setting) not in audit.unchanged}
-    number = audit.boundaries if audit.stored else len({b for b, _ in audit.unchanged} - checked)
-    return (
-        f"verdicts from the store: {number} of {counted(audit.boundaries, 'boundary', 'boundaries')} (--fresh runs all)"
-    )
+    """A line on how many verdicts come from the store."""
+    if audit.stored:
+        text = f"{audit.boundaries} of {counted(audit.boundaries, 'boundary', 'boundaries')}"
+    else:
+        number = sum((v.boundary, v.setting) in audit.unchanged for v in audit.verdicts)
+        text = f"{number} of {counted(len(audit.verdicts), 'pair')}, whose code did not change"
+    return f"verdicts from the store: {text} (--fresh runs all)"
 
 
 def _print(console: Console, lines: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from rl_sentinel.audit.sandbox.forked_events import forked_events
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="only CPython 3.11 counts the first calls of a function")
 
-MODULE = '''
+MODULE = """
 import functools
 from dataclasses import dataclass
 
@@ -72,7 +72,7 @@ def tested(x):
 
 if len(str(outer)) < 0:
     raise AssertionError
-'''
+"""
 
 LATE = "def late():\n    return 1\n\n\ndef late_and_never():\n    return 2\n"
 
@@ -93,13 +93,15 @@ def _entered(folder: Path, run: Callable[[Any], object]) -> tuple[set[str], bool
         send({"event": "x", "before": before, "entered": entries.entered_since(), "complete": entries.is_complete()})
 
     [event] = forked_events(work)
-    lines = {name: (folder / name).read_text(encoding="utf-8").split("\n") for name in ("house_module.py", "house_late.py")}
+    lines = {
+        name: (folder / name).read_text(encoding="utf-8").split("\n") for name in ("house_module.py", "house_late.py")
+    }
     assert ["house_module.py", MODULE[: MODULE.index("def decorate(")].count("\n") + 1] in event["before"]
     names = {lines[file][line - 1] for file, line in event["entered"]}
     return names, event["complete"]
 
 
-def _in_thread(module: Any) -> None:  # noqa: ANN401 - a module
+def _in_thread(module: Any) -> None:
     thread = threading.Thread(target=module.never)
     thread.start()
     thread.join()
@@ -118,10 +120,10 @@ def _in_thread(module: Any) -> None:  # noqa: ANN401 - a module
         (lambda m: m.Loss().half, {"    def __post_init__(self):", "    @property"}),
         (_in_thread, {"def never():"}),
         (lambda m: type(m.never)(m.never.__code__, {})(), {"def never():"}),
-        (lambda m: m.lazily(), {"def lazily():", "def late():", "def late():"}),
+        (lambda m: m.lazily(), {"def lazily():", "def late():"}),
         (lambda m: m.tested(0), {"def tested(x):"}),  # a branch that is not taken
         (lambda m: m.items(2), set()),  # nothing runs before the first item
-        (lambda m: None, set()),
+        (lambda _m: None, set()),
     ],
 )
 def test_entered_functions(tmp_path: Path, run: Callable[[Any], object], names: set[str]) -> None:
@@ -150,7 +152,7 @@ def _spawns(_module: object) -> None:
         _spawns,
         lambda _m: subprocess.run([sys.executable, "-c", ""], check=True),
         lambda _m: subprocess.Popen(["sleep", "0"]),
-        lambda _m: os.system("true"),
+        lambda _m: os.system("true"),  # noqa: S605 - the event of this function is tested
         lambda m: m.never.__code__.replace(co_name="copy"),
     ],
     ids=["fork", "spawn", "subprocess", "not waited for", "system", "copied code"],

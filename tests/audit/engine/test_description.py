@@ -16,7 +16,7 @@ from rl_sentinel.audit.engine.description import description_digest
 from rl_sentinel.core.boundary import Boundary, Output, Step
 
 
-def _boundary(value: Any = 1, **more: Any) -> Boundary:  # noqa: ANN401 - any part of a description
+def _boundary(value: Any = 1, **more: Any) -> Boundary:
     about: dict[str, Any] = {"path": "house.loss", "stage": "advantage", "outputs": {"advantage": Output("B")}}
     step = Step(call="house.loss", arguments={"value": Constant(value)})
     return Boundary(**{**about, "steps": (step,), **more})
@@ -43,6 +43,8 @@ def _local_class(number: float) -> type:
 
 
 class _Plain:
+    """An object of a class written in Python."""
+
     def __init__(self, **state: object) -> None:
         vars(self).update(state)
 
@@ -65,7 +67,7 @@ VALUES: list[Callable[[], Any]] = [
     lambda: torch.float32,
     lambda: _closure(1.0),
     lambda: _closure(2.0),
-    lambda: functools.partial(_closure(1.0), 3),
+    lambda: functools.partial(max, 3),
     lambda: _local_class(1.0),
     lambda: _local_class(2.0),
     lambda: _Plain(a=1),
@@ -114,8 +116,6 @@ def test_cycles_end() -> None:
     assert _digest(_boundary(values)) != _digest(_boundary([1, [1]]))
 
 
-@pytest.mark.parametrize(
-    "value", [iter([1]), itertools.count(), torch.Generator(), object(), {_Plain(), _Plain()}]
-)
+@pytest.mark.parametrize("value", [iter([1]), itertools.count(), torch.Generator(), object(), {_Plain(), _Plain()}])
 def test_state_that_cannot_be_read_has_no_digest(value: object) -> None:
     assert _digest(_boundary(value)) == ""

@@ -48,10 +48,10 @@ def compare(old: str, new: str) -> FileChange | None:
 
     Example:
         >>> from rl_sentinel.audit.source.changed_functions import compare
-        >>> change = compare("def f():\\n    return 1\\n", "def f():\\n    return 2\\n")
+        >>> change = compare("def f():\n    return 1\n", "def f():\n    return 2\n")
         >>> sorted(change.functions)
         [1]
-        >>> compare("SCALE = 1\\n", "SCALE = 2\\n") is None
+        >>> compare("SCALE = 1\n", "SCALE = 2\n") is None
         True
     """
     before, after = _parts(old), _parts(new)
