@@ -14,7 +14,9 @@ from rl_sentinel.audit.engine.code_use import CodeUse
 from rl_sentinel.audit.sandbox.forked_events import forked_events
 from rl_sentinel.audit.sandbox.request import Request
 
-MODULE = "def at_import():\n    return 1\n\n\ndef called():\n    return 2\n\n\ndef read():\n    return 3\n\n\nat_import()\n"
+MODULE = (
+    "def at_import():\n    return 1\n\n\ndef called():\n    return 2\n\n\ndef read():\n    return 3\n\n\nat_import()\n"
+)
 
 
 def test_recorder_is_made_on_request() -> None:
