@@ -88,7 +88,7 @@ class AuditRecord:
         elif kind == "used-code":
             self.used.setdefault(unit, CodeUsed()).add(event)
         elif kind == "described":
-            # Two descriptions of one name cannot be told apart later.
+            # Two descriptions of one name would be mixed up later.
             self.digests[unit] = "" if unit in self.digests else event["digest"]
         elif kind == "entered" or (kind == "verdict" and event["law"] != "*"):
             self.events.setdefault(unit, []).append(event)
