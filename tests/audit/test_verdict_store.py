@@ -86,6 +86,6 @@ def test_function_of_a_user_is_always_asked(ask: Callable[..., bool]) -> None:
 
 def test_damaged_store_is_asked_again(ask: Callable[..., bool], tmp_path: Path) -> None:
     assert [ask(), ask()] == [False, True]
-    (file,) = (tmp_path / "cache/verdicts").iterdir()
+    (file,) = (tmp_path / "cache/verdicts").glob("*.json")
     file.write_text(file.read_text(encoding="utf-8").replace("holds", "broken"), encoding="utf-8")
     assert [ask(), ask()] == [False, True]

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from rl_sentinel.adapters.relocation import relocated
+from rl_sentinel.adapters.source_reads import line_of
 from rl_sentinel.core.errors import Absent, Unbindable
 
 
@@ -152,7 +153,7 @@ class Target:
         function = inspect.unwrap(function)
         try:
             place = Path(inspect.getsourcefile(function) or "/").resolve()
-            line = inspect.findsource(function)[1] + 1  # faster than getsourcelines, which parses the whole function
+            line = line_of(function)
         except (TypeError, OSError):
             place, line = Path("/"), 0
         if not place.is_relative_to(self.root.resolve()):

@@ -87,13 +87,14 @@ class Finding:
 
 @dataclass(slots=True)
 class Audit:
-    """The results of one audit."""
+    """The results of one audit; ``stored`` as a whole, or of boundaries and settings that are ``unchanged``."""
 
     verdicts: list[Verdict] = field(default_factory=list)
     entered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     boundaries: int = 0
     pairs: int = 0
     stored: bool = False
+    unchanged: set[tuple[str, str]] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -103,6 +104,8 @@ class Audit:
             self.pairs, self.boundaries = int(event["pairs"]), int(event["boundaries"])
         elif kind == "stored":
             self.stored = True
+        elif kind == "unchanged":
+            self.unchanged.add((event["boundary"], event["setting"]))
         elif kind == "note":
             self.notes.append(str(event["text"]))
         elif kind == "entered":

@@ -2,7 +2,8 @@
 
 The key covers everything that a worker can read: the bytes of this package and (in the request) of the target, size and
 time of all files under the target's root and on the interpreter's path, and the request. A verdict that depends on time
-or on a crash is never stored.
+or on a crash is never stored. If nothing but bodies of functions of the target changed, boundaries that entered none of
+them are answered from the last audit (:mod:`rl_sentinel.audit.audit_record`).
 """
 
 import hashlib
@@ -11,19 +12,22 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import rl_sentinel
+from rl_sentinel.audit.audit_record import ABOUT_CODE, AuditRecord, unit_of
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.audit.sandbox.worker_process import events
 from rl_sentinel.audit.source.cache import digest_of, home
 from rl_sentinel.audit.source.interpreter import query
+from rl_sentinel.audit.source.tree_state import TreeState, tree_state
 
-#: Most audits that are stored; the oldest are deleted first.
-MOST_STORED = 64
+#: Most audits that are stored, and most trees whose last audit is stored with its code; the oldest are deleted first.
+MOST_STORED, MOST_LAST = 64, 8
 
 #: Environment variables that are passed to a worker and may change its results.
 _VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
@@ -35,26 +39,58 @@ _BY_CHANCE = re.compile(r"more than|was killed|exit status|untried|never came ba
 def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[str, Any]]:
     """The events of an audit: from the store, after one ``stored`` event, or from a worker, whose events are stored.
 
-    With ``fresh`` the worker always runs.
+    Boundaries that a change did not touch are taken from the last audit, after one ``unchanged`` event each. With
+    ``fresh`` everything is checked.
     """
     if not _can_be_stored(job):
         yield from events(job, python)
         return
-    key = _key(job, python)
-    place = home() / "verdicts" / f"{key}.json"
+    keys = _keys(job, python)
+    place, last_place = (
+        home() / "verdicts" / f"{keys.audit}.json",
+        home() / "verdicts" / "last" / f"{keys.context}.json",
+    )
     stored = None if fresh else _read(place)
     if stored is not None:
         yield {"event": "stored"}
         yield from stored
         return
+    tree = tree_state(Path(job.root))
+    audit, last = AuditRecord(tree or TreeState()), None if fresh or tree is None else _unchanged(last_place, job, tree)
     new_events = list[dict[str, Any]]()
+    with closing(_events(replace(job, records_code=tree is not None), python, last)) as stream:
+        for event in stream:
+            audit.take(event)
+            if event["event"] not in ABOUT_CODE:
+                new_events.append(event)
+                yield event
+    # A file that changed while the worker ran may have been read before or after.
+    if _keys(job, python) != keys:
+        return
+    by_chance = {unit_of(event) for event in new_events if _by_chance(event)}
+    if not by_chance:
+        _write(place, [event for event in new_events if event["event"] != "unchanged"], MOST_STORED)
+    if tree is not None:
+        _write(last_place, audit.without(by_chance).as_json(), MOST_LAST)
+
+
+def _unchanged(place: Path, job: Request, tree: TreeState) -> AuditRecord | None:
+    """The part of the last audit that holds in this state of the tree."""
+    data = _read(place)
+    provenance = dict(job.target) | {"framework": job.framework, "version": job.version}
+    return None if data is None else AuditRecord.from_json(data).unchanged_in(tree, provenance)
+
+
+def _events(job: Request, python: str, last: AuditRecord | None) -> Generator[dict[str, Any]]:
+    """The events of a worker, which leaves out what did not change, and then those of the last audit."""
+    if last is not None:
+        unchanged = {unit: last.digests[unit] for unit in last.events}
+        job = replace(job, unchanged=unchanged, modules=tuple(last.modules))
     with closing(events(job, python)) as stream:
         for event in stream:
-            new_events.append(event)
             yield event
-    # A file that changed while the worker ran may have been read before or after.
-    if not any(_by_chance(event) for event in new_events) and _key(job, python) == key:
-        _write(place, new_events)
+            if event["event"] == "unchanged" and last is not None:
+                yield from last.events_of(unit_of(event))
 
 
 def _can_be_stored(job: Request) -> bool:
@@ -67,18 +103,34 @@ def _by_chance(event: Mapping[str, Any]) -> bool:
     return event.get("outcome") == "errored" and bool(_BY_CHANCE.search(str(event.get("reason", ""))))
 
 
-def _key(job: Request, python: str) -> str:
-    """A digest of everything that the verdicts depend on."""
+class _Keys(NamedTuple):
+    """Digests of everything that verdicts depend on: with the target's tree (``audit``), and without it."""
+
+    context: str
+    audit: str
+
+
+def _keys(job: Request, python: str) -> _Keys:
     package = Path(rl_sentinel.__file__).parent
-    request = {name: value for name, value in job.as_json().items() if name != "jobs"}
-    total = hashlib.sha256(json.dumps(request, sort_keys=True).encode())
-    total.update(digest_of(package).encode())
+    request = {name: value for name, value in job.as_json().items() if name not in ("jobs", "target")}
+    context = hashlib.sha256(json.dumps(request, sort_keys=True).encode())
+    context.update(digest_of(package).encode())
     machine = [platform.node(), platform.machine(), *(os.environ.get(name, "") for name in _VARIABLES)]
-    total.update(json.dumps([python, *machine]).encode())
-    for folder in (Path(job.root), *_search_path(python)):
-        for line in _files(folder, str(package)):
-            total.update(line.encode(errors="surrogateescape"))
-    return total.hexdigest()[:32]
+    state = {name: value for name, value in job.target.items() if name not in ("digest", "commit")}
+    context.update(json.dumps([python, *machine, state]).encode())
+    root = Path(job.root)
+    for folder in _search_path(python):
+        if folder != root:
+            _add_files(context, folder, package)
+    audit = context.copy()
+    audit.update(json.dumps([job.target.get("digest"), job.target.get("commit")]).encode())
+    _add_files(audit, root, package)
+    return _Keys(context.hexdigest()[:32], audit.hexdigest()[:32])
+
+
+def _add_files(total: "hashlib._Hash", folder: Path, package: Path) -> None:
+    for line in _files(folder, str(package)):
+        total.update(line.encode(errors="surrogateescape"))
 
 
 def _search_path(python: str) -> list[Path]:
@@ -102,25 +154,25 @@ def _files(place: Path, digested: str) -> Iterator[str]:
                 yield f"{folder}/{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
 
 
-def _read(place: Path) -> list[dict[str, Any]] | None:
-    """The stored events; None if the file is missing or damaged."""
+def _read(place: Path) -> Any:  # noqa: ANN401 - JSON
+    """The stored content; None if the file is missing or damaged."""
     try:
         data = json.loads(place.read_text(encoding="utf-8"))
-        body = json.dumps(data["events"])
-        return list(data["events"]) if hashlib.sha256(body.encode()).hexdigest() == data["sha256"] else None
+        body = json.dumps(data["content"])
+        return data["content"] if hashlib.sha256(body.encode()).hexdigest() == data["sha256"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _write(place: Path, new_events: Iterable[dict[str, Any]]) -> None:
-    """Store events and delete the oldest audits; does nothing if the cache cannot be written."""
-    body = json.dumps(list(new_events))
-    text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "events": json.loads(body)})
+def _write(place: Path, content: Any, most: int) -> None:  # noqa: ANN401 - JSON
+    """Store JSON, and delete the oldest of more than ``most`` files; does nothing if the cache cannot be written."""
+    body = json.dumps(content)
+    text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "content": json.loads(body)})
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = place.with_suffix(f".{os.getpid()}")
         partial.write_text(text, encoding="utf-8")
         partial.replace(place)
         files = sorted(place.parent.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
-        for old in files[:-MOST_STORED]:
+        for old in files[:-most]:
             old.unlink()

@@ -96,7 +96,7 @@ def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> No
     _print(console, wrapped(text, hanging="  "))
     for note in audit.notes:
         _print(console, wrapped(f"note: {note}", indent="  ", hanging="    "))
-    if audit.stored:
+    if audit.stored or audit.unchanged:
         _print(console, [stored_line(audit)])
     _errored(console, audit)
 
@@ -111,8 +111,12 @@ def _extent(audit: Audit) -> str:
 
 def stored_line(audit: Audit) -> str:
     """A line on how many verdicts come from the store."""
-    number = audit.boundaries
-    return f"verdicts from the store: {number} of {counted(number, 'boundary', 'boundaries')} (--fresh runs all)"
+    if audit.stored:
+        text = f"{audit.boundaries} of {counted(audit.boundaries, 'boundary', 'boundaries')}"
+    else:
+        number = sum((v.boundary, v.setting) in audit.unchanged for v in audit.verdicts)
+        text = f"{number} of {counted(len(audit.verdicts), 'pair')}, whose code did not change"
+    return f"verdicts from the store: {text} (--fresh runs all)"
 
 
 def _print(console: Console, lines: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -116,6 +117,22 @@ def test_a_remembered_step_runs_once_for_equal_arguments(loads: Loads) -> None:
     first += 100
     assert _run(target, boundary)["reward"].tolist() == [1, 2, 6]
     assert target.find("made.code.made") == ["counted"]
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.flip(0)[::2], lambda x: [x]], ids=["plain", "view", "list"])
+def test_a_later_step_cannot_change_a_remembered_result(loads: Loads, view: Callable[[torch.Tensor], Any]) -> None:
+    def add(y: Any) -> torch.Tensor:
+        tensor: torch.Tensor = y[0] if isinstance(y, list) else y
+        return tensor.add_(100)
+
+    target, seen = loads(NOTHING, FILES), list[list[float]]()
+    first = Step(call=view, name="y", arguments={"x": Column("reward")}, remembered=True)
+    boundary = _boundary(
+        first, Step(call=add, name="z", arguments={"y": Earlier(Use("y"))}), loss=Output("B", at=Use("z"))
+    )
+    for _ in range(2):
+        seen.append(_run(target, boundary)["loss"].tolist())
+    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize(("join", "expected"), [("sum", 12.0), ("mean", 6.0), ("last", 8.0)])

@@ -26,7 +26,13 @@ class StepResults(dict[str, Any]):
     def use(self, place: Use) -> Any:  # noqa: ANN401 - any value
         """The object at a place, for use as an argument of a later step."""
         value = place.follow(self)
-        return deepcopy(value) if place.name in self.remembered else value
+        return _copied(value) if place.name in self.remembered else value
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - any value
+    """A deep copy; that of a plain tensor takes a tenth of the time of ``deepcopy``."""
+    plain = type(value) is Tensor and not value.requires_grad and value.is_contiguous() and not vars(value)
+    return value.clone() if plain else deepcopy(value)
 
 
 def evaluate(target: Target, expression: Any, results: StepResults) -> Any:  # noqa: ANN401, PLR0911 - one line per kind

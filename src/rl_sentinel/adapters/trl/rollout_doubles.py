@@ -5,13 +5,14 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
+from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.trl.log_modes import empty_metrics, logged_elsewhere
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, Policy, RowRewards
@@ -89,7 +90,7 @@ def ready_to_train(
     return ready
 
 
-@cache
+@remembered
 def forward_pass(trainer: type) -> tuple[str, int]:
     """The name of the trainer's method that computes log-probs, and the number of values that it returns."""
     name = "_get_per_token_logps_and_entropies"
@@ -100,14 +101,14 @@ def forward_pass(trainer: type) -> tuple[str, int]:
     return name, 3 if "compute_aux_loss" in inspect.signature(getattr(trainer, name)).parameters else 2
 
 
-@cache
+@remembered
 def returned_names(method: Any) -> tuple[str, ...]:  # noqa: ANN401 - a function
     """The names in a method's last return statement."""
     source = inspect.getsource(inspect.unwrap(method))
     return tuple(name.strip() for name in source.rpartition("return ")[2].split(","))
 
 
-@cache
+@remembered
 def takes_whole_rollout(trainer: type) -> bool:
     """Whether a step takes the prompts of the whole rollout, instead of those of its micro-batch."""
     return "split_tensor_dict" in inspect.getsource(inspect.unwrap(trainer._prepare_inputs))  # type: ignore[attr-defined]  # noqa: SLF001

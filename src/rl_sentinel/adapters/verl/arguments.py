@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.codec import Codec, Inputs
@@ -104,7 +104,7 @@ def knows_response_mask(target: Target, path: str) -> bool:
     return _names_a_mask(inspect.unwrap(target.find(path)))
 
 
-@cache
+@remembered
 def _names_a_mask(function: Callable[..., Any]) -> bool:
     """Whether the source names a mask; cached, because ``getsource`` is slow."""
     source = inspect.getsource(function)

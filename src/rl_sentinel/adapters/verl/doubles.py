@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.process_group import one_process_group
+from rl_sentinel.adapters.source_reads import remembered
 
 
 def cpu_device() -> str:
@@ -124,7 +125,7 @@ class ModelDouble:
         return self.answers["entropy"][rows], self.leaf[rows]
 
 
-@cache
+@remembered
 def needs_process_group(kind: Any) -> bool:  # noqa: ANN401 - a class of the target
     """Whether the constructor of a worker needs a process group."""
     return any(

@@ -4,10 +4,10 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from rl_sentinel.adapters.kit.result_forms import Detached
+from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.verl.loss_claims import LOGGED
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.call import Use
@@ -20,7 +20,7 @@ RANGE: Settings = {"clip_low": 0.2, "clip_high": 0.3, "ceiling": 4.0}
 _IN_ORDER = re.compile(r"return pg_loss, (pg_clipfrac, ppo_kl(?:, pg_clipfrac_lower)?)\b")
 
 
-@cache
+@remembered
 def metrics_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """Names of the metrics that a loss returns, found in its source."""
     source = _source(function)

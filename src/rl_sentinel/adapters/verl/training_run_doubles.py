@@ -3,7 +3,6 @@
 import importlib
 import inspect
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -11,6 +10,8 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
+
+from rl_sentinel.adapters.source_reads import remembered
 
 #: Samples of prompts by number: the tensors of the rows, by verl's names. The second list says which are greedy.
 Sampled = Callable[[list[int], list[bool]], dict[str, Tensor]]
@@ -250,7 +251,7 @@ def data_set_tokenizes() -> bool:
     return "dummy_tensor" not in _source(dataset)
 
 
-@cache
+@remembered
 def _source(thing: Callable[..., Any]) -> str:
     """The source of a function or class; cached, because ``getsource`` is slow."""
     return inspect.getsource(thing)

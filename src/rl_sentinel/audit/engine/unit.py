@@ -10,6 +10,7 @@ from rl_sentinel.adapters.kit.user_results import CallFailed
 from rl_sentinel.adapters.loading import forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
+from rl_sentinel.audit.engine.code_use import CodeUse
 from rl_sentinel.audit.engine.evidence import evidence
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.function_filter import entry_matches, path_matches
@@ -41,6 +42,7 @@ class Unit:
     tiers: dict[str, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     cache: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
+    code_use: CodeUse | None = None
 
     @property
     def name(self) -> tuple[str, str]:
@@ -66,6 +68,13 @@ class Unit:
 
     def run(self, send: Callable[[Event], None]) -> None:
         """Send a start event and a verdict for each law; a failed smoke check decides all of them."""
+        if self.code_use is not None:
+            self.code_use.begin()
+        self._run(send)
+        if self.code_use is not None:
+            send(self.code_use.event())
+
+    def _run(self, send: Callable[[Event], None]) -> None:
         send({"event": "start", "law": CANARY})
         outcome, reason = self._canary()
         if not self._is_selected():

@@ -6,6 +6,7 @@ import select
 import signal
 import sys
 import warnings
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rl_sentinel.adapters import loading
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.own_trainer import RECIPE_VARIABLE
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.engine.code_use import CodeUse
 from rl_sentinel.audit.engine.influence import Influence
 from rl_sentinel.audit.engine.judge import prepare
 from rl_sentinel.audit.engine.unit import Unit, units
@@ -47,12 +49,19 @@ def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of 
     """Load the target and carry out a request; results are sent as events through ``send``."""
     torch.set_num_threads(1)
     limits.limit_memory(limits.LOADING_MEMORY, finally_=False)
+    code_use = CodeUse.for_request(request)
     with import_time_limit():
-        target, boundaries = _loaded(request)
-    carry_out(request, target, boundaries, send)
+        target, boundaries = _loaded(request, code_use)
+    carry_out(request, target, boundaries, send, code_use)
 
 
-def carry_out(request: Request, target: Target, boundaries: list[Boundary | Unbound], send: Any) -> None:  # noqa: ANN401
+def carry_out(
+    request: Request,
+    target: Target,
+    boundaries: list[Boundary | Unbound],
+    send: Any,  # noqa: ANN401 - a function of one event
+    code_use: CodeUse | None = None,
+) -> None:
     """Carry out a request on the boundaries that were found; results are sent as events through ``send``."""
     everything = [b for b in boundaries if isinstance(b, Boundary)]
     bound = [b for b in everything if _is_selected(b.path, request)]
@@ -69,12 +78,12 @@ def carry_out(request: Request, target: Target, boundaries: list[Boundary | Unbo
     if request.task == "influence":
         run_all([Influence(b, setting, target.root) for b in bound for setting in b.settings], request.jobs, send)
     if request.task == "audit":
-        _audit(target, bound, {b.path: b for b in everything}, request, send)
+        _audit(target, bound, {b.path: b for b in everything}, request, send, code_use)
     for missing in unbound:
         send(_unbound(missing))
 
 
-def _loaded(request: Request) -> tuple[Target, list[Boundary | Unbound]]:
+def _loaded(request: Request, code_use: CodeUse | None = None) -> tuple[Target, list[Boundary | Unbound]]:
     framework = frameworks()[request.framework]
     root, overlays = Path(request.root), [Path(p) for p in request.overlays]
     target = loading.load(framework, root, request.version, overlays)
@@ -87,15 +96,17 @@ def _loaded(request: Request) -> tuple[Target, list[Boundary | Unbound]]:
         )
     os.environ[RECIPE_VARIABLE] = request.recipe
     sys.path += [folder for folder in request.search_path if folder not in sys.path]
-    return target, list(framework.boundaries(target))
+    with code_use.binding() if code_use else nullcontext():
+        return target, list(framework.boundaries(target))
 
 
-def _audit(
+def _audit(  # noqa: PLR0913 - the parts of a worker
     target: Target,
     bound: list[Boundary],
     by_path: dict[str, Boundary],
     request: Request,
     send: Any,  # noqa: ANN401 - a function of one event
+    code_use: CodeUse | None,
 ) -> None:
     for boundary in bound:
         for note in boundary.notes:
@@ -105,9 +116,28 @@ def _audit(
     for unit in work:
         unit.tiers = dict(loading.used)
     send({"event": "plan", "pairs": sum(len(u.laws) for u in work), "boundaries": len(bound)})
+    if code_use is not None:
+        work = _changed(work, code_use, request, send)
     prepare(chosen, request.seed, request.budget)
     work.sort(key=lambda unit: -len(unit.boundary.outputs))  # longest units first, so that none runs alone at the end
     run_all(work, request.jobs, send)
+
+
+def _changed(work: list[Unit], code_use: CodeUse, request: Request, send: Any) -> list[Unit]:  # noqa: ANN401
+    """The units that must be checked; the others are announced as unchanged."""
+    send(code_use.loaded())
+    same_modules = tuple(code_use.modules()) == request.modules
+    remaining = list[Unit]()
+    for unit in work:
+        unit.code_use = code_use
+        described = code_use.described(unit.boundary, unit.setting, unit.by_path)
+        send(described)
+        digest = request.unchanged.get("\n".join(unit.name))
+        if same_modules and digest and digest == described["digest"]:
+            send({"event": "unchanged", "boundary": unit.boundary.path, "setting": unit.setting})
+        else:
+            remaining.append(unit)
+    return remaining
 
 
 def _is_chosen(code: str, request: Request) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.audit.repro.literal import Names, Unwritable, source
 from rl_sentinel.core.call import Call, Function, Use
 
@@ -104,6 +105,9 @@ class Source:
         except (OSError, TypeError) as error:
             raise Unwritable(f"no source text for {name}") from error
         _without_docstrings(tree)
+        for node in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
+            # A script runs once and keeps no verdicts, so that it needs no record of source that is read.
+            node.decorator_list = [d for d in node.decorator_list if ast.unparse(d) != remembered.__name__]
         module = sys.modules[definition.__module__]
         for used in _names_used(tree):
             self._define(used, module)

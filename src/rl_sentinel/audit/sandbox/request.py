@@ -16,7 +16,9 @@ class Request:
     ``function`` is a user's ``module:name`` with its ``stage``, its ``algorithm``, its ``claims``, its bindings
     (``bind``) and the ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and ``search_path``
     the folders where modules that it names are found; ``records`` are the stored findings to replay; ``target`` is
-    provenance for the evidence.
+    provenance for the evidence. With ``records_code``, events say which functions of the target decided each verdict;
+    boundaries in ``unchanged`` (path and setting, joined by a line break, with the digest of the description) are not
+    asked if they are still described like that, and ``modules`` are still the ones that are loaded.
     """
 
     task: Task
@@ -41,6 +43,9 @@ class Request:
     search_path: tuple[str, ...] = ()
     records: tuple[Mapping[str, Any], ...] = ()
     target: Mapping[str, str] = field(default_factory=dict)
+    records_code: bool = False
+    unchanged: Mapping[str, str] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON."""

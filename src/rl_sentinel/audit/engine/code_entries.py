@@ -1,0 +1,134 @@
+"""Record which functions of a target a process enters, at next to no cost per call.
+
+CPython 3.11 counts the first calls of each code object, to specialise it after eight of them
+(``PyCodeObject.co_warmup``). From 3.12 on, ``sys.monitoring`` reports the first call of each, and is silent then. Both
+see every caller and every thread. Code objects are collected as the importer runs them. Without either, all boundaries
+are checked again after a change.
+"""
+
+import ctypes
+import inspect
+import resource
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+#: A function: its file, relative to the root, and its first line.
+Place = tuple[str, int]
+
+#: Place of ``co_warmup`` in a code object of CPython 3.11, in bytes, and its value before the first call.
+_OFFSET, _COLD = 52, -8
+
+#: ``sys.monitoring`` of newer interpreters.
+_monitoring: Any = getattr(sys, "monitoring", None)
+
+#: The first of the tool numbers of ``sys.monitoring`` that no kind of tool has.
+_TOOL = 3
+
+#: Audit events of another process, whose calls are not seen here.
+_PROCESSES = frozenset(
+    {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen", "pty.spawn"}
+)
+_NEW_CODE = frozenset({"exec", "function.__new__"})
+
+
+def is_supported() -> bool:
+    """Whether this interpreter says which functions were entered."""
+    if _monitoring is not None:
+        return bool(_monitoring.get_tool(_TOOL) is None)
+    code = compile("def probe(): pass", "<probe>", "exec").co_consts[0]
+    if sys.implementation.name != "cpython" or sys.version_info[:2] != (3, 11):
+        return False
+    counts, probe = [_count(code)], FunctionType(code, {})
+    for _ in range(10):
+        probe()
+        counts.append(_count(code))
+    return counts == [*range(_COLD, 1), 0, 0]
+
+
+def _count(code: CodeType) -> int:
+    return ctypes.c_short.from_address(id(code) + _OFFSET).value
+
+
+class CodeEntries:
+    """The functions under ``root`` that this process enters; a function inside another one counts as the outer one."""
+
+    def __init__(self, root: Path) -> None:
+        """Nothing is entered yet."""
+        self.base = f"{root.resolve()}/"
+        #: Each code object, which stays alive here, with its outermost function.
+        self.codes: dict[int, tuple[CodeType, CodeType]] = {}
+        self.reported = set[int]()
+        self.loaded = set[int]()
+        self.other_process = False
+
+    def install(self) -> None:
+        """Record for the rest of the process: audit hooks cannot be removed."""
+        sys.addaudithook(self._audited)
+        if _monitoring is not None:
+            _monitoring.use_tool_id(_TOOL, "rl-sentinel")
+            _monitoring.register_callback(_TOOL, _monitoring.events.PY_START, self._started)
+            _monitoring.set_events(_TOOL, _monitoring.events.PY_START)
+
+    def _started(self, code: CodeType, _offset: int) -> object:
+        if code.co_filename.startswith(self.base):
+            self.reported.add(id(code))
+        silent: object = _monitoring.DISABLE  # reported once is enough
+        return silent
+
+    def _audited(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event in _NEW_CODE:
+            code = arguments[0]
+            if isinstance(code, CodeType) and code.co_filename.startswith(self.base):
+                self._collect(code, None)
+        elif event == "code.__new__":
+            # A copy with other bytes: which function it is cannot be said.
+            self.other_process |= str(arguments[1]).startswith(self.base)
+        elif event in _PROCESSES:
+            self.other_process = True
+
+    def _collect(self, code: CodeType, outermost: CodeType | None) -> None:
+        if id(code) in self.codes:
+            return
+        is_function = bool(code.co_flags & inspect.CO_NEWLOCALS)
+        outermost = outermost or (code if is_function else None)
+        self.codes[id(code)] = code, outermost or code
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self._collect(constant, outermost)
+
+    def _is_entered(self, key: int) -> bool:
+        return key in self.reported if _monitoring is not None else _count(self.codes[key][0]) != _COLD
+
+    def modules(self) -> list[str]:
+        """The files whose top level was run, in order."""
+        top = (code.co_filename for code, _ in self.codes.values() if code.co_name == "<module>")
+        return list(dict.fromkeys(name.removeprefix(self.base) for name in top))
+
+    def mark_loaded(self) -> list[Place]:
+        """The functions that were entered so far; :meth:`entered_since` leaves them out."""
+        self.loaded = {key for key in self.codes if self._is_entered(key)}
+        return self._places(self.loaded)
+
+    def mark_forked(self) -> None:
+        """Forget the processes that the parent started."""
+        self.other_process = False
+
+    def entered_since(self) -> list[Place]:
+        """The functions that were not entered when the target was loaded, and are by now."""
+        return self._places(key for key in self.codes.keys() - self.loaded if self._is_entered(key))
+
+    def _places(self, keys: Iterable[int]) -> list[Place]:
+        outermost = (self.codes[key][1] for key in keys)
+        return sorted({(code.co_filename.removeprefix(self.base), code.co_firstlineno) for code in outermost})
+
+    def is_complete(self) -> bool:
+        """Whether no other process ran code for this one, and no code object was copied."""
+        waited_for = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        try:
+            alive = any(children.read_bytes() for children in Path("/proc/self/task").glob("*/children"))
+        except OSError:
+            return False
+        return not (self.other_process or waited_for or alive)
