@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rl_sentinel.adapters import loading
 from rl_sentinel.audit.engine.code_entries import is_supported
 from rl_sentinel.audit.engine.code_use import CodeUse
 from rl_sentinel.audit.sandbox.forked_events import forked_events
@@ -30,6 +31,7 @@ def test_use_of_the_loaded_worker_and_of_a_child(tmp_path: Path) -> None:
 
     def work(send: Callable[[dict[str, Any]], None]) -> None:
         sys.path.insert(0, str(tmp_path))
+        loading.used.clear()  # of other tests
         use = CodeUse(tmp_path)
         module = importlib.import_module("house_module")
         with use.binding():
