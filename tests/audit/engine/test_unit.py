@@ -78,7 +78,7 @@ def test_script_shows_another_output_that_breaks_on_the_case() -> None:
 @pytest.mark.parametrize(
     ("compute", "root", "outcome", "reason"),
     [
-        (lambda b: torch.zeros(b.mask.shape), HERE, "errored", "output advantage moves with no column that it reads"),
+        (lambda b: torch.zeros(b.mask.shape), HERE, "errored", "output advantage changes with no column that it reads"),
         (
             lambda _b: None,
             HERE,
