@@ -165,7 +165,7 @@ def test_recipe_with_a_fault_does_not_train(tmp_path: Path, capsys: pytest.Captu
     status, output, live = run_cli(capsys, "train", str(place))
     assert status == 0, output
     assert output.splitlines()[-2] == read_summary(out)
-    assert live.splitlines()[0].startswith("certificate: of ")
+    assert live.splitlines()[0].startswith("certificate: ")
     status, _, live = run_cli(capsys, "train", str(place))
     assert live.splitlines()[0].endswith("as certified before")
 
