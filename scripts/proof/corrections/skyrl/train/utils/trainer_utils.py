@@ -1,0 +1,33 @@
+# Corrections of skyrl/train/utils/trainer_utils.py (0.3.0): functions of which a few expressions are replaced.
+# - A replaced row has the trajectory and the place of the row that replaces it.
+# - A prompt is kept by the outcomes of its trajectories, not of their steps.
+
+import sys
+
+from replaced import replaced
+
+_OUTCOMES = "_outcomes(generator_output, uids, rewards)"
+
+
+def _outcomes(generator_output, uids, rewards):
+    last = generator_output.get("is_last_step") or [True] * len(uids)
+    return [(uid, reward) for uid, reward, is_last in zip(uids, rewards, last) if is_last]
+
+
+handle_filter_sampling = replaced(
+    sys.modules[__name__],
+    "handle_filter_sampling",
+    {"for uid, reward in zip(uids, rewards):": f"for uid, reward in {_OUTCOMES}:"},
+)
+
+
+_ALL_COLUMNS = """for bad_idx, replacement_idx in zip(bad_indices, replacement_indices):
+            for name in ("trajectory_ids", "is_last_step"):
+                if generator_output.get(name):
+                    generator_output[name][bad_idx] = generator_output[name][replacement_idx]
+        replaced_uids = uids.copy()
+"""
+
+handle_replace_sampling = replaced(
+    sys.modules[__name__], "handle_replace_sampling", {"replaced_uids = uids.copy()\n": _ALL_COLUMNS}
+)
