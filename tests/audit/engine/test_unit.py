@@ -112,7 +112,7 @@ def test_replay_tells_three_ways() -> None:
     case = case_from_json(record["constructed_scenario"])
     assert _unit(leaking, "MSK001").replayed(law, case)[0] == "reproduced"
     assert _unit(sound, "MSK001").replayed(law, case) == ("fixed", None)
-    with pytest.raises(NotApplicable, match="moves with no column"):
+    with pytest.raises(NotApplicable, match="changes with no column"):
         _unit(lambda b: torch.zeros(b.mask.shape), "MSK001").replayed(law, case)
 
 
