@@ -24,7 +24,7 @@ def test_function_that_no_boundary_enters(
     assert (status, out.splitlines()) == (
         0,
         [
-            "1 of 3 functions of the signal path are entered by no boundary, 1 of them to do",
+            "1 of 3 functions of the signal path are not entered by any boundary, 1 without a reviewed reason",
             f"verl/trainer/ppo/core_algos.py:{line} house_loss (advantage, log-prob, mask)",
             "    to do",
         ],

@@ -65,7 +65,7 @@ def _boundary(loss: Callable[..., dict[str, Tensor]], **claims: str) -> Boundary
     ],
 )
 def test_sound(loss: Callable[..., dict[str, Tensor]]) -> None:
-    """A range with 1 in its inside, of tokens or of rows, and a smooth gate."""
+    """A range with 1 between its bounds, of tokens or of rows, and a smooth gate."""
     judgement = judged(LAW, _boundary(loss))
     assert judgement.found is None
     assert judgement.tried > 0

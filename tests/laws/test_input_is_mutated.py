@@ -34,7 +34,8 @@ def test_broken() -> None:
     assert found.case.batch.mask.tolist() == [[True]]
     assert found.expectation.name == "reward"
     assert re.fullmatch(
-        r"an input must stay as it is, yet the call moves reward of row 0 from \S+ to \S+", found.expectation.sentence()
+        r"an input must not be changed, yet the call moves reward of row 0 from \S+ to \S+",
+        found.expectation.sentence(),
     )
     assert LAW.level(found.case) == "fault"
 

@@ -81,7 +81,7 @@ def test_anything_may_stand_there() -> None:
 def test_not_applicable() -> None:
     """What makes its own log-probs has no slot for a fill."""
     judgement = judged(LAW, specimen(_difference, reads="logits logprob mask", stage="kl", outputs=KL))
-    assert (judgement.tried, judgement.reason) == (0, "it makes its log-probs from logits")
+    assert (judgement.tried, judgement.reason) == (0, "it computes its log-probs from logits")
 
 
 def test_log_probs_of_a_model_cannot_carry_a_fill() -> None:
@@ -89,4 +89,4 @@ def test_log_probs_of_a_model_cannot_carry_a_fill() -> None:
     step = Step(call=_difference, arguments={"model": PolicyModel(), "mask": Column("mask")})
     boundary = Boundary(path="", stage="policy-loss", steps=(step,), outputs=LOSS)
     judgement = judged(LAW, boundary)
-    assert (judgement.tried, judgement.reason) == (0, "a model makes its log-probs")
+    assert (judgement.tried, judgement.reason) == (0, "a model computes its log-probs")

@@ -63,14 +63,14 @@ def test_broken_sign() -> None:
     assert found is not None
     assert found.expectation.sentence() == (
         "minus the gradient by the advantage is -1 at row 0, expected above 0: "
-        "all policies are equal, so the gradient points against the advantage"
+        "all policies are equal, so the gradient must point against the advantage"
     )
 
 
 def test_broken_weights() -> None:
     found = judged(LAW, specimen(_squared, reads=READS, stage="policy-loss", outputs=LOSS, claims=RATIO)).found
     assert found is not None
-    reason = "all policies are equal, so the gradient is minus the advantage times one number for each row"
+    reason = "all policies are equal, so the gradient must be minus the advantage times one number for each row"
     sentence = rf"gradient of logprob is \S+ at row 0, token \d, expected \S+: {reason}"
     assert re.fullmatch(sentence, found.expectation.sentence())
     assert found.case.batch.mask.shape == (1, 2)

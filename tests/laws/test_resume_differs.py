@@ -41,7 +41,7 @@ def test_broken() -> None:
     assert found.case.batch.rows > 1
     sentence = found.expectation.sentence()
     assert sentence.startswith("next after a restart is ")
-    assert sentence.endswith(": a restored run goes on as the one that was saved")
+    assert sentence.endswith(": a restored run must continue like an uninterrupted one")
     assert LAW.level(found.case) == "fault"
 
 
@@ -49,4 +49,4 @@ def test_not_applicable() -> None:
     """One of the two alone says nothing."""
     alone = {"next": OUTPUTS["next"]}
     judgement = judged(LAW, specimen(lambda batch: batch.reward, reads="reward", stage="batch", outputs=alone))
-    assert judgement.reason == "it does not report how it goes on after it was saved and restored"
+    assert judgement.reason == "it does not report how it continues after a restore"

@@ -38,7 +38,7 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
     assert re.fullmatch(
-        r"equal calls give equal results, "
+        r"equal calls must give equal results, "
         r"yet making the same call again moves advantage at row 0, token 0 from \S+ to \S+",
         found.expectation.sentence(),
     )

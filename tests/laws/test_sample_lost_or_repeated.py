@@ -30,7 +30,9 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_pairs_alone, reads="group", stage="batch", outputs=OUTPUTS)).found
     assert found is not None
     assert found.case.batch.rows % 2 == 1
-    assert found.expectation.sentence() == "drawn is 0 at row 2, expected 1: each sample is used as often as declared"
+    assert (
+        found.expectation.sentence() == "drawn is 0 at row 2, expected 1: each sample must be used as often as declared"
+    )
     assert LAW.level(found.case) == "fault"
 
 

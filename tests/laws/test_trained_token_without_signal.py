@@ -45,7 +45,7 @@ def test_broken() -> None:
     assert found.case.batch.mask.tolist() == [[True, True], [True, False]]
     assert found.expectation.sentence() == (
         "the outcome of trajectory 0 had no effect on advantage at row 0, token 1: "
-        "all trained tokens of a trajectory follow its outcome"
+        "all trained tokens of a trajectory must follow its outcome"
     )
     assert isinstance(found.expectation, Moves)
     assert found.expectation.moved.tolist() == [[True, False], [True, False]]

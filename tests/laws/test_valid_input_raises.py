@@ -67,7 +67,7 @@ def test_broken(compute: object, message: str, line: int) -> None:
     assert found.case.batch.rows == 1
     assert found.expectation.sentence() == (
         f"raises {message} (test_valid_input_raises.py:{line}): "
-        "a batch that its producers can make must be answered, or refused in words"
+        "a batch that callers can create must give a result, or an error that explains the refusal"
     )
     assert LAW.level(found.case) == "fault"
 

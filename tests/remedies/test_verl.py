@@ -121,7 +121,7 @@ def test_remedy_is_named_where_there_is_one() -> None:
     estimator = f"{before}algorithm.adv_estimator=sentinel_rloo"
     assert remedy("verl", "actor.use_kl_loss=True algorithm.adv_estimator=rloo") == estimator
     assert remedy("verl", "algorithm.adv_estimator=gae") == ""
-    assert remedy("verl", "trainer.use_v1=True algorithm.adv_estimator=grpo") == ""
+    assert remedy("verl", "trainer.use_v1=True, algorithm.adv_estimator=grpo") == ""
     loss = f"{before}actor_rollout_ref.actor.policy_loss.loss_mode=sentinel_gspo"
     assert remedy("verl", "actor.policy_loss.loss_mode=gspo algorithm.rollout_correction.rollout_is=token") == loss
     assert remedy("verl", "actor.policy_loss.loss_mode=kl_cov") == ""

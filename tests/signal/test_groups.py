@@ -52,7 +52,7 @@ def test_weights_of_nothing() -> None:
     assert found.tolist() == [-1.0, 3.0, 1.0]
     with pytest.raises(InputError, match=r"^weight\[1\] is -1\.0, expected 0 or more: it weights a live response$"):
         centred(reward, group=group, live=live, weight=torch.tensor([1.0, -1.0, 1.0]))
-    with pytest.raises(InputError, match=r"^weight\[0\] is 0, as all of its group, expected one above 0: "):
+    with pytest.raises(InputError, match=r"^weight\[0\] is 0 like all of its group, expected one above 0: "):
         centred(reward, group=torch.tensor([4, 9, 4]), live=live, weight=torch.tensor([0.0, 1.0, 0.0]))
 
 

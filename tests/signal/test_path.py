@@ -274,8 +274,8 @@ def test_every_step_carries_its_outcome() -> None:
     with pytest.raises(InputError) as refused:
         loss_ready(rollout, by=Choices(estimator=GAE))
     assert str(refused.value) == (
-        "last[0] is False, expected True on every row for gae.advantages: it carries credit along one row, and none "
-        "would reach the steps before; merge the steps, or take an outcome estimator"
+        "last[0] is False, expected True on every row for gae.advantages: it carries credit along one row only, "
+        "and none would reach earlier steps; merge the steps, or use an outcome estimator"
     )
 
 
@@ -335,11 +335,11 @@ LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob")
 REFUSED = {
     "an unknown column": (
         {"estimator": partial(optimal_token_baseline.advantages)},
-        "optimal_token_baseline.advantages wants logprob, expected one of mask, token_reward, group: give the column",
+        "optimal_token_baseline.advantages needs logprob, expected one of mask, token_reward, group: pass the column",
     ),
     "no parts": (
         {"estimator": partial(gdpo.advantages, weight=torch.ones(2), epsilon=0.0)},
-        "gdpo.advantages wants reward_parts, expected one of reward, group, live, length: give the column",
+        "gdpo.advantages needs reward_parts, expected one of reward, group, live, length: pass the column",
     ),
     "no sampler": (
         {"estimator": CENTRED, "weight": weights.token_weights},
@@ -418,7 +418,7 @@ def _temporal(token_reward: Tensor, mask: Tensor) -> Tensor:
         ),
         (
             {"weight": lambda a, _, mask: torch.where(mask, a / 0, 0.0)},
-            "weight[0, 0] is nan, expected a finite number: a bound is missing, or a function of your own returned it",
+            "weight[0, 0] is nan, expected a finite number: a bound is missing, or your function returned it",
         ),
         (
             {"weight": lambda a, _, mask: torch.where(mask, a - 1, 0.0)},

@@ -53,9 +53,7 @@ def test_what_does_not_say_whether_it_is_of_rows() -> None:
     assert loss_ready(Rollout(mask=wide == 0, **rows, **known), by=by).kept.all()
     mask, flat = Segments(torch.ones(2).bool(), torch.tensor([2, 0])), torch.zeros(2)
     by = Choices(estimator=CENTRED, rejections=(lambda *_, mask: mask.mask,))
-    with pytest.raises(
-        InputError, match=r"^test_path_packed\..* does not say what it gives, expected an annotation, Float"
-    ):
+    with pytest.raises(InputError, match=r"^test_path_packed\..* has no annotation of its result, expected one, Float"):
         loss_ready(Rollout(mask=mask, old_logprob=flat, rollout_logprob=flat, **rows), by=by)
 
 
@@ -75,7 +73,7 @@ def test_axes_of_another_name(told: object) -> None:
         old_logprob=flat,
         rollout_logprob=flat,
     )
-    with pytest.raises(InputError, match="_keeping does not say what it gives"):
+    with pytest.raises(InputError, match="_keeping has no annotation of its result"):
         loss_ready(rollout, by=Choices(estimator=CENTRED, rejections=(_keeping,)))
 
 

@@ -107,7 +107,11 @@ def test_prompt_tokens_are_refused() -> None:
         Aggregation("prompt-mean", 2.0, torch.tensor([3.0]))
     for counts, told in {
         (3, 3): r"^prompt_tokens has shape \[2\], expected \[3\]: one for each row$",
-        (2, 0, 0): r"^prompt_tokens\[1\] is 0, expected 1 or more, the row's own: count over the whole mini-batch, and",
+        (
+            2,
+            0,
+            0,
+        ): r"^prompt_tokens\[1\] is 0, expected 1 or more, the row's own tokens: count over the whole mini-batch, and",
     }.items():
         with pytest.raises(InputError, match=told):
             aggregate(VALUES, mask=MASK, aggregation=Aggregation("prompt-mean", 2.0, torch.tensor(counts)))

@@ -210,7 +210,7 @@ def test_as_many_tokens_as_rows() -> None:
         ),
         (
             lambda: packed(torch.zeros(2, 3), length=torch.tensor([3, 9])),
-            "length[1] is 9, expected at most 3: values have no more room",
+            "length[1] is 9, expected at most 3: that is the width of the values",
         ),
         (
             lambda: packed(torch.zeros(2, 3), length=torch.tensor([3, 1, 1])),

@@ -115,7 +115,7 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
 
 
 def _spelling(name: str) -> str:
-    """The name of an algorithm without what people write differently: capitals, spaces, hyphens, underscores, dots."""
+    """The name of an algorithm in one spelling: without capitals, spaces, hyphens, underscores and dots."""
     return re.sub(r"[\s_.-]", "", name.lower())
 
 

@@ -30,7 +30,7 @@ _LINE = re.compile(r"\.py\W{1,3}line \d+|\bline \d+\W{1,4}(?:of|in) ")
 
 
 class _UnknownLineError(Exception):
-    """A line of which nobody knows where it is now."""
+    """A line whose place in the new state is unknown."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class CodeUsed:
         self.complete = self.complete and bool(event.get("complete", True))
 
     def is_unchanged(self, changed: Mapping[str, FileChange]) -> bool:
-        """Whether nothing of it is in the changes."""
+        """Whether the changes touch none of this code."""
         if not self.complete or any(file in changed and not line for file, line in self.reads):
             return False
         places = [*self.functions, *self.reads]
@@ -70,7 +70,7 @@ def _moved(file: str, line: int, changed: Mapping[str, FileChange]) -> tuple[str
 
 @dataclass(slots=True)
 class AuditRecord:
-    """An audit with what decided it: the tree, the loaded code, and per boundary and setting its events."""
+    """An audit with all that its verdicts depend on: the tree, the loaded code, the events per boundary and setting."""
 
     tree: TreeState
     loaded: CodeUsed = field(default_factory=CodeUsed)
@@ -101,7 +101,7 @@ class AuditRecord:
         return [{"event": "used-code", "boundary": boundary, "setting": setting} | about_code, *self.events[unit]]
 
     def unchanged_in(self, tree: TreeState, target: Mapping[str, Any]) -> "AuditRecord | None":
-        """What of this audit holds in another state of the tree, with lines as they are there; None if nothing does.
+        """The part of this audit that holds in another state of the tree, with its line numbers; None if no part does.
 
         ``target`` is the provenance of the new state, for the evidence.
         """
@@ -141,7 +141,7 @@ class AuditRecord:
         return cls(tree, loaded, data["modules"], used, data["digests"], data["events"])
 
     def without(self, units: Iterable[str]) -> "AuditRecord":
-        """The same without these: their verdicts may differ by chance."""
+        """A copy without these, whose verdicts may differ by chance."""
         for unit in units:
             self.events.pop(unit, None)
         return self

@@ -50,8 +50,8 @@ def audit(  # noqa: PLR0913 - the options of the command
         ),
     ] = None,
     *,
-    law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="Leave this law out; may be given again.")] = None,
+    law: Annotated[list[str] | None, typer.Option(help="Only this law; may be repeated.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Leave this law out; may be repeated.")] = None,
     boundary: BoundaryOption = None,
     level: LevelOption = "contested",
     seed: SeedOption = 0,
@@ -59,8 +59,8 @@ def audit(  # noqa: PLR0913 - the options of the command
     thorough: Annotated[
         bool, typer.Option("--thorough", help=f"{THOROUGH} random cases per pair, for a nightly run.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes at a time.")] = 2,
-    python: Annotated[str, typer.Option(help="Interpreter of the environment to audit in.")] = sys.executable,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Number of processes that run at a time.")] = 2,
+    python: Annotated[str, typer.Option(help="Python interpreter of the environment to audit in.")] = sys.executable,
     known: Annotated[Path | None, typer.Option(help="Your known findings; they do not change the exit status.")] = None,
     known_update: Annotated[bool, typer.Option("--known-update", help="Write the findings to --known.")] = False,
     expect: Annotated[Path | None, typer.Option(help="Exit 0 if the findings are exactly those of this file.")] = None,

@@ -1,4 +1,4 @@
-"""``certificate.json`` of a run: the laws are asked of the recipe's own composition before the first step."""
+"""``certificate.json`` of a run: the audit of the recipe's own composition before the first step."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Certifier:
-    """Asks the laws of one recipe; ``say`` prints a line about it."""
+    """Audits one recipe; ``say`` prints a line about it."""
 
     recipe: Recipe
     say: Callable[[str], None]
@@ -72,7 +72,7 @@ class Certifier:
             return
         console = Console(highlight=False, soft_wrap=True, emoji=False)
         text.show(console, TRAINER, audit, faults, time.monotonic() - start, quiet=True)
-        console.print("\nnot trained: the recipe's own composition has a fault; --uncertified trains nevertheless")
+        console.print("\nnot trained: the recipe's own composition has a fault; --uncertified trains anyway")
         raise typer.Exit(1)
 
     def complete(self, folder: Path, steps: int) -> None:
@@ -85,7 +85,7 @@ class Certifier:
             return
         changed = not _covers(stored, _identity(self.recipe))
         if changed:
-            self.say("the code or an own function has changed during the run: its certificate is of the earlier files")
+            self.say("code has changed during the run, and the certificate is for the earlier files")
         digest = hashlib.sha256((folder / "metrics.jsonl").read_bytes()).hexdigest()
         end = {"steps": steps, "metrics_sha256": digest, "files_unchanged": not changed}
         put(folder / FILE, json.dumps({**stored, "end": end}, indent=1) + "\n")
@@ -103,11 +103,11 @@ def summary(certificate: Mapping[str, Any]) -> str:
     Example:
         >>> from rl_sentinel.cli.certificate import summary
         >>> summary({"pairs": 3, "verdicts": {"holds": 2, "broken": 0, "not_applicable": 1, "errored": 0}})
-        'certificate: of 3 pairs of law and boundary 2 hold, 0 broken, 1 not applicable, 0 errored'
+        'certificate: 3 pairs of law and boundary: 2 hold, 0 broken, 1 not applicable, 0 errored'
     """
     parts = [f"{number} {name.replace('_', ' ')}" for name, number in certificate["verdicts"].items()]
     pairs = counted(certificate["pairs"], "pair")
-    return f"certificate: of {pairs} of law and boundary {', '.join(parts)}".replace(" holds,", " hold,")
+    return f"certificate: {pairs} of law and boundary: {', '.join(parts)}".replace(" holds,", " hold,")
 
 
 def read_summary(folder: Path) -> str:

@@ -28,12 +28,12 @@ def history(  # noqa: PLR0913 - the options of the command
     releases: Annotated[
         str, typer.Option(metavar="A,B,C", help="Only these releases, in this order; for a git folder, any revisions.")
     ] = "",
-    law: Annotated[list[str] | None, typer.Option(help="Only this law; may be given again.")] = None,
+    law: Annotated[list[str] | None, typer.Option(help="Only this law; may be repeated.")] = None,
     boundary: BoundaryOption = None,
     level: LevelOption = "contested",
     seed: SeedOption = 0,
     budget: Annotated[int, typer.Option(min=2, max=100_000, help="Random cases per pair.")] = 16,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes at a time.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Number of processes that run at a time.")] = 2,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="One JSON object.")] = None,
 ) -> None:
     """Audit the releases of FRAMEWORK and show their findings; exit 0, or 2 if no release could be audited."""

@@ -31,7 +31,7 @@ def _version(requested: bool) -> None:  # noqa: FBT001 - the signature that type
 def _options(
     *, version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False
 ) -> None:
-    """Audit the training signal of LLM reinforcement learning, or train on one that is right."""
+    """Audit the training signal of LLM reinforcement learning, or train a model on an audited one."""
     del version
 
 

@@ -30,7 +30,7 @@ def list_missing(console: Console, target: TargetSpec, python: str) -> None:
     reasons = reviewed_reasons(target.framework.name)
     to_do = [f for f in missing if (f.file, f.name) not in reasons]
     total = f"{len(missing)} of {counted(len(functions), 'function')} of the signal path"
-    console.print(f"{total} are entered by no boundary, {len(to_do)} of them to do", markup=False)
+    console.print(f"{total} are not entered by any boundary, {len(to_do)} without a reviewed reason", markup=False)
     for function in missing:
         reason = reasons.get((function.file, function.name), "to do")
         console.print(f"{function.file}:{function.line} {function.name} ({', '.join(function.roles)})", markup=False)

@@ -19,11 +19,11 @@ LevelOption = Annotated[
 ]
 StageOption = Annotated[str, typer.Option(metavar="STAGE", help=f"What your function computes: {', '.join(STAGES)}.")]
 BoundaryOption = Annotated[
-    list[str] | None, typer.Option(metavar="GLOB", help="Only boundaries whose path matches; may be given again.")
+    list[str] | None, typer.Option(metavar="GLOB", help="Only boundaries whose path matches; may be repeated.")
 ]
 ClaimOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="A claim about your function (docs/claims.md); may be given again."),
+    typer.Option(metavar="KEY=VALUE", help="A claim about your function (docs/claims.md); may be repeated."),
 ]
 AlgorithmOption = Annotated[
     str, typer.Option(metavar="NAME", help="The algorithm of your function; implies its usual claims.")
@@ -32,17 +32,17 @@ BindOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=WHAT",
-        help="What a parameter of your function is: a column, COLUMN[AXES] or a number; may be given again.",
+        help="What a parameter of your function is: a column, COLUMN[AXES] or a number; may be repeated.",
     ),
 ]
 AxesOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=AXES", help=f"The axes of a parameter: {', '.join(AXES)}; may be given again."),
+    typer.Option(metavar="NAME=AXES", help=f"The axes of a parameter: {', '.join(AXES)}; may be repeated."),
 ]
 NumberOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=NUMBER", help="A number of your function's formula that is not a parameter; may be given again."
+        metavar="NAME=NUMBER", help="A number of your function's formula that is not a parameter; may be repeated."
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random cases.")]

@@ -23,17 +23,17 @@ def recall(  # noqa: PLR0913 - the options of the command
         Path | None, typer.Option(metavar="FOLDER", help="Git histories of the frameworks; without it, releases.")
     ] = None,
     rows: Annotated[
-        list[str] | None, typer.Option("--rows", metavar="ID", help="Only this bug; may be given again.")
+        list[str] | None, typer.Option("--rows", metavar="ID", help="Only this bug; may be repeated.")
     ] = None,
     framework: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only bugs of this framework; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME", help="Only bugs of this framework; may be repeated.")
     ] = None,
     cpu: Annotated[
         list[str] | None, typer.Option(metavar="yes|hard|no", help="Only bugs that show on a CPU: yes, hard or no.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Bugs at a time.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Number of bugs that are audited at a time.")] = 2,
     controls: Annotated[
-        bool, typer.Option(help="Run the two controls: another function, neighbouring commits.")
+        bool, typer.Option(help="Also run two controls: the functions of another bug, and a commit that fixes nothing.")
     ] = True,
     page: Annotated[Path | None, typer.Option("--page", metavar="PATH", help="Write a Markdown page.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="Write one JSON object.")] = None,

@@ -38,7 +38,7 @@ def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE")],
     target: Annotated[str, typer.Argument(metavar="[TARGET]")] = "",
     *,
-    python: Annotated[str, typer.Option(help="Interpreter of the environment to replay in.")] = sys.executable,
+    python: Annotated[str, typer.Option(help="Python interpreter of the environment to replay in.")] = sys.executable,
     bisect: Annotated[
         bool,
         typer.Option("--bisect", help="For `git bisect run`: exit 125 if inconclusive, 128 if FILE is bad."),

@@ -39,12 +39,12 @@ def train(
         bool, typer.Option("--plan", help="Print the memory that a process needs, and do not train.")
     ] = False,
     uncertified: Annotated[
-        bool, typer.Option("--uncertified", help="Train without asking the laws of the recipe's composition first.")
+        bool, typer.Option("--uncertified", help="Train without an audit of the recipe first.")
     ] = False,
 ) -> None:
     """Train a language model with RECIPE in the folder out=DIR; resume from the newest checkpoint there.
 
-    Before the first step the laws are asked of the path and the loss as RECIPE composes them; exit 1 on a fault.
+    Before the first step the path and the loss are audited as RECIPE composes them; exit 1 on a fault.
     With the dump of a failed step (RUN/stopped-*.pt), repeat that step: exit 1 if it fails again, else 0.
     """
     if recipe.suffix == ".pt":
@@ -101,7 +101,7 @@ def _show(folder: Path) -> None:
     evaluations = read_evaluations([(folder.name, folder)])
     Console(highlight=False).print(table(runs, evaluations))
     curves = f", curves in {place.name}" if picture(runs, place, evaluations) else ""
-    print(read_summary(folder) or "no certificate: the laws were not asked of this recipe (--uncertified)")  # noqa: T201 - output of a command
+    print(read_summary(folder) or "no certificate: this recipe was not audited (--uncertified)")  # noqa: T201 - output of a command
     print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{curves}")  # noqa: T201 - output of a command
 
 

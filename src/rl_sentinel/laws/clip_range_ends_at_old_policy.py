@@ -21,7 +21,7 @@ A boundary that breaks it:
 
 How to fix it:
     Look at how the configured numbers become bounds: ``1 - low`` and ``1 + high`` need offsets, ``low`` and ``high``
-    need bounds. Then choose a range with 1 in its inside. ``rl_sentinel.signal.loss.cispo.loss`` takes offsets.
+    need bounds. Then choose a range with 1 between its bounds. ``rl_sentinel.signal.loss.cispo.loss`` takes offsets.
 
 Where it does not apply:
     Losses that claim no ratio of two policies, or another gradient on the first step.

@@ -45,7 +45,7 @@ from rl_sentinel.core.observation import Ask
 QUANTITIES = {
     "tokens_off_template": "a conversation must have the tokens of its template",
     "mask_off_replies": "replies must be trained with their end token, and nothing else",
-    "logprobs_off_sampled": "sampled tokens must keep their log-probs, and other tokens have none",
+    "logprobs_off_sampled": "sampled tokens must keep their log-probs, and other tokens must have none",
 }
 
 

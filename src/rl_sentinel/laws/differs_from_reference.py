@@ -196,7 +196,7 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
 
 
 def _asked(boundary: Boundary, batch: Batch) -> bool:
-    """A loss of the user's own is asked without untrained rows: what these add to it is MSK001's, and contested."""
+    """Whether a case is compared: a user's loss only without untrained rows, whose effect is MSK001's and contested."""
     return bool(batch.live.all() if boundary.own and "loss" in boundary.outputs else batch.live.any())
 
 

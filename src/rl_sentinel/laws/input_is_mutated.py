@@ -43,7 +43,7 @@ from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import SIGNAL_STAGES, cells
 
 #: Reason of the expectation, and subject of its sentence.
-REASON, CALL = "an input must stay as it is", Change("the call")
+REASON, CALL = "an input must not be changed", Change("the call")
 
 
 def _applies(boundary: Boundary) -> str:

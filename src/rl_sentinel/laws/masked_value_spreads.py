@@ -59,9 +59,9 @@ def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
         return "it reads no mask"
     if "logits" in boundary.reads:
-        return "it makes its log-probs from logits"
+        return "it computes its log-probs from logits"
     if "logprob" in boundary.modelled:
-        return "a model makes its log-probs"
+        return "a model computes its log-probs"
     if value_of(boundary.claims.masked_slots) == "any":
         return ""
     return "" if boundary.reads & COLUMNS_FILLED else "it reads no log-probs"

@@ -73,5 +73,5 @@ LAW = Law(
     expect=_expect,
     level=lambda _case: "contested",
     variants=len(CUTS),
-    intended="An unweighted mean over micro-batches is cheap, and close where their sizes are alike.",
+    intended="An unweighted mean over micro-batches is cheap, and accurate where their sizes are similar.",
 )

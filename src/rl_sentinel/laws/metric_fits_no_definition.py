@@ -84,7 +84,7 @@ def _as_claimed(boundary: Boundary, output: Output, definition: str) -> bool:
 
 
 def _share(name: str, output: Output, observed: Tensor) -> Iterator[Expectation]:
-    """A share of tokens, rows or groups, by whatever definition."""
+    """A share of tokens, rows or groups, by any definition."""
     if is_share(output):
         reason = "a share lies between 0 and 1 by any definition"
         yield Within(name, observed, torch.zeros_like(observed), torch.ones_like(observed), scale=1.0, reason=reason)

@@ -44,7 +44,7 @@ def _refused(boundary: Boundary) -> list[SettingClaim]:
 
 def _applies(boundary: Boundary) -> str:
     if not _refused(boundary):
-        return "it claims no setting to be nonsense"
+        return "it claims no setting that must be refused"
     return "" if "accepted" in boundary.outputs else "it does not say whether it accepts a setting"
 
 

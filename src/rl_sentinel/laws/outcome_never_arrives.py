@@ -102,7 +102,7 @@ def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
 
 
 def _last_trained(batch: Batch, rows: Tensor, like: Tensor) -> Tensor:
-    """Which cells of an output are the last trained tokens of these rows; the rows where it has one number each."""
+    """Which cells of an output are the last trained tokens of these rows; the rows, if the output is per row."""
     last = torch.arange(batch.width, device=batch.device) == last_trained(batch).unsqueeze(1)
     return rows if like.dim() == 1 else rows.unsqueeze(1) & last
 
@@ -128,7 +128,8 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
             break
     column = "reward" if "reward" in boundary.reads else "reward_parts"
     change = change_of(column, batch, changed, f"the outcome of row {row}")
-    reason = "an outcome must reach the last trained token of its response"
+    owner = "trajectory" if int(reached.sum()) > 1 or not bool(reached[row]) else "response"
+    reason = f"an outcome must reach the last trained token of its {owner}"
     direction = 1 if amount > 0 else -1
     for name, moved in arrived.items():
         results = {name: (before[name], after[name])}

@@ -1,7 +1,7 @@
 """PAD002 packing-differs.
 
 What it says:
-    A sequence that is packed with others has the numbers that it has alone: the same log-prob, entropy, mask and
+    A sequence that is packed with others has the same numbers as alone: the same log-prob, entropy, mask and
     weight at each of its tokens, whichever sequences stand before and after it, and however many packs there are.
 
 Why it matters:
@@ -91,7 +91,7 @@ def _same(  # noqa: PLR0913 - what a comparison is made of
         else:
             expected[row, : alone[name].shape[1]] = alone[name][0]
         place = where if packed[name].dim() > 1 else where.any(1)
-        reason = "a sequence has the numbers that it has alone"
+        reason = "a sequence must have the same numbers packed as alone"
         yield Equal(name, expected, packed[name], place, scale, change=change, reason=reason)
 
 

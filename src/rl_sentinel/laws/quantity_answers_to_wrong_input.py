@@ -92,7 +92,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 
 def _outputs_by_wrong_inputs(boundary: Boundary) -> dict[tuple[str, ...], list[str]]:
-    """The columns that outputs may not answer to, and the outputs."""
+    """Columns -> the outputs that must not depend on them."""
     outputs: dict[tuple[str, ...], list[str]] = {}
     for name, output in boundary.outputs.items():
         if columns := wrong_inputs(output.quantity, boundary.reads):
@@ -103,7 +103,7 @@ def _outputs_by_wrong_inputs(boundary: Boundary) -> dict[tuple[str, ...], list[s
 def _moved_together(  # noqa: PLR0913 - a comparison has these parts
     ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], rows: Tensor, amount: float, label: str
 ) -> list[Equal]:
-    """What was seen where all the columns were moved at once; nothing where that is refused."""
+    """The comparisons with all columns moved at once; empty if the boundary refuses that."""
     try:
         return list(_comparisons(ask, case, names, columns, rows, amount, label))
     except (Refused, NotApplicable):

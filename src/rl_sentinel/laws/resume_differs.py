@@ -20,8 +20,8 @@ How to fix it:
     and each counter; restore them before the first sample is drawn.
 
 Where it does not apply:
-    Boundaries that keep no state, or that do not report how they go on after they were saved and restored (outputs of
-    the quantities ``uninterrupted`` and ``resumed``).
+    Boundaries that keep no state, or that do not report how they continue after a restore (outputs of the
+    quantities ``uninterrupted`` and ``resumed``).
 
 Seen in:
     See the audit's reports.
@@ -40,7 +40,7 @@ UNINTERRUPTED, RESUMED = "uninterrupted", "resumed"
 
 
 def _pairs(boundary: Boundary) -> list[tuple[str, str]]:
-    """Names of the outputs to compare: of the run as it goes on, and of the restored one."""
+    """Names of the outputs to compare: of the uninterrupted run, and of the restored one."""
     by_quantity = {output.quantity: name for name, output in boundary.outputs.items()}
     parts = {quantity: quantity.partition(".") for quantity in by_quantity}
     return [
@@ -51,13 +51,13 @@ def _pairs(boundary: Boundary) -> list[tuple[str, str]]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _pairs(boundary) else "it does not report how it goes on after it was saved and restored"
+    return "" if _pairs(boundary) else "it does not report how it continues after a restore"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     values = ask(case).values
     for uninterrupted, resumed in _pairs(ask.boundary):
-        reason = "a restored run goes on as the one that was saved"
+        reason = "a restored run must continue like an uninterrupted one"
         yield Equal(resumed, values[uninterrupted], values[resumed], None, tolerance=0.0, reason=reason)
 
 

@@ -58,7 +58,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     before, after = ask(case, gradients=wanted), ask(case, gradients=wanted, fresh=True)
     if _differ(before, after):  # shown by two calls in a row, with nothing between them
         before, after = after, ask(case, gradients=wanted, fresh=True)
-    reason, change = "equal calls give equal results", Change("making the same call again")
+    reason, change = "equal calls must give equal results", Change("making the same call again")
     for equal in same_tokens(ask.boundary, case.batch, before, after, change=change, reason=reason, scale=0.0):
         yield replace(equal, tolerance=0.0)
 

@@ -50,7 +50,7 @@ def _applies(boundary: Boundary) -> str:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case).values
     for name in _counts(ask.boundary):
-        reason = "each sample is used as often as declared"
+        reason = "each sample must be used as often as declared"
         yield Equal(name, torch.ones_like(seen[name]), seen[name], None, tolerance=0.0, reason=reason)
 
 

@@ -80,7 +80,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     before, after = ask(case), ask(with_batch(case, changed))
     column = "reward" if "reward" in boundary.reads else "reward_parts"
     change = change_of(column, batch, changed, f"the outcome of trajectory {case.draw['trajectory']}")
-    reason = "all trained tokens of a trajectory follow its outcome"
+    reason = "all trained tokens of a trajectory must follow its outcome"
     for name in advantages(boundary):
         shift = after.values[name].double() - before.values[name].double()
         where = (rows.unsqueeze(1) & batch.mask) if shift.dim() == 2 else rows

@@ -1,7 +1,7 @@
 """RAI001 valid-input-raises.
 
 What it says:
-    A batch that the framework's own producers can make is answered, or refused in words. An exception that no
+    A batch that the framework can create gives a result, or an error that explains the refusal. An exception that no
     code raises on purpose, such as an index out of range or an operation on an empty tensor, is neither.
 
 Why it matters:
@@ -62,14 +62,14 @@ def _answer(ask: Ask, case: Case, layout: str) -> Answers:
     except TargetRaised as raised:
         if not raised.accident or not _answers_others(ask, case):
             raise
-        batch = f"a batch that its producers can make{f' ({layout})' if layout else ''}"
-        reason = f"{batch} must be answered, or refused in words"
+        batch = f"a batch that callers can create{f' ({layout})' if layout else ''}"
+        reason = f"{batch} must give a result, or an error that explains the refusal"
         return Answers(output, str(raised), raised.accident, reason=reason, key=layout)
     return Answers(output, "", key=layout)
 
 
 def _answers_others(ask: Ask, case: Case) -> bool:
-    """Whether the boundary answers any batch under this setting; an adapter that calls it wrongly gets no answer."""
+    """Whether the boundary returns for any batch under this setting; if not, its adapter may call it wrongly."""
     for other in companion_pool():
         try:
             ask(replace(case, batch=other.batch, seed=other.seed))

@@ -1,1 +1,1 @@
-"""Recall on known bugs: does an audit report a bug before its fix, and is silent after it?"""
+"""Recall on known bugs: does an audit report a bug before its fix, and not after it?"""

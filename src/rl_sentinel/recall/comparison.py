@@ -25,7 +25,7 @@ Outcome = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What became of one bug: the outcome, the broken pairs that show it, and a sentence of detail."""
+    """The result of one bug: the outcome, the broken pairs that show it, and a sentence of detail."""
 
     outcome: Outcome
     found: tuple[Judged, ...] = ()

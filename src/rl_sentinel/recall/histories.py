@@ -1,4 +1,4 @@
-"""Git histories in a folder: which one has a commit, and what changed a file before it."""
+"""Git histories in a folder: find the one with a commit, and the last harmless change of a file before it."""
 
 import re
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class Histories:
         return self._repository_of[commit]
 
     def _repositories(self) -> Iterator[Path]:
-        """Repositories in the folder, which may be one itself."""
+        """Repositories in the folder, which may itself be a repository."""
         level = [self.folder]
         for _ in range(_DEPTH + 1):
             inner = []
@@ -54,7 +54,7 @@ class Histories:
 
 
 def previous_harmless_change(repository: Path, commit: str, file: str) -> str:
-    """The newest change of a file, at or before a commit, whose subject names no fix; empty if no change is such."""
+    """The newest change of a file, at or before a commit, whose subject names no fix; empty if all do."""
     log = git(repository, "log", f"-{_CHANGES}", "--no-merges", "--format=%H %P%x09%s", commit, "--", file)
     for line in log.decode(errors="replace").splitlines():
         commits, _, subject = line.partition("\t")

@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The targets around a fix; ``after`` is empty where nobody fixed the bug."""
+    """The targets around a fix; ``after`` is empty if the bug is not fixed."""
 
     before: str
     after: str
@@ -107,7 +107,7 @@ def _release(name: str) -> str:
 
 
 def _function_of_another(bug: Bug, corpus_bugs: Sequence[Bug], root: Path, functions: Sequence[str]) -> tuple[str, ...]:
-    """The functions of another bug of the framework that this tree has; which bug is fixed by the two ids."""
+    """The functions of another bug of the framework that this tree has; the two ids determine which bug."""
 
     def order(other: Bug) -> str:
         return hashlib.sha256(f"{bug.id} {other.id}".encode()).hexdigest()

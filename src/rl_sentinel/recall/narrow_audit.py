@@ -1,4 +1,4 @@
-"""Audits of one revision, narrowed to boundaries that enter certain functions, stored by what determines them."""
+"""Audit one revision at the boundaries that enter certain functions only, and store the result."""
 
 import hashlib
 import json

@@ -34,7 +34,7 @@ class Responses:
 
     @property
     def rows(self) -> dict[str, Tensor]:
-        """What every outcome estimator needs to know of the rows."""
+        """The keyword arguments that every outcome estimator takes."""
         return {"group": self.group, "live": self.live}
 
 
@@ -54,7 +54,7 @@ def responses(token_rewards: Tensor, *, mask: Tensor, index: object, by_deviatio
 
 
 def per_token(row: Tensor, *, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Advantages and returns ``[B, T]``, which are the same of an outcome."""
+    """Advantages and returns ``[B, T]``, which are equal for an outcome."""
     advantages = spread(row, mask=mask)
     return advantages, advantages
 
@@ -76,7 +76,7 @@ class Update:
         return function(self.logprob, self.old_logprob, self.advantage, **arguments)
 
     def clipped(self, *, clip_low: float, clip_high: float) -> float:
-        """The share of trained tokens whose ratio is cut, for the log."""
+        """The share of trained tokens whose ratio is clipped, for the log."""
         columns = self.logprob.detach(), self.old_logprob, self.advantage
         return metrics.clip_fraction(*columns, mask=self.mask, clip_low=clip_low, clip_high=clip_high).tokens.item()
 
@@ -86,7 +86,7 @@ class Update:
 
 
 def aggregation_of(mask: Tensor, mode: str, **counts: Any) -> Aggregation:  # noqa: ANN401 - numbers, or None
-    """The aggregation that verl's word and its counts of the whole mini-batch mean.
+    """The aggregation for verl's ``loss_agg_mode`` and its counts over the whole mini-batch.
 
     Its ranks' gradients are averaged afterwards, so that a denominator is divided by their number. Where a
     count is None, verl takes that of the micro-batch.

@@ -78,7 +78,7 @@ def _advantages(
     grpo_norm_by_std: bool = True,
     **_more: object,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns ``[B, T]`` as SkyRL wants them; the outcome is the sum of a row's rewards."""
+    """Advantages and returns ``[B, T]`` in the form of SkyRL; the outcome is the sum of a row's rewards."""
     mask = response_mask.bool()
     inputs = responses(token_level_rewards, mask=mask, index=index, by_deviation=grpo_norm_by_std)
     return per_token(estimator(inputs), mask=mask)
@@ -93,7 +93,7 @@ def _loss(  # noqa: PLR0913 - SkyRL's signature
     loss_mask: Tensor | None = None,
     rollout_logprobs: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss and what SkyRL logs of it; weights of its correction scale the advantages, and its mask is the mask."""
+    """The loss and what SkyRL logs of it; its correction weights the advantages and narrows the mask."""
     mask = torch.ones_like(log_probs, dtype=torch.bool) if loss_mask is None else loss_mask.bool()
     metrics: dict[str, float] = {}
     if rollout_logprobs is not None:

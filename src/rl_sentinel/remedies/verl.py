@@ -75,7 +75,7 @@ def _advantages(
     config: Any = None,  # noqa: ANN401 - verl's configuration
     **_more: object,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns ``[B, T]`` as verl wants them; the outcome is the sum of a row's rewards."""
+    """Advantages and returns ``[B, T]`` in the form of verl; the outcome is the sum of a row's rewards."""
     mask = response_mask.bool()
     by_deviation = bool(config.get("norm_adv_by_std_in_grpo", True)) if config is not None else True
     inputs = responses(token_level_rewards, mask=mask, index=index, by_deviation=by_deviation)

@@ -36,14 +36,16 @@ BY_STAGE = {
 
 
 _REFUSED = "accept these settings when the configuration is read"
-_ACCEPTED = "do not use these values: training starts with them. In the code: refuse them when it reads them"
+_ACCEPTED = (
+    "do not use these values: training starts without an error. In the code: refuse them when the configuration is read"
+)
 
 #: Law about a setting -> what to do with the setting, whatever the framework.
 BY_SETTING = {
-    "CFG001": "do not rely on this setting. In the code: connect it, or refuse it when it is read",
+    "CFG001": "do not rely on this setting. In the code: use it, or refuse it when the configuration is read",
     "CFG002": "do not compare runs with different values of this setting. In the code: divide by counts of the whole "
     "mini-batch, not of the parts that the setting creates",
-    "ONP002": "set a clip range with 1 in its inside. Look whether the loss takes bounds, or offsets from 1",
+    "ONP002": "set a clip range with 1 between its bounds. Check whether the loss takes bounds, or offsets from 1",
 }
 
 #: Law -> the change that removes the cause, for every stage.
@@ -53,6 +55,7 @@ BY_LAW = {
     "MSK005": "leave rows without a trained token out of the sum and of the count",
     "PAR001": "use one of the two functions everywhere: they are not interchangeable",
     "RAI001": "handle this batch, or refuse it with a message where the batch is created",
+    "RES001": "restore data order, random states and counters with the model",
     "PLC005": "place each outcome at its last trained token, in every step of its trajectory: "
     "rl_sentinel.signal.align.at_last, rl_sentinel.signal.steps",
 }

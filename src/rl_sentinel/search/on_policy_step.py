@@ -53,10 +53,10 @@ def reinforce(batch: Batch, gradient: Tensor, *, together: bool) -> Iterator[Exp
         largest, slope = weight.gather(1, at), gradient.gather(1, at)
     ratio = torch.where(largest == 0, torch.zeros_like(slope), -slope / largest)
     count = "the whole batch" if together else "each row"
-    reason = f"all policies are equal, so the gradient is minus the advantage times one number for {count}"
+    reason = f"all policies are equal, so the gradient must be minus the advantage times one number for {count}"
     scale = gradient.abs().max().item()
     yield Equal("gradient of logprob", -weight * ratio, gradient, batch.mask, scale, reason=reason)
-    reason = "all policies are equal, so the gradient points against the advantage"
+    reason = "all policies are equal, so the gradient must point against the advantage"
     counted = (largest != 0) & batch.live.unsqueeze(1)
     name = "minus the gradient by the advantage"
     ratio, counted = ratio.squeeze(1), counted.squeeze(1)

@@ -30,7 +30,7 @@ def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
 
 
 def averages(boundary: Boundary) -> bool:
-    """Whether a loss is a mean that parts of equal size share: no row depends on the others of its part."""
+    """Whether a loss is a mean, so that the mean over parts of equal size is that of the whole."""
     is_mean = (value_of(boundary.claims.aggregation) or "") in MEANS and boundary.claims.row_order is None
     return is_mean and value_of(boundary.claims.denominator) != "given" and "loss" in boundary.outputs
 

@@ -1,4 +1,4 @@
-"""Which settings of a case the arguments of a boundary are built from; a formula may read further ones."""
+"""Which settings of a case the arguments of a boundary are built from; its formula may depend on others."""
 
 from collections.abc import Iterator, Mapping
 

@@ -38,7 +38,7 @@ def outside(batch: Batch) -> int:
 
 
 def brought_inside(batch: Batch) -> Iterator[Batch]:
-    """Batches near this one whose cells are all within their domains; none where it is one already.
+    """Batches near this one whose cells are all within their domains; empty if those of this one are.
 
     First with each cell at the nearest number in range; then with all log-probs lowered by one integer,
     which keeps their differences.

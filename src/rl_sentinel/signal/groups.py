@@ -159,9 +159,7 @@ def _require_rewards(values: Tensor, live: Tensor) -> None:
 def _require_weight(weight: Tensor, live: Tensor, place: Tensor) -> None:
     """Raise for a group whose live rows all have weight 0: its weighted mean is undefined."""
     wrong = live & (_sums(weight, place) <= 0).index_select(0, place)
-    refuse_where(
-        wrong, lambda at: f"weight{at} is 0, as all of its group, expected one above 0: their mean is by weight"
-    )
+    refuse_where(wrong, lambda at: f"weight{at} is 0 like all of its group, expected one above 0: the mean is weighted")
 
 
 def _sums(kept: Tensor, place: Tensor) -> Tensor:

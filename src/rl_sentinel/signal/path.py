@@ -188,8 +188,8 @@ def _of_rows(function: Callable[..., Tensor], result: Tensor, mask: Mask) -> boo
         axes = []
     if axes not in (["B"], ["*S"], ["N"]):
         raise InputError(
-            f"{_name(function)} does not say what it gives, expected an annotation, Float[Tensor, ' B'] of rows or "
-            "Float[Tensor, '*S'] of tokens (Bool where it decides): of packed tokens no shape can tell"
+            f"{_name(function)} has no annotation of its result, expected one, Float[Tensor, ' B'] of rows or "
+            "Float[Tensor, '*S'] of tokens (Bool for a decision): the shape of packed tokens does not show which"
         )
     return axes == ["B"]
 
@@ -203,9 +203,9 @@ def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
         weight = _result_of(bound, weight, mask=live_rows(mask) if of_rows else mask)
     wide = align.spread(weight, mask=mask) if of_rows else weight
     require_columns(mask, weight=wide)
-    why = "a bound is missing, or a function of your own returned it"
+    why = "a bound is missing, or your function returned it"
     require_finite("weight", wide, where=mask, why=why)
-    why = "it is the ratio of two probabilities, or made of it"
+    why = "it is the ratio of two probabilities, or computed from it"
     require_span("weight", wide, where=mask, span=(0.0, torch.inf), why=why)
     return selected(wide.detach(), mask=mask)
 
@@ -233,7 +233,7 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
         row = int(torch.nonzero(~rollout.last)[0])
         raise InputError(
             f"last[{row}] is False, expected True on every row for {_name(by.estimator)}: it carries credit along one "
-            "row, and none would reach the steps before; merge the steps, or take an outcome estimator"
+            "row only, and none would reach earlier steps; merge the steps, or use an outcome estimator"
         )
     reward = _outcomes(rollout.reward, group=rollout.group, live=live_rows(mask), scored=_scored(rollout), by=by)
     columns = {"mask": mask, "token_reward": paid + align.at_last(reward, mask=mask), "group": rollout.group}
@@ -292,7 +292,7 @@ def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
         return False
     if by.kl_coefficient or rollout.token_reward is not None:
         paid = "kl_coefficient" if by.kl_coefficient else "token_reward"
-        fix = "take the KL into the loss, or give rewards of tokens as a part"
+        fix = "put the KL into the loss, or pass token rewards as a reward part"
         raise InputError(f"{paid} is given with {_name(by.estimator)}, expected none: it belongs to no part; {fix}")
     return True
 
@@ -317,8 +317,8 @@ def _estimate(estimator: Callable[..., Tensor], columns: Mapping[str, Tensor | M
     missing = [name for name in names if name not in columns]
     if missing:
         raise InputError(
-            f"{_name(estimator)} wants {missing[0]}, expected one of {', '.join(columns)}: give the column with the "
-            "rollout, or fill the number in with functools.partial"
+            f"{_name(estimator)} needs {missing[0]}, expected one of {', '.join(columns)}: pass the column with the "
+            "rollout, or set the number with functools.partial"
         )
     return _result_of(estimator, **{name: columns[name] for name in names}).detach()
 

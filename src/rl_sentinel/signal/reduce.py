@@ -199,8 +199,8 @@ class Aggregation:
         refuse_where(
             tokens < own,
             lambda at: (
-                f"prompt_tokens{at} is {int(tokens[at[0]])}, expected {int(own[at[0]])} or more, the row's own: count "
-                "over the whole mini-batch, and give a part those of its rows (of_rows)"
+                f"prompt_tokens{at} is {int(tokens[at[0]])}, expected {int(own[at[0]])} or more, the row's own tokens: "
+                "count over the whole mini-batch, and use of_rows for a part of it"
             ),
         )
         return tokens.clamp(min=1)

@@ -68,7 +68,9 @@ def packed(values: Shaped[Tensor, "B T"], *, length: Int[Tensor, " B"]) -> Shape
     width = values.shape[1]
     if bool((length > width).any()):
         row = int(torch.nonzero(length > width)[0])
-        raise InputError(f"length[{row}] is {int(length[row])}, expected at most {width}: values have no more room")
+        raise InputError(
+            f"length[{row}] is {int(length[row])}, expected at most {width}: that is the width of the values"
+        )
     return values[_within(length, width)]
 
 

@@ -87,7 +87,7 @@ def validate(
 
 
 def named(function: Callable[P, R]) -> Callable[P, R]:
-    """Check the names of the arguments only, of a function that calls one that checks their values.
+    """Check only the names of arguments, for a function that passes them to one that checks their values.
 
     Example:
         >>> import torch
@@ -126,7 +126,7 @@ class _Plan:
 
     @classmethod
     def of(cls, hints: Mapping[str, Any], *, rows: bool, ranges: Mapping[str, Range]) -> "_Plan":
-        """From annotations."""
+        """The plan of a signature, from its annotations."""
         plain, tensors = dict[str, Plain](), dict[str, Column]()
         for name, hint in hints.items():
             kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)

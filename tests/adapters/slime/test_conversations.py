@@ -69,8 +69,8 @@ def test_round_trips(loads: Loads) -> None:
     [
         ("True", "1", ""),
         ("True", "0", ""),
-        ("False", "1", "tokens unlike the template"),
-        ("True", "2", "mask unlike the replies"),
+        ("False", "1", "number of tokens that differ from the template"),
+        ("True", "2", "number of mask values that differ from the replies"),
     ],
 )
 def test_found_where_broken_alone(loads: Loads, setting: str, grouped: str, untrained: str, found: str) -> None:

@@ -80,7 +80,7 @@ def test_tensor_made_of_a_column_is_watched(target: Target) -> None:
     assert found is not None
     assert found.expectation.name == "argument scores of in_place"
     assert re.fullmatch(
-        r"an input must stay as it is, yet the call moves argument scores of in_place .* from \S+ to \S+",
+        r"an input must not be changed, yet the call moves argument scores of in_place .* from \S+ to \S+",
         found.expectation.sentence(),
     )
     assert found.case.batch.mask.tolist() == [[True]]

@@ -179,7 +179,7 @@ def _arguments(path: str) -> dict[str, Codec]:
 
 
 def _experts_of_tokens(name: str, path: str) -> Boundary:
-    """The experts of a response's tokens, which a trainer replays; also over requests that weight updates abort."""
+    """The experts of each response token, which a trainer replays; weight updates may abort requests in between."""
     step = Step(call=request_experts, name="responses", arguments=_arguments(path), produced_by=_PRODUCED)
     return Boundary(
         path=f"{GENERATE} -> {path}.parse_generation_response",

@@ -62,7 +62,7 @@ def axes_of(annotation: object) -> str:
 
 
 def item_class(annotation: object) -> type | None:
-    """The dataclass of which a list, by its annotation, has one item per response; None if it has no such items.
+    """The dataclass of a list's items, one per response, by its annotation; None if the items are no dataclass.
 
     Example:
         >>> from dataclasses import dataclass

@@ -20,12 +20,12 @@ class Array(Form):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """Those of the layout."""
+        """As in the other layout."""
         return self.inner.axes
 
     @property
     def needs(self) -> frozenset[str]:
-        """Those of the layout."""
+        """As in the other layout."""
         return self.inner.needs
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> np.ndarray:

@@ -63,7 +63,7 @@ _TEXT = re.compile(r"(?P<name>\w+)?\s*(?:\[(?P<axes>[^\]]*)\])?\s*(?P<dtype>\w+)
 
 
 def with_outcome(bind: Mapping[str, Any], parameters: Iterable[str]) -> dict[str, Any]:
-    """Pass ``token_rewards`` for ``token_reward`` if no other parameter has the outcome, as no reward has its own."""
+    """Pass ``token_rewards``, which include the outcome, for ``token_reward`` if no other parameter has the outcome."""
     named = {n for n in parameters if role_of(n) in ("reward", "token_rewards") and n not in bind}
     bound = {n for n, x in bind.items() if not isinstance(x, str) or re.match(r"reward\b|token_rewards\b", x)}
     return {

@@ -51,8 +51,12 @@ def difference_outputs(place: Use) -> dict[str, Output]:
     """Outputs for the two counts of :func:`differences` per conversation, in the dict at ``place``."""
     form = PerRow("list")
     return {
-        "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=place["tokens"], form=form),
-        "mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=place["masks"], form=form),
+        "number of tokens that differ from the template": Output(
+            "B", "tokens", "tokens_off_template", at=place["tokens"], form=form
+        ),
+        "number of mask values that differ from the replies": Output(
+            "B", "tokens", "mask_off_replies", at=place["masks"], form=form
+        ),
     }
 
 

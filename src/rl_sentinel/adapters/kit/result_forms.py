@@ -59,7 +59,7 @@ class KeptMask(Form):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument tells."""
+        """Sizes that another argument must determine."""
         return self.form.needs | {"mask"}
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
@@ -93,7 +93,7 @@ class OffMask(Form):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument tells."""
+        """Sizes that another argument must determine."""
         return frozenset({"mask"})
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form

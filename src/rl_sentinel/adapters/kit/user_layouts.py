@@ -35,7 +35,7 @@ class GroupsOf:
     size: int
 
     def __call__(self, inputs: Inputs) -> str:
-        """Why the batch is not so, or an empty string."""
+        """Why the batch has other groups, or an empty string."""
         return "" if set(group_sizes(inputs)) <= {self.size} else f"a prompt has other than {self.size} responses"
 
 

@@ -71,7 +71,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _logged(target: Target, start: str) -> dict[str, Output]:
-    """The numbers that a release logs under names that begin so: statistics of the ratio, or shares."""
+    """The numbers that a release logs under names that begin with ``start``: statistics of the ratio, or shares."""
     words = re.findall(rf"""["']({start}\w+)["'](?:\]|:)""", inspect.getsource(target.module(MODULE)))
     found = {}
     for name in dict.fromkeys(words):
@@ -98,7 +98,7 @@ def _metrics(
 
 
 def _two_tokens(inputs: Inputs) -> str:
-    """A deviation needs two numbers."""
+    """Require two trained tokens: a deviation needs two numbers."""
     return "" if int(inputs.batch.mask.sum()) > 1 else "fewer than two tokens are trained, which have no deviation"
 
 

@@ -155,7 +155,7 @@ def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Argum
 
 
 def _policies(target: Target, name: str, function: Callable[..., Any], forms: Arguments) -> Iterator[Boundary]:
-    """The loss with the framework's own numbers, and with set ones and what it logs, where its formula is named."""
+    """The loss with the framework's default numbers; with set numbers and metrics too, if its formula is known."""
     mode = mode_of(name)
     plain = _policy(target, function, _section(name), forms, name)
     legacy = name == PLAIN and target.has(SCALE) and LEGACY in inspect.getsource(target.find(SCALE))

@@ -83,7 +83,7 @@ def merge_steps(
 
 
 def with_step_rewards(batch: Batch) -> Batch:
-    """The batch with a reward at each step before the last, as environments give that judge every step."""
+    """The batch with a reward at each step before the last, as given by environments that judge every step."""
     return with_columns(batch, reward=torch.where(batch.last_step, batch.reward, 0.25 * (batch.step + 1)))
 
 

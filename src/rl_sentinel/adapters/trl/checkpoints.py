@@ -1,4 +1,4 @@
-"""What TRL's online trainers log after they were restored from a checkpoint, and without one."""
+"""What TRL's online trainers log after a restore from a checkpoint, compared with an uninterrupted run."""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The averages that TRL's online trainers log of several steps, of which some have no number of a kind."""
+"""The averages that TRL's online trainers log over several steps, some of which lack a metric."""
 
 import inspect
 from collections import defaultdict
@@ -92,7 +92,7 @@ def _averaged(log: str, trainer: str) -> Boundary:
 
 
 def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float], scored: Tensor) -> float:  # noqa: ANN401 - a class of the target
-    """What the trainer logs of steps with these numbers; each row of the case is a step, unknown without a token."""
+    """What the trainer logs over steps with these numbers, one per row; a row without a token is a step without one."""
     from transformers import TrainerControl, TrainerState  # noqa: PLC0415 - in the target's overlay
 
     written: dict[str, Any] = {}

@@ -44,7 +44,7 @@ def mixed_with_training(
     evaluate: Callable[[Any], object],
     train: Callable[[Any], object],
 ) -> float:
-    """The number of metrics of a scheduled evaluation that change where the step before it was not logged.
+    """Count the metrics of a scheduled evaluation that depend on whether the training step before it was logged.
 
     Both functions take a trainer at the start of an optimizer step.
     """

@@ -110,7 +110,9 @@ def _collator(name: str, *, several: bool) -> Boundary:
         steps=(step,),
         outputs={
             "trained": Output("B", "tokens", at=place["trained"], form=form),
-            "mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=place["masks"], form=form),
+            "number of mask values that differ from the replies": Output(
+                "B", "tokens", "mask_off_replies", at=place["masks"], form=form
+            ),
         },
         settings={name: {"several_turns": several}},
         claims=claims(_REPLIES),

@@ -98,7 +98,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def trainer_path(target: Target, *paths: str) -> str:
-    """The first of these trainers whose constructor has a parameter ``model``: classes that only forward have not."""
+    """The first of these trainers whose constructor has a parameter ``model``: forwarding classes have none."""
     present = [p for p in paths if target.has(p) and not target.fails(p)]
     return next((p for p in present if "model" in inspect.signature(target.find(p)).parameters), paths[0])
 

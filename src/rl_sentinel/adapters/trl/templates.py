@@ -1,4 +1,4 @@
-"""TRL's text of conversations: what it cuts out of chat templates, compared with the template of the whole."""
+"""TRL's text of prompts and completions, compared with the chat template of the whole conversation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -76,7 +76,7 @@ def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
 
 
 def reply(row: int, words: int, side: int, *, thinks: bool) -> str:
-    """The words of a reply; with ``thinks`` every other one goes on with the thought that the template opens."""
+    """The words of a reply; with ``thinks`` every other one continues the thought that the template opens."""
     opened = ["w26"] if thinks and (row + side) % 2 == 0 else []
     return " ".join([*opened, *(f"w{3 + n + 5 * side}" for n in range(words))])
 
@@ -84,7 +84,7 @@ def reply(row: int, words: int, side: int, *, thinks: bool) -> str:
 def applied_rows(
     apply: Callable[..., Any], sides: Sequence[str], lengths: Tensor, *, thinks: bool
 ) -> dict[str, list[float]]:
-    """At how many words prompt and completion differ from the template of the whole, for each row and side."""
+    """Count the words of prompt and completion that differ from the template of the conversation, per row and side."""
     tokenizer = make_tokenizer()
     tokenizer.chat_template = THINKING if thinks else TEMPLATE
     found: dict[str, list[float]] = {name: [] for name in ("count", *sides)}
@@ -122,7 +122,7 @@ def _collated(path: str) -> Boundary:
 
 
 def collated_rows(make: Callable[..., Any], lengths: Tensor) -> dict[str, list[float]]:
-    """At how many tokens each collated row differs from its template; where at none, how many train wrongly."""
+    """Count the tokens of each collated row that differ from its template; if none does, those trained wrongly."""
     tokenizer = make_tokenizer()
     counts = lengths.sum(1).tolist()
     rows = []
@@ -170,7 +170,7 @@ def _after_a_call(name: str, *, lines: bool) -> Boundary:
 
 
 def suffixes(entry: Callable[..., Any], lengths: Tensor, *, lines: bool) -> dict[str, list[float]]:
-    """At how many tokens a reply that ends with its end token, and what follows it, differ from the template."""
+    """Count the tokens of a reply with its end token, and of the text after it, that differ from the template."""
     tokenizer = make_tokenizer()
     tokenizer.chat_template = BROKEN_LINES if lines else TEMPLATE
     trainer = SimpleNamespace(

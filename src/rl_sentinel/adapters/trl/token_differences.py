@@ -17,13 +17,19 @@ def count_differences(found: Sequence[Any], expected: Sequence[Any]) -> float:
 
 
 def token_outputs(result: Use, count: str = "tokens") -> dict[str, Output]:
-    """How many tokens each row of a result has, under the name ``count``, and how many of them are off the template."""
+    """Outputs of a result: the tokens of each row, named ``count``, and how many of them differ from the template."""
     return {
         count: Output("B", "tokens", at=result["count"], form=ROWS),
-        "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=result["tokens"], form=ROWS),
+        "number of tokens that differ from the template": Output(
+            "B", "tokens", "tokens_off_template", at=result["tokens"], form=ROWS
+        ),
     }
 
 
 def mask_output(result: Use) -> dict[str, Output]:
-    """The output ``masks`` of a result: at how many tokens of a row the mask is not that of the replies."""
-    return {"mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=result["masks"], form=ROWS)}
+    """The output for ``masks`` of a result: the tokens of each row whose mask is not that of the replies."""
+    return {
+        "number of mask values that differ from the replies": Output(
+            "B", "tokens", "mask_off_replies", at=result["masks"], form=ROWS
+        )
+    }

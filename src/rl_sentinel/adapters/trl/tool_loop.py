@@ -1,4 +1,4 @@
-"""TRL's loop over calls of tools: whether the tokens that were sampled stay as they are, and which tokens train."""
+"""TRL's tool-calling loop: whether sampled tokens stay unchanged, and which tokens train."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -82,7 +82,7 @@ def look() -> str:
 
 
 def called_tools(entry: Callable[..., Any], trainer: Any, lengths: Tensor) -> dict[str, list[float]]:  # noqa: ANN401 - a trainer
-    """At how many tokens each completion differs from what was sampled and answered, and its mask from the replies."""
+    """Count the tokens of each completion that were neither sampled nor answered, and its wrong mask values."""
     counts = lengths.sum(1).tolist()
     ready, tokenizer = copy(trainer), trainer.processing_class
     ready.tools, ready.chat_template, ready.chat_template_kwargs, ready.eos_token_id = [look], None, {}, END

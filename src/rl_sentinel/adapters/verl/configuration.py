@@ -37,11 +37,14 @@ SECTIONS = (
         word="actor.py, ActorConfig.__post_init__: validate actor configuration parameters",
         sound={"rollout_n": 4, "ppo_micro_batch_size_per_gpu": 4},
         nonsense={
-            "negative clip_ratio_high": ({"clip_ratio_high": -1.0}, "the range of the ratio ends before it begins"),
+            "negative clip_ratio_high": (
+                {"clip_ratio_high": -1.0},
+                "the upper bound of the ratio is below its lower bound",
+            ),
             "kl_loss_type unknown": ({"kl_loss_type": "no such kind"}, "no estimator has this name"),
             "loss_agg_mode unknown": ({"loss_agg_mode": "no such mode"}, "no aggregation has this name"),
             "loss_scale_factor 0": ({"loss_scale_factor": 0}, "the loss is divided by it"),
-            "clip_ratio_c 0.5": ({"clip_ratio_c": 0.5}, "the losses themselves want it above 1"),
+            "clip_ratio_c 0.5": ({"clip_ratio_c": 0.5}, "the losses require a value above 1"),
         },
     ),
     Section(
@@ -49,13 +52,13 @@ SECTIONS = (
         word="algorithm.py, docstring: this typed configuration provides type safety and validation",
         sound={},
         nonsense={
-            "rollout_is unknown": ({"rollout_is": "no such level"}, "it is token, sequence or nothing"),
+            "rollout_is unknown": ({"rollout_is": "no such level"}, "valid: token, sequence or none"),
             "rollout_rs unknown": (
                 {"rollout_rs": "no such option", "rollout_rs_threshold": "0.5_2.0"},
                 "no such option",
             ),
             "rollout_rs without threshold": ({"rollout_rs": "seq_mean_k1"}, "an option without bounds rejects nothing"),
-            "loss_type unknown": ({"loss_type": "no such loss"}, "it is ppo_clip or reinforce"),
+            "loss_type unknown": ({"loss_type": "no such loss"}, "valid: ppo_clip or reinforce"),
         },
     ),
     Section(
@@ -63,7 +66,10 @@ SECTIONS = (
         word="critic.py, CriticConfig.__post_init__: validate critic configuration parameters",
         sound={"ppo_micro_batch_size_per_gpu": 4},
         nonsense={
-            "negative cliprange_value": ({"cliprange_value": -1.0}, "the range of the value ends before it begins"),
+            "negative cliprange_value": (
+                {"cliprange_value": -1.0},
+                "the upper bound of the value is below its lower bound",
+            ),
             "loss_agg_mode unknown": ({"loss_agg_mode": "no such mode"}, "no aggregation has this name"),
         },
     ),

@@ -1,4 +1,4 @@
-"""verl's data sets of one turn: prompts for reinforcement learning, with replies, and preference pairs; their masks."""
+"""verl's single-turn data sets: RL prompts, prompts with replies, and preference pairs, with their masks."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +62,7 @@ def unmoved(src: str, *_about: object, **_options: object) -> str:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data set of prompts under each way with long ones, that of replies, and that of pairs."""
+    """The data set of prompts under each treatment of long ones, that of replies, and that of pairs."""
     if _reads(target, PROMPTS, "datasets"):
         yield from try_bind(target, PROMPTS, "batch", lambda: list(_prompts(target)))
     for path, compare, docs in ((REPLIES, compare_replies, _REPLIES), (PAIRS, compare_pairs, _PAIRS)):
@@ -122,7 +122,9 @@ def _prompts(target: Target) -> Iterator[Boundary]:
         result, form = Use("differ"), PerRow("list")
         outputs = {
             "tokens": Output("B", "tokens", at=result["count"], form=form),
-            "tokens unlike the template": Output("B", "tokens", "tokens_off_template", at=result["tokens"], form=form),
+            "number of tokens that differ from the template": Output(
+                "B", "tokens", "tokens_off_template", at=result["tokens"], form=form
+            ),
             "uses of a prompt": Output("B", "samples", "uses", at=result["uses"], form=form),
         }
         yield _boundary(PROMPTS, step, name, settings, outputs, _PROMPTS, "every run")

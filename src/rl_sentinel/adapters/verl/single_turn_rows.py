@@ -1,4 +1,4 @@
-"""verl's data sets of one turn over files of our own: what each row holds, beside the texts it was made of."""
+"""Run verl's single-turn data sets on files in memory, and compare each row with the texts it was made from."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -122,7 +122,7 @@ def _prompt_differs(
 
 
 def _unlike(found: Sequence[int], expected: Sequence[int]) -> float:
-    """At how many places two sequences differ; a place that only one of them has counts too."""
+    """The number of places at which two sequences differ; a place that only one of them has counts too."""
     return float(sum(a != b for a, b in zip(found, expected, strict=False)) + abs(len(found) - len(expected)))
 
 

@@ -254,10 +254,12 @@ def _loops(target: Target, path: str, settings: Mapping[str, Settings]) -> Itera
             steps=(step,),
             reads=frozenset({"mask", "length"}),
             outputs={
-                "tokens unlike the template": Output(
+                "number of tokens that differ from the template": Output(
                     "B", "tokens", "tokens_off_template", at=place["tokens"], form=form
                 ),
-                "mask unlike the replies": Output("B", "tokens", "mask_off_replies", at=place["masks"], form=form),
+                "number of mask values that differ from the replies": Output(
+                    "B", "tokens", "mask_off_replies", at=place["masks"], form=form
+                ),
                 "log-probs unlike the sampled": Output(
                     "B", "tokens", "logprobs_off_sampled", at=place["logprobs"], form=form
                 ),

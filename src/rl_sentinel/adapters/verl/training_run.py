@@ -1,4 +1,4 @@
-"""Boundary of verl's training loop: which prompts it trains on, and how a run goes on that was restored."""
+"""Boundary of verl's training loop: the prompts that it trains on, in a whole run and after a restore."""
 
 import inspect
 import tempfile
@@ -130,7 +130,7 @@ def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
 
 
 def run_and_resume(kind: Any, config: Any, prompts: int) -> dict[str, Any]:  # noqa: ANN401 - classes of the target
-    """Train; then restore after the first step, and after the first epoch, and go on from there.
+    """Train; then restore after the first step, and after the first epoch, and continue from there.
 
     Returns how often each prompt was sampled, by the number of epochs; how often, and where first and last, in the
     rest of the run, as it went on and as it was restored; and the number of steps.
@@ -154,7 +154,7 @@ def _drawn(trainer: Any) -> list[list[int]]:  # noqa: ANN401 - a trainer of the 
 
 
 def _restored(kind: Any, config: Any, prompts: int, saved: Path, step: int) -> list[list[int]]:  # noqa: ANN401
-    """The prompts that a run samples which finds the checkpoint of ``step`` as its newest."""
+    """The prompts that a run samples if its newest checkpoint is that of ``step``."""
     with tempfile.TemporaryDirectory() as place:
         folder = STEP_FOLDER.format(step)
         (Path(place) / folder).symlink_to(saved / folder)
@@ -167,9 +167,9 @@ def _places(name: str, steps: list[list[int]], prompts: int) -> dict[str, Tensor
     order = [number for step in steps for number in step]
     places = [[at for at, number in enumerate(order) if number == own] for own in range(prompts)]
     return {
-        f"{name}: uses": torch.tensor([float(len(one)) for one in places]),
-        f"{name}: first": torch.tensor([float(one[0]) if one else -1.0 for one in places]),
-        f"{name}: last": torch.tensor([float(one[-1]) if one else -1.0 for one in places]),
+        f"{name}: number of draws": torch.tensor([float(len(one)) for one in places]),
+        f"{name}: place of first draw": torch.tensor([float(one[0]) if one else -1.0 for one in places]),
+        f"{name}: place of last draw": torch.tensor([float(one[-1]) if one else -1.0 for one in places]),
     }
 
 
@@ -198,7 +198,7 @@ def _loop(target: Target) -> Boundary:
     outputs = {"uses": Output("B", "samples", "uses", at=result["uses"], form=form)}
     outputs["steps"] = Output("", "", at=result["steps"])
     for when in ("inside an epoch", "after an epoch"):
-        for what in ("uses", "first", "last"):
+        for what in ("number of draws", "place of first draw", "place of last draw"):
             quantity, own, other = f"{when}: {what}", f"{when}: {what}", f"{when}, restored: {what}"
             outputs[own] = Output("B", "samples", f"uninterrupted.{quantity}", at=result[own], form=form)
             outputs[other] = Output("B", "samples", f"resumed.{quantity}", at=result[other], form=form)

@@ -99,7 +99,7 @@ def _outputs(target: Target) -> Boundary:
         outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
         settings={"grpo": {}},
         claims=CLAIMS["grpo"] | claims(claimed, trajectories="step-wise"),
-        reach="trainer.use_v1=True algorithm.adv_estimator=grpo",
+        reach="trainer.use_v1=True, algorithm.adv_estimator=grpo",
     )
 
 
@@ -112,7 +112,7 @@ def _delegated(target: Target) -> Boundary:
         outputs=advantage_outputs(ESTIMATED["advantages"], ESTIMATED["returns"]),
         settings={DELEGATED: {}},
         claims=CLAIMS[DELEGATED],
-        reach=f"trainer.use_v1=True algorithm.adv_estimator={DELEGATED}",
+        reach=f"trainer.use_v1=True, algorithm.adv_estimator={DELEGATED}",
     )
 
 

@@ -37,7 +37,7 @@ class CodeUse:
             self.source.binding = False
 
     def loaded(self) -> Event:
-        """What decides all verdicts: functions that were entered or read until now, and the loaded modules."""
+        """What all verdicts depend on: functions that were entered or read until now, and the loaded modules."""
         entered, read = self.entries.mark_loaded(), sorted(self.source.reads)
         return {"event": "loaded-code", "functions": entered, "reads": read, "modules": self.modules()}
 

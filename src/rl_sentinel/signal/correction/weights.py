@@ -25,7 +25,7 @@ def log_ratios(
     .. math:: d_t = \log \pi_t - \log \mu_t
 
     Args:
-        logprob: log-probs of the policy that is trained, in nats; its own before the update, as a rule.
+        logprob: log-probs of the policy that is trained, in nats; usually computed before the update.
         rollout_logprob: log-probs of the policy that sampled, in nats.
         mask: True on trained tokens; other values are ignored.
 

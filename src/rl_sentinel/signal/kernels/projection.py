@@ -137,7 +137,7 @@ def _filled(columns: Columns, start: float) -> Tensor:
 
 
 def _raised(logits: Tensor, peak: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-    """The logits of a block less the raised maximum, in place, and by how much older ones sink."""
+    """Subtract the running maximum from a block of logits in place; also return the old maximum minus the new one."""
     raised = torch.maximum(peak[rows], logits.amax(1))
     drop = peak[rows] - raised
     peak[rows] = raised

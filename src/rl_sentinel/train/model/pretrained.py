@@ -182,7 +182,7 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
 
 
 def init_pretrained(name: str) -> tuple[Policy, Any]:
-    """A policy of the shapes of a model, without its weights, and its configuration of transformers.
+    """A policy with the shapes of a model and random weights, and the configuration of the model in transformers.
 
     Raises:
         SentinelError: if transformers is not installed, or cannot read the configuration.

@@ -1,4 +1,4 @@
-"""What a model computes from its last hidden states and the weight of its output projection."""
+"""Functions of the last hidden states and the weight of the output projection, which a model returns."""
 
 from collections.abc import Callable
 

@@ -37,7 +37,7 @@ class ChatEnvironment:
         return self.tokenizer.render(self._messages(task), self.template)
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
-        """The inner environment's reply; a text as the rest of the response's message and the next user message."""
+        """The inner environment's reply; a text is rendered as the end of the response and the next user message."""
         return self._rendered(Request(task, tuple(responses), ended), self.inner.reply(task, responses, ended=ended))
 
     def replies(self, requests: Sequence[Request]) -> list[str | Outcome]:
@@ -54,7 +54,7 @@ class ChatEnvironment:
         return messages
 
     def _rendered(self, request: Request, reply: str | Outcome) -> str | Outcome:
-        """A text between two responses; the end token that the response has already is left out."""
+        """Render a reply as the text between two responses, without an end token that the response already contains."""
         if isinstance(reply, Outcome):
             return reply
         turn: list[Message] = [{"role": "assistant", "content": _MARK}, {"role": "user", "content": reply}]

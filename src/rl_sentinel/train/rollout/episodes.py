@@ -230,7 +230,7 @@ def _turn_of_token(episodes: Sequence[Episode], laid: Laid) -> Int[Tensor, "B T"
 
 
 def _record(episode: Episode, sampled: Sampled, tokenizer: Tokenizer) -> Request:
-    """Record one response, and return what the environment is asked about it."""
+    """Record one response, and return the request to the environment."""
     text = tokenizer.decode(sampled.token)
     episode.responses.append(text)
     episode.transcript.append(text)

@@ -1,4 +1,4 @@
-"""Compute the metrics of a step, over the whole batch, whatever the mini-batches and parts were."""
+"""Compute the metrics of a step over the whole batch, however it was split for the update."""
 
 from typing import Any
 

@@ -37,7 +37,7 @@ class Stopwatch:
         self._seconds: dict[tuple[int, str], float] = defaultdict(float)
 
     def measure(self, step: int) -> Measure:
-        """What times the phases of a step, counted from 0; its phases may run in any thread."""
+        """A function that times the phases of a step, counted from 0; they may run in any thread."""
 
         @contextmanager
         def phase(name: str) -> Iterator[None]:
@@ -56,6 +56,6 @@ class Stopwatch:
         return {name: round(value, 6) for name, value in (more | times).items()}
 
     def take(self, step: int) -> dict[str, float]:
-        """The seconds of each phase of a step, 0 where it did not run; they are forgotten here."""
+        """The seconds of each phase of a step, 0 where it did not run; a second call returns 0 for all."""
         with self._lock:
             return {name: self._seconds.pop((step, name), 0.0) for name in PHASES}

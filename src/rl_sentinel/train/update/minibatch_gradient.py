@@ -126,7 +126,7 @@ def rows_with_gradient(batch: TrainingBatch, rows: Int[Tensor, " n"], *, lazy: b
     """The rows of a mini-batch that have a gradient, sorted by length.
 
     Rows without a trained token are left out; with ``lazy``, rows with advantage 0 too. The denominator of the loss
-    counts them nevertheless.
+    counts them anyway.
     """
     live = live_rows(batch.mask[rows])
     if lazy:

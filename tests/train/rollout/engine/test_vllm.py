@@ -165,7 +165,7 @@ def test_logprobs_before_the_temperature_are_rejected(server: Vllm) -> None:
     weights = server.policy.model.state_dict()
     server.raw = True
     vllm.Engine((Address(server.url),), 1.0, 2, ends=(1,)).load(weights, 0)
-    with pytest.raises(SentinelError, match=r"ignore the temperature, expected them after the temperature of 0.7"):
+    with pytest.raises(SentinelError, match=r"ignore the temperature, expected those at temperature 0.7"):
         vllm.Engine((Address(server.url),), 0.7, 2, ends=(1,)).load(weights, 0)
     server.raw = False
     vllm.Engine((Address(server.url),), 0.7, 2, ends=(1,)).load(weights, 0)

@@ -108,8 +108,8 @@ class Engine:
                 self.logprobs_checked = True
                 if abs(cool - warm) < _EQUAL:
                     raise SentinelError(
-                        f"log-probs of rollout.url {self.addresses[0].url} ignore the temperature, expected them after "
-                        f"the temperature of {self.temperature}: start it with --logprobs-mode processed_logprobs"
+                        f"log-probs of rollout.url {self.addresses[0].url} ignore the temperature, expected those at "
+                        f"temperature {self.temperature}: start the server with --logprobs-mode processed_logprobs"
                     )
                 return
 
