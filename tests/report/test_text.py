@@ -10,10 +10,12 @@ from rl_sentinel.core.verdict import Verdict
 from rl_sentinel.report.text import show
 
 
-def _report(audit: Audit, found: list[Finding], *, hidden: int = 0, **switches: bool) -> list[str]:
+def _report(
+    audit: Audit, found: list[Finding], *, hidden: int = 0, verbose: bool = False, quiet: bool = False
+) -> list[str]:
     console = Console(width=80, color_system=None, soft_wrap=True)
     with console.capture() as capture:
-        show(console, "verl==1.0", audit, found, 2.0, hidden, **switches)
+        show(console, "verl==1.0", audit, found, 2.0, hidden, verbose=verbose, quiet=quiet)
     return capture.get().splitlines()
 
 
@@ -31,8 +33,10 @@ def test_coverage_comes_first() -> None:
 
 def test_quiet_report_says_what_could_not_be_judged() -> None:
     audit = Audit(boundaries=1)
-    outcomes = (("A", "errored", "it died"), ("B", "not-applicable", "no claim"))
-    audit.verdicts += [Verdict(law=a, boundary="m.f", setting="s", outcome=b, reason=c) for a, b, c in outcomes]
+    audit.verdicts += [
+        Verdict(law="A", boundary="m.f", setting="s", outcome="errored", reason="it died"),
+        Verdict(law="B", boundary="m.f", setting="s", outcome="not-applicable", reason="no claim"),
+    ]
     assert _report(audit, [], quiet=True) == [
         "  errored, 1 pair at m.f: it died",
         "  not applicable, 1 pair: no claim",
