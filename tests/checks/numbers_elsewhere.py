@@ -183,3 +183,17 @@ def weighted(  # noqa: PLR0913 - columns and a number
     weight = (old_logprobs - rollout_logprobs).exp().clamp(max=2).detach()
     tokens = -weight * torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
     return (tokens * mask).sum() / mask.sum()
+
+
+def of_table(config: Any, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """A clip range in a dict that the user binds."""
+    return dual_clip(logprobs, old_logprobs, advantages, mask, config["clip_ratio"], clip_c=1e6)
+
+
+def unclipped_gains(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, eps_clip: float
+) -> Tensor:
+    """The pessimistic choice exchanged, with a clip range that the user binds."""
+    ratio = (logprobs - old_logprobs).exp()
+    clipped = ratio.clamp(1 - eps_clip, 1 + eps_clip)
+    return -(torch.max(ratio * advantages, clipped * advantages) * mask).sum() / mask.sum()

@@ -25,6 +25,7 @@ _TRAINER = own.Trainer()
         (own.configured, {**_LOSS, "bind": {"args": SimpleNamespace(clip_range=0.15)}}),
         (own.closure(), _LOSS),
         (own.dual_clip, _LOSS),
+        (own.of_table, {**_LOSS, "bind": {"config": {"clip_ratio": 0.37}}}),
     ],
 )
 def test_sound_functions_equal_their_formula(function: Any, options: dict[str, Any]) -> None:
@@ -35,7 +36,12 @@ def test_sound_functions_equal_their_formula(function: Any, options: dict[str, A
 
 @pytest.mark.parametrize(
     ("function", "options"),
-    [(_TRAINER.by_batch, _GRPO), (_TRAINER.swapped_bounds, _LOSS), (own.dual_clip_of_gains, _LOSS)],
+    [
+        (_TRAINER.by_batch, _GRPO),
+        (_TRAINER.swapped_bounds, _LOSS),
+        (own.dual_clip_of_gains, _LOSS),
+        (own.unclipped_gains, {**_LOSS, "bind": {"eps_clip": 0.37}}),
+    ],
 )
 def test_faults_with_such_numbers_are_found(function: Any, options: dict[str, Any]) -> None:
     assert "REF001" in {f.code for f in rl_sentinel.check(function, laws=["REF001"], **options).faults}
