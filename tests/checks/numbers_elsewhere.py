@@ -130,3 +130,70 @@ class Loss(nn.Module):
         ratio = (logprobs - old_logprobs).exp()
         clipped = ratio.clamp(1 - self.clip_eps, 1 + self.clip_eps)
         return -(torch.min(ratio * advantages, clipped * advantages) * mask).sum() / mask.sum()
+
+
+def dual_clip(  # noqa: PLR0913 - columns and two numbers
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    cliprange: float = 0.2,
+    clip_c: float = 3.0,
+) -> Tensor:
+    """A loss with dual clip, which many call PPO."""
+    ratio = (logprobs - old_logprobs).exp()
+    plain = torch.max(-ratio * advantages, -ratio.clamp(1 - cliprange, 1 + cliprange) * advantages)
+    held = torch.where(advantages < 0, torch.min(plain, -clip_c * advantages), plain)
+    return (held * mask).sum() / mask.sum()
+
+
+def dual_clip_of_gains(  # noqa: PLR0913 - columns and two numbers
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    cliprange: float = 0.2,
+    clip_c: float = 3.0,
+) -> Tensor:
+    """The same with the ceiling at positive advantages, which it takes the gradient from."""
+    ratio = (logprobs - old_logprobs).exp()
+    plain = torch.max(-ratio * advantages, -ratio.clamp(1 - cliprange, 1 + cliprange) * advantages)
+    held = torch.where(advantages > 0, torch.min(plain, -clip_c * advantages), plain)
+    return (held * mask).sum() / mask.sum()
+
+
+def of_logits(  # noqa: PLR0913 - columns and a number
+    logits: Tensor, tokens: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, cliprange: float = 0.2
+) -> Tensor:
+    """A loss that computes its log-probs from logits."""
+    logprobs = logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+    return dual_clip(logprobs, old_logprobs, advantages, mask, cliprange, clip_c=1e6)
+
+
+def weighted(  # noqa: PLR0913 - columns and a number
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    rollout_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    clip: float = 0.2,
+) -> Tensor:
+    """A loss with a truncated importance weight to the sampler."""
+    ratio = (logprobs - old_logprobs).exp()
+    weight = (old_logprobs - rollout_logprobs).exp().clamp(max=2).detach()
+    tokens = -weight * torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+    return (tokens * mask).sum() / mask.sum()
+
+
+def of_table(config: Any, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """A clip range in a dict that the user binds."""
+    return dual_clip(logprobs, old_logprobs, advantages, mask, config["clip_ratio"], clip_c=1e6)
+
+
+def unclipped_gains(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, eps_clip: float
+) -> Tensor:
+    """The pessimistic choice exchanged, with a clip range that the user binds."""
+    ratio = (logprobs - old_logprobs).exp()
+    clipped = ratio.clamp(1 - eps_clip, 1 + eps_clip)
+    return -(torch.max(ratio * advantages, clipped * advantages) * mask).sum() / mask.sum()

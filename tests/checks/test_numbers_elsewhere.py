@@ -24,6 +24,8 @@ _TRAINER = own.Trainer()
         (own.offset, _LOSS),
         (own.configured, {**_LOSS, "bind": {"args": SimpleNamespace(clip_range=0.15)}}),
         (own.closure(), _LOSS),
+        (own.dual_clip, _LOSS),
+        (own.of_table, {**_LOSS, "bind": {"config": {"clip_ratio": 0.37}}}),
     ],
 )
 def test_sound_functions_equal_their_formula(function: Any, options: dict[str, Any]) -> None:
@@ -32,7 +34,15 @@ def test_sound_functions_equal_their_formula(function: Any, options: dict[str, A
     assert [v.outcome for v in result.verdicts if v.law == "REF001"] == ["holds"]
 
 
-@pytest.mark.parametrize(("function", "options"), [(_TRAINER.by_batch, _GRPO), (_TRAINER.swapped_bounds, _LOSS)])
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (_TRAINER.by_batch, _GRPO),
+        (_TRAINER.swapped_bounds, _LOSS),
+        (own.dual_clip_of_gains, _LOSS),
+        (own.unclipped_gains, {**_LOSS, "bind": {"eps_clip": 0.37}}),
+    ],
+)
 def test_faults_with_such_numbers_are_found(function: Any, options: dict[str, Any]) -> None:
     assert "REF001" in {f.code for f in rl_sentinel.check(function, laws=["REF001"], **options).faults}
 
@@ -61,9 +71,13 @@ def test_unknown_number_makes_the_check_inconclusive() -> None:
     assert rl_sentinel.assert_sound(own.hidden, budget=2, numbers=numbers, **_LOSS).ok
 
 
-def test_loss_that_makes_its_own_advantages_is_not_compared() -> None:
-    result = rl_sentinel.check(_TRAINER.loss_of_rewards, budget=2, **_LOSS)
+@pytest.mark.parametrize(
+    ("function", "apart"),
+    [(_TRAINER.loss_of_rewards, "advantages"), (own.of_logits, "logits"), (own.weighted, "weight")],
+)
+def test_loss_that_does_more_than_its_formula_is_not_compared(function: Any, apart: str) -> None:
+    result = rl_sentinel.check(function, budget=2, **_LOSS)
     assert (result.ok, result.faults) == (False, ())
     assert result.errored[0].endswith(
-        "check the function of the advantages and that of the loss apart, or state no algorithm"
+        f"check the function of the {apart} and that of the loss apart, or state no algorithm"
     )

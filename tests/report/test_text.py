@@ -10,10 +10,12 @@ from rl_sentinel.core.verdict import Verdict
 from rl_sentinel.report.text import show
 
 
-def _report(audit: Audit, found: list[Finding], *, hidden: int = 0, verbose: bool = False) -> list[str]:
+def _report(
+    audit: Audit, found: list[Finding], *, hidden: int = 0, verbose: bool = False, quiet: bool = False
+) -> list[str]:
     console = Console(width=80, color_system=None, soft_wrap=True)
     with console.capture() as capture:
-        show(console, "verl==1.0", audit, found, 2.0, hidden, verbose=verbose)
+        show(console, "verl==1.0", audit, found, 2.0, hidden, verbose=verbose, quiet=quiet)
     return capture.get().splitlines()
 
 
@@ -27,6 +29,22 @@ def test_coverage_comes_first() -> None:
         "",
         "inconclusive: no law could run",
     ]
+
+
+def test_quiet_report_says_what_could_not_be_judged() -> None:
+    audit = Audit(boundaries=1)
+    audit.verdicts += [
+        Verdict(law="A", boundary="m.f", setting="s", outcome="errored", reason="it died"),
+        Verdict(law="B", boundary="m.f", setting="s", outcome="not-applicable", reason="no claim"),
+    ]
+    assert _report(audit, [], quiet=True) == [
+        "  errored, 1 pair at m.f: it died",
+        "  not applicable, 1 pair: no claim",
+        "",
+        "inconclusive: no law could run",
+    ]
+    audit.verdicts.append(Verdict(law="C", boundary="m.f", setting="s", outcome="holds", tried=1))
+    assert _report(audit, [], quiet=True) == ["  errored, 1 pair at m.f: it died", "", "0 findings: none"]
 
 
 def test_pairs_are_counted_where_a_boundary_has_several_settings() -> None:

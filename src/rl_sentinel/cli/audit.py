@@ -87,7 +87,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show known findings in full, and why laws do not apply.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print findings only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print findings, and what could not be judged.")] = False,
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0: no findings, 1: findings, 2: could not run."""
     chosen, ignored, cases = codes(law), codes(ignore), _cases(context, budget, thorough=thorough)

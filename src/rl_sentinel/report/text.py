@@ -55,7 +55,7 @@ def show(  # noqa: PLR0913 - a report has these parts
         seconds: how long the audit took.
         hidden: number of findings below the level that is shown.
         verbose: show known findings in full, and why laws do not apply to a single function.
-        quiet: print findings only, without coverage and the closing table.
+        quiet: print findings, and what could not be judged, without coverage and the closing table.
         unclaimed: an algorithm that could be stated of a function of the user's own, of which nothing is claimed.
         hints: how to ask for more.
     """
@@ -66,6 +66,10 @@ def show(  # noqa: PLR0913 - a report has these parts
             _not_applicable(console, audit)
         elif audit.boundaries == 1 and audit.counts["not_applicable"]:
             console.print(f"  {hints.reasons} lists why laws do not apply", highlight=False)
+    else:
+        _errored(console, audit)
+        if not judged:
+            _not_applicable(console, audit)
     listed = [f for f in shown if not verbose and (f.known or f.known_from)]
     blocks = group_by_cause(f for f in shown if f not in listed)
     console.print(f"\n{_summary(shown) if judged or shown else INCONCLUSIVE}", highlight=False)

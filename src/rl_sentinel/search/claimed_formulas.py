@@ -147,12 +147,21 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readin
         return VALUE_LOSSES[algorithm]
     if algorithm in _OF_TOKENS:
         losses = _OF_TOKENS[algorithm]
+        if algorithm == "ppo" and boundary.own:
+            losses = _plain_or_dual_clip
         if of_one_policy(boundary) and algorithm in RATIO_LOSSES:
             losses = _of_one_policy(losses)
         return lambda batch, settings: _weighted(losses(batch, settings), boundary, batch)
     if algorithm in DIVERGENCES:
         return lambda batch, settings: _weighted(_one_or_none(DIVERGENCES[algorithm](batch, settings)), boundary, batch)
     return None
+
+
+def _plain_or_dual_clip(batch: Batch, settings: Settings) -> Readings:
+    """The loss of PPO, and with dual clip, which many call PPO too, where the function has a ceiling above 1."""
+    plain = {"": LOSSES["ppo"](batch, settings)}
+    ceiling = float(settings.get("ceiling") or 0)
+    return {**plain, "dual clip": LOSSES["dual clip"](batch, settings)} if ceiling > 1 else plain
 
 
 def of_one_policy(boundary: Boundary) -> bool:

@@ -49,10 +49,8 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: tuple[floa
     A formula without a number that it needs would be compared wrongly, so it is not compared.
     """
     stated = boundary.claims.algorithm is not None
-    if stated and boundary.stage == "policy-loss" and "advantage" not in boundary.reads:
-        return replace(
-            boundary, claims=replace(boundary.claims, algorithm=None), undecided=_without_advantages(boundary)
-        )
+    if stated and boundary.stage == "policy-loss" and (why := _not_of_formula(boundary)):
+        return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=why)
     if stated and of_one_policy(boundary):
         boundary = replace(boundary, settings={"default": {**_OF_RATIOS, **boundary.settings["default"]}})
     missing = _missing(boundary)
@@ -78,10 +76,19 @@ def fits_formula(target: Target, boundary: Boundary) -> bool:
         return False
 
 
-def _without_advantages(boundary: Boundary) -> str:
+def _not_of_formula(boundary: Boundary) -> str:
+    """Why the formula of a policy loss is not that of what this loss reads; empty if it can be compared."""
+    if "advantage" not in boundary.reads:
+        why, other = "needs advantages, and the loss makes its own", "advantages"
+    elif "logits" in boundary.reads:
+        why, other = "reads no logits, as the loss does", "logits"
+    elif {"old_logprob", "rollout_logprob"} <= boundary.reads:
+        why, other = "has no weight of rollout log-probs, as the loss may", "weight"
+    else:
+        return ""
     return (
-        f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which needs advantages, and the loss "
-        "makes its own: check the function of the advantages and that of the loss apart, or state no algorithm"
+        f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which {why}: "
+        f"check the function of the {other} and that of the loss apart, or state no algorithm"
     )
 
 

@@ -197,9 +197,11 @@ def _bind_slots(
     roles = roles_of([slot.name for slot in slots])
     if stage == "batch":
         roles |= {slot.name: "token" for slot in slots if slot.name in _TOKEN_NAMES}
-    defaults = {renamed.get(s.name, s.name): s.default for s in slots if bind.get(s.name, ...) is ...}
-    values, passed = numbers_of(defaults, stage)
-    arguments.numbers |= values
+    stated = {name: x for name, x in bind.items() if isinstance(x, int | float) and not isinstance(x, bool)}
+    open_slots = [s for s in slots if s.name in stated or bind.get(s.name, ...) is ...]
+    values, passed = numbers_of({renamed.get(s.name, s.name): stated.get(s.name, s.default) for s in open_slots}, stage)
+    exact = {role_of(name): float(x) for name, x in stated.items() if role_of(name) in (*_DISCOUNTS, "temperature")}
+    arguments.numbers |= values | exact
     for slot in slots:
         path, role = f"{place}{slot.name}", roles.get(slot.name, "")
         name = renamed.get(slot.name, slot.name)
