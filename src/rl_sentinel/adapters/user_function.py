@@ -23,18 +23,15 @@ from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
 from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers
+from rl_sentinel.adapters.kit.prompt_groups import grouping
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.kit.user_arguments import Arguments, arguments_of
 from rl_sentinel.adapters.kit.user_layouts import (
-    BY_POSITION,
     Domains,
-    FixedGroups,
     Grouped,
     GroupedTokens,
-    GroupsOf,
     PerResponse,
-    equal_groups,
     full_width,
     last_token_trains,
     one_advantage_per_row,
@@ -181,6 +178,7 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
     flat = list(leaves(codecs.values()))
     forms = [c.form for c in flat if hasattr(c, "form")]
     grouped = any("group" in c.shapes for c in flat) or any(isinstance(f, Grouped) for f in forms)
+    group_domain, requires = grouping(flat, group_size)
     unpadded = any(isinstance(f, Packed | Ragged) for f in forms)
     masked = any("mask" in c.columns for c in flat)
     padded = (
@@ -192,7 +190,7 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
         *([last_token_trains] if per_token else []),
         *([whole_responses] if unpadded and not masked else []),
         *([full_width] if padded and not measured else []),
-        *([FixedGroups(group_size)] if group_size else [equal_groups] if grouped else []),
+        *group_domain,
         *([one_advantage_per_row] if any(isinstance(c, PerResponse) and c.name == "advantage" for c in flat) else []),
     ]
     form = NamedOutput(
@@ -214,7 +212,7 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
         settings={"default": settings},
         claims=claimed,
         notes=(_UNMASKED,) if padded and not measured and "loss" in kind.word else (),
-        requires=(*BY_POSITION, *([GroupsOf(group_size)] if group_size else [])) if grouped or group_size else (),
+        requires=requires,
         domain=Domains(tuple(domains)) if domains else None,
         own=True,
     )

@@ -10,33 +10,13 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import Column, OneColumn
 from rl_sentinel.adapters.kit.forms import Padded
-from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
-from rl_sentinel.core.batch import COLUMNS, Batch, take_rows, with_columns
+from rl_sentinel.adapters.kit.requirements import group_sizes
+from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.core.layout import Axis
 from rl_sentinel.search.preconditions import first_trained
 from rl_sentinel.search.transforms import padded
-
-
-def prompts_have_siblings(inputs: Inputs) -> str:
-    """Every prompt has at least two responses, because a trainer that groups by position samples several."""
-    return "" if min(group_sizes(inputs), default=2) > 1 else "a prompt has only one response"
-
-
-#: Preconditions of functions that group by position, with the same number of responses for every prompt.
-BY_POSITION = (prompts_are_contiguous, groups_are_equal, prompts_have_siblings)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsOf:
-    """Every prompt has ``size`` responses."""
-
-    size: int
-
-    def __call__(self, inputs: Inputs) -> str:
-        """Why the batch has other groups, or an empty string."""
-        return "" if set(group_sizes(inputs)) <= {self.size} else f"a prompt has other than {self.size} responses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,40 +205,6 @@ def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
         message = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise Unbindable(f"a function in bind raised {message}, expected it to compute an argument") from error
     return FunctionCodec(make, frozenset(names))
-
-
-def equal_groups(batch: Batch) -> Batch:
-    """Sort the rows by prompt and cut all prompts to the same number of rows; unchanged if they are so already."""
-    inputs = Inputs(batch)
-    if not prompts_are_contiguous(inputs) and not groups_are_equal(inputs):
-        return batch
-    rows: dict[int, list[int]] = {}
-    for row, label in enumerate(batch.group.tolist()):
-        rows.setdefault(label, []).append(row)
-    prompts = [members for members in rows.values() if len(members) > 1] or list(rows.values())
-    size = min(map(len, prompts))
-    return take_rows(batch, torch.tensor([row for members in prompts for row in members[:size]]))
-
-
-@dataclass(frozen=True, slots=True)
-class FixedGroups:
-    """Give every prompt ``size`` adjacent rows, for functions that hold the number of responses per prompt themselves.
-
-    Rows of a prompt are repeated or left out; a batch that is so already is unchanged.
-    """
-
-    size: int
-
-    def __call__(self, batch: Batch) -> Batch:
-        """The batch with groups of this size."""
-        inputs = Inputs(batch)
-        if not prompts_are_contiguous(inputs) and set(group_sizes(inputs)) == {self.size}:
-            return batch
-        rows: dict[int, list[int]] = {}
-        for row, label in enumerate(batch.group.tolist()):
-            rows.setdefault(label, []).append(row)
-        chosen = [members[n % len(members)] for members in rows.values() for n in range(self.size)]
-        return take_rows(batch, torch.tensor(chosen))
 
 
 def one_advantage_per_row(batch: Batch) -> Batch:

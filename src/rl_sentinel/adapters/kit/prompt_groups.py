@@ -1,0 +1,101 @@
+"""How a function of a user's own finds the responses of a prompt, and the batches that suit it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
+from rl_sentinel.adapters.kit.user_layouts import Grouped, PromptList
+from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.core.codec import Codec, Inputs
+
+
+def prompts_have_siblings(inputs: Inputs) -> str:
+    """Every prompt has at least two responses, because a trainer that groups by position samples several."""
+    return "" if min(group_sizes(inputs), default=2) > 1 else "a prompt has only one response"
+
+
+#: Preconditions of functions that take a list of the responses of each prompt.
+BY_PROMPT = (prompts_are_contiguous, prompts_have_siblings)
+
+#: Preconditions of functions that group by position, with the same number of responses for every prompt.
+BY_POSITION = (*BY_PROMPT, groups_are_equal)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsOf:
+    """Every prompt has ``size`` responses."""
+
+    size: int
+
+    def __call__(self, inputs: Inputs) -> str:
+        """Why the batch has other groups, or an empty string."""
+        return "" if set(group_sizes(inputs)) <= {self.size} else f"a prompt has other than {self.size} responses"
+
+
+def adjacent_groups(batch: Batch) -> Batch:
+    """Sort the rows by prompt, without prompts of one response; unchanged if they are so already."""
+    inputs = Inputs(batch)
+    if not any(violated(inputs) for violated in BY_PROMPT):
+        return batch
+    return take_rows(batch, torch.tensor([row for members in _rows_of_prompts(batch) for row in members]))
+
+
+def equal_groups(batch: Batch) -> Batch:
+    """Sort the rows by prompt and cut all prompts to the same number of rows; unchanged if they are so already."""
+    inputs = Inputs(batch)
+    if not prompts_are_contiguous(inputs) and not groups_are_equal(inputs):
+        return batch
+    prompts = _rows_of_prompts(batch)
+    size = min(map(len, prompts))
+    return take_rows(batch, torch.tensor([row for members in prompts for row in members[:size]]))
+
+
+def _rows_of_prompts(batch: Batch) -> list[list[int]]:
+    """The rows of each prompt that has several, or of each prompt if none has."""
+    rows: dict[int, list[int]] = {}
+    for row, label in enumerate(batch.group.tolist()):
+        rows.setdefault(label, []).append(row)
+    return [members for members in rows.values() if len(members) > 1] or list(rows.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FixedGroups:
+    """Give every prompt ``size`` adjacent rows, for functions that hold the number of responses per prompt themselves.
+
+    Rows of a prompt are repeated or left out; a batch that is so already is unchanged.
+    """
+
+    size: int
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The batch with groups of this size."""
+        inputs = Inputs(batch)
+        if not prompts_are_contiguous(inputs) and set(group_sizes(inputs)) == {self.size}:
+            return batch
+        rows: dict[int, list[int]] = {}
+        for row, label in enumerate(batch.group.tolist()):
+            rows.setdefault(label, []).append(row)
+        chosen = [members[n % len(members)] for members in rows.values() for n in range(self.size)]
+        return take_rows(batch, torch.tensor(chosen))
+
+
+def grouping(
+    codecs: Sequence[Codec], group_size: int
+) -> tuple[tuple[Callable[[Batch], Batch], ...], tuple[Callable[[Inputs], str], ...]]:
+    """Domain and preconditions of a function by how it finds the responses of a prompt.
+
+    Args:
+        codecs: codecs of its columns.
+        group_size: the number of responses per prompt that the function holds itself; 0 if it holds none.
+    """
+    if group_size:
+        return (FixedGroups(group_size),), (*BY_POSITION, GroupsOf(group_size))
+    forms = [(c, getattr(c, "form", None)) for c in codecs]
+    grouped = [form for codec, form in forms if "group" in codec.shapes or isinstance(form, Grouped)]
+    if not grouped:
+        return (), ()
+    if all(isinstance(form, PromptList) for form in grouped):
+        return (adjacent_groups,), BY_PROMPT
+    return (equal_groups,), BY_POSITION
