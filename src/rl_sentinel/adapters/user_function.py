@@ -44,10 +44,11 @@ from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar
-from rl_sentinel.core.claims import Claims
+from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.claims import claims as said
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import NotApplicable, SentinelError, Unbindable
+from rl_sentinel.formulas.policy_losses import OF_RESPONSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,8 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
     forms = [c.form for c in flat if hasattr(c, "form")]
     grouped = any("group" in c.shapes for c in flat) or any(isinstance(f, Grouped) for f in forms)
     group_domain, requires = grouping(flat, group_size)
+    by_response = kind.stage == "policy-loss" and value_of(statement.claims.algorithm) in OF_RESPONSES
+    by_response = by_response or any(isinstance(c, PerResponse) and c.name == "advantage" for c in flat)
     unpadded = any(isinstance(f, Packed | Ragged) for f in forms)
     masked = any("mask" in c.columns for c in flat)
     padded = (
@@ -191,7 +194,7 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
         *([whole_responses] if unpadded and not masked else []),
         *([full_width] if padded and not measured else []),
         *group_domain,
-        *([one_advantage_per_row] if any(isinstance(c, PerResponse) and c.name == "advantage" for c in flat) else []),
+        *([one_advantage_per_row] if by_response else []),
     ]
     form = NamedOutput(
         kind.word,

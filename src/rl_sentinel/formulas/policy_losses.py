@@ -97,6 +97,9 @@ def _dynamic_fine_tuning(batch: Batch, settings: Settings) -> Tensor:
     return tokens * (-tokens).exp().detach()
 
 
+#: Algorithms with one ratio per response, and one advantage.
+OF_RESPONSES = frozenset({"gspo", "gmpo"})
+
 #: Algorithm -> loss per token.
 LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "ppo": _ppo,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on
+from rl_sentinel.adapters.kit.normalized_advantages import normalises_advantages
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
@@ -51,6 +52,10 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: tuple[floa
     stated = boundary.claims.algorithm is not None
     if stated and boundary.stage == "policy-loss" and (why := _not_of_formula(boundary)):
         return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=why)
+    if stated and boundary.stage == "policy-loss" and normalises_advantages(target, boundary):
+        # A claimed ratio says how the gradient follows the advantages that are passed.
+        claims = replace(boundary.claims, algorithm=None, ratio=None)
+        return replace(boundary, claims=claims, undecided=_normalised(boundary))
     if stated and of_one_policy(boundary):
         boundary = replace(boundary, settings={"default": {**_OF_RATIOS, **boundary.settings["default"]}})
     missing = _missing(boundary)
@@ -89,6 +94,13 @@ def _not_of_formula(boundary: Boundary) -> str:
     return (
         f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which {why}: "
         f"check the function of the {other} and that of the loss apart, or state no algorithm"
+    )
+
+
+def _normalised(boundary: Boundary) -> str:
+    return (
+        f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which takes advantages as they are, "
+        "and the loss normalizes them: check it with normalization off, or state no algorithm"
     )
 
 
