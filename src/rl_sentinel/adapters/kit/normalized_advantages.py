@@ -12,7 +12,7 @@ from rl_sentinel.core.boundary import Boundary
 _RELATIVE, _ROUNDING = 1e-4, 1e-6
 
 
-def normalises_advantages(target: Target, boundary: Boundary) -> bool:
+def normalizes_advantages(target: Target, boundary: Boundary) -> bool:
     """Whether the loss stays the same under another scale and offset of all advantages, and not under another order."""
     if "advantage" not in boundary.reads or "loss" not in boundary.outputs:
         return False

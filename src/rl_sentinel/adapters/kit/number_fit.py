@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on
-from rl_sentinel.adapters.kit.normalized_advantages import normalises_advantages
+from rl_sentinel.adapters.kit.normalized_advantages import normalizes_advantages
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
@@ -52,7 +52,7 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: tuple[floa
     stated = boundary.claims.algorithm is not None
     if stated and boundary.stage == "policy-loss" and (why := _not_of_formula(boundary)):
         return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=why)
-    if stated and boundary.stage == "policy-loss" and normalises_advantages(target, boundary):
+    if stated and boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
         # A claimed ratio says how the gradient follows the advantages that are passed.
         claims = replace(boundary.claims, algorithm=None, ratio=None)
         return replace(boundary, claims=claims, undecided=_normalised(boundary))

@@ -39,7 +39,7 @@ def adjacent_groups(batch: Batch) -> Batch:
     inputs = Inputs(batch)
     if not any(violated(inputs) for violated in BY_PROMPT):
         return batch
-    return take_rows(batch, torch.tensor([row for members in _rows_of_prompts(batch) for row in members]))
+    return take_rows(batch, torch.tensor([row for members in _with_siblings(batch) for row in members]))
 
 
 def equal_groups(batch: Batch) -> Batch:
@@ -47,17 +47,23 @@ def equal_groups(batch: Batch) -> Batch:
     inputs = Inputs(batch)
     if not prompts_are_contiguous(inputs) and not groups_are_equal(inputs):
         return batch
-    prompts = _rows_of_prompts(batch)
+    prompts = _with_siblings(batch)
     size = min(map(len, prompts))
     return take_rows(batch, torch.tensor([row for members in prompts for row in members[:size]]))
 
 
-def _rows_of_prompts(batch: Batch) -> list[list[int]]:
-    """The rows of each prompt that has several, or of each prompt if none has."""
+def _by_prompt(batch: Batch) -> list[list[int]]:
+    """The rows of each prompt, in the order in which the prompts begin."""
     rows: dict[int, list[int]] = {}
     for row, label in enumerate(batch.group.tolist()):
         rows.setdefault(label, []).append(row)
-    return [members for members in rows.values() if len(members) > 1] or list(rows.values())
+    return list(rows.values())
+
+
+def _with_siblings(batch: Batch) -> list[list[int]]:
+    """The rows of each prompt that has several, or of each prompt if none has."""
+    prompts = _by_prompt(batch)
+    return [members for members in prompts if len(members) > 1] or prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +80,7 @@ class FixedGroups:
         inputs = Inputs(batch)
         if not prompts_are_contiguous(inputs) and set(group_sizes(inputs)) == {self.size}:
             return batch
-        rows: dict[int, list[int]] = {}
-        for row, label in enumerate(batch.group.tolist()):
-            rows.setdefault(label, []).append(row)
-        chosen = [members[n % len(members)] for members in rows.values() for n in range(self.size)]
+        chosen = [members[n % len(members)] for members in _by_prompt(batch) for n in range(self.size)]
         return take_rows(batch, torch.tensor(chosen))
 
 
