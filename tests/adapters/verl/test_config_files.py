@@ -36,5 +36,6 @@ def test_section(loads: Loads, written: dict[str, object]) -> None:
     tree = {f"verl/trainer/config/{name}.yaml": json.dumps(content) for name, content in written.items()}
     target = loads(FRAMEWORK, files() | tree, {"omegaconf/__init__.py": OMEGACONF})
     codec = default_config(target, "critic", {"ppo_epochs": Constant(2)})
+    assert str(target.root) not in repr(codec), "a script with this path runs on one machine only"
     section = evaluate(target, codec.put(Inputs(batch_of(torch.ones(1, 1, dtype=torch.bool)))), StepResults())
     assert section == {"grad_clip": 1.0, "model": {"path": ""}, "ppo_epochs": 2}

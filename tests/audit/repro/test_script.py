@@ -260,6 +260,16 @@ def test_what_differs_is_a_parameter(trees: Mapping[bool, Path]) -> None:
     assert text.count("    rewards=torch.tensor(") == 2
 
 
+def test_positional_arguments_are_named_as_in_the_signature(trees: Mapping[bool, Path]) -> None:
+    """Padding changes the mask alone."""
+    passed = {"0": Column("reward"), "1": Column("mask", dtype=torch.int64)}
+    step = Step(call="house.rules.by_width", name="result", arguments=passed)
+    boundary = Boundary(path="house.rules.by_width", stage="advantage", steps=(step,), outputs=ADVANTAGE)
+    lines = _lines(PAD001, boundary, Target(trees[False]))
+    assert "def run(mask):" in lines
+    assert [_run(lines, trees[checked]).returncode for checked in (False, True)] == [1, 0]
+
+
 def _double(numbers: Tensor) -> Tensor:
     return numbers * FACTOR
 
