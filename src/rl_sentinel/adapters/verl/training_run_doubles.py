@@ -202,7 +202,7 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
 
 
 def train(trainer: Any) -> None:  # noqa: ANN401 - a trainer of :func:`trainer_of`
-    """Run the trainer's loop; the copy of its configuration for the logger is empty, since it costs more than a step."""
+    """Run the trainer's loop, without the copy of its configuration for the logger, which takes longer than a step."""
     library = importlib.import_module("omegaconf").OmegaConf
     copied = library.to_container
 
