@@ -23,7 +23,8 @@ TENSORS = """
             return (len(self["row"]),)
 
         def cut(self, first, last):
-            return Columns({n: x[first:last] if hasattr(x, "shape") else x for n, x in self.items()})
+            tensors = {n: x for n, x in self.items() if n != "input_ids"}
+            return Columns({n: x[first:last] if hasattr(x, "shape") else x for n, x in tensors.items()})
 
     def get_tensordict(tensor_dict, non_tensor_dict):
         return Columns({**tensor_dict, **non_tensor_dict})

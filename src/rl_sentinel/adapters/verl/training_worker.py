@@ -92,6 +92,8 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
     size = tensors["get_non_tensor_data"](data, "micro_batch_size_per_gpu", None) // ranks
     about = {"mini_batch_size": rows, "epochs": 1, "seed": 42, "dataloader_kwargs": {"shuffle": False}}
     tensors["assign_non_tensor"](data, micro_batch_size_per_gpu=size, **about)
+    sequences = [torch.zeros(1 + length, dtype=torch.int64) for length in model.lengths]
+    data["input_ids"] = torch.nested.as_nested_tensor(sequences, layout=torch.jagged)  # the worker counts their tokens
     parts = chunk(data, ranks)
     models = [EngineDouble(_copies(model.answers), model.lengths) for _ in range(ranks)]
 
@@ -210,7 +212,7 @@ def _all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM, **_group: object) -
     tensor.copy_(total / len(values) if op == dist.ReduceOp.AVG else total)
 
 
-def _all_gather_object(gathered: list[Any], item: object, **_group: object) -> None:
+def _all_gather_object(gathered: list[Any], item: object, group: object = None) -> None:  # noqa: ARG001 - there is one
     """Write the objects of all ranks to the list ``gathered``."""
     gathered[:] = gather_from_ranks(copy.deepcopy(item))
 
