@@ -127,7 +127,7 @@ def _worker_of(kind: Any, engine: Any, loss_function: Callable[..., Any]) -> Any
         kind,
         engine=engine,
         loss_fn=loss_function,
-        model_config={},
+        model_config=_Options(use_remove_padding=False, use_fused_kernels=False),
         engine_config=SimpleNamespace(
             forward_only=False,
             use_dynamic_bsz=False,
@@ -139,6 +139,14 @@ def _worker_of(kind: Any, engine: Any, loss_function: Callable[..., Any]) -> Any
         profiler=inspect.unwrap(kind.train_mini_batch).__globals__["DistProfiler"](0, None),
         device_name=cpu_device(),
     )
+
+
+class _Options(SimpleNamespace):
+    """A section of the configuration, whose fields are read as attributes or with ``get``, by release."""
+
+    def get(self, name: str, default: object = None) -> Any:  # noqa: ANN401 - any option
+        """The option, or ``default`` if there is none."""
+        return vars(self).get(name, default)
 
 
 class _OnRank:
