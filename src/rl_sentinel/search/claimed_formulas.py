@@ -9,13 +9,14 @@ from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import value_of
+from rl_sentinel.formulas.advantage_normalization import SETTING, normalized
 from rl_sentinel.formulas.aggregation import MODES, aggregated
 from rl_sentinel.formulas.algorithms import PLAIN
 from rl_sentinel.formulas.corrections import SHARES
 from rl_sentinel.formulas.distillation import DISTILLATIONS
 from rl_sentinel.formulas.divergence_losses import DIVERGENCES
 from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
-from rl_sentinel.formulas.kls import KL_LOSSES, STEERS
+from rl_sentinel.formulas.kls import KL_LOSSES, STEERS, importance_weighted
 from rl_sentinel.formulas.layouts import COUNTS, LAID_OUT
 from rl_sentinel.formulas.policy_losses import LOSSES
 from rl_sentinel.formulas.preferences import LOSSES as PREFERENCES
@@ -98,7 +99,13 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
 
     A gradient flows to the columns that a loss is a function of.
     """
-    batch, algorithm = _as_read(boundary, batch), claimed(boundary, name)
+    normalization, algorithm = settings.get(SETTING), claimed(boundary, name)
+    changed = normalized(batch, str(normalization)) if normalization else batch
+    return {} if changed is None else _readings(boundary, name, algorithm, _as_read(boundary, changed), settings)
+
+
+def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, settings: Settings) -> Readings:
+    """The accepted values of one output of this algorithm, with the columns that the formula reads."""
     if algorithm in CONTROLLERS:
         losses = CONTROLLERS[algorithm](value_of(boundary.claims.kl) or "", batch, settings)
         return {n: x for n, x in losses.items() if len(losses) == 1 or (value_of(boundary.claims.measure) or "") in n}
@@ -110,8 +117,8 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
         return preference_loss(algorithm, batch, settings)
     make = _tokens(boundary, name)
     if algorithm in KL and make is None:
-        gradient = value_of(boundary.claims.gradient) or ""
-        return _with_gradient_of(KL[algorithm](batch), gradient if gradient != algorithm else "own", batch)
+        gradient, values = value_of(boundary.claims.gradient) or "", _estimates(algorithm, boundary, batch)
+        return _with_gradient_of(values, gradient if gradient != algorithm else "own", batch)
     rows = value_of(boundary.claims.rows) or ""
     losses = {}
     for reading, tokens in (make(batch, settings) if make else {}).items():
@@ -220,9 +227,22 @@ def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Mappin
     if "ref_logprob" not in boundary.reads or not settings.get("kl_loss_coef"):
         return {"": fixed}
     claimed_kl = value_of(boundary.claims.kl)
-    readings = KL[claimed_kl](batch) if claimed_kl else {n: x for kl in KL.values() for n, x in kl(batch).items()}
+    estimators = (claimed_kl,) if claimed_kl else tuple(KL)
+    readings = {n: x for name in estimators for n, x in _estimates(name, boundary, batch).items()}
     weight = float(settings["kl_loss_coef"] or 0)
     return {n if len(readings) > 1 else "": fixed + weight * kl for n, kl in readings.items()}
+
+
+def _estimates(estimator: str, boundary: Boundary, batch: Batch) -> Readings:
+    """A KL per token, by reading.
+
+    A user's function may weight it by the ratio to the old policy, so that its gradient is unbiased off policy too.
+    """
+    values = KL[estimator](batch)
+    sees_ratio = of_one_policy(boundary) or boundary.reads & {"old_logprob", "rollout_logprob"}
+    if not boundary.own or not sees_ratio:
+        return values
+    return values | {f"{n} weighted by the ratio": importance_weighted(x, batch) for n, x in values.items()}
 
 
 def _as_read(boundary: Boundary, batch: Batch) -> Batch:

@@ -1,8 +1,10 @@
 """Numbers that a user's function reads by a known name from somewhere else than its parameters."""
 
+import dis
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from inspect import ismethod
+from itertools import pairwise
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -20,7 +22,8 @@ _SCALARS = (bool, int, float)
 def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None = None) -> dict[str, float]:
     """Name -> number, for known names that the code reads from ``self``, a configuration, a global or a closure.
 
-    A name with two values is left out. The code is read and not run.
+    Variables to which the code assigns a literal count too. A name with two values is left out. The code is read and
+    not run.
 
     Args:
         function: the function; the functions of its module and the methods of its object that it names are read too.
@@ -100,6 +103,7 @@ def _values(
 ) -> Iterator[tuple[str, object]]:
     for one in functions:
         yield from ((word, one.__globals__[word]) for word in words if word in one.__globals__)
+        yield from _assigned(one.__code__)
         for name, cell in zip(one.__code__.co_freevars, one.__closure__ or (), strict=True):
             try:
                 yield name, cell.cell_contents
@@ -107,6 +111,21 @@ def _values(
                 continue
     for thing in objects:
         yield from _of_object(thing, words, _DEPTH)
+
+
+def _assigned(code: CodeType) -> Iterator[tuple[str, object]]:
+    """The literals of variables that the code assigns once, as in ``clip_eps = 0.2``.
+
+    ``eps`` is left out: it may be a clip range or the offset of a divisor.
+    """
+    stored: list[str] = []
+    literal: dict[str, object] = {}
+    for before, store in pairwise(dis.get_instructions(code)):
+        if store.opname.startswith(("STORE_FAST", "STORE_DEREF")):
+            names = [store.argval] if isinstance(store.argval, str) else [*store.argval]  # Python 3.13 joins two
+            stored += names
+            literal |= {names[0]: before.argval} if before.opname == "LOAD_CONST" else {}
+    yield from ((n, x) for n, x in literal.items() if stored.count(n) == 1 and role_of(n.lower()) != "epsilon")
 
 
 def _of_object(thing: object, words: frozenset[str], depth: int) -> Iterator[tuple[str, object]]:
