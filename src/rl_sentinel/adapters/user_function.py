@@ -23,10 +23,11 @@ from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
 from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers
+from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.prompt_groups import grouping
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import role_of
-from rl_sentinel.adapters.kit.user_arguments import Arguments, arguments_of
+from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.user_layouts import (
     Domains,
     Grouped,
