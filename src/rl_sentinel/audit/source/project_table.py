@@ -62,7 +62,7 @@ def project_file(folder: Path) -> Path | None:
     """The nearest pyproject.toml with the table, in a folder or its parents."""
     for place in (folder, *folder.parents):
         file = place / "pyproject.toml"
-        # Without zero bytes, the header is readable in UTF-16 too: `read_project` says what is wrong with the file.
+        # Without zero bytes, the header is readable in UTF-16 too: `read_project` then names the encoding.
         if file.is_file() and f"[{TABLE}".encode() in file.read_bytes().replace(b"\0", b""):
             return file
     return None
