@@ -22,7 +22,7 @@ from rl_sentinel.adapters.kit.layout_trial import choose_binding, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
-from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import clip_bounds, literals, named_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.prompt_groups import grouping
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
@@ -150,7 +150,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
     build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))
     boundary, notes = choose_binding(target, build, arguments)
-    chosen = with_fitted_numbers(target, replace(boundary, notes=(*boundary.notes, *notes)), literals(function))
+    boundary = replace(boundary, notes=(*boundary.notes, *notes))
+    chosen = with_fitted_numbers(target, boundary, literals(function), clip_bounds(function))
     return layout_of_formula(target, build, arguments, chosen, literals(function))
 
 

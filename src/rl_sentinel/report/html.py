@@ -14,7 +14,6 @@ from rl_sentinel.report.formatting import numbers
 from rl_sentinel.report.results import Results
 from rl_sentinel.report.scenario import has_batch, scenario_columns
 
-
 #: Heads of the columns of the coverage table, and the outcomes that they count.
 _OUTCOMES = (("hold", "holds"), ("broken", "broken"), ("not applicable", "not-applicable"), ("errored", "errored"))
 

@@ -239,8 +239,7 @@ def _estimates(estimator: str, boundary: Boundary, batch: Batch) -> Readings:
     A user's function may weight it by the ratio to the old policy, so that its gradient is unbiased off policy too.
     """
     values = KL[estimator](batch)
-    sees_ratio = of_one_policy(boundary) or boundary.reads & {"old_logprob", "rollout_logprob"}
-    if not boundary.own or not sees_ratio:
+    if not boundary.own or not boundary.reads & {"old_logprob", "rollout_logprob"}:
         return values
     return values | {f"{n} weighted by the ratio": importance_weighted(x, batch) for n, x in values.items()}
 

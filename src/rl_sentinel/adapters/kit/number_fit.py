@@ -48,14 +48,22 @@ _MOST = 600
 _NEAR = 1e-4
 
 
-def with_fitted_numbers(target: Target, boundary: Boundary, literals: tuple[float, ...]) -> Boundary:
+def with_fitted_numbers(
+    target: Target, boundary: Boundary, literals: tuple[float, ...], bounds: tuple[float, float] | None = None
+) -> Boundary:
     """The boundary with the numbers that its formula needs, or undecided if they are unknown.
 
     A formula without a number that it needs would be compared wrongly, so it is not compared.
+
+    Args:
+        target: where the function is looked up.
+        boundary: its boundary, with the numbers that are known by name.
+        literals: numbers in its code, which are tried.
+        bounds: the bounds of a clip range in its code, which are taken where no number fits.
     """
     stated = boundary.claims.algorithm is not None
     if stated and (why := _not_of_formula(boundary)):
-        return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=why)
+        return _without_formula(boundary, why)
     if stated and of_one_policy(boundary):
         boundary = _with_settings(boundary, {**_OF_RATIOS, **boundary.settings["default"]})
     if stated and boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
@@ -64,14 +72,18 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: tuple[floa
     if not missing:
         return boundary
     chosen = _fitting(target, boundary, missing, literals)
-    if chosen is None and set(missing) == {"clip_low", "clip_high"}:
-        chosen = _clip_bounds(boundary, literals)
+    if chosen is None and bounds is not None and set(missing) == {"clip_low", "clip_high"}:  # whether or not it fits
+        chosen = {"clip_low": round(1 - bounds[0], 12), "clip_high": round(bounds[1] - 1, 12)}
     if chosen is not None:
         return _with_settings(boundary, chosen, *_note(chosen, boundary))
     required = [name for name in missing if name not in _OPTIONAL]
-    if not required or (_is_temporal(boundary) and all(_candidates(name, literals) == (1.0,) for name in required)):
-        return boundary
-    return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=_undecided(boundary, required))
+    default = not required or (_is_temporal(boundary) and (not literals or _undiscounted(target, boundary)))
+    return boundary if default else _without_formula(boundary, _undecided(boundary, required))
+
+
+def _without_formula(boundary: Boundary, reason: str) -> Boundary:
+    """The boundary whose formula is not compared."""
+    return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=reason)
 
 
 def _with_settings(boundary: Boundary, numbers: Settings, *notes: str) -> Boundary:
@@ -79,16 +91,15 @@ def _with_settings(boundary: Boundary, numbers: Settings, *notes: str) -> Bounda
     return replace(boundary, settings={"default": settings}, notes=(*boundary.notes, *notes))
 
 
-def _clip_bounds(boundary: Boundary, literals: tuple[float, ...]) -> dict[str, float] | None:
-    """The clip range of the code's only literals around 1, as in ``clamp(0.8, 1.2)``, whether or not the loss fits.
-
-    Literals that are other numbers of the formula are left out.
-    """
-    literals = tuple(x for x in literals if x not in boundary.settings["default"].values())
-    low, high = ([x for x in literals if a <= x <= b and x != 1] for a, b in ((0.5, 1), (1, 2)))
-    if len(low) != 1 or len(high) != 1:
-        return None
-    return {"clip_low": round(1 - low[0], 12), "clip_high": round(high[0] - 1, 12)}
+def _undiscounted(target: Target, boundary: Boundary) -> bool:
+    """Whether all trained tokens of a row get the same advantage, which no discount leaves."""
+    batch = domain_probe(boundary)
+    try:
+        values = outputs_on(target, boundary, batch)["advantage"]
+    except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
+        return False
+    rows = [row[trained] for row, trained in zip(values, batch.mask, strict=True)] if values.dim() == 2 else []
+    return all(torch.allclose(row, row[:1].expand_as(row), atol=_NEAR) for row in rows)
 
 
 def _normalizing(target: Target, boundary: Boundary, literals: tuple[float, ...]) -> Boundary:
@@ -100,7 +111,7 @@ def _normalizing(target: Target, boundary: Boundary, literals: tuple[float, ...]
         chosen = _fitting(target, trial, _missing(trial), literals)
         if chosen is not None:
             return _with_settings(trial, chosen, *_note(chosen, trial))
-    return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=_normalised(boundary))
+    return _without_formula(boundary, _normalised(boundary))
 
 
 def fits_formula(target: Target, boundary: Boundary) -> bool:

@@ -51,11 +51,34 @@ def literals(function: Callable[..., Any]) -> tuple[float, ...]:
     """The float literals of a function, of the functions of its module that it names, and of their defaults."""
     found: dict[float, None] = {}
     for one in _read_functions(unwrap(function), _owner(function)):
-        constants = [c for code in _codes(one.__code__) for c in code.co_consts]
+        constants = [c for code in _codes(one.__code__) for x in code.co_consts for c in _parts(x)]
         for value in (*constants, *(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()):
             if isinstance(value, float):
                 found[value] = None
     return tuple(found)
+
+
+def clip_bounds(function: Callable[..., Any]) -> tuple[float, float] | None:
+    """The bounds around 1 that the code passes one after the other as literals, as in ``clamp(ratio, 1 - 0.2, 1.3)``.
+
+    None if there are none, or several.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.numbers_in_code import clip_bounds
+        >>> def loss(ratio): return ratio.clamp(1 - 0.25, 1.5)
+        >>> clip_bounds(loss)
+        (0.75, 1.5)
+    """
+    found = set[tuple[float, float]]()
+    for one in _read_functions(unwrap(function), _owner(function)):
+        steps = [step for code in _codes(one.__code__) for step in dis.get_instructions(code)]
+        pairs = [(a.argval, b.argval) for a, b in pairwise(steps) if a.opname == b.opname == "LOAD_CONST"]
+        found |= {(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float) and 0 < a < 1 < b < 2}
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _parts(constant: object) -> tuple[object, ...]:
+    return constant if isinstance(constant, tuple) else (constant,)
 
 
 def _owner(function: Callable[..., Any]) -> object:
@@ -114,17 +137,22 @@ def _values(
 
 
 def _assigned(code: CodeType) -> Iterator[tuple[str, object]]:
-    """The literals of variables that the code assigns once, as in ``clip_eps = 0.2``.
+    """The literals of variables that the code assigns once, as in ``gamma, lam = 0.99, 0.95``.
 
     ``eps`` is left out: it may be a clip range or the offset of a divisor.
     """
     stored: list[str] = []
-    literal: dict[str, object] = {}
-    for before, store in pairwise(dis.get_instructions(code)):
-        if store.opname.startswith(("STORE_FAST", "STORE_DEREF")):
-            names = [store.argval] if isinstance(store.argval, str) else [*store.argval]  # Python 3.13 joins two
+    literal, values = dict[str, object](), list[object]()
+    for step in dis.get_instructions(code):
+        if step.opname.startswith(("STORE_FAST", "STORE_DEREF")):
+            names = [step.argval] if isinstance(step.argval, str) else [*step.argval]  # Python 3.13 joins two
             stored += names
-            literal |= {names[0]: before.argval} if before.opname == "LOAD_CONST" else {}
+            literal |= dict(zip(names, values, strict=False))
+            values = values[len(names) :]
+        elif step.opname == "UNPACK_SEQUENCE" and values and isinstance(values[0], tuple):
+            values = [*values[0]]
+        else:
+            values = [step.argval] if step.opname == "LOAD_CONST" else []
     yield from ((n, x) for n, x in literal.items() if stored.count(n) == 1 and role_of(n.lower()) != "epsilon")
 
 
