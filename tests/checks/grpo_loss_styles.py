@@ -276,4 +276,13 @@ def f(logps, old_logps, ref_logps, advantages, mask, epsilon=0.2, beta=0.04):
 """,
         {"stage": "policy-loss", "algorithm": "grpo"},
     ),
+    "kl weighted by a ratio of 1": (
+        """
+def f(logps, ref_logps, advantages, mask, beta=0.04):
+    ratio, gap = (logps - logps.detach()).exp(), ref_logps - logps
+    loss = -ratio * advantages + beta * ratio * (gap.exp() - gap - 1)
+    return (loss * mask).sum() / mask.sum().clamp(min=1)
+""",
+        {"stage": "policy-loss", "algorithm": "grpo"},
+    ),
 }

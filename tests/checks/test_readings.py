@@ -40,6 +40,12 @@ def inverse_weight(  # noqa: PLR0913 - columns and two numbers
     return _mean(loss + beta * (gap.exp() - gap - 1) / ratio, mask)
 
 
+def half_weight(logps: Tensor, ref_logps: Tensor, advantages: Tensor, mask: Tensor, beta: float = 0.1) -> Tensor:
+    """A KL weighted by the root of a ratio of 1: its value is right, and its gradient is not."""
+    ratio, gap = (logps - logps.detach()).exp(), ref_logps - logps
+    return _mean(-ratio * advantages + beta * ratio.sqrt() * (gap.exp() - gap - 1), mask)
+
+
 def literal_range(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """The larger of the two products, with a clip range in the code only."""
     ratio = (logps - old_logps).exp()
@@ -79,6 +85,7 @@ def by_variance(rewards: Tensor, mask: Tensor) -> Tensor:
     [
         (floor, _LOSS),
         (inverse_weight, _LOSS),
+        (half_weight, _LOSS),
         (literal_range, _LOSS),
         (local_range, _LOSS),
         (absolute, _VALUE),

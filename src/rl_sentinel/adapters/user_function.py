@@ -40,6 +40,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
 )
 from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
 from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -152,6 +153,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     boundary, notes = choose_binding(target, build, arguments)
     boundary = replace(boundary, notes=(*boundary.notes, *notes))
     chosen = with_fitted_numbers(target, boundary, literals(function), clip_bounds(function))
+    chosen = with_kl_of_gradient(target, chosen)
     return layout_of_formula(target, build, arguments, chosen, literals(function))
 
 

@@ -51,6 +51,9 @@ def _with_one_reading(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Ba
     return lambda batch, settings: {"": loss(batch, settings)}
 
 
+#: End of the name of a KL that is multiplied by the ratio of the policy to the old one.
+WEIGHTED = "weighted by the ratio"
+
 #: Losses whose gradient at a ratio of 1 is that of REINFORCE.
 RATIO_LOSSES = frozenset({"ppo", "dual clip", "cispo", "gspo", "importance sampling"})
 
@@ -154,7 +157,7 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readin
         return VALUE_LOSSES[algorithm]
     if algorithm in _OF_TOKENS:
         losses = _OF_TOKENS[algorithm]
-        if algorithm == "ppo" and boundary.own:
+        if algorithm == "ppo" and boundary.own and not of_one_policy(boundary):
             losses = _plain_or_dual_clip
         if of_one_policy(boundary) and algorithm in RATIO_LOSSES:
             losses = _of_one_policy(losses)
@@ -236,12 +239,14 @@ def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Mappin
 def _estimates(estimator: str, boundary: Boundary, batch: Batch) -> Readings:
     """A KL per token, by reading.
 
-    A user's function may weight it by the ratio to the old policy, so that its gradient is unbiased off policy too.
+    A user's function may weight it by the ratio to the old policy, so that its gradient is unbiased. At a ratio of 1
+    only the gradient shows that, so it must be claimed there.
     """
     values = KL[estimator](batch)
-    if not boundary.own or not boundary.reads & {"old_logprob", "rollout_logprob"}:
+    stated = value_of(boundary.claims.output_definitions.get("loss")) == WEIGHTED
+    if not boundary.own or not (stated or boundary.reads & {"old_logprob", "rollout_logprob"}):
         return values
-    return values | {f"{n} weighted by the ratio": importance_weighted(x, batch) for n, x in values.items()}
+    return values | {f"{n} {WEIGHTED}": importance_weighted(x, batch) for n, x in values.items()}
 
 
 def _as_read(boundary: Boundary, batch: Batch) -> Batch:
