@@ -64,6 +64,12 @@ def absolute(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
     return _mean((values - returns).abs(), mask)
 
 
+def smaller_of_literals(vpreds: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+    """The smaller of the two squared errors, with a range in the code only."""
+    held = old_values + torch.clamp(vpreds - old_values, -0.2, 0.2)
+    return _mean(torch.min((vpreds - returns) ** 2, (held - returns) ** 2), mask)
+
+
 def smaller(vpreds: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, value_clip: float = 0.2) -> Tensor:
     """The smaller of the two squared errors."""
     held = old_values + (vpreds - old_values).clamp(-value_clip, value_clip)
@@ -90,6 +96,7 @@ def by_variance(rewards: Tensor, mask: Tensor) -> Tensor:
         (local_range, _LOSS),
         (absolute, _VALUE),
         (smaller, _VALUE),
+        (smaller_of_literals, _VALUE),
         (flipped, _ROWS),
         (by_variance, _ROWS),
     ],

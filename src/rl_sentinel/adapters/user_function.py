@@ -22,7 +22,7 @@ from rl_sentinel.adapters.kit.layout_trial import choose_binding, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
-from rl_sentinel.adapters.kit.numbers_in_code import clip_bounds, literals, named_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import literal_bounds, literals, named_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.prompt_groups import grouping
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
@@ -152,7 +152,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))
     boundary, notes = choose_binding(target, build, arguments)
     boundary = replace(boundary, notes=(*boundary.notes, *notes))
-    chosen = with_fitted_numbers(target, boundary, literals(function), clip_bounds(function))
+    chosen = with_fitted_numbers(target, boundary, literals(function), literal_bounds(function))
     chosen = with_kl_of_gradient(target, chosen)
     return layout_of_formula(target, build, arguments, chosen, literals(function))
 

@@ -49,7 +49,10 @@ _NEAR = 1e-4
 
 
 def with_fitted_numbers(
-    target: Target, boundary: Boundary, literals: tuple[float, ...], bounds: tuple[float, float] | None = None
+    target: Target,
+    boundary: Boundary,
+    literals: tuple[float, ...],
+    bounds: frozenset[tuple[float, float]] = frozenset(),
 ) -> Boundary:
     """The boundary with the numbers that its formula needs, or undecided if they are unknown.
 
@@ -59,7 +62,7 @@ def with_fitted_numbers(
         target: where the function is looked up.
         boundary: its boundary, with the numbers that are known by name.
         literals: numbers in its code, which are tried.
-        bounds: the bounds of a clip range in its code, which are taken where no number fits.
+        bounds: pairs of literals in its code; those of a clip range are taken where no number fits.
     """
     stated = boundary.claims.algorithm is not None
     if stated and (why := _not_of_formula(boundary)):
@@ -72,8 +75,8 @@ def with_fitted_numbers(
     if not missing:
         return boundary
     chosen = _fitting(target, boundary, missing, literals)
-    if chosen is None and bounds is not None and set(missing) == {"clip_low", "clip_high"}:  # whether or not it fits
-        chosen = {"clip_low": round(1 - bounds[0], 12), "clip_high": round(bounds[1] - 1, 12)}
+    if chosen is None:
+        chosen = _clip_range(missing, bounds)
     if chosen is not None:
         return _with_settings(boundary, chosen, *_note(chosen, boundary))
     required = [name for name in missing if name not in _OPTIONAL]
@@ -89,6 +92,16 @@ def _without_formula(boundary: Boundary, reason: str) -> Boundary:
 def _with_settings(boundary: Boundary, numbers: Settings, *notes: str) -> Boundary:
     settings = {**boundary.settings["default"], **numbers}
     return replace(boundary, settings={"default": settings}, notes=(*boundary.notes, *notes))
+
+
+def _clip_range(missing: list[str], bounds: frozenset[tuple[float, float]]) -> dict[str, float] | None:
+    """The clip range that the only suitable pair of literals states, whether or not the loss fits: it may be wrong."""
+    ranges = list[dict[str, float]]()
+    if set(missing) == {"clip_low", "clip_high"}:
+        ranges = [{"clip_low": round(1 - a, 12), "clip_high": round(b - 1, 12)} for a, b in bounds if 0 < a < 1 < b < 2]
+    elif missing == ["value_clip"]:
+        ranges = [{"value_clip": b} for a, b in bounds if a == -b < 0]
+    return ranges[0] if len(ranges) == 1 else None
 
 
 def _undiscounted(target: Target, boundary: Boundary) -> bool:
@@ -116,7 +129,7 @@ def _normalizing(target: Target, boundary: Boundary, literals: tuple[float, ...]
 
 def fits_formula(target: Target, boundary: Boundary) -> bool:
     """Whether the function computes a reading of its claimed formula on small batches."""
-    if boundary.claims.algorithm is None or not set(missing := _missing(boundary)) <= _OPTIONAL:
+    if boundary.claims.algorithm is None or not set(missing := _missing(boundary)) <= _TRIED_WITHOUT:
         return False
     try:
         return _fitting(target, boundary, missing, ()) is not None

@@ -58,23 +58,21 @@ def literals(function: Callable[..., Any]) -> tuple[float, ...]:
     return tuple(found)
 
 
-def clip_bounds(function: Callable[..., Any]) -> tuple[float, float] | None:
-    """The bounds around 1 that the code passes one after the other as literals, as in ``clamp(ratio, 1 - 0.2, 1.3)``.
-
-    None if there are none, or several.
+def literal_bounds(function: Callable[..., Any]) -> frozenset[tuple[float, float]]:
+    """The pairs of literals that the code passes one after the other, as in ``clamp(ratio, 1 - 0.2, 1.3)``.
 
     Example:
-        >>> from rl_sentinel.adapters.kit.numbers_in_code import clip_bounds
+        >>> from rl_sentinel.adapters.kit.numbers_in_code import literal_bounds
         >>> def loss(ratio): return ratio.clamp(1 - 0.25, 1.5)
-        >>> clip_bounds(loss)
-        (0.75, 1.5)
+        >>> literal_bounds(loss)
+        frozenset({(0.75, 1.5)})
     """
     found = set[tuple[float, float]]()
     for one in _read_functions(unwrap(function), _owner(function)):
         steps = [step for code in _codes(one.__code__) for step in dis.get_instructions(code)]
         pairs = [(a.argval, b.argval) for a, b in pairwise(steps) if a.opname == b.opname == "LOAD_CONST"]
-        found |= {(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float) and 0 < a < 1 < b < 2}
-    return next(iter(found)) if len(found) == 1 else None
+        found |= {(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)}
+    return frozenset(found)
 
 
 def _parts(constant: object) -> tuple[object, ...]:

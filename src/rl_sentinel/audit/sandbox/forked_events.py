@@ -67,8 +67,8 @@ def _run(work: Callable[[Send], None], pipe: int, log: str) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         torch.set_num_threads(1)
-        if "torch._dynamo" in sys.modules:  # a compiler's threads do not survive the fork
-            torch.compiler.set_stance("force_eager")
+        if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):  # torch 2.6 and newer
+            torch.compiler.set_stance("force_eager")  # a compiler's threads do not survive the fork
         with os.fdopen(pipe, "w", buffering=1, encoding="utf-8") as out:
 
             def send(event: dict[str, Any]) -> None:
