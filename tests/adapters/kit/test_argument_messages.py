@@ -62,5 +62,5 @@ def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
     ],
 )
 def test_a_proposal_is_the_column_that_the_name_contains(path: str, proposed: str) -> None:
-    """Of a number, its known name. An item of a dict is made of the batch, an attribute of a configuration is a number."""
+    """Of a number, its known name; an item of a dict is made of the batch, an attribute is a number."""
     assert f'bind={{"{path}": {proposed}}}' in unknown_message("mine", {path: path.startswith("config")})
