@@ -188,8 +188,13 @@ def test_an_exception_while_the_keys_of_a_dict_are_read() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses deprecated functions of torch
 def test_a_compiled_function_is_checked_as_it_is_written() -> None:
-    result = rl_sentinel.check(torch.compile(centred), **GRPO)
-    assert (result.ok, result.findings) == (True, ()), result
+    class Module(torch.nn.Module):
+        def forward(self, rewards: Tensor, group: Tensor) -> Tensor:
+            return centred(rewards, group)
+
+    for compiled in (torch.compile(centred), torch.compile(Module())):
+        result = rl_sentinel.check(compiled, **GRPO)
+        assert (result.ok, result.findings) == (True, ()), result
 
 
 def test_contested_is_a_flag() -> None:
