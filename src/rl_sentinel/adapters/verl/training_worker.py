@@ -135,7 +135,7 @@ def _worker_of(kind: Any, engine: Any, loss_function: Callable[..., Any]) -> Any
             max_token_len_per_gpu=None,
             micro_batch_size_per_gpu=None,
         ),
-        flops_counter=None,
+        flops_counter=_Idle,
         profiler=inspect.unwrap(kind.train_mini_batch).__globals__["DistProfiler"](0, None),
         device_name=cpu_device(),
     )
@@ -197,20 +197,25 @@ def _engine_class(kind: type) -> type:
     return type("Engine", (_OnRank, kind), {})
 
 
-class _Memory:
-    """What the worker asks of the accelerator and of psutil: no memory is in use."""
+class _Idle:
+    """What the worker asks of the accelerator and of psutil: no memory is in use, nothing is computed."""
 
     @staticmethod
     def virtual_memory() -> SimpleNamespace:
-        """Of the machine."""
+        """The memory of the machine in use."""
         return SimpleNamespace(used=0)
 
     @staticmethod
     def max_memory_allocated() -> int:
-        """Of the accelerator."""
+        """The memory of the accelerator in use, in bytes."""
         return 0
 
     max_memory_reserved = max_memory_allocated
+
+    @staticmethod
+    def estimate_flops(*_about: object, **_options: object) -> tuple[float, float]:
+        """Used and promised operations per second of the accelerator."""
+        return 0.0, 1.0
 
 
 def _all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM, **_group: object) -> None:  # noqa: ANN401 - torch's
@@ -238,6 +243,6 @@ _COLLECTIVES: Mapping[str, Callable[..., Any]] = {
 
 _DOUBLES: Mapping[str, Callable[..., Any]] = {
     f"{WORKERS}.Timer": Timer,
-    f"{WORKERS}.psutil": _Memory,
-    f"{WORKERS}.get_torch_device": _Memory,
+    f"{WORKERS}.psutil": _Idle,
+    f"{WORKERS}.get_torch_device": _Idle,
 }
