@@ -19,6 +19,7 @@ SHARES = frozenset(
         "sequences_clipped",
         "too_far",
         "too_near",
+        "trained",
         "unscored",
         "value_clip_fraction",
     }
