@@ -12,6 +12,7 @@ SHARES = frozenset(
         "dead_group_fraction",
         "fraction",
         "full_length",
+        "padding_fraction",
         "rejected",
         "rejected_fraction",
         "ratio_outside",
@@ -20,6 +21,7 @@ SHARES = frozenset(
         "too_far",
         "too_near",
         "trained",
+        "untrained_fraction",
         "unscored",
         "value_clip_fraction",
     }

@@ -6,6 +6,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import (
     async_loss,
+    async_metrics,
     bco,
     checkpoints,
     collated_labels,
@@ -61,6 +62,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         gmpo,
         sdpo,
         async_loss,
+        async_metrics,
         log_probs,
         updates,
         preferences,
