@@ -14,6 +14,9 @@ WORDS = 29
 
 END, PADDING = 1, 0
 
+#: A space, in the alphabet of tokenizers of bytes.
+SPACE = "\u0120"
+
 #: The chat template: a word for the role, the message, and EOS.
 TEMPLATE = (
     "{% for message in messages %}{{ 'w28 ' if message['role'] == 'assistant' else 'w27 ' }}{{ message['content'] }}"
@@ -55,12 +58,30 @@ def largest_rewards(group_rewards: list[list[float]], **_more: object) -> list[l
 
 def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
     """A tokenizer of whole words that pads on the left, as trainers that generate require."""
-    from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
+    from tokenizers import pre_tokenizers  # noqa: PLC0415 - in the target's overlay
+
+    return _tokenizer([f"w{n}" for n in range(WORDS)], pre_tokenizers.Whitespace())
+
+
+def make_byte_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
+    """The same words in bytes, as of BPE tokenizers: a space belongs to the word that follows it."""
+    from tokenizers import Regex, decoders, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
+
+    words = [f"{space}w{n}" for n in range(WORDS) for space in ("", SPACE)]
+    split = pre_tokenizers.Split(Regex(" ?[^ ]+| +"), "isolated")
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer = _tokenizer([*words, SPACE], pre_tokenizers.Sequence([split, in_bytes]))
+    tokenizer.backend_tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _tokenizer(vocabulary: list[str], pre_tokenizer: Any) -> Any:  # noqa: ANN401 - of tokenizers, of transformers
+    from tokenizers import Tokenizer, models  # noqa: PLC0415 - in the target's overlay
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
 
-    words = ["<pad>", "<eos>", "<unk>", *(f"w{n}" for n in range(WORDS))]
+    words = ["<pad>", "<eos>", "<unk>", *vocabulary]
     plain = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>"))  # noqa: S106 - a token of a vocabulary
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    plain.pre_tokenizer = pre_tokenizer
     special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>", "chat_template": TEMPLATE}
     return PreTrainedTokenizerFast(tokenizer_object=plain, padding_side="left", **special)
 
