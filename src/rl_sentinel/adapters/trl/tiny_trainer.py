@@ -99,12 +99,13 @@ def make_model(vocabulary: int = WORDS + 3) -> Any:  # noqa: ANN401 - a model of
     return model
 
 
-def make_trainer(kind: str, derived: Any = None, **settings: Any) -> Any:  # noqa: ANN401 - a class of the target, a trainer
+def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: Any) -> Any:  # noqa: ANN401 - a class of the target, a trainer
     """A trainer of the target, built by its own constructor from its own configuration.
 
     Args:
         kind: ``"grpo"`` or ``"rloo"``.
         derived: a subclass of that trainer, with its own configuration.
+        engine: the mode of a vLLM engine that the constructor starts; the caller replaces what starts it.
         settings: fields of the configuration; the configuration raises on a field that the release lacks. A reference
             policy and a vLLM engine are set after construction: the constructor would download one and start the
             other.
@@ -120,6 +121,7 @@ def make_trainer(kind: str, derived: Any = None, **settings: Any) -> Any:  # noq
         more = {"group_filter_func": largest_rewards} if "group_filter_func" in signature(derived).parameters else {}
     beta, vllm = settings.pop("beta", 0.0), settings.pop("use_vllm", False)
     weight = settings.pop("reward_weight", 1.0)
+    settings |= {"use_vllm": True, "vllm_mode": engine} if engine else {}
     settings |= {"reward_weights": [weight]} if weight != 1.0 else {}
     built = {
         "output_dir": tempfile.mkdtemp(),
