@@ -7,7 +7,6 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.requirements import (
-    equal_parts,
     groups_are_equal,
     no_empty_response,
     prompts_are_contiguous,
@@ -22,6 +21,7 @@ from rl_sentinel.adapters.trl.ranks import broadcast_object_list, gather_object
 from rl_sentinel.adapters.trl.release import config_fields
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD
 from rl_sentinel.adapters.trl.sampling_engines import OTHER_OPTION, VLLM, make_sampler, request_options, sample
+from rl_sentinel.adapters.trl.two_ranks import rank_count
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -126,7 +126,7 @@ def _rows(target: Target, path: str, kind: str, engine: str) -> Boundary:
             "trainer": _sampler(kind, engine, {}),
             "prompts": Prompts(),
             "rows": EachRow(Table(row)),
-            "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
+            "ranks": Derived(rank_count),
         },
         doubles=_collectives(target),
         produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
@@ -140,7 +140,7 @@ def _rows(target: Target, path: str, kind: str, engine: str) -> Boundary:
         settings={f"rows, {engine}": {}},
         claims=claims(_ROWS, conserves=True),
         reach=f"use_vllm=True, vllm_mode={engine}",
-        requires=(no_empty_response, prompts_are_contiguous, groups_are_equal, equal_parts),
+        requires=(no_empty_response, prompts_are_contiguous, groups_are_equal),
     )
 
 
