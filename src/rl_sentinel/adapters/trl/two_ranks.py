@@ -61,3 +61,8 @@ def score_rows(method: str, trainers: list[Any], inputs: list[dict[str, str]]) -
     size = len(inputs) // len(trainers)
     parts = [inputs[rank * size : (rank + 1) * size] for rank in range(len(trainers))]
     return run_on_ranks(len(trainers), lambda rank: getattr(trainers[rank], method)(parts[rank]))
+
+
+def rank_advantages(method: str, trainers: list[Any], inputs: list[dict[str, str]]) -> Tensor:
+    """The advantages of all rows, as their ranks get them."""
+    return torch.cat([scored["advantages"] for scored in score_rows(method, trainers, inputs)])
