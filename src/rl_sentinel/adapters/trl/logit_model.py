@@ -1,6 +1,9 @@
 """A double of a model with known logits, and the call of TRL's log-prob method on it."""
 
 import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +11,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
+
+#: Tokens, and words of the vocabulary, that a fused head takes at once here; a batch is smaller than what it takes.
+CHUNK = 2
+
+
+class Head:
+    """The output layer of :class:`Logits`: half of each logit is in its weight, the mean over tokens in its bias.
+
+    The other half is in the hidden states, so that the gradient of a logit comes through all three.
+    """
+
+    def __init__(self, logits: Tensor) -> None:
+        """Take ``[B, T, V]`` logits apart."""
+        flat = logits.flatten(0, 1)
+        self.bias = flat.mean(0)
+        half = (flat - self.bias) / 2
+        self.weight = torch.cat([torch.eye(flat.shape[1], dtype=flat.dtype), half.T], 1)
+        places = torch.eye(len(flat), dtype=flat.dtype)
+        self.hidden = torch.cat([half, places], 1).reshape(*logits.shape[:2], -1)
 
 
 class Logits(nn.Module):
@@ -18,7 +41,7 @@ class Logits(nn.Module):
     """
 
     def __init__(self) -> None:
-        """Start without logits."""
+        """Start without logits, or hidden states."""
         super().__init__()
         self.logits: Tensor = torch.empty(0)
         self.prompt = 2
@@ -61,18 +84,30 @@ def compute_log_probs(
     rows = torch.arange(len(logits))
     prompt_ids, prompt_mask = torch.stack([torch.zeros_like(rows), rows], 1), torch.stack([rows % 2, rows * 0 + 1], 1)
     trainer.known.logits = logits
-    if trainer.fused:
-        head = nn.Linear(logits.shape[2], logits.shape[2], bias=False)
-        head.weight = nn.Parameter(torch.eye(logits.shape[2], dtype=logits.dtype), requires_grad=False)
-        trainer.model.get_output_embeddings = partial(getattr, SimpleNamespace(head=head), "head")
     compute = per_token(trainer)
     entropies = {"compute_entropy": True} if "compute_entropy" in inspect.signature(compute).parameters else {}
-    computed = compute(
-        trainer.forward_model,
-        torch.cat([prompt_ids, completion_ids], 1),
-        torch.cat([prompt_mask, completion_mask], 1),
-        completion_ids.shape[1],
-        **options,
-        **entropies,
-    )
+    with fused_head(trainer, logits) if trainer.fused else nullcontext():
+        computed = compute(
+            trainer.forward_model,
+            torch.cat([prompt_ids, completion_ids], 1),
+            torch.cat([prompt_mask, completion_mask], 1),
+            completion_ids.shape[1],
+            **options,
+            **entropies,
+        )
     return {"logprob": computed[0], "entropy": computed[1]} if isinstance(computed, tuple) else {"logprob": computed}
+
+
+@contextmanager
+def fused_head(trainer: Any, logits: Tensor) -> Iterator[None]:  # noqa: ANN401 - a trainer
+    """Give the model these logits by :class:`Head`, which the target takes in chunks of :data:`CHUNK`."""
+    head = Head(logits)
+    trainer.known.logits = head.hidden
+    trainer.model.get_output_embeddings = partial(getattr, SimpleNamespace(head=head), "head")
+    places = {"trl.trainer.utils": "_CHUNKED_LOGPROB_CHUNK_SIZE", "trl.kernels.chunked_logprob": "TOKEN_CHUNK_SIZE"}
+    with ExitStack() as stack:
+        for module, name in places.items():
+            stack.enter_context(
+                replaced_globals(vars(sys.modules[module]) if module in sys.modules else {}, **{name: CHUNK})
+            )
+        yield
