@@ -17,6 +17,7 @@ from rl_sentinel.adapters.trl import (
     distillation_steps,
     early_losses,
     early_steps,
+    fused_distillation,
     gmpo,
     kto,
     log_averages,
@@ -90,6 +91,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         log_averages,
         distillation,
         distillation_steps,
+        fused_distillation,
         ppo,
     ):
         yield from module.boundaries(target)

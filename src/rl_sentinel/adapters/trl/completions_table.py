@@ -46,7 +46,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The table of each trainer, in releases that log one."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         log = f"{owner}.log"
-        if target.has(log) and not target.fails(owner) and "Table(dataframe=" in source_of(target.find(log)):
+        if not target.has(log) or target.fails(owner) or "log" not in vars(target.find(owner)):
+            continue
+        if "Table(dataframe=" in source_of(target.find(log)):
             yield from bindable(target, _table(target, kind, owner))
 
 

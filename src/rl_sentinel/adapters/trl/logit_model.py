@@ -17,6 +17,10 @@ from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 #: Tokens, and words of the vocabulary, that a fused head takes at once here; a batch is smaller than what it takes.
 CHUNK = 2
 
+#: Modules with fused heads, and what they call the numbers of tokens and words that these take at once.
+CHUNKED = ("trl.trainer.utils", "trl.kernels.chunked_logprob", "trl.kernels.chunked_divergence")
+SIZES = ("_CHUNKED_LOGPROB_CHUNK_SIZE", "TOKEN_CHUNK_SIZE", "VOCAB_CHUNK_SIZE")
+
 
 class Head:
     """The output layer of :class:`Logits`: half of each logit is in its weight, the mean over tokens in its bias.
@@ -100,14 +104,19 @@ def compute_log_probs(
 
 @contextmanager
 def fused_head(trainer: Any, logits: Tensor) -> Iterator[None]:  # noqa: ANN401 - a trainer
-    """Give the model these logits by :class:`Head`, which the target takes in chunks of :data:`CHUNK`."""
+    """Give the model these logits by :class:`Head`, which the target takes in chunks."""
     head = Head(logits)
     trainer.known.logits = head.hidden
     trainer.model.get_output_embeddings = partial(getattr, SimpleNamespace(head=head), "head")
-    places = {"trl.trainer.utils": "_CHUNKED_LOGPROB_CHUNK_SIZE", "trl.kernels.chunked_logprob": "TOKEN_CHUNK_SIZE"}
+    with in_chunks():
+        yield
+
+
+@contextmanager
+def in_chunks() -> Iterator[None]:
+    """Have fused heads take :data:`CHUNK` tokens and words at once, in releases that have such heads."""
     with ExitStack() as stack:
-        for module, name in places.items():
-            stack.enter_context(
-                replaced_globals(vars(sys.modules[module]) if module in sys.modules else {}, **{name: CHUNK})
-            )
+        for module in CHUNKED:
+            if module in sys.modules:
+                stack.enter_context(replaced_globals(vars(sys.modules[module]), **dict.fromkeys(SIZES, CHUNK)))
         yield
