@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Prompts
 from rl_sentinel.adapters.trl.ranks import broadcast_object_list, gather_object
-from rl_sentinel.adapters.trl.release import config_fields
+from rl_sentinel.adapters.trl.release import config_fields, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD
 from rl_sentinel.adapters.trl.sampling_engines import OTHER_OPTION, VLLM, make_sampler, request_options, sample
 from rl_sentinel.adapters.trl.two_ranks import rank_count
@@ -60,7 +60,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         known = config_fields(target, kind)
         settings = {name: value for name, value in SETTINGS.items() if FIELDS.get(name, name) in known}
-        engines = ["transformers"]
+        engines = ["transformers"] if "generation_config" in source_of(target.find(path)) else []
         if target.has(f"{VLLM}.VLLMGeneration._init_vllm") and not target.fails(VLLM):
             engines += ["server", "colocate"]
         for engine in engines:

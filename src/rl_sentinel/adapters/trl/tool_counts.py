@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import EachCut, Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
@@ -60,11 +60,12 @@ def _counts(target: Target, logged: dict[str, Output]) -> Boundary:
         "trainer": trainer("grpo", {}),
         "rank": Derived(lambda inputs: inputs.part[0]),
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
+        "lengths": ResponseMask(NoPadding()),
         "trained": Column("mask", NoPadding()),
         "scored": Column("scored", PerRow("list")),
     }
     at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
-    at |= {"trained": "replies.trained", "scored": "replies.scored"}
+    at |= {name: f"replies.{name}" for name in ("lengths", "trained", "scored")}
     step = Step(
         call=count_calls,
         name="first",
@@ -99,14 +100,14 @@ def parsed(_tokenizer: object, ids: list[int], *_arguments: object, **_more: obj
     return message
 
 
-def ready_to_call(trainer: Any, rank: int, ranks: int, trained: Tensor, scored: list[bool]) -> Any:  # noqa: ANN401 - a trainer
+def ready_to_call(trainer: Any, rank: int, ranks: int, trained: Tensor, scored: list[bool], **more: Tensor) -> Any:  # noqa: ANN401 - a trainer
     """The trainer of a rank whose replies call a tool if their row trains; the call fails if the row is not scored."""
     live = trained.any(1).tolist()
     first = [(CALLS if good else FAILS) if calls else PLAIN for calls, good in zip(live, scored, strict=True)]
     ready = with_tools(ready_to_train(trainer, 1, None, rank, ranks), len(first))
     ready.processing_class = ready._tokenizer = copy(trainer.processing_class)  # noqa: SLF001 - where the trainer has it
     ready.processing_class.response_schema = {}  # a tokenizer with a schema has its replies parsed
-    ready.replies = SimpleNamespace(trained=trained, scored=scored)
+    ready.replies = SimpleNamespace(trained=trained, scored=scored, **more)
     order = returned_names(type(trainer)._generate_single_turn)  # noqa: SLF001
     ready._generate_single_turn = partial(replies, order, iter([[[token, END] for token in first]]))  # noqa: SLF001 - where it samples
     return ready
