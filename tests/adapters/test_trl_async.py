@@ -22,7 +22,7 @@ from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 Loads = Callable[..., Target]
 
 GMPO = f"{gmpo.GMPO}._compute_loss"
-LOGGED = f"{async_metrics.COLLATE} -> {async_metrics.LOG}"
+LOGGED = f"{async_loss.COLLATOR}.torch_call -> {async_loss.TRAINER}.log"
 ASYNC = f"{async_loss.TRAINER}.compute_loss"
 
 

@@ -1,10 +1,12 @@
-"""What TRL's asynchronous GRPO logs of the samples that it packs: their tokens, rewards and padding."""
+"""What TRL's asynchronous trainers log of the samples that they pack: tokens, rewards and padding."""
 
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
@@ -21,8 +23,14 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
-COLLATE = f"{COLLATOR}.torch_call"
-LOG = f"{TRAINER}.log"
+#: The trainer, its collator, and the planner that makes micro-batches, of GRPO and of distillation.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "GRPO": (TRAINER, COLLATOR, PLANNER),
+    "distillation": tuple(
+        f"trl.experimental.async_distillation.async_distillation_trainer.{name}"
+        for name in ("AsyncDistillationTrainer", "DataCollatorForRollout", "FixedCountBatcher")
+    ),
+}
 
 #: Logged name -> what it is, and which definition of the quantity it follows.
 LOGGED: Mapping[str, tuple[Output, str]] = {
@@ -45,17 +53,18 @@ _PRODUCER = "async_grpo_trainer.py, RolloutQueueDataset and FixedCountBatcher: a
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of releases whose collator logs."""
-    if not (target.has(COLLATE) and target.has(PLANNER) and target.has(LOG)) or target.fails(TRAINER):
-        return
-    collator = target.find(COLLATOR)
-    source = inspect.getsource(collator)
-    logged = {name: pair for name, pair in LOGGED.items() if name == "reward" or f'"{name}"' in source}
-    if "metrics" in collator.__dataclass_fields__ and len(logged) > 1:
-        yield from bindable(target, _logged(logged))
+    """The metrics of releases whose collators log."""
+    for trainer, collator, planner in PARTS.values():
+        paths = (f"{trainer}.log", f"{collator}.torch_call", planner)
+        if not all(map(target.has, paths)) or target.fails(trainer):
+            continue
+        source = inspect.getsource(target.find(collator))
+        logged = {name: pair for name, pair in LOGGED.items() if name == "reward" or f'"{name}"' in source}
+        if "metrics" in target.find(collator).__dataclass_fields__ and len(logged) > 1:
+            yield from bindable(target, _logged(trainer, collator, planner, logged))
 
 
-def _logged(logged: Mapping[str, tuple[Output, str]]) -> Boundary:
+def _logged(trainer: str, collator: str, planner: str, logged: Mapping[str, tuple[Output, str]]) -> Boundary:
     sample = {
         "prompt": RowPrompt(),
         "completion_mask": RowTokens("mask", "int"),
@@ -68,17 +77,17 @@ def _logged(logged: Mapping[str, tuple[Output, str]]) -> Boundary:
         call=log_samples,
         name="written",
         arguments={
-            "entry": Constant(Function(LOG)),
-            "kind": Constant(Function(TRAINER)),
-            "collator": Constant(Function(COLLATOR)),
-            "planner": Constant(Function(PLANNER)),
+            "entry": Constant(Function(f"{trainer}.log")),
+            "kind": Constant(Function(trainer)),
+            "collator": Constant(Function(collator)),
+            "planner": Constant(Function(planner)),
             "samples": EachRow(Table(sample)),
         },
         produced_by={"samples": _PRODUCER},
     )
     definitions = {name: definition for name, (_, definition) in logged.items() if definition}
     return Boundary(
-        path=f"{COLLATE} -> {LOG}",
+        path=f"{collator}.torch_call -> {trainer}.log",
         stage="metric",
         steps=(step,),
         unused=frozenset({"old_logprob", "group"}),
@@ -115,7 +124,16 @@ def log_samples(
     ]
     for own, sample in zip(queued, samples, strict=True):
         own["metrics"] = {"reward": sample["reward"] if sample["scored"] else float("nan")}
+        own |= {"prompt_id": sample["group_id"], "teacher_id": "", **_no_candidates(len(own["input_ids"]))}
     metrics: dict[str, list[Any]] = defaultdict(list)
     packer = collator(0, len(samples), metrics=metrics)
     packer.torch_call([next(iter(planner(queued, len(samples), len(queued))))])
     return write_metrics(entry, kind, metrics)
+
+
+def _no_candidates(tokens: int) -> dict[str, Any]:
+    """The columns of a teacher that gave no candidate for any token."""
+    return {
+        "teacher_topk_ids": np.full((tokens, 1), -1),
+        "teacher_topk_logprobs": np.full((tokens, 1), -np.inf, dtype=np.float32),
+    }

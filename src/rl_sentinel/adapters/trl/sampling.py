@@ -19,7 +19,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Prompts
 from rl_sentinel.adapters.trl.ranks import broadcast_object_list, gather_object
 from rl_sentinel.adapters.trl.release import config_fields, source_of
-from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD
+from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, returned_names
 from rl_sentinel.adapters.trl.sampling_engines import OTHER_OPTION, VLLM, make_sampler, request_options, sample
 from rl_sentinel.adapters.trl.two_ranks import rank_count
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -60,8 +60,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         known = config_fields(target, kind)
         settings = {name: value for name, value in SETTINGS.items() if FIELDS.get(name, name) in known}
-        engines = ["transformers"] if "generation_config" in source_of(target.find(path)) else []
-        if target.has(f"{VLLM}.VLLMGeneration._init_vllm") and not target.fails(VLLM):
+        source = source_of(target.find(path))
+        engines = ["transformers"] if "generation_config" in source else []
+        if (
+            "self.vllm_generation" in source
+            and target.has(f"{VLLM}.VLLMGeneration._init_vllm")
+            and not target.fails(VLLM)
+        ):
             engines += ["server", "colocate"]
         for engine in engines:
             yield from bindable(target, _options(target, path, kind, engine, settings))
@@ -81,7 +86,7 @@ def _sampler(kind: str, engine: str, settings: Settings) -> Object:
     parts |= {name: IfSet(name) for name in settings}
     at = {name: f"args.{name}" for name in settings if name != "other"}
     if "other" in settings:
-        at["other"] = f"args.generation_kwargs.{OTHER_OPTION[engine]}"
+        at["other"] = "other_option"  # in a dict of the configuration
     return Object(make_sampler, parts, at=at, shared=True)
 
 
@@ -155,9 +160,10 @@ def sampled_rows(
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
     ids = [[FIRST_WORD + labels[row["prompt"]]] for row in prompts]
     answers, _ = sample(entry, trainer, ids, [(row["tokens"], row["logprobs"]) for row in rows], ranks)
-    pairs = [answer if isinstance(answer, tuple) else (answer, None) for answer in answers]
-    tokens = [own for completions, _ in pairs for own in completions]
-    found = [own for _, logprobs in pairs for own in logprobs or ()]
+    names = returned_names(entry)
+    parts = [dict(zip(names, answer if isinstance(answer, tuple) else (answer,), strict=True)) for answer in answers]
+    tokens = [own for part in parts for own in part["completion_ids"]]
+    found = [own for part in parts for own in part.get("logprobs") or ()]
     columns: dict[str, list[Any]] = {
         "tokens": [fit_to_length(list(own), len(row["tokens"]), WRONG) for own, row in zip(tokens, rows, strict=True)]
     }

@@ -69,8 +69,12 @@ def make_sampler(kind: str, engine: str, other: int | None = None, **settings: A
     """
     if other is not None:
         settings["generation_kwargs"] = {OTHER_OPTION[engine]: other}
-    if engine == "transformers":
-        return make_trainer(kind, **settings)
+    trainer = make_trainer(kind, **settings) if engine == "transformers" else _with_vllm(kind, engine, settings)
+    trainer.other_option = other
+    return trainer
+
+
+def _with_vllm(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
     module = importlib.import_module(VLLM)
     started = module.VLLMGeneration._init_vllm  # noqa: SLF001 - where it connects to a server, or starts an engine
     vars(module).setdefault("SamplingParams", SimpleNamespace)
