@@ -1,8 +1,9 @@
 """TRL's SDPO from sampled completions to advantages and logged numbers, over two ranks."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,7 +72,7 @@ def make_scorer(  # noqa: PLR0913 - the parts of a trainer that score a rollout
     ranks: int,
 ) -> Any:  # noqa: ANN401 - a trainer
     """A bare trainer with the attributes that score a rollout; these completions are sampled."""
-    tokenizer = SimpleNamespace(pad_token_id=PADDING, batch_decode=lambda ids, **_options: ["w1"] * len(ids))
+    tokenizer = SimpleNamespace(pad_token_id=PADDING, batch_decode=decoded)
     length = torch.tensor([len(ids) for ids in completions])
     width = int(length.max())
     batch = {
@@ -85,7 +86,7 @@ def make_scorer(  # noqa: PLR0913 - the parts of a trainer that score a rollout
     return bare_instance(
         kind,
         rollout=SimpleNamespace(completions=completions, rewards=rewards),
-        sample_rollouts=lambda _inputs: dict(batch),
+        sample_rollouts=partial(sampled, batch),
         processing_class=tokenizer,
         _tokenizer=tokenizer,
         eos_token_ids=[END],
@@ -99,13 +100,23 @@ def make_scorer(  # noqa: PLR0913 - the parts of a trainer that score a rollout
         accelerator=RankAccelerator(SimpleNamespace(device=torch.device("cpu")), rank, ranks),
         model=SimpleNamespace(training=True),
         state=SimpleNamespace(global_step=0),
-        teacher_context_builder=SimpleNamespace(build=lambda *_row, **_more: teacher, last_metrics={}),
+        teacher_context_builder=SimpleNamespace(build=partial(sampled, teacher), last_metrics={}),
         _dispatch_self_distillation_callback=_nothing,
         _warn_on_inactive_self_distillation=_nothing,
         _warn_on_degenerate_diagnostics=_nothing,
         _diagnostic_counters={mode: defaultdict(int) for mode in ("train", "eval")},
         _metrics={mode: defaultdict(list) for mode in ("train", "eval")},
     )
+
+
+def decoded(ids: Sequence[object], **_options: object) -> list[str]:
+    """A double of the tokenizer: the same text for every completion."""
+    return ["w1"] * len(ids)
+
+
+def sampled(batch: Mapping[str, Any], *_rows: object, **_more: object) -> dict[str, Any]:
+    """A double of what samples, or writes a teacher's prompts: a known batch."""
+    return dict(batch)
 
 
 def _nothing(*_arguments: object, **_more: object) -> None:
