@@ -100,7 +100,7 @@ def make_student_trainer(kind: type, beta: float, temperature: float, teacher: M
 
 
 def forwarded(_wrapped: object, _module: object, method: Callable[..., Any], *arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - as trl's
-    """A double of the detour through a wrapper of data parallelism, of which there is none."""
+    """A double of the call through the wrapper of data parallelism, without a wrapper."""
     return method(*arguments, **more)
 
 

@@ -52,7 +52,7 @@ _LOGS = "sdpo_trainer.py, _record_reward_diagnostics and _record_completion_metr
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The advantages with each way of scaling, and what is logged with them."""
+    """The advantages with each way of scaling, and the metrics logged with them."""
     if not target.has(PATH) or target.fails(TRAINER):
         return
     source = source_of(target.find(PATH))
@@ -120,7 +120,7 @@ def sampled(batch: Mapping[str, Any], *_rows: object, **_more: object) -> dict[s
 
 
 def _nothing(*_arguments: object, **_more: object) -> None:
-    """Do nothing: what is only for callbacks and warnings."""
+    """Do nothing, where the trainer only calls back or warns."""
 
 
 def score_completions(entry: Callable[..., Any], trainers: list[Any], inputs: list[dict[str, str]]) -> dict[str, Any]:
