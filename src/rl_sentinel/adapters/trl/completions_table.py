@@ -31,6 +31,9 @@ from rl_sentinel.core.claims import claims
 #: The step at which the table is written.
 STEP = 7
 
+#: How a release keeps the prompts of the rows for the table.
+PROMPTS = '_logs["prompt"].extend(gather_object(prompts))'
+
 #: The package that a table is logged with.
 BACKEND = "wandb"
 
@@ -48,7 +51,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         log = f"{owner}.log"
         if not target.has(log) or target.fails(owner) or "log" not in vars(target.find(owner)):
             continue
-        if "Table(dataframe=" in source_of(target.find(log)):
+        scores = f"{owner}.{NAME}"  # earlier releases log the text of decoded prompts, which is not that of the rows
+        logs_prompts = target.has(scores) and PROMPTS in source_of(target.find(scores))
+        if logs_prompts and "Table(dataframe=" in source_of(target.find(log)):
             yield from bindable(target, _table(target, kind, owner))
 
 
