@@ -9,15 +9,17 @@ from adapters.kit.round_trip import check_round_trips
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, templates, tool_loop
+from rl_sentinel.adapters.trl import FRAMEWORK, chatml, templates, tool_counts, tool_loop
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 
 Loads = Callable[..., Target]
 
 APPLY = "trl.data_utils.apply_chat_template"
 COLLATOR = "trl.trainer.utils.DataCollatorForChatML.__call__"
 SUFFIX = "trl.trainer.grpo_trainer.GRPOTrainer._get_tool_suffix_ids"
+COUNTS = "trl.trainer.grpo_trainer.GRPOTrainer._generate"
 LOOP = "trl.trainer.grpo_trainer.GRPOTrainer._tool_call_loop"
 
 
@@ -27,7 +29,7 @@ def _load(loads: Loads, **choices: str) -> Target:
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
     """(path, setting) to boundary."""
-    every = [b for module in (templates, tool_loop) for b in module.boundaries(target)]
+    every = [b for module in (templates, chatml, tool_loop, tool_counts) for b in module.boundaries(target)]
     return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
 
 
@@ -43,9 +45,10 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     boundaries = _bound(target)
     assert set(boundaries) == {
         *((APPLY, name) for name in ("pairs", "pairs, thoughts", "completions", "completions, thoughts")),
-        (COLLATOR, "conversations"),
+        *((COLLATOR, name) for name in ("conversations", "truncated conversations")),
         *((SUFFIX, name) for name in ("plain", "line breaks")),
         (LOOP, "a call"),
+        (COUNTS, "logged, tools"),
     }
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
@@ -63,6 +66,23 @@ def test_prompt_that_one_reply_shortens(loads: Loads, cut: str, sound: bool) -> 
 def test_conversation_that_has_ended(loads: Loads, asks: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
     """After the last reply nobody is asked for another one."""
     assert _sound(_load(loads, asks=asks), COLLATOR, "conversations") is sound
+
+
+@pytest.mark.parametrize(("lost", "sound"), [("len(ids) - self.max_length", True), ("0", False)])
+def test_prompt_of_a_truncated_conversation(loads: Loads, lost: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """The reply of a conversation that has lost its beginning starts earlier."""
+    target = _load(loads, lost=lost)
+    assert _sound(target, COLLATOR, "truncated conversations") is sound
+    assert _sound(target, COLLATOR, "conversations")
+
+
+@pytest.mark.parametrize(("among", "sound"), [("called", True), ("rows", False)])
+def test_share_of_failed_calls(loads: Loads, among: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """The share is of the calls, not of the completions."""
+    target = _load(loads, among=among)
+    judgement = judged_at(MET001, _bound(target)[COUNTS, "logged, tools"], "logged, tools", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound
 
 
 @pytest.mark.parametrize(("trims", "sound"), [("True", True), ("False", False)])

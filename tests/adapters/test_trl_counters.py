@@ -1,14 +1,12 @@
 """TRL's scores, counters, samplers and averages, on a specimen of their call shapes in words of our own."""
 
-import textwrap
 from collections.abc import Callable
 
 import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.trl_counters_specimen import TRANSFORMERS, files
-from adapters.trl_specimen import TRANSFORMERS as MODELS
+from adapters.trl_counters_specimen import files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, checkpoints, log_averages, sampler_ranks, unscored_rewards
@@ -26,8 +24,7 @@ SCORES = f"{GRPO}._generate_and_score_completions"
 
 
 def _load(loads: Loads, **choices: str) -> Target:
-    libraries = textwrap.dedent(MODELS) + textwrap.dedent(TRANSFORMERS)
-    return loads(FRAMEWORK, files(**choices), {**overlay(), "transformers.py": libraries})
+    return loads(FRAMEWORK, files(**choices), overlay())
 
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:

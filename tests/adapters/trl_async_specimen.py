@@ -27,9 +27,11 @@ GMPO = """
 """
 
 ASYNC = """
-    from dataclasses import dataclass
+    from collections import defaultdict
+    from dataclasses import dataclass, field
 
     import torch
+    from trl.trainer.base import Logger
 
     class FixedCountBatcher:
         def __init__(self, source, num_processes, microbatch_size):
@@ -44,9 +46,20 @@ ASYNC = """
     class DataCollatorForRollout:
         pad_token_id: int
         num_processes: int = 1
+        metrics: dict = field(default_factory=lambda: defaultdict(list))
 
         def torch_call(self, examples):
             (rows,) = examples
+            samples = [one for row in rows for one in row]
+            passed = [len(one["input_ids"]) for one in samples]
+            trained = [int(one["completion_mask"].sum()) for one in samples]
+            room = len(rows) * max(sum(len(one["input_ids"]) for one in row) for row in rows)
+            rewards = [one["metrics"].get("reward", 0.0) for one in samples]
+            scored = [reward for reward in rewards if reward == reward]
+            self.metrics["reward"].append(sum(scored) / len(scored))
+            self.metrics["sample/trained_tokens_mean"].append(sum(trained) / len(trained))
+            self.metrics["batch/masked_token_frac"].append((sum(passed) - sum(trained), {every}))
+            self.metrics["batch/pad_frac"].append((room - sum(passed), {room}))
             lined = [self.line(row) for row in rows]
             width = max(len(one["input_ids"]) for one in lined)
             batch = {
@@ -65,7 +78,16 @@ ASYNC = """
                 "advantages": torch.cat([torch.full((len(one["input_ids"]),), {weight}) for one in row]),
             }
 
-    class AsyncGRPOTrainer:
+    class AsyncGRPOTrainer(Logger):
+        def log(self, logs, start_time=None):
+            for name, values in self._metrics["train"].items():
+                if isinstance(values[0], tuple):
+                    above, below = (sum(part) for part in zip(*values))
+                    logs[name] = above / below
+                else:
+                    logs[name] = sum(values) / len(values)
+            super().log(logs)
+
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             ids, completion_mask = inputs["input_ids"], inputs["completion_mask"]
             outputs = model(input_ids=ids, labels=ids, completion_mask=completion_mask)
@@ -82,6 +104,12 @@ ASYNC = """
             return loss / share / self.current_gradient_accumulation_steps
 """
 
+LOGGER = """
+    class Logger:
+        def log(self, logs):
+            self.callback_handler.on_log(self.args, self.state, self.control, logs)
+"""
+
 #: Place -> what stands there in a sound tree.
 SOUND = {
     "ceiling": "high",
@@ -94,6 +122,8 @@ SOUND = {
     "above": "self.epsilon_high",
     "denominator": 'inputs["count"][0] / self.accelerator.num_processes',
     "kl_count": "kl[1]",
+    "every": "sum(passed)",
+    "room": "room",
 }
 
 
@@ -102,9 +132,10 @@ def files(**choices: str) -> dict[str, str]:
     texts = {"gmpo/gmpo_trainer.py": GMPO, "async_grpo/async_grpo_trainer.py": ASYNC}
     for name, part in (SOUND | choices).items():
         texts = {path: text.replace("{" + name + "}", part) for path, text in texts.items()}
-    folder = "trl/experimental"
+    folder, trainers = "trl/experimental", trainer_files()
+    trainers["trl/trainer/base.py"] += LOGGER
     return {
-        **trainer_files(),
+        **trainers,
         f"{folder}/gmpo/__init__.py": "",
         f"{folder}/gmpo/gmpo_config.py": CONFIG.format(name="GMPOConfig")
         + "        top_entropy_quantile: float = 1.0\n",

@@ -20,29 +20,37 @@ COLLATOR = """
     import torch
 
     class DataCollatorForChatML:
-        def __init__(self, tokenizer):
-            self.tokenizer = tokenizer
+        def __init__(self, tokenizer, max_length=64):
+            self.tokenizer, self.max_length = tokenizer, max_length
 
         def __call__(self, examples):
-            found = {"input_ids": [], "attention_mask": [], "labels": []}
+            found = {"input_ids": [], "labels": [], "prompts": []}
             for one in examples:
                 talk, of = one["messages"], self.tokenizer
                 ids = of(of.apply_chat_template(talk, tokenize=False, add_generation_prompt={asks}))["input_ids"]
                 asked = of.apply_chat_template(talk[:-1], tokenize=False, add_generation_prompt=True)
-                start = len(of(asked)["input_ids"])
+                start = len(of(asked)["input_ids"]) - max(0, {lost})
+                ids = ids[-self.max_length :]
                 found["input_ids"].append(ids)
-                found["attention_mask"].append([1] * len(ids))
-                found["labels"].append([-100] * start + ids[start:])
-            width = max(map(len, found["input_ids"]))
-            padding = {"input_ids": 0, "attention_mask": 0, "labels": -100}
-            return {
-                name: torch.tensor([[padding[name]] * (width - len(row)) + row for row in rows])
-                for name, rows in found.items()
-            }
+                found["prompts"].append(ids[:start])
+                found["labels"].append(([-100] * start + ids[start:])[: len(ids)])
+            made = {name: self.padded(rows, -100 if name == "labels" else 0) for name, rows in found.items()}
+            ones = {name: [[1] * len(row) for row in rows] for name, rows in found.items()}
+            made["attention_mask"] = self.padded(ones["input_ids"], 0)
+            return {**made, "prompt_attention_mask": self.padded(ones["prompts"], 0)}
+
+        def padded(self, rows, padding):
+            width = max(map(len, rows))
+            return torch.tensor([[padding] * (width - len(row)) + row for row in rows])
 """
 
 GRPO = """
+    import torch
+
     from trl.trainer.base import Trainer
+
+    def parse_response(tokenizer, ids):
+        raise RuntimeError("a schema is read here")
 
     class GRPOTrainer(Trainer):
         def _get_tool_suffix_ids(self, tool_messages):
@@ -54,26 +62,47 @@ GRPO = """
             return of.apply_chat_template(talk + tool_messages, add_generation_prompt=True)[len(before):]
 
         def _tool_call_loop(self, prompts, prompt_ids, completion_ids, completions, logprobs):
-            masks = []
+            masks, called, failed = [[1] * len(own) for own in completion_ids], 0, 0
             for row, own in enumerate(completion_ids):
-                name = completions[row][-1]["tool_calls"][0]["function"]["name"]
-                result = self._sync_tool_dicts[row][name]()
-                after = self._get_tool_suffix_ids([{"role": "tool", "name": name, "content": result}])
-                if {samples}:
-                    before = own
-                else:
-                    talk = self.processing_class.apply_chat_template(prompts[row] + completions[row])
-                    before = talk[len(prompt_ids[row]):]
-                last = self._generate_single_turn([prompt_ids[row] + before + after], None)[0][0]
-                completion_ids[row] = before + after + last
-                masks.append([1] * len(before) + [{result}] * len(after) + [1] * len(last))
-            return masks, completions, completion_ids, logprobs, len(masks), 0
+                for call in completions[row][-1].get("tool_calls", ()):
+                    name, called = call["function"]["name"], called + 1
+                    if name in self._sync_tool_dicts[row]:
+                        result = self._sync_tool_dicts[row][name]()
+                    else:
+                        result, failed = "w9", failed + 1
+                    after = self._get_tool_suffix_ids([{"role": "tool", "name": name, "content": result}])
+                    if {samples}:
+                        before = own
+                    else:
+                        talk = self.processing_class.apply_chat_template(prompts[row] + completions[row])
+                        before = talk[len(prompt_ids[row]):]
+                    last = self._generate_single_turn([prompt_ids[row] + before + after], None)[0][0]
+                    completion_ids[row] = before + after + last
+                    masks[row] = [1] * len(before) + [{result}] * len(after) + [1] * len(last)
+            return masks, completions, completion_ids, logprobs, called, failed
+
+        def _generate(self, prompts):
+            ids = [self.processing_class.apply_chat_template(talk, add_generation_prompt=True) for talk in prompts]
+            sampled, _ = self._generate_single_turn(ids, None)
+            messages = [[parse_response(self.processing_class, own)] for own in sampled]
+            *_, called, failed = self._tool_call_loop(prompts, ids, sampled, messages, None)
+            rows, called, failed = (
+                self.accelerator.gather(torch.tensor(number)).sum() for number in (len(prompts), called, failed)
+            )
+            self._metrics["train"]["tools/call_frequency"].append((called / rows).item())
+            share = (failed / {among}).item() if called else 0.0
+            self._metrics["train"]["tools/failure_frequency"].append(share)
 """
 
 BASE = """
+    from collections import defaultdict
+    from types import SimpleNamespace
+
     class Trainer:
         def __init__(self, model, reward_funcs, args, train_dataset, processing_class):
-            self.model, self.args, self.processing_class = model, args, processing_class
+            self.model, self.args, self.processing_class, self.ref_model = model, args, processing_class, None
+            self._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+            self.state, self.accelerator = SimpleNamespace(), SimpleNamespace()
 
         def _generate_single_turn(self, prompt_ids, images):
             raise RuntimeError("an engine runs here")
@@ -116,7 +145,15 @@ TRANSFORMERS = """
 """
 
 #: Place -> what stands there in a sound tree.
-SOUND = {"cut": "shared", "asks": "False", "trims": "True", "samples": "True", "result": "0"}
+SOUND = {
+    "cut": "shared",
+    "asks": "False",
+    "lost": "len(ids) - self.max_length",
+    "trims": "True",
+    "samples": "True",
+    "result": "0",
+    "among": "called",
+}
 
 
 def files(**choices: str) -> dict[str, str]:

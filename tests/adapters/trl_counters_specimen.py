@@ -91,10 +91,6 @@ SOUND = {
     "known": "not math.isnan(one)",
 }
 
-TRANSFORMERS = """
-    TrainerState = TrainerControl = object
-"""
-
 
 def files(**choices: str) -> dict[str, str]:
     """A tree of TRL with what is at the places of :data:`SOUND`."""

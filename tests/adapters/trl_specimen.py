@@ -266,6 +266,7 @@ TRANSFORMERS = """
     from torch import nn
 
     LlamaConfig = SimpleNamespace
+    TrainerState = TrainerControl = object
 
     class LlamaForCausalLM(nn.Module):
         def __init__(self, config):

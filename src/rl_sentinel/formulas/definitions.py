@@ -64,6 +64,7 @@ ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
         "outcome and trained token rewards": lambda b: b.reward + torch.where(b.mask, b.token_reward, 0.0).sum(1),
     },
     "unscored": {"no score": lambda b: (~b.scored).double()},
+    "trained": {"a trained token": lambda b: b.live.double()},
     "full_length": {
         "no room left": lambda b: (b.length == b.width).double(),
         "every position trained": lambda b: (b.mask.sum(1) == b.width).double(),

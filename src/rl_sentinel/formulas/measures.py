@@ -78,6 +78,19 @@ def _trained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Settin
     return {"trained tokens": batch.mask.sum().double()}
 
 
+def _untrained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Settings) -> Named:
+    """The share of tokens that do not train."""
+    trained, response = batch.mask.sum().double(), batch.length.sum().double()
+    found = {"of prompts and responses": 1 - trained / (response + batch.prompt_length.sum())}
+    return found | ({"of responses": 1 - trained / response} if bool(response) else {})
+
+
+def _padding(batch: Batch, _reads: frozenset[str], _over: str, _settings: Settings) -> Named:
+    """The share of padding in a rectangle with a row for each sequence, as wide as the longest one."""
+    lengths = (batch.prompt_length + batch.length).double()
+    return {"a row for each sequence": 1 - lengths.mean() / lengths.max()} if bool(lengths.any()) else {}
+
+
 #: Quantity -> its columns and its definitions; ``LOGPROBS`` means any two log-prob columns.
 MEASURES: Mapping[str, tuple[frozenset[str], Measure]] = {
     "explained_variance": (frozenset({"value", "returns"}), _explained),
@@ -86,6 +99,8 @@ MEASURES: Mapping[str, tuple[frozenset[str], Measure]] = {
     "rewarded_rows": (frozenset({"reward"}), _count_rows(lambda reward: reward > 0)),
     "unrewarded_rows": (frozenset({"reward"}), _count_rows(lambda reward: reward <= 0)),
     "trained_tokens": (frozenset({"mask"}), _trained),
+    "untrained_fraction": (frozenset({"mask"}), _untrained),
+    "padding_fraction": (frozenset({"mask"}), _padding),
     **{name: (frozenset({"reward", "group"}), partial(over_prompts, name)) for name in PER_PROMPT},
 }
 

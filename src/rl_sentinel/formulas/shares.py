@@ -12,6 +12,7 @@ SHARES = frozenset(
         "dead_group_fraction",
         "fraction",
         "full_length",
+        "padding_fraction",
         "rejected",
         "rejected_fraction",
         "ratio_outside",
@@ -19,6 +20,8 @@ SHARES = frozenset(
         "sequences_clipped",
         "too_far",
         "too_near",
+        "trained",
+        "untrained_fraction",
         "unscored",
         "value_clip_fraction",
     }

@@ -2,7 +2,9 @@
 
 import importlib
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,22 @@ def test_functions_of_the_tree_in_order(tmp_path: Path) -> None:
         space["Kind"]().method()
         misbehaving_work.MisbehavingWork("f", {}).pieces()
     assert names == ["code.py:3:Kind.method", "code.py:7:helper"]
+
+
+def test_functions_that_other_threads_enter(tmp_path: Path) -> None:
+    """They follow those of this thread."""
+    file = tmp_path / "code.py"
+    file.write_text(CODE, encoding="utf-8")
+    space: dict[str, Any] = {}
+    exec(compile(CODE, str(file), "exec"), space)  # noqa: S102 - our own text, under a name in the tree
+    before = threading.getprofile()
+    with entered(tmp_path) as names:
+        thread = threading.Thread(target=space["Kind"]().method)
+        thread.start()
+        thread.join()
+        space["unused"]()
+    assert names == ["code.py:11:unused", "code.py:3:Kind.method", "code.py:7:helper"]
+    assert threading.getprofile() is before
 
 
 def test_profiler_is_put_back(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """TRL's asynchronous GRPO: samples of a queue, planned, packed and collated, and the loss of each rank on them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -215,12 +215,13 @@ def train_on_samples(  # noqa: PLR0913 - the parts of a trainer that a micro-bat
     return torch.stack(losses).mean()
 
 
-def as_queued(sample: Mapping[str, Any], first: int) -> dict[str, Any]:
+def as_queued(
+    sample: Mapping[str, Any], first: int, prompt: Sequence[int] = (PROMPT,) * PROMPT_WIDTH
+) -> dict[str, Any]:
     """The sample as the rollout worker queues it: arrays over prompt and completion; each token has its own id."""
-    mask = sample["completion_mask"]
-    prompt, nothing = [PROMPT] * PROMPT_WIDTH, [0] * PROMPT_WIDTH
+    mask, nothing = sample["completion_mask"], [0] * len(prompt)
     return {
-        "input_ids": np.asarray(prompt + list(range(first, first + len(mask))), dtype=np.int64),
+        "input_ids": np.asarray([*prompt, *range(first, first + len(mask))], dtype=np.int64),
         "completion_mask": np.asarray(nothing + mask, dtype=np.int64),
         "old_log_probs": np.asarray(nothing + sample["old_log_probs"], dtype=np.float32),
         "advantage": float(sample["advantage"]),

@@ -2,7 +2,7 @@
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,13 +93,19 @@ def _averaged(log: str, trainer: str) -> Boundary:
 
 def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float], scored: Tensor) -> float:  # noqa: ANN401 - a class of the target
     """What the trainer logs over steps with these numbers, one per row; a row without a token is a step without one."""
+    known = torch.where(scored.any(1), torch.tensor(numbers), torch.nan)
+    found = write_metrics(entry, kind, {NAME: known.tolist()})[NAME]
+    return float("nan") if found is None else float(found)
+
+
+def write_metrics(entry: Callable[..., Any], kind: Any, metrics: Mapping[str, list[Any]]) -> dict[str, Any]:  # noqa: ANN401 - a class of the target
+    """What the ``log`` of a trainer in training writes, with these metrics since the last one."""
     from transformers import TrainerControl, TrainerState  # noqa: PLC0415 - in the target's overlay
 
     written: dict[str, Any] = {}
-    known = torch.where(scored.any(1), torch.tensor(numbers), torch.nan)
     trainer = bare_instance(
         kind,
-        _metrics={"train": defaultdict(list, {NAME: known.tolist()}), "eval": defaultdict(list)},
+        _metrics={"train": defaultdict(list, metrics), "eval": defaultdict(list)},
         model=SimpleNamespace(training=True),
         state=TrainerState(),
         control=TrainerControl(),
@@ -109,5 +115,4 @@ def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float], s
         log_completions=False,
     )
     entry(trainer, {"loss": 0.0}, None)
-    found = written[NAME]
-    return float("nan") if found is None else float(found)
+    return written

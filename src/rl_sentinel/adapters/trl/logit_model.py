@@ -1,6 +1,9 @@
 """A double of a model with known logits, and the call of TRL's log-prob method on it."""
 
 import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +11,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
+
+#: Tokens, and words of the vocabulary, that a fused head takes at once here; a batch is smaller than what it takes.
+CHUNK = 2
+
+#: Modules with fused heads, and what they call the numbers of tokens and words that these take at once.
+CHUNKED = ("trl.trainer.utils", "trl.kernels.chunked_logprob", "trl.kernels.chunked_divergence")
+SIZES = ("_CHUNKED_LOGPROB_CHUNK_SIZE", "TOKEN_CHUNK_SIZE", "VOCAB_CHUNK_SIZE")
+
+
+class Head:
+    """The output layer of :class:`Logits`: half of each logit is in its weight, the mean over tokens in its bias.
+
+    The other half is in the hidden states, so that the gradient of a logit comes through all three.
+    """
+
+    def __init__(self, logits: Tensor) -> None:
+        """Take ``[B, T, V]`` logits apart."""
+        flat = logits.flatten(0, 1)
+        self.bias = flat.mean(0)
+        half = (flat - self.bias) / 2
+        self.weight = torch.cat([torch.eye(flat.shape[1], dtype=flat.dtype), half.T], 1)
+        places = torch.eye(len(flat), dtype=flat.dtype)
+        self.hidden = torch.cat([half, places], 1).reshape(*logits.shape[:2], -1)
 
 
 class Logits(nn.Module):
@@ -18,7 +45,7 @@ class Logits(nn.Module):
     """
 
     def __init__(self) -> None:
-        """Start without logits."""
+        """Start without logits, or hidden states."""
         super().__init__()
         self.logits: Tensor = torch.empty(0)
         self.prompt = 2
@@ -61,18 +88,35 @@ def compute_log_probs(
     rows = torch.arange(len(logits))
     prompt_ids, prompt_mask = torch.stack([torch.zeros_like(rows), rows], 1), torch.stack([rows % 2, rows * 0 + 1], 1)
     trainer.known.logits = logits
-    if trainer.fused:
-        head = nn.Linear(logits.shape[2], logits.shape[2], bias=False)
-        head.weight = nn.Parameter(torch.eye(logits.shape[2], dtype=logits.dtype), requires_grad=False)
-        trainer.model.get_output_embeddings = partial(getattr, SimpleNamespace(head=head), "head")
     compute = per_token(trainer)
     entropies = {"compute_entropy": True} if "compute_entropy" in inspect.signature(compute).parameters else {}
-    computed = compute(
-        trainer.forward_model,
-        torch.cat([prompt_ids, completion_ids], 1),
-        torch.cat([prompt_mask, completion_mask], 1),
-        completion_ids.shape[1],
-        **options,
-        **entropies,
-    )
+    with fused_head(trainer, logits) if trainer.fused else nullcontext():
+        computed = compute(
+            trainer.forward_model,
+            torch.cat([prompt_ids, completion_ids], 1),
+            torch.cat([prompt_mask, completion_mask], 1),
+            completion_ids.shape[1],
+            **options,
+            **entropies,
+        )
     return {"logprob": computed[0], "entropy": computed[1]} if isinstance(computed, tuple) else {"logprob": computed}
+
+
+@contextmanager
+def fused_head(trainer: Any, logits: Tensor) -> Iterator[None]:  # noqa: ANN401 - a trainer
+    """Give the model these logits by :class:`Head`, which the target takes in chunks."""
+    head = Head(logits)
+    trainer.known.logits = head.hidden
+    trainer.model.get_output_embeddings = partial(getattr, SimpleNamespace(head=head), "head")
+    with in_chunks():
+        yield
+
+
+@contextmanager
+def in_chunks() -> Iterator[None]:
+    """Have fused heads take :data:`CHUNK` tokens and words at once, in releases that have such heads."""
+    with ExitStack() as stack:
+        for module in CHUNKED:
+            if module in sys.modules:
+                stack.enter_context(replaced_globals(vars(sys.modules[module]), **dict.fromkeys(SIZES, CHUNK)))
+        yield

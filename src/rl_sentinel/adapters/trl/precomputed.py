@@ -1,5 +1,6 @@
-"""DPO in TRL with reference log-probs of the data set: a training step on rows that carry them."""
+"""DPO and KTO in TRL with reference log-probs of the data set: a training step on rows that carry them."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,15 +11,22 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.preference_families import DPO_FAMILIES
+from rl_sentinel.adapters.trl.kto import KTO, labelled_step
+from rl_sentinel.adapters.trl.preference_families import DPO_FAMILIES, KTO_FAMILIES
 from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
-from rl_sentinel.adapters.trl.preferences import DPO, Release, families_of, training_step
+from rl_sentinel.adapters.trl.preferences import DPO, families_of, training_step
 from rl_sentinel.adapters.trl.token_model import set_logprobs
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.claims import claims
 
 #: Names of the two columns in the releases.
 COLUMNS = (("ref_chosen_logps", "ref_rejected_logps"), ("reference_chosen_logps", "reference_rejected_logps"))
+
+#: Names of KTO's two columns: of the response, and of the mismatched one.
+KTO_COLUMNS = ("ref_logps", "ref_KL_logps")
+
+#: The method that computes the columns for a batch, with a model.
+COMPUTE = "compute_ref_log_probs"
 
 #: Where the constructor keeps the setting.
 FLAGS = ("precompute_ref_log_probs", "precompute_ref_logps")
@@ -39,13 +47,20 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         release, name, family = found
         if "precompute_ref_log_probs" in release.known and any(f'"{one[0]}"' in release.source for one in COLUMNS):
-            yield from bindable(target, _stored(release, training_step(release, name, family)))
+            columns = next(one for one in COLUMNS if f'"{one[0]}"' in release.source)
+            yield from bindable(target, _stored(training_step(release, name, family), columns))
+    for found in families_of(target, KTO, {"default": KTO_FAMILIES["default"]}):
+        if isinstance(found, Unbound):
+            continue
+        release, name, family = found
+        if "precompute_ref_log_probs" in release.known and f'"{KTO_COLUMNS[0]}"' in release.source:
+            made = labelled_step(release, name, family, learn_from_columns, _STORED)
+            yield from bindable(target, _stored(made, KTO_COLUMNS))
 
 
-def _stored(release: Release, made: Boundary) -> Boundary:
+def _stored(made: Boundary, names: tuple[str, str]) -> Boundary:
     before, step = made.steps
     (settings,) = made.settings.values()
-    names = next(one for one in COLUMNS if f'"{one[0]}"' in release.source)
     arguments = {**step.arguments, "names": Constant(names)}
     return replace(
         made,
@@ -65,9 +80,16 @@ def learn_from_columns(  # noqa: PLR0913 - as the step without columns, and thei
     ref_logprobs: Tensor,
     names: tuple[str, str],
 ) -> Tensor:
-    """The loss of one micro-batch whose rows have the reference log-probs of both responses in columns ``names``."""
-    sums = ref_logprobs.sum(1).tolist()
-    rows = [{**one, **dict(zip(names, sums[2 * n : 2 * n + 2], strict=True))} for n, one in enumerate(features)]
+    """The loss of one micro-batch whose rows have the reference log-probs in columns ``names``.
+
+    The trainer's own method makes the columns with the reference, in releases whose method takes a model.
+    """
+    if learner.ref_model is not None:
+        set_logprobs(learner.ref_model, ref_logprobs)
+    rows = [
+        {**one, **columns}
+        for one, columns in zip(features, _columns(learner, features, ref_logprobs, names), strict=True)
+    ]
     learner.args.precompute_ref_log_probs = True
     for name in FLAGS:
         if hasattr(learner, name):
@@ -80,3 +102,20 @@ def learn_from_columns(  # noqa: PLR0913 - as the step without columns, and thei
     if learner.ref_model is not None:  # a step that asks a model for what the columns hold gets another answer
         set_logprobs(learner.ref_model, torch.full_like(logprobs, OTHER))
     return train_one_batch(entry, learner, learner.data_collator(rows))
+
+
+def _columns(
+    learner: Any,  # noqa: ANN401 - a trainer
+    features: list[dict[str, Any]],
+    ref_logprobs: Tensor,
+    names: tuple[str, str],
+) -> list[dict[str, float]]:
+    """The columns of each row: what the trainer computes for a batch, or the sums over the responses of pairs."""
+    compute = getattr(learner, COMPUTE, None)
+    if compute is not None and learner.ref_model is not None and "model" in inspect.signature(compute).parameters:
+        computed = compute(learner.ref_model, learner.data_collator(features))
+        found = {name: values.tolist() for name, values in zip(names, computed, strict=True) if values is not None}
+    else:
+        sums = ref_logprobs.sum(1)
+        found = dict(zip(names, (sums[::2].tolist(), sums[1::2].tolist()), strict=True))
+    return [{name: values[row] for name, values in found.items()} for row in range(len(features))]

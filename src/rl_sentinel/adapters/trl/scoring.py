@@ -1,6 +1,7 @@
 """TRL's advantages from sampled tokens and rewards: ``_generate_and_score_completions`` with a double of the engine."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 
@@ -25,8 +26,10 @@ from rl_sentinel.adapters.trl.arguments import (
     trains_every_completion,
     trains_whole_completions,
 )
+from rl_sentinel.adapters.trl.ranks import collectives
 from rl_sentinel.adapters.trl.release import NAME, config_fields, scoring_path, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
+from rl_sentinel.adapters.trl.two_ranks import rank_advantages, rollout_ranks
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -89,9 +92,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for name, (settings, claimed) in FAMILIES.items():
         if set(settings) <= config_fields(target, "grpo") and _has_scaling(target, settings):
             yield from bindable(target, _advantages(path, "grpo", name, settings, claimed))
+    yield from bindable(target, _over_ranks(target, path, "grpo", *FAMILIES["default"]))
     if target.has(f"{RLOO}.{NAME}"):
         for name, (settings, claimed) in RLOO_FAMILIES.items():
             yield from bindable(target, _advantages(f"{RLOO}.{NAME}", "rloo", name, settings, claimed))
+        yield from bindable(target, _over_ranks(target, f"{RLOO}.{NAME}", "rloo", *RLOO_FAMILIES["default"]))
 
 
 def _has_scaling(target: Target, settings: Settings) -> bool:
@@ -194,3 +199,21 @@ def _advantages(path: str, kind: str, name: str, settings: Settings, claimed: Cl
         reach=", ".join(f"{k}={v}" for k, v in settings.items()),
         requires=rollout_conditions(masked=masked),
     )
+
+
+def _over_ranks(target: Target, path: str, kind: str, settings: Settings, claimed: Claims) -> Boundary:
+    """The advantages that two ranks get of a rollout; the completions of a prompt may be on both."""
+    boundary = _advantages(path, kind, "two ranks", settings, claimed)
+    step = Step(
+        call=rank_advantages,
+        name="generated",
+        arguments={
+            "method": Constant(path.rpartition(".")[2]),
+            "trainers": rollout_ranks(kind, settings, cut="mask"),
+            "inputs": Prompts(),
+        },
+        produced_by={"inputs": PRODUCER},
+        doubles=collectives(target, kind),
+    )
+    outputs = {"advantage": replace(boundary.outputs["advantage"], at=Use("generated"))}
+    return replace(boundary, steps=(step,), reads=frozenset(), outputs=outputs, reach="data-parallel ranks")

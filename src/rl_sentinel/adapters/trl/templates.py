@@ -15,13 +15,12 @@ from rl_sentinel.adapters.trl.arguments import GRPO
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.tiny_trainer import END, TEMPLATE, make_tokenizer
-from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences, mask_output, token_outputs
+from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences, token_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
 APPLY = "trl.data_utils.apply_chat_template"
-CHATML = ("trl.trainer.utils.DataCollatorForChatML", "trl.experimental.utils.DataCollatorForChatML")
 SUFFIX = f"{GRPO}._get_tool_suffix_ids"
 
 #: A template that opens a thought where the assistant is asked to reply, as those of reasoning models do.
@@ -31,19 +30,15 @@ THINKING = TEMPLATE.replace("{{ 'w28 ' }}{% endif %}", "{{ 'w28 w26 ' }}{% endif
 BROKEN_LINES = TEMPLATE.replace("{{ ' <eos> ' }}", "{{ ' <eos> w25 ' }}")
 
 _FORMATS = "docs/source/dataset_formats.md: a prompt and its completions together are the text that the template gives"
-_CHATML = "trainer/utils.py, DataCollatorForChatML: ids of the whole conversation, labels of its last message"
 _SUFFIX = "grpo_trainer.py, _tool_call_loop: prompt + completion + tool suffix, as the template lays out the whole"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The template of prompts and completions, the collator of conversations, what follows a call of a tool."""
+    """The template of prompts and completions, and what follows a call of a tool."""
     if target.has(APPLY) and not target.fails(APPLY):
         for name, sides in {"pairs": ("chosen", "rejected"), "completions": ("completion",)}.items():
             for thinks in (False, True):
                 yield from bindable(target, _applied(name, sides, thinks=thinks))
-    for path in CHATML:
-        if target.has(path) and not target.fails(path) and target.find(path).__module__ == path.rpartition(".")[0]:
-            yield from bindable(target, _collated(path))
     if target.has(SUFFIX) and not target.fails(SUFFIX):
         yield from bindable(target, _after_a_call("plain", lines=False), _after_a_call("line breaks", lines=True))
 
@@ -98,50 +93,6 @@ def applied_rows(
             found[side].append(count_differences((made["prompt"] + made[side]).split(), whole))
         found["count"].append(float(words))
     return found
-
-
-def _collated(path: str) -> Boundary:
-    step = Step(
-        call=collated_rows,
-        name="differ",
-        arguments={"make": Constant(Function(path)), "lengths": ResponseMask(NoPadding())},
-        produced_by={"lengths": "gkd_trainer.py: rows with a conversation in the column messages"},
-    )
-    result = Use("differ")
-    return Boundary(
-        path=f"{path}.__call__",
-        stage="batch",
-        steps=(step,),
-        outputs=token_outputs(result, "words") | mask_output(result),
-        settings={"conversations": {}},
-        claims=claims(_CHATML),
-        reach="GKD on conversations",
-        requires=(no_empty_response,),
-        domain=a_few_rows,
-    )
-
-
-def collated_rows(make: Callable[..., Any], lengths: Tensor) -> dict[str, list[float]]:
-    """Count the tokens of each collated row that differ from its template; if none does, those trained wrongly."""
-    tokenizer = make_tokenizer()
-    counts = lengths.sum(1).tolist()
-    rows = []
-    for row, words in enumerate(counts):
-        turns = [{"role": "user", "content": "w1 w2"}]
-        if row % 2:
-            turns += [{"role": "assistant", "content": "w2"}, {"role": "user", "content": "w1"}]
-        rows.append([*turns, {"role": "assistant", "content": reply(row, words, 0, thinks=False)}])
-    batch = make(tokenizer=tokenizer)([{"messages": messages} for messages in rows])
-    off, wrong = [], []
-    for n, messages in enumerate(rows):
-        whole = ids_of(tokenizer, tokenizer.apply_chat_template(messages, tokenize=False))
-        before = tokenizer.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True)
-        present = batch["attention_mask"][n].bool()
-        off.append(count_differences(batch["input_ids"][n][present].tolist(), whole))
-        trained = (batch["labels"][n][present] != -100).tolist()
-        replies = [n >= len(ids_of(tokenizer, before)) for n in range(len(whole))]
-        wrong.append(0.0 if off[-1] else count_differences(trained, replies))
-    return {"count": [float(count) for count in counts], "tokens": off, "masks": wrong}
 
 
 def _after_a_call(name: str, *, lines: bool) -> Boundary:

@@ -14,6 +14,9 @@ WORDS = 29
 
 END, PADDING = 1, 0
 
+#: A space, in the alphabet of tokenizers of bytes.
+SPACE = "\u0120"
+
 #: The chat template: a word for the role, the message, and EOS.
 TEMPLATE = (
     "{% for message in messages %}{{ 'w28 ' if message['role'] == 'assistant' else 'w27 ' }}{{ message['content'] }}"
@@ -55,12 +58,30 @@ def largest_rewards(group_rewards: list[list[float]], **_more: object) -> list[l
 
 def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
     """A tokenizer of whole words that pads on the left, as trainers that generate require."""
-    from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
+    from tokenizers import pre_tokenizers  # noqa: PLC0415 - in the target's overlay
+
+    return _tokenizer([f"w{n}" for n in range(WORDS)], pre_tokenizers.Whitespace())
+
+
+def make_byte_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
+    """The same words in bytes, as of BPE tokenizers: a space belongs to the word that follows it."""
+    from tokenizers import Regex, decoders, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
+
+    words = [f"{space}w{n}" for n in range(WORDS) for space in ("", SPACE)]
+    split = pre_tokenizers.Split(Regex(" ?[^ ]+| +"), "isolated")
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer = _tokenizer([*words, SPACE], pre_tokenizers.Sequence([split, in_bytes]))
+    tokenizer.backend_tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _tokenizer(vocabulary: list[str], pre_tokenizer: Any) -> Any:  # noqa: ANN401 - of tokenizers, of transformers
+    from tokenizers import Tokenizer, models  # noqa: PLC0415 - in the target's overlay
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
 
-    words = ["<pad>", "<eos>", "<unk>", *(f"w{n}" for n in range(WORDS))]
+    words = ["<pad>", "<eos>", "<unk>", *vocabulary]
     plain = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token="<unk>"))  # noqa: S106 - a token of a vocabulary
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    plain.pre_tokenizer = pre_tokenizer
     special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>", "chat_template": TEMPLATE}
     return PreTrainedTokenizerFast(tokenizer_object=plain, padding_side="left", **special)
 
@@ -78,12 +99,13 @@ def make_model(vocabulary: int = WORDS + 3) -> Any:  # noqa: ANN401 - a model of
     return model
 
 
-def make_trainer(kind: str, derived: Any = None, **settings: Any) -> Any:  # noqa: ANN401 - a class of the target, a trainer
+def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: Any) -> Any:  # noqa: ANN401 - a class of the target, a trainer
     """A trainer of the target, built by its own constructor from its own configuration.
 
     Args:
         kind: ``"grpo"`` or ``"rloo"``.
         derived: a subclass of that trainer, with its own configuration.
+        engine: the mode of a vLLM engine that the constructor starts; the caller replaces what starts it.
         settings: fields of the configuration; the configuration raises on a field that the release lacks. A reference
             policy and a vLLM engine are set after construction: the constructor would download one and start the
             other.
@@ -99,6 +121,7 @@ def make_trainer(kind: str, derived: Any = None, **settings: Any) -> Any:  # noq
         more = {"group_filter_func": largest_rewards} if "group_filter_func" in signature(derived).parameters else {}
     beta, vllm = settings.pop("beta", 0.0), settings.pop("use_vllm", False)
     weight = settings.pop("reward_weight", 1.0)
+    settings |= {"use_vllm": True, "vllm_mode": engine} if engine else {}
     settings |= {"reward_weights": [weight]} if weight != 1.0 else {}
     built = {
         "output_dir": tempfile.mkdtemp(),

@@ -81,14 +81,19 @@ def look() -> str:
     return RESULT
 
 
+def with_tools(trainer: Any, rows: int) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer with one tool for each of its rows, which a completion may call once."""
+    trainer.tools, trainer.chat_template, trainer.chat_template_kwargs, trainer.eos_token_id = [look], None, {}, END
+    trainer.max_tool_calling_iterations, trainer.max_completion_length = 1, 64
+    trainer._sync_tool_dicts = [{"look": look} for _ in range(rows)]  # noqa: SLF001 - where the trainer has its tools
+    trainer._async_tool_dicts = [{} for _ in range(rows)]  # noqa: SLF001
+    return trainer
+
+
 def called_tools(entry: Callable[..., Any], trainer: Any, lengths: Tensor) -> dict[str, list[float]]:  # noqa: ANN401 - a trainer
     """Count the tokens of each completion that were neither sampled nor answered, and its wrong mask values."""
     counts = lengths.sum(1).tolist()
-    ready, tokenizer = copy(trainer), trainer.processing_class
-    ready.tools, ready.chat_template, ready.chat_template_kwargs, ready.eos_token_id = [look], None, {}, END
-    ready.max_tool_calling_iterations, ready.max_completion_length = 1, 64
-    ready._sync_tool_dicts = [{"look": look} for _ in counts]  # noqa: SLF001 - where the trainer has its tools
-    ready._async_tool_dicts = [{} for _ in counts]  # noqa: SLF001
+    ready, tokenizer = with_tools(copy(trainer), len(counts)), trainer.processing_class
     order = returned_names(type(trainer)._generate_single_turn)  # noqa: SLF001
     ready._generate_single_turn = partial(answered, order)  # noqa: SLF001 - where it samples
     questions = [[{"role": "user", "content": "w1"}] for _ in counts]
@@ -116,7 +121,11 @@ def _parameters(entry: Callable[..., Any]) -> tuple[str, ...]:
 
 def answered(order: tuple[str, ...], prompts: list[Any], *_arguments: object, **_more: object) -> Any:  # noqa: ANN401 - as the method
     """The reply to each result of a tool, in the order of what the release returns."""
-    replies = [[LAST, END] for _ in prompts]
+    return in_order(order, prompts, [[LAST, END] for _ in prompts])
+
+
+def in_order(order: tuple[str, ...], prompts: list[Any], replies: list[list[int]]) -> Any:  # noqa: ANN401 - as the method
+    """Sampled replies, in the order of what the release returns."""
     answers = {"prompt_ids": prompts, "completion_ids": replies}
     returned = tuple(answers.get(name) for name in order)
     return returned if len(returned) > 1 else returned[0]

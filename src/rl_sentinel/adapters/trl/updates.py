@@ -26,8 +26,8 @@ from rl_sentinel.adapters.trl.loss_families import PLAIN, RATIO, ROW, Family
 from rl_sentinel.adapters.trl.losses import logged_metrics, release_family
 from rl_sentinel.adapters.trl.ranks import collectives
 from rl_sentinel.adapters.trl.release import NAME, method, reads_tool_mask, source_of
-from rl_sentinel.adapters.trl.rollout_doubles import optimizer_step, ready_to_update
 from rl_sentinel.adapters.trl.scoring import ENVIRONMENT
+from rl_sentinel.adapters.trl.update_doubles import optimizer_step, ready_to_update
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +17,13 @@ _GENERATED = "<string>"
 def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
     """Collect ``file:line:qualified name`` of each function under ``root``, ordered by first call; filled on exit.
 
-    ``files`` are the names of code without a file, such as notebook cells. A method that a decorator generates, such as
-    the constructor of a dataclass, stands after the functions, with the file of its class and line 0.
+    Functions that only other threads entered, which start meanwhile, follow in alphabetical order. ``files`` are the
+    names of code without a file, such as notebook cells. A method that a decorator generates, such as the constructor
+    of a dataclass, stands after the functions, with the file of its class and line 0.
     """
     base = str(root.resolve()) + "/"
     functions: dict[str, None] = {}
+    of_threads: dict[str, None] = {}
     generated: dict[tuple[type, str], None] = {}
 
     def watch(frame: FrameType, event: str, _argument: Any) -> None:  # noqa: ANN401 - a callback of the interpreter
@@ -28,15 +31,19 @@ def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
         if event == "call" and code.co_filename == _GENERATED and "self" in frame.f_locals:
             generated[type(frame.f_locals["self"]), code.co_name] = None
         elif event == "call" and (code.co_filename.startswith(base) or code.co_filename in files):
-            functions[f"{code.co_filename.removeprefix(base)}:{code.co_firstlineno}:{code.co_qualname}"] = None
+            found = functions if threading.get_ident() == main else of_threads
+            found[f"{code.co_filename.removeprefix(base)}:{code.co_firstlineno}:{code.co_qualname}"] = None
 
     names: list[str] = []
-    before = sys.getprofile()
+    main, before, before_threads = threading.get_ident(), sys.getprofile(), threading.getprofile()
     sys.setprofile(watch)
+    threading.setprofile(watch)
     try:
         yield names
     finally:
+        threading.setprofile(before_threads)
         sys.setprofile(before)
+        functions |= dict.fromkeys(sorted(of_threads))
         names.extend(functions)
         names.extend(place for cls, name in generated if functions and (place := _place(cls, name, base)))
 

@@ -1,0 +1,174 @@
+"""TRL's on-policy distillation with a fused divergence: the loss over micro-batches, and the entropy that it logs."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import CompletionMask, ToolMask, itself, prompt
+from rl_sentinel.adapters.trl.distillation import BETAS
+from rl_sentinel.adapters.trl.logit_model import Head, in_chunks
+from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.result_forms import Logged
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+
+MODULE = "trl.trainer.distillation_trainer"
+TRAINER = f"{MODULE}.DistillationTrainer"
+
+_LOSS = claims(
+    "distillation_trainer.py, _chunked_divergence_loss: generalized JSD; sum / num_items_in_batch, the valid tokens of "
+    "the global batch",
+    algorithm="generalised jsd",
+    aggregation="token-mean",
+    denominator="given",
+)
+_LOGS = claims(
+    "distillation_trainer.py, compute_loss: the mean per-token student entropy, in nats",
+    output_algorithms={"entropy": "entropy of trained tokens"},
+)
+_PRODUCER = (
+    "distillation_trainer.py, _generate_and_score_completions: masks of int64, num_items_in_batch counted over the "
+    "generation batch of all processes; _prepare_inputs splits it into micro-batches"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loss at each mixture and at a temperature, and the logged entropy."""
+    path = f"{TRAINER}.compute_loss"
+    if not target.has(path) or not target.has(f"{MODULE}._chunked_divergence_loss"):
+        return
+    if why := target.fails(TRAINER):
+        yield Unbound(path, "aggregate", why)
+        return
+    yield from bindable(target, *(_loss(path, name) for name in BETAS), _entropy(path))
+
+
+class Model:
+    """A double of a model: its backbone's hidden states, and its head, have the logits of a batch."""
+
+    training = True
+
+    def __init__(self, logits: Tensor) -> None:
+        """Store ``[B, T, V]`` logits of the completion's tokens."""
+        self.logits, self.head = logits, Head(logits)
+        self.config = SimpleNamespace(get_text_config=SimpleNamespace)
+
+    def eval(self) -> None:
+        """Do nothing."""
+
+    def get_output_embeddings(self) -> Head:
+        """The head."""
+        return self.head
+
+    def base_model(self, input_ids: Tensor, **_inputs: object) -> Any:  # noqa: ANN401 - as a model of transformers
+        """``[B, P + T, H]`` hidden states; the last position predicts nothing."""
+        hidden = self.head.hidden
+        before = hidden.new_zeros(len(hidden), input_ids.shape[1] - hidden.shape[1] - 1, hidden.shape[2])
+        return SimpleNamespace(last_hidden_state=torch.cat([before, hidden, hidden.new_zeros(hidden[:, :1].shape)], 1))
+
+
+def make_student_trainer(kind: type, beta: float, temperature: float, teacher: Model) -> Any:  # noqa: ANN401 - a trainer
+    """A bare trainer with the attributes that its loss reads."""
+    return bare_instance(
+        kind,
+        beta=beta,
+        temperature=temperature,
+        teacher_model=teacher,
+        model=SimpleNamespace(training=True),
+        model_kwarg_keys=frozenset(),
+        args=SimpleNamespace(report_to=[]),
+        accelerator=RankAccelerator(SimpleNamespace(unwrap_model=itself), 0, 1),
+        state=SimpleNamespace(global_step=0),
+        _is_vlm=False,
+        _metrics={mode: defaultdict(list) for mode in ("train", "eval")},
+        _forward_redirection=forwarded,
+    )
+
+
+def forwarded(_wrapped: object, _module: object, method: Callable[..., Any], *arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - as trl's
+    """A double of the call through the wrapper of data parallelism, without a wrapper."""
+    return method(*arguments, **more)
+
+
+def distil_in_chunks(entry: Callable[..., Any], trainer: Any, model: Model, inputs: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
+    """The loss of a micro-batch, and the trainer that logged; heads take few tokens and words at once."""
+    with in_chunks():
+        return {"loss": entry(trainer, model, inputs), "trainer": trainer}
+
+
+def _step(path: str, *, alone: bool) -> Step:
+    trainer = Object(
+        make_student_trainer,
+        {
+            "kind": Constant(Function(TRAINER)),
+            "beta": Knob("mixture"),
+            "temperature": Knob("temperature"),
+            "teacher": Object(Model, {"logits": Column("ref_logits")}),
+        },
+        at={"kind": "__class__", "teacher": "teacher_model"},
+    )
+    inputs: dict[str, Codec] = {
+        "prompt_ids": prompt(4),
+        "prompt_mask": prompt(1),
+        "completion_ids": Column("token"),
+        "completion_mask": CompletionMask(),
+        "tool_mask": Column("mask", ToolMask(), dtype=torch.int64),
+        "num_items_in_batch": Computed(
+            frozenset({"mask"}),
+            lambda i: i.mini_batch.mask.sum(),
+            "which tokens are trained cannot be read from a count",
+        ),
+    }
+    return Step(
+        call=distil_in_chunks,
+        name="distilled",
+        arguments={
+            "entry": Constant(Function(path)),
+            "trainer": trainer,
+            "model": Object(Model, {"logits": Column("logits")}),
+            "inputs": Table(inputs),
+        },
+        each=() if alone else ("micro_batch",),
+        produced_by={"inputs": _PRODUCER},
+    )
+
+
+def _loss(path: str, name: str) -> Boundary:
+    return Boundary(
+        path=path,
+        stage="aggregate",
+        steps=(_step(path, alone=False),),
+        unused=frozenset({"token", "prompt_length"}),
+        outputs={"loss": Output("", "nats", "loss", at=Use("distilled")["loss"], join="sum")},
+        settings={name: BETAS[name]},
+        claims=_LOSS,
+        reach=", ".join(f"{k}={v}" for k, v in BETAS[name].items()),
+        requires=(equal_micro_batches, no_empty_response, has_trained_token),
+    )
+
+
+def _entropy(path: str) -> Boundary:
+    place = Use("distilled")["trainer"].attribute("_metrics")["train"]["entropy"]
+    return replace(
+        _loss(path, "default"),
+        stage="policy-loss",
+        steps=(_step(path, alone=True),),
+        outputs={"entropy": Output("", "nats", over="live", at=place, form=Logged())},
+        settings={"logged of logits": BETAS["default"]},
+        claims=_LOGS,
+        reach="every step",
+    )

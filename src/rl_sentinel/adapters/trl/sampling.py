@@ -1,0 +1,174 @@
+"""TRL's requests to the engine that samples: which options reach it, and whose rows come back."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
+from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.requirements import (
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Prompts
+from rl_sentinel.adapters.trl.ranks import broadcast_object_list, gather_object
+from rl_sentinel.adapters.trl.release import config_fields, source_of
+from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, returned_names
+from rl_sentinel.adapters.trl.sampling_engines import OTHER_OPTION, VLLM, make_sampler, request_options, sample
+from rl_sentinel.adapters.trl.two_ranks import rank_count
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+
+#: Field of the configuration -> the number that is set; no two are equal, and none is a default.
+SETTINGS: Settings = {
+    "temperature": 0.7,
+    "top_p": 0.9,
+    "top_k": 20,
+    "min_p": 0.1,
+    "repetition_penalty": 1.2,
+    "max_completion_length": 8,
+    "other": 3,
+}
+
+#: Setting -> the field of the configuration that has it, if the names differ.
+FIELDS = {"other": "generation_kwargs"}
+
+#: Engine -> what it calls the longest completion.
+_LIMIT = {"transformers": "max_new_tokens", "server": "max_tokens", "colocate": "max_tokens"}
+
+_DOCS = "grpo_config.py, parameters that control generation, and generation_kwargs: passed on to the engine"
+_ROWS = (
+    "generation/vllm_generation.py, generate: prompts are sent once with n=num_generations, and each process receives "
+    "its slice of the completions; the log-probs are those of the sampled tokens"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The options of each engine, and the rows of vLLM, of GRPO and of RLOO."""
+    for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
+        path = f"{owner}._generate_single_turn"
+        if not target.has(path) or target.fails(owner):
+            continue
+        known = config_fields(target, kind)
+        settings = {name: value for name, value in SETTINGS.items() if FIELDS.get(name, name) in known}
+        source = source_of(target.find(path))
+        engines = ["transformers"] if "generation_config" in source else []
+        if (
+            "self.vllm_generation" in source
+            and target.has(f"{VLLM}.VLLMGeneration._init_vllm")
+            and not target.fails(VLLM)
+        ):
+            engines += ["server", "colocate"]
+        for engine in engines:
+            yield from bindable(target, _options(target, path, kind, engine, settings))
+            if engine != "transformers":
+                yield from bindable(target, _rows(target, path, kind, engine))
+
+
+def _collectives(target: Target) -> Mapping[str, Callable[..., Any]]:
+    doubles = {"gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
+    if not target.has(VLLM):
+        return {}
+    return {f"{VLLM}.{name}": double for name, double in doubles.items() if hasattr(target.module(VLLM), name)}
+
+
+def _sampler(kind: str, engine: str, settings: Settings) -> Object:
+    parts: dict[str, Codec] = {"kind": Constant(kind), "engine": Constant(engine)}
+    parts |= {name: IfSet(name) for name in settings}
+    at = {name: f"args.{name}" for name in settings if name != "other"}
+    if "other" in settings:
+        at["other"] = "other_option"  # in a dict of the configuration
+    return Object(make_sampler, parts, at=at, shared=True)
+
+
+def _path(path: str, engine: str) -> str:
+    return path if engine == "transformers" else f"{path} -> {VLLM}.VLLMGeneration.generate"
+
+
+def _options(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:
+    """The options that reach the engine."""
+    names = {name: name for name in settings} | {"max_completion_length": _LIMIT[engine], "other": OTHER_OPTION[engine]}
+    step = Step(
+        call=request_options,
+        name="sent",
+        arguments={
+            "entry": Constant(Function(path)),
+            "trainer": _sampler(kind, engine, settings),
+            "engine": Constant(engine),
+        },
+        doubles=_collectives(target),
+        remembered=True,
+    )
+    return Boundary(
+        path=_path(path, engine),
+        stage="config",
+        steps=(step,),
+        outputs={names[n]: Output("", "", f"setting.{n}", at=Use("sent")[names[n]], form=Number()) for n in settings},
+        settings={f"options, {engine}": settings},
+        claims=claims(_DOCS),
+        reach=", ".join(f"{name}={value}" for name, value in settings.items() if name != "other"),
+    )
+
+
+def _rows(target: Target, path: str, kind: str, engine: str) -> Boundary:
+    """The tokens, and for GRPO the log-probs, that each rank gets."""
+    columns = ("token", "rollout_logprob") if kind == "grpo" else ("token",)
+    row = {"tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
+    step = Step(
+        call=sampled_rows,
+        name="rows",
+        arguments={
+            "entry": Constant(Function(path)),
+            "trainer": _sampler(kind, engine, {}),
+            "prompts": Prompts(),
+            "rows": EachRow(Table(row)),
+            "ranks": Derived(rank_count),
+        },
+        doubles=_collectives(target),
+        produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
+    )
+    return Boundary(
+        path=_path(path, engine),
+        stage="batch",
+        steps=(step,),
+        unused=frozenset({"group"} | ({"rollout_logprob"} if kind == "rloo" else set())),
+        outputs=row_outputs(Use("rows"), *columns),
+        settings={f"rows, {engine}": {}},
+        claims=claims(_ROWS, conserves=True),
+        reach=f"use_vllm=True, vllm_mode={engine}",
+        requires=(no_empty_response, prompts_are_contiguous, groups_are_equal),
+    )
+
+
+def sampled_rows(
+    entry: Callable[..., Any],
+    trainer: Any,  # noqa: ANN401 - a trainer
+    prompts: list[dict[str, str]],
+    rows: list[dict[str, Any]],
+    ranks: int,
+) -> dict[str, list[Any]]:
+    """The tokens and log-probs of each row, as its rank gets them."""
+    labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
+    ids = [[FIRST_WORD + labels[row["prompt"]]] for row in prompts]
+    answers, _ = sample(entry, trainer, ids, [(row["tokens"], row["logprobs"]) for row in rows], ranks)
+    names = returned_names(entry)
+    parts = [dict(zip(names, answer if isinstance(answer, tuple) else (answer,), strict=True)) for answer in answers]
+    tokens = [own for part in parts for own in part["completion_ids"]]
+    found = [own for part in parts for own in part.get("logprobs") or ()]
+    columns: dict[str, list[Any]] = {
+        "tokens": [fit_to_length(list(own), len(row["tokens"]), WRONG) for own, row in zip(tokens, rows, strict=True)]
+    }
+    if found:
+        columns["logprobs"] = [
+            fit_to_length(list(own), len(row["tokens"]), float("inf")) for own, row in zip(found, rows, strict=True)
+        ]
+    return columns

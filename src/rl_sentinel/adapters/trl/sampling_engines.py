@@ -1,0 +1,156 @@
+"""Doubles of the engines that TRL's trainers sample with: they record the options and return known rows."""
+
+import importlib
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
+from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, ready_to_train
+from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
+
+VLLM = "trl.generation.vllm_generation"
+
+#: Engine -> the name that it has for an option that only ``generation_kwargs`` passes on.
+OTHER_OPTION = {"transformers": "no_repeat_ngram_size", "server": "seed", "colocate": "seed"}
+
+
+class Engine:
+    """The server's client, or the colocated engine, of vLLM: known rows by prompt, and the options of all requests."""
+
+    def __init__(self) -> None:
+        """Start without rows and requests."""
+        self.rows: dict[int, list[tuple[list[int], list[float]]]] = {}
+        self.sent: list[dict[str, Any]] = []
+
+    def get_server_info(self) -> dict[str, Any]:
+        """The log-probs are those of the distribution that is sampled from."""
+        return {"model_config": {"logprobs_mode": "processed_logprobs"}}
+
+    def generate(self, prompts: list[Any], sampling_params: Any = None, **options: Any) -> Any:  # noqa: ANN401 - as either
+        """The rows of the prompts: as the server returns them, or as the engine does."""
+        if sampling_params is not None:
+            self.sent.append(dict(vars(sampling_params)))
+            return [self._request(prompt["prompt_token_ids"], sampling_params.n) for prompt in prompts]
+        more = options.pop("generation_kwargs", None) or {}
+        self.sent.append({**options, **more})
+        rows = [row for prompt in prompts for row in self._next(prompt, options["n"])]
+        sampled = {"completion_ids": [ids for ids, _ in rows], "logprobs": [[[x] for x in own] for _, own in rows]}
+        return {"prompt_ids": prompts, **sampled, "logprob_token_ids": [[[token] for token in ids] for ids, _ in rows]}
+
+    def _next(self, prompt: Sequence[int], count: int) -> list[tuple[list[int], list[float]]]:
+        """The next rows of a prompt, which is one token."""
+        rows = self.rows[prompt[0]]
+        return [rows.pop(0) for _ in range(count)]
+
+    def _request(self, prompt: Sequence[int], count: int) -> Any:  # noqa: ANN401 - as vLLM's
+        """The output of one request."""
+        outputs = [
+            SimpleNamespace(
+                token_ids=ids,
+                logprobs=[{token: SimpleNamespace(logprob=x, rank=1)} for token, x in zip(ids, own, strict=True)],
+            )
+            for ids, own in self._next(prompt, count)
+        ]
+        return SimpleNamespace(prompt_token_ids=prompt, outputs=outputs)
+
+
+def make_sampler(kind: str, engine: str, other: int | None = None, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
+    """A trainer that samples with ``transformers``, with a vLLM ``server``, or with vLLM on its own devices.
+
+    ``other`` is the value of an option that only ``generation_kwargs`` passes on.
+    """
+    if other is not None:
+        settings["generation_kwargs"] = {OTHER_OPTION[engine]: other}
+    trainer = make_trainer(kind, **settings) if engine == "transformers" else _with_vllm(kind, engine, settings)
+    trainer.other_option = other
+    return trainer
+
+
+def _with_vllm(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
+    module = importlib.import_module(VLLM)
+    started = module.VLLMGeneration._init_vllm  # noqa: SLF001 - where it connects to a server, or starts an engine
+    vars(module).setdefault("SamplingParams", SimpleNamespace)
+    module.VLLMGeneration._init_vllm = start  # noqa: SLF001
+    try:
+        return make_trainer(kind, engine=engine, **settings)
+    finally:
+        module.VLLMGeneration._init_vllm = started  # noqa: SLF001
+
+
+def start(generation: Any) -> None:  # noqa: ANN401 - of the target
+    """Give the generation its engine."""
+    generation.vllm_client = generation.llm = Engine()
+
+
+def request_options(entry: Callable[..., Any], trainer: Any, engine: str) -> dict[str, float]:  # noqa: ANN401 - a trainer
+    """The numbers among the options of the first request for two prompts."""
+    if engine != "transformers":
+        rows = [([5], [-0.5])] * 2
+        _, sent = sample(entry, trainer, [[3], [4]], rows, 1)
+    else:
+        ready = ready_to_train(trainer, 1)
+        sent = []
+        ready.model.generate = partial(recorded, sent)
+        entry(ready, **_arguments(entry, [[3], [4]]))
+    found = {name: value for name, value in sent[0].items() if isinstance(value, int | float)}
+    return defaultdict(lambda: float("nan"), {name: float(value) for name, value in found.items()})
+
+
+def recorded(sent: list[dict[str, Any]], input_ids: Tensor, generation_config: Any, **options: object) -> Tensor:  # noqa: ANN401 - of transformers
+    """A double of the model's ``generate``: completions of one end token."""
+    sent.append({**generation_config.to_dict(), **options})
+    return torch.cat([input_ids, torch.ones_like(input_ids[:, :1])], 1)
+
+
+def sample(
+    entry: Callable[..., Any],
+    trainer: Any,  # noqa: ANN401 - a trainer
+    prompts: list[list[int]],
+    rows: list[tuple[list[int], list[float]]],
+    ranks: int,
+) -> tuple[list[Any], list[dict[str, Any]]]:
+    """What each rank gets of the engine, and the options of the requests.
+
+    The server samples for all ranks; an engine on the ranks' own devices for each of them.
+    """
+    size, engine = len(rows) // ranks, Engine()
+    generations = len(rows) // len({tuple(prompt) for prompt in prompts})
+    trainers = []
+    for rank in range(ranks):
+        ready = ready_to_train(trainer, 1, None, rank, ranks)
+        ready.num_generations = generations
+        generation = ready.vllm_generation = _copied(ready)
+        if generation.mode == "colocate":
+            engine = generation.llm = Engine()
+        generation.vllm_client = engine
+        part = slice(None) if generation.mode == "server" else slice(rank * size, (rank + 1) * size)
+        engine.rows = defaultdict(list)
+        for prompt, row in zip(prompts[part], rows[part], strict=True):
+            engine.rows[prompt[0]].append(row)
+        trainers.append(ready)
+    parts = [prompts[rank * size : (rank + 1) * size] for rank in range(ranks)]
+    answers = run_on_ranks(ranks, lambda rank: entry(trainers[rank], **_arguments(entry, parts[rank], generations)))
+    return answers, engine.sent
+
+
+def _copied(ready: Any) -> Any:  # noqa: ANN401 - a trainer, its generation
+    """The trainer's generation on its rank, without a transfer of weights."""
+    generation = copy(ready.vllm_generation)
+    generation.accelerator, generation.sync_weights = ready.accelerator, lambda: None
+    return generation
+
+
+def _arguments(entry: Callable[..., Any], prompts: list[list[int]], generations: int = 1) -> dict[str, Any]:
+    """What the method takes in this release."""
+    texts = [f"w{ids[0] - FIRST_WORD}" for ids in prompts]
+    known: Mapping[str, Any] = {"prompt_ids": prompts, "prompts": texts, "multimodal_fields": {}, "images": None}
+    known = {**known, "num_generations": generations}
+    return {name: known[name] for name in inspect.signature(entry).parameters if name in known}

@@ -1,0 +1,128 @@
+"""TRL's counts of tool calls: how many a completion makes, and the share of them that fail, over ranks."""
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
+from rl_sentinel.adapters.kit.containers import EachCut, Object
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
+from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import GRPO, trainer
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.release import source_of
+from rl_sentinel.adapters.trl.result_forms import Logged
+from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train, returned_names
+from rl_sentinel.adapters.trl.tiny_trainer import END
+from rl_sentinel.adapters.trl.tool_loop import answered, in_order, with_tools
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+PATH = f"{GRPO}._generate"
+
+#: The first token of a reply that calls the tool, that calls one which does not exist, and of one without a call.
+CALLS, FAILS, PLAIN = 6, 7, 8
+
+#: Logged name -> what it counts.
+LOGGED = {
+    "tools/call_frequency": Output("", "", "trained.mean", over="all"),
+    "tools/failure_frequency": Output("", "", "unscored.mean", over="live"),
+}
+
+_DOCS = (
+    "docs/source/grpo_trainer.md, Logged metrics: the tool calls of a completion on average, and the share of the "
+    "calls that fail"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The counts of releases that log them."""
+    if not target.has(PATH) or target.fails(PATH):
+        return
+    logged = {name: output for name, output in LOGGED.items() if f'["{name}"]' in source_of(target.find(PATH))}
+    if logged:
+        yield from bindable(target, _counts(target, logged))
+
+
+def _counts(target: Target, logged: dict[str, Output]) -> Boundary:
+    module = GRPO.rpartition(".")[0]
+    doubles = {f"{module}.parse_response": parsed} if hasattr(target.module(module), "parse_response") else {}
+    parts = {
+        "trainer": trainer("grpo", {}),
+        "rank": Derived(lambda inputs: inputs.part[0]),
+        "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
+        "lengths": ResponseMask(NoPadding()),
+        "trained": Column("mask", NoPadding()),
+        "scored": Column("scored", PerRow("list")),
+    }
+    at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
+    at |= {name: f"replies.{name}" for name in ("lengths", "trained", "scored")}
+    step = Step(
+        call=count_calls,
+        name="first",
+        arguments={
+            "entry": Constant(Function(PATH)),
+            "trainers": EachCut(Object(ready_to_call, parts, at=at), "ranks"),
+        },
+        doubles=doubles,
+        produced_by={"trainers": "grpo_trainer.py, _generate_and_score_completions: the prompts of a rank's rows"},
+    )
+    place = Use("first").attribute("_metrics")["train"]
+    return Boundary(
+        path=PATH,
+        stage="metric",
+        steps=(step,),
+        outputs={
+            name: Output("", "", o.quantity, over=o.over, at=place[name], form=Logged()) for name, o in logged.items()
+        },
+        settings={"logged, tools": {}},
+        claims=claims(_DOCS),
+        reach="tools",
+        requires=(equal_parts, no_empty_response),
+    )
+
+
+def parsed(_tokenizer: object, ids: list[int], *_arguments: object, **_more: object) -> dict[str, Any]:
+    """The message of a reply, with the call that its first token stands for."""
+    message: dict[str, Any] = {"role": "assistant", "content": "w3"}
+    names = {CALLS: "look", FAILS: "missing"}
+    if ids[0] in names:
+        message["tool_calls"] = [{"type": "function", "function": {"name": names[ids[0]], "arguments": {}}}]
+    return message
+
+
+def ready_to_call(trainer: Any, rank: int, ranks: int, trained: Tensor, scored: list[bool], **more: Tensor) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer of a rank whose replies call a tool if their row trains; the call fails if the row is not scored."""
+    live = trained.any(1).tolist()
+    first = [(CALLS if good else FAILS) if calls else PLAIN for calls, good in zip(live, scored, strict=True)]
+    ready = with_tools(ready_to_train(trainer, 1, None, rank, ranks), len(first))
+    ready.processing_class = ready._tokenizer = copy(trainer.processing_class)  # noqa: SLF001 - where the trainer has it
+    ready.processing_class.response_schema = {}  # a tokenizer with a schema has its replies parsed
+    ready.replies = SimpleNamespace(trained=trained, scored=scored, **more)
+    order = returned_names(type(trainer)._generate_single_turn)  # noqa: SLF001
+    ready._generate_single_turn = partial(replies, order, iter([[[token, END] for token in first]]))  # noqa: SLF001 - where it samples
+    return ready
+
+
+def replies(
+    order: tuple[str, ...], first: Iterator[list[list[int]]], prompts: list[Any], *_more: object, **_options: object
+) -> Any:  # noqa: ANN401 - as the method
+    """The first replies, then a reply without a call to each result of a tool."""
+    sampled = next(first, None)
+    return answered(order, prompts) if sampled is None else in_order(order, prompts, sampled)
+
+
+def count_calls(entry: Callable[..., Any], trainers: list[Any]) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer of rank 0, after each rank has sampled and called its tools."""
+    prompts = [[[{"role": "user", "content": "w1"}] for _ in ready.replies.scored] for ready in trainers]
+    run_on_ranks(len(trainers), lambda rank: entry(trainers[rank], prompts[rank]))
+    return trainers[0]

@@ -1,0 +1,69 @@
+"""CFG004 setting-arrives-changed.
+
+What it says:
+    A setting that is passed on arrives under its own name and with its own value: the engine that samples gets the
+    temperature, the limits and the penalties of the configuration.
+
+Why it matters:
+    A sampler with another temperature, or without the limit of its nucleus, samples from another policy than the one
+    that is trained. Nothing fails: the ratios drift, or the responses get worse.
+
+A boundary that breaks it:
+    >>> def request(settings):
+    ...     return {"temperature": settings["top_p"], "top_p": settings["temperature"]}
+    >>> request({"temperature": 0.7, "top_p": 0.9})
+    {'temperature': 0.9, 'top_p': 0.7}
+
+How to fix it:
+    Pass settings by keyword, each from the field of its own name, and add a test that reads the request.
+
+Where it does not apply:
+    Boundaries that do not report which value of a setting arrives (an output of the quantity ``setting.NAME``, for a
+    number ``NAME`` of the boundary's settings).
+
+Seen in:
+    See the audit's reports.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Case, Settings, with_draw
+from rl_sentinel.core.expectations import Equal, Expectation
+from rl_sentinel.core.law import Law
+from rl_sentinel.core.observation import Ask
+
+#: The first word of the quantity; the second is the name of the setting.
+QUANTITY = "setting"
+
+
+def _passed_on(boundary: Boundary, settings: Settings) -> dict[str, float]:
+    """Output -> the number of the setting that must arrive there."""
+    named = {name: output.quantity.partition(".") for name, output in boundary.outputs.items() if output.axes == ""}
+    arriving = {name: settings.get(rest) for name, (first, _, rest) in named.items() if first == QUANTITY}
+    return {name: float(value) for name, value in arriving.items() if isinstance(value, int | float)}
+
+
+def _applies(boundary: Boundary) -> str:
+    reports = any(_passed_on(boundary, settings) for settings in boundary.settings.values())
+    return "" if reports else "it does not report which values of its settings arrive"
+
+
+def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
+    settings = {**ask.boundary.settings.get(case.setting, {}), **case.override}
+    seen = ask(case).values
+    for name, value in _passed_on(ask.boundary, settings).items():
+        expected = torch.tensor(value, dtype=seen[name].dtype, device=seen[name].device)
+        yield Equal(name, expected, seen[name], None, scale=abs(value), reason="a setting must arrive as it was set")
+
+
+LAW = Law(
+    code="CFG004",
+    name="setting-arrives-changed",
+    stages=frozenset({"config"}),
+    applies=_applies,
+    vary=lambda case, variant: with_draw(case, variant=variant),
+    expect=_expect,
+)

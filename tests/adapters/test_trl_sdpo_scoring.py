@@ -1,0 +1,84 @@
+"""TRL's SDPO from completions to advantages, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_specimen import files, overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, sdpo_scoring
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
+
+Loads = Callable[..., Target]
+
+TRAINER = """
+    import torch
+
+    class SDPOTrainer:
+        def _prepare_training_batch(self, inputs):
+            batch = self.sample_rollouts(inputs)
+            rewards = self.accelerator.gather(torch.tensor(self.reward_funcs[0](prompts=inputs)))
+            groups = rewards.view(-1, self.num_generations)
+            centred = groups - groups.mean(1, keepdim=True)
+            if self.scale_rewards == "batch":
+                centred = centred / (rewards.std() + 1e-4)
+            elif self.scale_rewards != "none":
+                centred = centred / (groups.std(1, keepdim=True) + {guard})
+            self._record_reward_diagnostics(rewards)
+            self._record_completion_metrics(batch)
+            start = {rank} * len(inputs)
+            return {**batch, "advantages": centred.flatten()[start : start + len(inputs)]}
+
+        def _record_reward_diagnostics(self, rewards):
+            self._metrics["train"]["self_distillation/reward_mean"].append(rewards.mean().item())
+
+        def _record_completion_metrics(self, batch):
+            lengths = self.accelerator.gather({lengths})
+            self._metrics["train"]["completions/mean_length"].append(lengths.float().mean().item())
+"""
+
+SOUND = {
+    "guard": "1e-4",
+    "rank": "self.accelerator.process_index",
+    "lengths": 'batch["raw_completion_lengths"]',
+}
+
+
+def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
+    source = TRAINER
+    for name, part in (SOUND | choices).items():
+        source = source.replace("{" + name + "}", part)
+    folder = "trl/experimental/sdpo"
+    target = loads(FRAMEWORK, {**files(), f"{folder}/sdpo_trainer.py": source}, overlay())
+    made = [one for one in sdpo_scoring.boundaries(target) if isinstance(one, Boundary)]
+    return target, {next(iter(one.settings)): one for one in made}
+
+
+def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
+    """Each way of scaling binds, and every column survives the round trip."""
+    target, boundaries = _bound(loads)
+    assert list(boundaries) == ["default", "no scaling", "batch scaling", "logged"]
+    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
+    check_round_trips(target, boundaries.values())
+
+
+@pytest.mark.parametrize("sound", [True, False])
+@pytest.mark.parametrize(
+    ("law", "setting", "choices"),
+    [
+        (REF001, "default", {"guard": "1e-1"}),
+        (REF001, "no scaling", {"rank": "0"}),
+        (MET001, "logged", {"lengths": 'batch["completion_mask"].shape[1] * torch.ones(len(batch["prompt_ids"]))'}),
+    ],
+)
+def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """Another guard of the division, rows of another rank, lengths with padding."""
+    target, boundaries = _bound(loads, **({} if sound else choices))
+    judgement = judged_at(law, boundaries[setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound

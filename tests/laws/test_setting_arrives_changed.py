@@ -1,0 +1,42 @@
+"""CFG004: a sound, a broken and a refusing specimen."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.boundary import Output
+from rl_sentinel.laws.setting_arrives_changed import LAW
+from specimens import judged, specimen
+
+OUTPUTS = {name: Output("", "", f"setting.{name}") for name in ("temperature", "top_p")}
+SETTINGS = {"default": {"temperature": 0.7, "top_p": 0.9}}
+
+
+def _passed_on(_batch: Batch, temperature: float, top_p: float) -> dict[str, Tensor]:
+    return {"temperature": torch.tensor(temperature), "top_p": torch.tensor(top_p)}
+
+
+def _exchanged(_batch: Batch, temperature: float, top_p: float) -> dict[str, Tensor]:
+    return {"temperature": torch.tensor(top_p), "top_p": torch.tensor(temperature)}
+
+
+def test_sound() -> None:
+    """Every setting arrives."""
+    boundary = specimen(_passed_on, reads="", stage="config", outputs=OUTPUTS, settings=SETTINGS)
+    judgement = judged(LAW, boundary)
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
+def test_broken() -> None:
+    """A setting that arrives under another name has another value."""
+    found = judged(LAW, specimen(_exchanged, reads="", stage="config", outputs=OUTPUTS, settings=SETTINGS)).found
+    assert found is not None
+    assert found.expectation.sentence() == "temperature is 0.9, expected 0.7: a setting must arrive as it was set"
+    assert LAW.level(found.case) == "fault"
+
+
+def test_not_applicable() -> None:
+    """Without a setting of that name nothing is known of what arrives."""
+    judgement = judged(LAW, specimen(lambda _batch: torch.tensor(1.0), reads="", stage="config", outputs=OUTPUTS))
+    assert (judgement.tried, judgement.reason) == (0, "it does not report which values of its settings arrive")
