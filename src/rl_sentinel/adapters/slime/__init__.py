@@ -25,6 +25,7 @@ from rl_sentinel.adapters.slime import (
     logprobs,
     losses,
     metrics,
+    packing,
     rollout,
     rollout_loop,
     trajectories,
@@ -75,6 +76,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         updates,
         context_parallel,
         metrics,
+        packing,
         fsdp,
     ):
         yield from module.boundaries(target)
