@@ -100,7 +100,9 @@ def test_two_responses_by_hand(loads: Loads) -> None:
     target, (packed, replayed) = _load(loads)
     mask = torch.tensor([[True, False, True], [True, False, False]])
     length = torch.tensor([3, 1])
-    batch = batch_of(mask, token=torch.tensor([[5, 6, 7], [8, 0, 0]]), length=length, prompt_length=torch.tensor([2, 3]))
+    batch = batch_of(
+        mask, token=torch.tensor([[5, 6, 7], [8, 0, 0]]), length=length, prompt_length=torch.tensor([2, 3])
+    )
     for setting in packed.settings:
         case = Case(batch, setting=setting, layout=Layout(micro_batches=2))
         values = execute(target, packed, inputs_of(packed, case)).values

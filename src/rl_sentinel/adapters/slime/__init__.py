@@ -10,7 +10,9 @@ from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.slime import (
     advantages,
+    agent_sessions,
     asynchronous_rollout,
+    checkpoints,
     context_parallel,
     conversations,
     correction,
@@ -64,6 +66,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         generation,
         rollout_loop,
         trajectories,
+        agent_sessions,
         asynchronous_rollout,
         evaluation,
         advantages,
@@ -77,6 +80,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         context_parallel,
         metrics,
         packing,
+        checkpoints,
         fsdp,
     ):
         yield from module.boundaries(target)
