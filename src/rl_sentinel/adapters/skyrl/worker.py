@@ -33,13 +33,13 @@ WORKER = f"{_MODULE}.PolicyWorkerBase"
 #: The worker's step, newest first: a mini-batch in micro-batches, or one micro-batch.
 WHOLE_STEP, MICRO_STEP = f"{WORKER}.forward_backward", f"{WORKER}.training_step"
 
-_MEAN = "worker.py: the entropy of trained tokens, averaged; metrics of micro-batches are averaged"
-_ROWS = claims("worker.py: loss_fn_outputs has the log-probs of each sequence, trimmed to its response", conserves=True)
+ENTROPY = "worker.py: the entropy of trained tokens, averaged; metrics of micro-batches are averaged"
+ROWS = claims("worker.py: loss_fn_outputs has the log-probs of each sequence, trimmed to its response", conserves=True)
 
 #: Columns that the model computes.
-_MODEL_COLUMNS = ("logprob", "entropy")
+MODEL_COLUMNS = ("logprob", "entropy")
 #: Key of the training batch -> column.
-_BATCH_COLUMNS: Mapping[str, str] = {
+BATCH_COLUMNS: Mapping[str, str] = {
     "advantages": "advantage",
     "action_log_probs": "old_logprob",
     "base_action_log_probs": "ref_logprob",
@@ -150,7 +150,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     }
 
 
-def _row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
+def row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
     """Sequences for :class:`Model`: a prompt of one token, the row's number, and a response of zeros."""
     rows = torch.arange(inputs.batch.rows).unsqueeze(1)
     return torch.nn.functional.pad(rows, (0, inputs.batch.width + inputs.layout.extra))
@@ -172,12 +172,12 @@ def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Bo
             )
     logged = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=Use("trained")["entropy"])}
     reads = frozenset({"entropy", "mask", "length"})
-    entropy = _boundary(target, path, forms, "metric", logged, {"metrics": _LOGGED}, claims(_MEAN), frozenset())
+    entropy = _boundary(target, path, forms, "metric", logged, {"metrics": _LOGGED}, claims(ENTROPY), frozenset())
     yield replace(entropy, reads=reads)
     if path == WHOLE_STEP and "loss_fn_outputs" in inspect.getsource(target.find(path)):
         at = Use("trained")["logprobs"]
         rows = {"logprob": Output("B T", "nats", "logprob", at=at, form=Ragged())}
-        batch = _boundary(target, path, forms, "batch", rows, {"outputs": _LOGGED}, _ROWS, frozenset())
+        batch = _boundary(target, path, forms, "batch", rows, {"outputs": _LOGGED}, ROWS, frozenset())
         yield replace(batch, reads=frozenset({"logprob", "length"}), requires=(*batch.requires, no_empty_response))
 
 
@@ -197,11 +197,11 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     unused: frozenset[str],
 ) -> Boundary:
     scales = target.has(SCALE)
-    columns: dict[str, Codec] = {key: forms.column(name) for key, name in _BATCH_COLUMNS.items()}
+    columns: dict[str, Codec] = {key: forms.column(name) for key, name in BATCH_COLUMNS.items()}
     if scales:
         columns["advantages"] = Earlier(Use("scaled"))
     tensors: dict[str, Codec] = {
-        "sequences": Derived(_row_numbers, frozenset({"extra"})),
+        "sequences": Derived(row_numbers, frozenset({"extra"})),
         "attention_mask": Derived(all_ones, frozenset({"extra"})),
         "loss_mask": forms.loss_mask,
         "response_mask": forms.response_mask,
@@ -227,7 +227,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "losses": Constant(Function(REGISTRY)),
             "cfg": Config(CONFIG, fixed, knobs),
             "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
-            "columns": Table({name: forms.column(name) for name in _MODEL_COLUMNS}),
+            "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
             "averages": Constant(averages),
