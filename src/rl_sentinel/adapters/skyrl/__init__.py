@@ -31,6 +31,7 @@ from rl_sentinel.adapters.skyrl import (
     rollout,
     staleness,
     step_merging,
+    supervised,
     trainer,
     worker,
 )
@@ -64,6 +65,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         forward_passes,
         worker,
         megatron_worker,
+        supervised,
         prompts,
         generator,
         rollout,

@@ -119,22 +119,10 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     averages: bool,  # noqa: FBT001 - whether optim_step divides by the number of micro-batches
 ) -> dict[str, Any]:
     """Run the worker's step over a mini-batch in ``parts`` micro-batches: its loss, entropy and log-probs."""
-    strategy = Strategy()
     size = data.batch_size // parts
     cfg.trainer.micro_train_batch_size_per_gpu = size
-    bare_worker = bare_instance(
-        worker,
-        cfg=cfg.trainer if section else cfg,
-        model=Model(columns),
-        strategy=strategy,
-        optimizer=None,
-        scheduler=SimpleNamespace(get_last_lr=lambda: [0.0]),
-        device_mesh=SimpleNamespace(get_group=lambda _name: None),
-        mesh_rank=SimpleNamespace(dp_size=1),
-        record_memory=False,
-        policy_loss_fn=losses.get(cfg.trainer.algorithm.policy_loss_type),
-        _micro_batches_accumulated=0,
-    )
+    bare_worker = worker_of(worker, losses, cfg.trainer if section else cfg, cfg, Model(columns), ranks=1)
+    strategy = bare_worker.strategy
     if batches is None:
         returned = bare_worker.forward_backward(data)
         metrics = getattr(returned, "metrics", returned)
@@ -148,6 +136,31 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
         "entropy": float(metrics["policy_entropy"]),
         "logprobs": [torch.tensor(row["logprobs"]) for row in outputs],
     }
+
+
+def worker_of(  # noqa: PLR0913 - the attributes of a worker
+    worker: Any,  # noqa: ANN401 - the target's class
+    losses: Any,  # noqa: ANN401 - the target's registry
+    own_cfg: Any,  # noqa: ANN401 - what the worker reads: the target's configuration, or its section
+    cfg: Any,  # noqa: ANN401 - the target's class
+    model: Callable[..., Any],
+    *,
+    ranks: int,
+) -> Any:  # noqa: ANN401 - the target's class
+    """A worker with a double of the model and of the strategy, on one of ``ranks`` ranks."""
+    return bare_instance(
+        worker,
+        cfg=own_cfg,
+        model=model,
+        strategy=Strategy(),
+        optimizer=None,
+        scheduler=SimpleNamespace(get_last_lr=lambda: [0.0]),
+        device_mesh=SimpleNamespace(get_group=lambda _name: None),
+        mesh_rank=SimpleNamespace(dp_size=ranks),
+        record_memory=False,
+        policy_loss_fn=losses.get(cfg.trainer.algorithm.policy_loss_type),
+        _micro_batches_accumulated=0,
+    )
 
 
 def row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
