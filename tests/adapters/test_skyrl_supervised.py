@@ -54,6 +54,51 @@ WORKER = """
             return {"loss": sum(losses) / DIVISOR}
 """
 
+MEGATRON = """
+    import megatron.core.parallel_state as mpu
+    import torch
+    from megatron.core.pipeline_parallel import get_forward_backward_func
+
+    def remove_left_padding(tokens, padding):
+        assert mpu.get_context_parallel_world_size() == 1
+        rows = [torch.cat([row[row != padding], row[row == padding]]) for row in tokens]
+        return torch.stack(rows)
+
+    def from_parallel_logits_to_logprobs(outputs):
+        raise RuntimeError("there is no vocabulary")
+
+    class MegatronModelWrapper:
+        def forward_backward_mini_batch(self, batches, loss_fn):
+            assert loss_fn == "cross_entropy"
+
+            def step(iterator, model):
+                data = next(iterator)
+                outputs = model(remove_left_padding(data["sequences"].to(torch.cuda.current_device()), 0))
+
+                def compute_loss(outputs):
+                    logprob = from_parallel_logits_to_logprobs(outputs)
+                    loss = 0.0
+                    for row, weight, tokens in zip(logprob, data["loss_mask"], data["sequences"]):
+                        count = int((tokens != 0).sum()) - 1
+                        own = weight[len(weight) - count :]
+                        loss = loss - torch.where(own > 0, row[:count] * own, 0.0).sum()
+                    return loss * len(batches) * mpu.get_data_parallel_world_size(), {"loss": loss.item()}
+
+                return outputs, compute_loss
+
+            schedule, model = get_forward_backward_func(), self.actor_module
+            return schedule(
+                forward_step_func=step, data_iterator=iter(batches), model=model, num_microbatches=len(batches)
+            )
+
+    class MegatronPolicyWorkerBase:
+        def forward_backward(self, data, loss_fn=None):
+            self.model.train()
+            batches = list(data.chunk(self.cfg.micro_train_batch_size_per_gpu))
+            reports = self.model.forward_backward_mini_batch(batches, loss_fn)
+            return {"loss": sum(report["loss"] for report in reports)}
+"""
+
 
 def _bound(
     loads: Loads, count: str = "mask.sum().clamp(min=1)", share: str = "1", divisor: str = "1"
@@ -103,3 +148,25 @@ def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
     judgement = judged_at(law, boundaries[stage], setting, target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(
+    ("law", "count"), [(REF001, "mask.numel()"), (SPL002, "mask.sum().clamp(min=1) / 2 * self.size")]
+)
+@pytest.mark.parametrize("found", [False, True])
+def test_on_megatron(loads: Loads, law: Law, count: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """The same through Megatron's schedule, and a count of all places or of the micro-batch."""
+    place = "skyrl/backends/skyrl_train"
+    source = MEGATRON
+    paths = ("workers/megatron/megatron_worker", "workers/megatron/megatron_model_wrapper")
+    files = {f"{place}/{path}.py": source for path in paths}
+    files[f"{place}/distributed/megatron/megatron_utils.py"] = source
+    files["skyrl/train/dataset/collators.py"] = COLLATORS.replace(
+        "COUNT", count if found else "mask.sum().clamp(min=1)"
+    )
+    target = loads(FRAMEWORK, {**FILES, **files})
+    made = {one.stage: one for one in supervised.boundaries(target) if isinstance(one, Boundary)}
+    judgement = judged_at(law, made["policy-loss"], "supervised, loss", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+    check_round_trips(target, made.values())

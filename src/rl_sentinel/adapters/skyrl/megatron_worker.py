@@ -19,9 +19,19 @@ from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Width
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
-from rl_sentinel.adapters.skyrl.loss_modes import MODES
-from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY, SCALE, WHOLE, scaling
-from rl_sentinel.adapters.skyrl.worker import BATCH_COLUMNS, ENTROPY, MODEL_COLUMNS, ROWS, Strategy, row_numbers
+from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY, SCALE, scaling
+from rl_sentinel.adapters.skyrl.worker import (
+    BATCH_COLUMNS,
+    ENTROPY,
+    MODEL_COLUMNS,
+    REGULARISED,
+    ROWS,
+    Strategy,
+    cpu,
+    knobs_of,
+    loss_claims,
+    row_numbers,
+)
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -48,12 +58,11 @@ MICRO_BATCH_ROWS_OF_RANK = Derived(
 )
 
 _ALGORITHM = "trainer.algorithm"
-_KL: Mapping[str, Settings] = {"alone": {"kl": False}, "with KL": {"kl": True}}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The loss, the logged metrics, and the returned log-probs."""
-    if any(not target.has(path) or target.fails(path) for path in (STEP, MODEL_STEP, PADDING)):
+    if not has_worker(target):
         return
     try:
         forms = arguments(target)
@@ -94,31 +103,27 @@ def stored_entropy(outputs: Tensor, **_options: object) -> Tensor:
     return outputs[..., 1]
 
 
-def train_on_megatron(  # noqa: PLR0913 - functions and classes of the target, and the arguments of the worker
-    step: Callable[..., Any],
-    model_step: Callable[..., Any],
-    padding: Callable[..., Any],
-    replay: Callable[..., Any] | None,
-    worker: type,
-    wrapper: type,
-    losses: Any,  # noqa: ANN401 - the target's registry
+def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of the worker
+    code: dict[str, Any],
     cfg: Any,  # noqa: ANN401 - the target's class
-    columns: dict[str, Tensor],
+    model: Callable[..., Any],
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,
     ranks: int,
-) -> dict[str, Any]:
-    """Run the worker's step over a mini-batch, on each rank in ``parts`` micro-batches: loss, entropy and log-probs.
+    **options: object,
+) -> tuple[Tensor, list[Any]]:
+    """The loss of a mini-batch that each rank trains in ``parts`` micro-batches, and what the step of each returns.
 
     The double of Megatron's schedule divides each loss by the number of micro-batches (schedules.py, forward_step: a
-    loss function that returns two values); gradients are averaged over the ranks. The entropy is that of the last rank.
+    loss function that returns two values); gradients are averaged over the ranks. ``code`` are functions and classes of
+    the target.
     """
     total: list[Tensor] = []
 
     def schedule(
         forward_step_func: Callable[..., Any],
         data_iterator: object,
-        model: list[Model],
+        model: list[Callable[..., Any]],
         num_microbatches: int,
         **_more: object,
     ) -> list[dict[str, Any]]:
@@ -131,31 +136,6 @@ def train_on_megatron(  # noqa: PLR0913 - functions and classes of the target, a
         return reports
 
     cfg.trainer.micro_train_batch_size_per_gpu = data.batch_size // (parts * ranks)
-    model = [Model(columns)]
-    policy_loss = losses.get(cfg.trainer.algorithm.policy_loss_type)
-    bare_model = bare_instance(
-        wrapper,
-        cfg=cfg.trainer,
-        actor_module=model,
-        actor_optimizer=None,
-        policy_loss_fn=policy_loss,
-        remove_microbatch_padding=False,
-        use_sample_packing=False,
-        is_vlm=False,
-        _fused_lm_head=False,
-    )
-    bare_model.train = model[0].train
-    bare_worker = bare_instance(
-        worker,
-        cfg=cfg.trainer,
-        model=bare_model,
-        actor_module=model,
-        strategy=Strategy(),
-        optimizer=SimpleNamespace(param_groups=[{"lr": 0.0}]),
-        empty_cuda_cache=False,
-        enable_router_replay=False,
-        is_vlm=False,
-    )
     state = SimpleNamespace(**parallel_state_of_one_process())
     vars(state).update(
         get_data_parallel_world_size=lambda **_options: ranks,
@@ -171,9 +151,53 @@ def train_on_megatron(  # noqa: PLR0913 - functions and classes of the target, a
         "clear_router_replay": lambda: None,
     }
     one_stage = {"broadcast_object_list": lambda *_objects, **_options: None}
-    modules = [function.__globals__ for function in (step, model_step, padding, replay) if function is not None]
+    names = ("step", "model_step", "padding", "replay")
+    modules = [code[name].__globals__ for name in names if code[name] is not None]
+    worker = _worker(code, cfg, model)
     with replaced_globals(*modules, **doubles), replaced_globals(vars(torch.distributed), **one_stage):
-        returned = [step(bare_worker, one) for one in (data.chunk(data.batch_size // ranks) if ranks > 1 else [data])]
+        shares = data.chunk(data.batch_size // ranks) if ranks > 1 else [data]
+        returned = [code["step"](worker, share, **options) for share in shares]
+    return torch.stack(total).sum() / ranks, returned
+
+
+def _worker(code: dict[str, Any], cfg: Any, model: Callable[..., Any]) -> Any:  # noqa: ANN401 - the target's classes
+    """A worker and its wrapper of the model, with doubles of model, optimizer and strategy."""
+    modules = [model]
+    wrapper = bare_instance(
+        code["wrapper"],
+        cfg=cfg.trainer,
+        actor_module=modules,
+        actor_optimizer=None,
+        policy_loss_fn=code["losses"].get(cfg.trainer.algorithm.policy_loss_type),
+        remove_microbatch_padding=False,
+        use_sample_packing=False,
+        is_vlm=False,
+        _fused_lm_head=False,
+    )
+    wrapper.train = lambda: None
+    return bare_instance(
+        code["worker"],
+        cfg=cfg.trainer,
+        model=wrapper,
+        actor_module=modules,
+        strategy=Strategy(),
+        optimizer=SimpleNamespace(param_groups=[{"lr": 0.0}]),
+        empty_cuda_cache=False,
+        enable_router_replay=False,
+        is_vlm=False,
+    )
+
+
+def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of the worker
+    code: dict[str, Any],
+    cfg: Any,  # noqa: ANN401 - the target's class
+    columns: dict[str, Tensor],
+    data: Any,  # noqa: ANN401 - the target's class
+    parts: int,
+    ranks: int,
+) -> dict[str, Any]:
+    """The loss, the entropy that the last rank logs, and the returned log-probs of a mini-batch."""
+    loss, returned = run_on_megatron(code, cfg, Model(columns), data, parts, ranks)
     metrics = [getattr(one, "metrics", one) for one in returned]
     rows = [
         row
@@ -181,28 +205,51 @@ def train_on_megatron(  # noqa: PLR0913 - functions and classes of the target, a
         for row in getattr(one, "loss_fn_outputs", None) or own.get("loss_fn_outputs", [])
     ]
     return {
-        "loss": torch.stack(total).sum() / ranks,
+        "loss": loss,
         "entropy": float(metrics[-1]["policy_entropy"]),
         "logprobs": [torch.tensor(row["logprobs"]) for row in rows],
     }
 
 
+def has_worker(target: Target) -> bool:
+    """Whether the release has the worker, and it can be imported."""
+    return all(target.has(path) and not target.fails(path) for path in (STEP, MODEL_STEP, PADDING))
+
+
+def code_of(target: Target) -> Table:
+    """The functions and classes of the target that :func:`run_on_megatron` calls or replaces."""
+    paths = {
+        "step": STEP,
+        "model_step": MODEL_STEP,
+        "padding": f"{PADDING}.remove_left_padding",
+        "worker": WORKER,
+        "wrapper": WRAPPER,
+        "losses": REGISTRY,
+    }
+    replay = Constant(Function(REPLAY) if target.has(REPLAY) else None)
+    return Table({**{name: Constant(Function(path)) for name, path in paths.items()}, "replay": replay})
+
+
+def device_double(target: Target) -> dict[str, Callable[..., Any]]:
+    """The CPU as the current device of the wrapper."""
+    return {f"{target.locate(WRAPPER).rpartition('.')[0]}.torch.cuda.current_device": cpu}
+
+
 def _step_boundaries(target: Target, forms: Arguments) -> Iterator[Boundary]:
     trained = Use("trained")
-    for kl, knobs in _KL.items():
-        for reduction in ("token_mean", "sequence_mean"):
-            settings: Settings = {"loss_reduction": reduction, **knobs}
-            claimed = (MODES[PLAIN].claims if kl == "alone" else Claims()) | WHOLE
-            loss = {"loss": Output("", "", "loss", at=trained["loss"])}
-            boundary = _boundary(target, forms, "policy-loss", loss, {f"{kl}, {reduction}": settings}, claimed)
-            yield boundary if kl == "with KL" else replace(boundary, unused=boundary.unused | {"ref_logprob"})
-    logged: Settings = {"loss_reduction": "token_mean", "kl": False}
+    plain: Settings = {"loss_reduction": "token_mean", "kl": False}
+    with_kl: Settings = {"loss_reduction": "sequence_mean", "kl": True, **REGULARISED}
+    loss = {"loss": Output("", "", "loss", at=trained["loss"])}
+    for name, settings, kl in (("alone, token_mean", plain, False), ("with KL, sequence_mean", with_kl, True)):
+        claimed = loss_claims(kl=kl, regularised=kl)
+        boundary = _boundary(target, forms, "policy-loss", loss, {name: settings}, claimed)
+        yield boundary if kl else replace(boundary, unused=boundary.unused | {"ref_logprob"})
     entropy = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=trained["entropy"])}
     read = frozenset({"entropy", "mask", "length"})
-    yield _boundary(target, forms, "metric", entropy, {"metrics": logged}, claims(ENTROPY), read)
+    yield _boundary(target, forms, "metric", entropy, {"metrics": plain}, claims(ENTROPY), read)
     if "loss_fn_outputs" in inspect.getsource(target.find(STEP)):
         rows = {"logprob": Output("B T", "nats", "logprob", at=trained["logprobs"], form=Ragged())}
-        yield _boundary(target, forms, "batch", rows, {"outputs": logged}, ROWS, frozenset({"logprob", "length"}))
+        yield _boundary(target, forms, "batch", rows, {"outputs": plain}, ROWS, frozenset({"logprob", "length"}))
 
 
 def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
@@ -227,23 +274,18 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         "returns": Constant(None),
         **columns,
     }
-    knobs = {f"{_ALGORITHM}.loss_reduction": "loss_reduction", f"{_ALGORITHM}.use_kl_loss": "kl"}
-    place = target.locate(WRAPPER).rpartition(".")[0]
-    functions = {"step": STEP, "model_step": MODEL_STEP, "padding": f"{PADDING}.remove_left_padding"}
-    classes = {"worker": WORKER, "wrapper": WRAPPER, "losses": REGISTRY}
     step = Step(
         call=train_on_megatron,
         name="trained",
         arguments={
-            **{name: Constant(Function(path)) for name, path in (functions | classes).items()},
-            "replay": Constant(Function(REPLAY) if target.has(REPLAY) else None),
-            "cfg": Config(CONFIG, {f"{_ALGORITHM}.policy_loss_type": PLAIN}, knobs),
+            "code": code_of(target),
+            "cfg": Config(CONFIG, {f"{_ALGORITHM}.policy_loss_type": PLAIN}, knobs_of(settings)),
             "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
             "ranks": RANKS if stage == "policy-loss" else Constant(1),
         },
-        doubles={f"{place}.torch.cuda.current_device": cpu},
+        doubles=device_double(target),
         produced_by={"data": PRODUCED_BY},
     )
     path = f"{STEP} -> {MODEL_STEP}"
@@ -259,8 +301,3 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         reach="trainer.strategy=megatron; trainer.micro_train_batch_size_per_gpu below the rows of a mini-batch",
         requires=(equal_parts, has_trained_token, *((no_empty_response,) if stage == "batch" else ())),
     )
-
-
-def cpu(*_args: object) -> str:
-    """The CPU as the current device."""
-    return "cpu"

@@ -172,7 +172,8 @@ def row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
 def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Boundary]:
     for setting, kl in _SETTINGS.items():
         for reduction in ("token_mean", "sequence_mean"):
-            settings: Settings = {"loss_reduction": reduction, **kl}
+            regularised = bool(kl["kl"]) and reduction == "sequence_mean"
+            settings: Settings = {"loss_reduction": reduction, **kl, **(REGULARISED if regularised else {})}
             yield _boundary(
                 target,
                 path,
@@ -180,7 +181,7 @@ def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Bo
                 "policy-loss",
                 {"loss": Output("", "", "loss", at=Use("trained")["loss"])},
                 {f"{setting}, {reduction}": settings},
-                (MODES[PLAIN].claims if setting == "alone" else Claims()) | WHOLE,
+                loss_claims(kl=bool(kl["kl"]), regularised=regularised),
                 frozenset() if setting == "with KL" else frozenset({"ref_logprob"}),
             )
     logged = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=Use("trained")["entropy"])}
@@ -195,6 +196,39 @@ def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Bo
 
 
 _ALGORITHM = "trainer.algorithm"
+
+#: Numbers of a loss with a KL, and the field of the algorithm's section for each.
+REGULARISED: Settings = {"clip_low": 0.2, "clip_high": 0.3, "kl_loss_coef": 0.25}
+FIELDS: Mapping[str, str] = {
+    "loss_reduction": "loss_reduction",
+    "kl": "use_kl_loss",
+    "clip_low": "eps_clip_low",
+    "clip_high": "eps_clip_high",
+    "kl_loss_coef": "kl_loss_coef",
+}
+
+_REGULARISED = claims(
+    "worker.py, _forward_backward_micro: policy loss plus kl_loss_coef times the mean of the sequences' mean KL; "
+    "configuration, kl_estimator_type: k3 by default",
+    aggregation="sequence-mean-token-mean",
+    rows="all",
+    kl="k3",
+)
+
+
+def loss_claims(*, kl: bool, regularised: bool) -> Claims:
+    """What the loss claims: that its ratio is of two policies; with a KL, its formula where its numbers are set."""
+    if regularised:
+        return MODES[PLAIN].algorithm | _REGULARISED | WHOLE
+    return (Claims() if kl else MODES[PLAIN].claims) | WHOLE
+
+
+def knobs_of(settings: Mapping[str, Settings]) -> dict[str, str]:
+    """Field of the configuration -> name of its setting, for the names of these settings."""
+    names = {name for one in settings.values() for name in one}
+    return {f"{_ALGORITHM}.{field}": name for name, field in FIELDS.items() if name in names}
+
+
 _SETTINGS: Mapping[str, Settings] = {"alone": {"kl": False}, "with KL": {"kl": True}}
 _LOGGED: Settings = {"loss_reduction": "token_mean", "kl": False}
 
@@ -223,7 +257,6 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         **columns,
     }
     fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
-    knobs = {f"{_ALGORITHM}.loss_reduction": "loss_reduction", f"{_ALGORITHM}.use_kl_loss": "kl"}
     place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
     optim_step = f"{WORKER}.optim_step"
@@ -238,7 +271,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         arguments={
             "worker": Constant(Function(WORKER)),
             "losses": Constant(Function(REGISTRY)),
-            "cfg": Config(CONFIG, fixed, knobs),
+            "cfg": Config(CONFIG, fixed, knobs_of(settings)),
             "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
