@@ -45,8 +45,8 @@ WORKER = f"{_PLACE}.megatron_worker.MegatronPolicyWorkerBase"
 WRAPPER = f"{_PLACE}.megatron_model_wrapper.MegatronModelWrapper"
 STEP = f"{WORKER}.forward_backward"
 MODEL_STEP = f"{WRAPPER}.forward_backward_mini_batch"
-#: The module that removes and recovers padding; it has Megatron's parallel state as well.
-PADDING = "skyrl.backends.skyrl_train.distributed.megatron.megatron_utils"
+#: The function that removes padding: its module has Megatron's parallel state as well.
+PADDING = "skyrl.backends.skyrl_train.distributed.megatron.megatron_utils.remove_left_padding"
 #: The function that forgets replayed experts; it asks Megatron.
 REPLAY = "skyrl.backends.skyrl_train.utils.replay_utils.clear_router_replay"
 
@@ -162,10 +162,10 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
 
 def _worker(code: dict[str, Any], cfg: Any, model: Callable[..., Any]) -> Any:  # noqa: ANN401 - the target's classes
     """A worker and its wrapper of the model, with doubles of model, optimizer and strategy."""
-    modules = [model]
+    modules, own = [model], cfg.trainer if code["section"] else cfg
     wrapper = bare_instance(
         code["wrapper"],
-        cfg=cfg.trainer,
+        cfg=own,
         actor_module=modules,
         actor_optimizer=None,
         policy_loss_fn=code["losses"].get(cfg.trainer.algorithm.policy_loss_type),
@@ -177,13 +177,14 @@ def _worker(code: dict[str, Any], cfg: Any, model: Callable[..., Any]) -> Any:  
     wrapper.train = lambda: None
     return bare_instance(
         code["worker"],
-        cfg=cfg.trainer,
+        cfg=own,
         model=wrapper,
         actor_module=modules,
         strategy=Strategy(),
         optimizer=SimpleNamespace(param_groups=[{"lr": 0.0}]),
         empty_cuda_cache=False,
         enable_router_replay=False,
+        _micro_batches_accumulated=0,
         is_vlm=False,
     )
 
@@ -221,13 +222,15 @@ def code_of(target: Target) -> Table:
     paths = {
         "step": STEP,
         "model_step": MODEL_STEP,
-        "padding": f"{PADDING}.remove_left_padding",
+        "padding": PADDING,
         "worker": WORKER,
         "wrapper": WRAPPER,
         "losses": REGISTRY,
     }
     replay = Constant(Function(REPLAY) if target.has(REPLAY) else None)
-    return Table({**{name: Constant(Function(path)) for name, path in paths.items()}, "replay": replay})
+    whole = any("self.cfg.trainer." in inspect.getsource(target.find(path)) for path in (STEP, MODEL_STEP))
+    functions = {name: Constant(Function(path)) for name, path in paths.items()}
+    return Table({**functions, "replay": replay, "section": Constant(not whole)})
 
 
 def device_double(target: Target) -> dict[str, Callable[..., Any]]:
