@@ -326,4 +326,19 @@ f = T().compute
 """,
         {"stage": "advantage", "algorithm": "gae"},
     ),
+    "reinforce++ over rows": (
+        """
+def f(rewards, mask):
+    return ((rewards - rewards.mean()) / (rewards.std() + 1e-8))[:, None] * mask
+""",
+        {"stage": "advantage", "algorithm": "reinforce++"},
+    ),
+    "reinforce++ over rows, without a mask": (
+        """
+def f(rewards):
+    centred = rewards - rewards.mean()
+    return centred / (centred.pow(2).mean() + 1e-8).sqrt()
+""",
+        {"stage": "advantage", "algorithm": "reinforce++"},
+    ),
 }

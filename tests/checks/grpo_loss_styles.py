@@ -237,4 +237,52 @@ f = T().compute_loss
 """,
         {"stage": "policy-loss", "algorithm": "grpo"},
     ),
+    "two-sided clip": (
+        """
+def f(per_token_logps, old_per_token_logps, advantages, completion_mask, epsilon=0.2, delta=1.5):
+    ratio = torch.exp(per_token_logps - old_per_token_logps)
+    clipped, held = ratio.clamp(1 - epsilon, 1 + epsilon), ratio
+    if delta is not None:
+        held = ratio.clamp(max=delta)
+    loss = -torch.min(held * advantages.unsqueeze(1), clipped * advantages.unsqueeze(1))
+    return ((loss * completion_mask).sum(-1) / completion_mask.sum(-1).clamp(min=1)).mean()
+""",
+        {"stage": "policy-loss", "algorithm": "grpo"},
+    ),
+    "two-sided clip of a configuration": (
+        """
+from types import SimpleNamespace
+
+class Trainer:
+    def __init__(self):
+        self.args = SimpleNamespace(epsilon=0.2, epsilon_high=0.28, delta=4.0)
+    def loss(self, logps, old_logps, advantages, mask):
+        ratio = (logps - old_logps).exp()
+        clipped = ratio.clamp(1 - self.args.epsilon, 1 + self.args.epsilon_high)
+        loss = -torch.min(ratio.clamp(max=self.args.delta) * advantages, clipped * advantages)
+        return (loss * mask).sum() / mask.sum().clamp(min=1)
+
+f = Trainer().loss
+""",
+        {"stage": "policy-loss", "algorithm": "grpo"},
+    ),
+    "kl weighted by the ratio": (
+        """
+def f(logps, old_logps, ref_logps, advantages, mask, epsilon=0.2, beta=0.04):
+    ratio, gap = (logps - old_logps).exp(), ref_logps - logps
+    loss = -torch.min(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    loss = loss + beta * ratio * (gap.exp() - gap - 1)
+    return (loss * mask).sum() / mask.sum().clamp(min=1)
+""",
+        {"stage": "policy-loss", "algorithm": "grpo"},
+    ),
+    "kl weighted by a ratio of 1": (
+        """
+def f(logps, ref_logps, advantages, mask, beta=0.04):
+    ratio, gap = (logps - logps.detach()).exp(), ref_logps - logps
+    loss = -ratio * advantages + beta * ratio * (gap.exp() - gap - 1)
+    return (loss * mask).sum() / mask.sum().clamp(min=1)
+""",
+        {"stage": "policy-loss", "algorithm": "grpo"},
+    ),
 }

@@ -221,4 +221,23 @@ def f(rewards, group_ids):
 """,
         {"stage": "advantage", "algorithm": "grpo"},
     ),
+    "rewards multiplied by the mask": (
+        """
+def f(rewards, mask, group):
+    own = rewards * mask.any(1)
+    same = (group[:, None] == group[None]).float()
+    mean = same @ own / same.sum(1)
+    deviation = torch.stack([own[group == g].std() for g in group])
+    return ((own - mean) / (deviation + 1e-6))[:, None] * mask
+""",
+        {"stage": "advantage", "algorithm": "grpo"},
+    ),
+    "token rewards multiplied by the mask": (
+        """
+def f(token_level_rewards, response_mask, num_generations):
+    scores = (token_level_rewards * response_mask).sum(-1).view(-1, num_generations)
+    return (scores - scores.mean(1, keepdim=True)).flatten()[:, None] * response_mask
+""",
+        {"stage": "advantage", "algorithm": "dr_grpo"},
+    ),
 }

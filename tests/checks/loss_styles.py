@@ -211,4 +211,27 @@ def f(logp, old_logp, adv, eps=0.2, mask=None):
 """,
         {"stage": "policy-loss", "algorithm": "ppo"},
     ),
+    "ppo normalizing over trained tokens": (
+        """
+def f(logp, old_logp, adv, mask, clip_eps=0.2):
+    n = mask.sum()
+    mean = (adv * mask).sum() / n
+    var = ((adv - mean) ** 2 * mask).sum() / n
+    adv = (adv - mean) / (var.sqrt() + 1e-8)
+    ratio = (logp - old_logp).exp()
+    loss = -torch.min(ratio * adv, ratio.clamp(1 - clip_eps, 1 + clip_eps) * adv)
+    return (loss * mask).sum() / mask.sum().clamp(min=1)
+""",
+        {"stage": "policy-loss", "algorithm": "ppo"},
+    ),
+    "ppo normalizing one advantage per response": (
+        """
+def f(logp, old_logp, adv: "B", mask, clip_eps=0.2):
+    adv = ((adv - adv.mean()) / (adv.std() + 1e-5))[:, None]
+    ratio = (logp - old_logp).exp()
+    loss = -torch.min(ratio * adv, ratio.clamp(1 - clip_eps, 1 + clip_eps) * adv)
+    return (loss * mask).sum() / mask.sum().clamp(min=1)
+""",
+        {"stage": "policy-loss", "algorithm": "ppo"},
+    ),
 }

@@ -1,5 +1,8 @@
 """Losses that change their advantages, or take one per response in a layout with one per token."""
 
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor
 
@@ -50,12 +53,32 @@ def test_gspo_has_one_advantage_per_response() -> None:
     assert "REF001" in {f.code for f in wrong.findings}
 
 
-def test_a_loss_that_normalizes_is_not_compared() -> None:
+def by_largest(new_logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """PPO over advantages that are divided by the largest of them."""
+    centred = (advantages - (advantages * mask).sum() / mask.sum().clamp(min=1)) * mask
+    return normalizing(new_logps, old_logps, centred / (centred.abs().max() + 1e-8), mask, norm_adv=False)
+
+
+def gained(new_logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """The loss over normalized advantages with the other sign."""
+    return -normalizing(new_logps, old_logps, advantages, mask)
+
+
+def test_a_loss_that_normalizes_is_compared_with_normalized_advantages() -> None:
     result = rl_sentinel.check(normalizing, stage="policy-loss", algorithm="ppo", budget=4)
-    assert not result.findings, str(result)
-    assert "the loss normalizes them" in str(result)
+    assert (result.ok, result.findings) == (True, ()), result
+    assert [v.outcome for v in result.verdicts if v.law == "REF001"] == ["holds"]
+    (note,) = [note for note in result.notes if "normalizes" in note]
+    assert note.endswith("over trained tokens by deviation (n - 1), offset 1e-08 beside")
     off = rl_sentinel.check(normalizing, stage="policy-loss", algorithm="ppo", bind={"norm_adv": False}, budget=4)
     assert off.ok, str(off)
+
+
+@pytest.mark.parametrize("function", [by_largest, gained])
+def test_a_loss_that_fits_no_known_normalization_is_not_compared(function: Any) -> None:
+    result = rl_sentinel.check(function, stage="policy-loss", algorithm="ppo", budget=4)
+    assert not result.ok
+    assert "the loss normalizes them in an unknown way" in result.errored[0]
 
 
 def test_a_loss_without_advantages_is_compared() -> None:

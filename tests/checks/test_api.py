@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import rl_sentinel
-from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.errors import InputError, SentinelError
 
 GRPO: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "laws": ["REF001", "SHF001"]}
 
@@ -152,13 +152,63 @@ def test_findings_of_a_lower_level_are_counted() -> None:
     assert (hazard.code, hazard.level) == ("DEG001", "hazard")
 
 
-def test_a_function_that_ends_the_process_is_said() -> None:
+class Stopped(BaseException):
+    """An exception that ``except Exception`` does not catch."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """One of the same kind as Ctrl-C."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), Stopped(3), Interrupted(3), GeneratorExit(3)])
+def test_a_function_that_ends_the_process_is_said(error: BaseException) -> None:
     def ends(rewards: Tensor) -> Tensor:
-        raise SystemExit(3)
+        raise error
 
     result = rl_sentinel.check(ends, stage="advantage")
     assert not result.ok
-    assert result.errored == ["TargetRaised: the target ends the process with SystemExit: 3"]
+    assert result.errored == [f"TargetRaised: the target ends the process with {type(error).__name__}: 3"]
+
+
+def test_an_interrupt_by_the_function_is_one_line() -> None:
+    def interrupts(rewards: Tensor) -> Tensor:
+        raise KeyboardInterrupt("stop")
+
+    with pytest.raises(SentinelError, match=r"^the function ends the process with KeyboardInterrupt: stop$"):
+        rl_sentinel.check(interrupts, stage="advantage")
+
+
+def test_an_exception_while_the_keys_of_a_dict_are_read() -> None:
+    def ends(batch: dict[str, Tensor]) -> Tensor:
+        raise Stopped(batch["rewards"].sum().item())
+
+    (reason,) = rl_sentinel.check(ends, stage="advantage", laws=["SHF001"]).errored
+    assert reason.startswith("TargetRaised: the target ends the process with Stopped: ")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses deprecated functions of torch
+def test_a_compiled_function_is_checked_as_it_is_written() -> None:
+    class Module(torch.nn.Module):
+        def forward(self, rewards: Tensor, group: Tensor) -> Tensor:
+            return centred(rewards, group)
+
+    for compiled in (torch.compile(centred), torch.compile(Module())):
+        result = rl_sentinel.check(compiled, **GRPO)
+        assert (result.ok, result.findings) == (True, ()), result
+
+
+def test_contested_is_a_flag() -> None:
+    with pytest.raises(InputError, match=r"^contested is 5, expected True or False$"):
+        rl_sentinel.assert_sound(centred, contested=5, **GRPO)  # type: ignore[arg-type]
+
+
+def test_a_dict_over_prompts_is_named() -> None:
+    def by_prompt(rewards_of: dict[str, list[float]]) -> dict[str, list[float]]:
+        return {key: [x - sum(row) / len(row) for x in row] for key, row in rewards_of.items()}
+
+    with pytest.raises(InputError, match="the function goes over all keys of 'rewards_of': bind them") as raised:
+        rl_sentinel.check(by_prompt, **GRPO)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_broadcast_is_told_with_its_binding() -> None:
@@ -189,11 +239,16 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
         ({"stage": "advantage", "algorithm": "gpro"}, "algorithm is 'gpro', which stage advantage does not have"),
         ({"stage": "advantage", "claims": "scope=group"}, "claims is 'scope=group', expected a dict"),
         ({"stage": "advantage", "bind": {3: "reward"}}, "bind is {3: 'reward'}, expected a dict with names for keys"),
+        ({"stage": "advantage", "numbers": {"epsilon": float("inf")}}, r"numbers\[epsilon\] is inf, expected a finite"),
+        ({"stage": "advantage", "numbers": {"epsilon": float("nan")}}, r"numbers\[epsilon\] is nan, expected a finite"),
+        ({"stage": "advantage", "numbers": {"epsilon": 10**400}}, r"numbers\[epsilon\] is 1000.*, expected a finite"),
+        ({"stage": "advantage", "bind": {"scale": float("nan")}}, r"bind\[scale\] is nan, expected a number"),
+        ({"stage": "advantage", "bind": {"rewards": "reward[]"}}, r"bind is 'reward\[\]', whose axes are \[\]"),
         (
             {"stage": "advantage", "numbers": {"clip": 1.0}},
             "numbers has 'clip', which no formula reads: the near",
         ),
-        ({"stage": "advantage", "numbers": {"clip_low": "x"}}, r"numbers\[clip_low\] is 'x', expected a number"),
+        ({"stage": "advantage", "numbers": {"clip_low": "x"}}, r"numbers\[clip_low\] is 'x', expected a finite"),
         ({"stage": "advantage", "bind": {"rewards": lambda _: 1 / 0}}, "a function in bind raised ZeroDivisionError"),
         (
             {"stage": "advantage", "bind": {"x": "reward"}},

@@ -67,6 +67,8 @@ def test_unknown_number_makes_the_check_inconclusive() -> None:
     assert "checks.numbers_elsewhere.hidden could not be checked: not compared with the formula of ppo" in str(
         raised.value
     )
+    other = rl_sentinel.check(own.beside_other_literals, budget=2, **_LOSS)
+    assert (other.ok, other.findings) == (False, ()), other
     numbers = {"clip_low": 4 / 30, "clip_high": 4 / 30}
     assert rl_sentinel.assert_sound(own.hidden, budget=2, numbers=numbers, **_LOSS).ok
 

@@ -215,4 +215,35 @@ def f(rewards):
 """,
         {"stage": "normalise"},
     ),
+    "value loss of ppo, not clipped": (
+        """
+def f(values, returns, mask):
+    return 0.5 * ((values - returns) ** 2 * mask).sum() / mask.sum().clamp(min=1)
+""",
+        {"stage": "value-loss", "algorithm": "ppo"},
+    ),
+    "value loss of ppo beside unused old values": (
+        """
+def f(vpreds, old_values, returns, mask):
+    return ((vpreds - returns) ** 2 * mask).sum() / mask.sum().clamp(min=1)
+""",
+        {"stage": "value-loss", "algorithm": "ppo"},
+    ),
+    "value loss of ppo with a literal range": (
+        """
+def f(vpreds, old_values, returns, mask):
+    held = old_values + (vpreds - old_values).clamp(-0.2, 0.2)
+    loss = torch.max((vpreds - returns) ** 2, (held - returns) ** 2)
+    return 0.5 * (loss * mask).sum() / mask.sum().clamp(min=1)
+""",
+        {"stage": "value-loss", "algorithm": "ppo"},
+    ),
+    "k3 weighted by the ratio": (
+        """
+def f(logprob, old_logprob, ref_logprob):
+    gap = ref_logprob - logprob
+    return (logprob - old_logprob).exp() * (gap.exp() - gap - 1)
+""",
+        {"stage": "kl", "algorithm": "k3"},
+    ),
 }

@@ -85,7 +85,9 @@ def test_bindings_axes_and_numbers_as_text() -> None:
     [
         ({"bind": ["adv"]}, "--bind is 'adv', expected NAME=VALUE, as in --bind adv=advantage"),
         ({"axes": ["=B"]}, "--axes is '=B', expected NAME=VALUE, as in --axes advantages=B"),
-        ({"number": ["a=b"]}, "--number a is 'b', expected a number, as in a=0.2"),
+        ({"number": ["a=b"]}, "--number a is 'b', expected a finite number, as in a=0.2"),
+        ({"number": ["epsilon=nan"]}, "--number epsilon is 'nan', expected a finite number, as in epsilon=0.2"),
+        ({"number": ["epsilon=-inf"]}, "--number epsilon is '-inf', expected a finite number, as in epsilon=0.2"),
         ({"bind": ["a=reward", "a=mask"]}, "--bind names a twice, expected each parameter once: remove one"),
         (
             {"bind": ["a=reward[B]"], "axes": ["a=G K"]},

@@ -40,3 +40,11 @@ def test_at_bound() -> None:
 def test_entropy() -> None:
     batch = batch_of(torch.ones(1, 2).bool(), logits=torch.tensor([[[0.0, 0.0, -30.0], [7.0, 7.0, 7.0]]]))
     assert entropy(batch)["entropy"][0].tolist() == pytest.approx([math.log(2), math.log(3)])
+
+
+def test_loss_of_ppo_is_clipped_where_there_is_a_range() -> None:
+    columns = {"value": torch.tensor([[3.0]]), "old_value": torch.zeros(1, 1), "returns": torch.tensor([[3.0]])}
+    batch = batch_of(mask=torch.ones(1, 1, dtype=torch.bool), **columns)
+    of_ppo = VALUE_LOSSES["ppo value"]
+    assert of_ppo(batch, {})["the square"].item() == 0.0
+    assert of_ppo(batch, {"value_clip": 1.0})["the square"].item() == 4.0  # held at 1

@@ -39,6 +39,8 @@ def test_broken() -> None:
     assert LAW.level(found.case) == "contested"
     padding = with_columns(found.case.batch, excluded=torch.tensor([0, EXCLUDED["padding"]]))
     assert LAW.level(replace(found.case, batch=padding)) == "fault"
+    own = replace(specimen(_over_sampled, reads="reward mask"), own=True)
+    assert LAW.level_at(own, found.case) == "hazard"
 
 
 def test_not_applicable() -> None:

@@ -41,6 +41,15 @@ def test_page_is_whole() -> None:
     assert "&lt;" not in as_html([results()]).partition("<body>")[0]
 
 
+def test_numbers_of_the_coverage_have_names() -> None:
+    """On a narrow screen, where the head of the table is left out."""
+    table = as_html([results()]).partition('<table class="coverage">')[2].partition("</table>")[0]
+    head, *lines = table.split("<tr>")[1:]
+    names = [cell.partition("</th>")[0] for cell in head.split("<th>")[1:]]
+    assert lines
+    assert all([f'data-name="{name}"' in line for name in names[1:]] == [True] * 5 for line in lines)
+
+
 def test_changed_cell_is_marked() -> None:
     assert '<td class=" marked">0 → 1</td>' in as_html([results()])
     assert [cell.colour for (cell,) in grid("x", [1.0, -1.0, 0.0, float("nan")]).rows] == ["plus", "minus", "", "nan"]

@@ -1,4 +1,4 @@
-"""The HTML page in a real browser: no error in its console, and nothing wider than the window."""
+"""The HTML page in a real browser: no error in its console, and nothing wider than the window, opened or folded."""
 
 import html
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from report_fixtures import release
+from report_fixtures import release, results
 from rl_sentinel.report.html import as_html
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -18,8 +18,11 @@ _FRAME = """<!doctype html><title>waiting</title><iframe id="f" style="width:{wi
   const frame = document.getElementById("f");
   frame.onload = () => {{
     const page = frame.contentDocument.documentElement;
+    for (const part of frame.contentDocument.querySelectorAll("details")) part.open = true;
+    const tables = [...frame.contentDocument.querySelectorAll(".wide")].map((x) => x.scrollWidth - x.clientWidth);
     const size = parseFloat(frame.contentWindow.getComputedStyle(frame.contentDocument.body).fontSize);
-    document.title = [page.scrollWidth, size, frame.contentDocument.querySelectorAll("section").length].join(" ");
+    const sections = frame.contentDocument.querySelectorAll("section").length;
+    document.title = [page.scrollWidth, size, sections, Math.max(...tables)].join(" ");
   }};
   frame.srcdoc = document.getElementById("page").textContent;
 </script>
@@ -44,16 +47,17 @@ def _opened(page: Path, profile: Path) -> tuple[str, list[str]]:
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_page_fits_the_window(tmp_path: Path, width: int) -> None:
-    text = as_html([release()])
+    text = as_html([release(), results()])
     data = f'<template></template><textarea id="page" hidden>{html.escape(text)}</textarea>'
     frame = tmp_path / "frame.html"
     frame.write_text(data + _FRAME.format(width=width), encoding="utf-8")
     dom, console = _opened(frame, tmp_path / "profile")
     title = dom.partition("<title>")[2].partition("</title>")[0]
-    wide, letters, sections = map(float, title.split())
+    wide, letters, sections, hidden = map(float, title.split())
     assert console == []
     assert wide <= width
     assert letters >= 12
+    assert hidden == 0  # no table scrolls
     assert sections == text.count("<section")
 
 

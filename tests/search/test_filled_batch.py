@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.batch import COLUMNS, EXCLUDED, Batch
-from rl_sentinel.core.soundness import check_batch
+from rl_sentinel.core.stored_columns import check_batch
 from rl_sentinel.search.filled_batch import LOG_RATIOS, at_least, filled
 
 #: Columns of signals that cases are given beside the reward, and hold nothing until then.

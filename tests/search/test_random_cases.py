@@ -3,7 +3,7 @@
 import torch
 
 from rl_sentinel.core.batch import COLUMNS, Batch
-from rl_sentinel.core.soundness import check_batch
+from rl_sentinel.core.stored_columns import check_batch
 from rl_sentinel.search import random_cases as cases_module
 from rl_sentinel.search.random_cases import random_case, random_cases
 

@@ -3,7 +3,7 @@
 import torch
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.soundness import check_batch
+from rl_sentinel.core.stored_columns import check_batch
 from rl_sentinel.search.small_cases import small_cases
 
 BATCHES = [case.batch for case in small_cases()]

@@ -54,8 +54,11 @@ class LiveTarget(Target):
 
 
 def forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The ``forward`` of a module, whose call takes any arguments; other functions unchanged."""
-    return function.forward if isinstance(function, nn.Module) else function
+    """The ``forward`` of a module or compiled module, whose call takes any arguments; other functions unchanged."""
+    if not isinstance(function, nn.Module):
+        return function
+    module: nn.Module = getattr(function, "_orig_mod", function)
+    return module.forward
 
 
 def unwrap(function: Callable[..., Any]) -> Callable[..., Any]:

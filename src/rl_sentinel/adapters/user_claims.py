@@ -45,7 +45,7 @@ ALIASES: Mapping[str, Mapping[Stage, tuple[str, Mapping[str, str]]]] = {
     "grpo": {"policy-loss": ("ppo", {})},
     "dr_grpo": {"advantage": ("grpo", {"standardised": "no"}), "policy-loss": ("ppo", {})},
     "dapo": {"advantage": ("grpo", {}), "policy-loss": ("ppo", {"aggregation": "token-mean"})},
-    "ppo": {"advantage": ("gae", {}), "value-loss": ("clipped value", {})},
+    "ppo": {"advantage": ("gae", {}), "value-loss": ("ppo value", {})},
     "rloo": {"policy-loss": ("reinforce", {})},
 }
 
@@ -65,7 +65,7 @@ USUAL: Mapping[Stage, Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("ppo", "dual clip", "cispo", "gspo", "sapo", "gmpo", "importance sampling"), _BY_RATIO),
         **{key: {"aggregation": "any"} for key in ("reinforce", "negative log-likelihood")},
     },
-    "value-loss": {key: {"aggregation": "any"} for key in ("clipped value", "squared value")},
+    "value-loss": {key: {"aggregation": "any"} for key in VALUE_LOSSES},
 }
 
 

@@ -22,11 +22,12 @@ from rl_sentinel.adapters.kit.layout_trial import choose_binding, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
-from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import literal_bounds, literals, named_numbers
+from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.prompt_groups import grouping
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import role_of
-from rl_sentinel.adapters.kit.user_arguments import Arguments, arguments_of
+from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.user_layouts import (
     Domains,
     Grouped,
@@ -39,6 +40,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
 )
 from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
 from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -149,7 +151,9 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
     build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))
     boundary, notes = choose_binding(target, build, arguments)
-    chosen = with_fitted_numbers(target, replace(boundary, notes=(*boundary.notes, *notes)), literals(function))
+    boundary = replace(boundary, notes=(*boundary.notes, *notes))
+    chosen = with_fitted_numbers(target, boundary, literals(function), literal_bounds(function))
+    chosen = with_kl_of_gradient(target, chosen)
     return layout_of_formula(target, build, arguments, chosen, literals(function))
 
 

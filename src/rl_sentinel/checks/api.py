@@ -18,6 +18,7 @@ from rl_sentinel.checks.options import (
     validate_stage,
 )
 from rl_sentinel.checks.result import CheckFinding, CheckResult
+from rl_sentinel.core.errors import InputError
 
 #: Default number of random cases per law; the pytest plugin sets it.
 default_budget = [16]
@@ -131,6 +132,8 @@ def assert_sound(function: Callable[..., Any], *, contested: bool = False, **opt
         Traceback (most recent call last):
         rl_sentinel.checks.api.UnsoundError: ...
     """
+    if not isinstance(contested, bool):
+        raise InputError(f"contested is {contested!r}, expected True or False")
     result = check(function, **options)
     failing = [f for f in result.findings if f.level == "fault" or (contested and f.level == "contested")]
     if failing:

@@ -1,5 +1,6 @@
 """Validate the options of ``check``; the error names the first wrong option in one line."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -64,10 +65,18 @@ def parsed_numbers(numbers: object) -> dict[str, float]:
     for name, value in table.items():
         if name not in FORMULA_NAMES:
             raise InputError(f"numbers has {name!r}, which no formula reads: {nearest(name, sorted(FORMULA_NAMES))}")
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise InputError(f"numbers[{name}] is {value!r}, expected a number")
-        parsed[name] = float(value)
+        if not _is_finite(value):
+            raise InputError(f"numbers[{name}] is {value!r}, expected a finite number")
+        parsed[name] = float(cast("float", value))
     return parsed
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a value is a number that a float can hold."""
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _table(name: str, value: object, example: str) -> dict[str, object]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rl_sentinel.audit.findings import Audit
 from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.audit.verdict_changes import came, results
-from rl_sentinel.cli.place import put
+from rl_sentinel.cli.output_paths import put
 from rl_sentinel.cli.progress import Fetched, require_pairs, run_audit
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import changes as report

@@ -18,7 +18,7 @@ import rl_sentinel
 from rl_sentinel.audit.findings import Audit, Finding, findings
 from rl_sentinel.audit.source.cache import digest_of
 from rl_sentinel.audit.source.target_spec import parse_target
-from rl_sentinel.cli.place import put
+from rl_sentinel.cli.output_paths import put
 from rl_sentinel.cli.progress import fetch, run_audit
 from rl_sentinel.cli.recipe_audit import TRAINER, own_functions, request_fields
 from rl_sentinel.core.errors import SentinelError

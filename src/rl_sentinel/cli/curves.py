@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rl_sentinel.cli.place import writable
+from rl_sentinel.cli.output_paths import writable
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report.curves import picture, table
 from rl_sentinel.train.run.journal import read_evaluations, read_metrics

@@ -14,7 +14,7 @@ from rl_sentinel.audit.source.releases import releases as listed
 from rl_sentinel.audit.source.releases import target_of
 from rl_sentinel.audit.source.target_spec import TargetSpec, parse_target
 from rl_sentinel.cli.options import BoundaryOption, LevelOption, SeedOption
-from rl_sentinel.cli.place import put, writable
+from rl_sentinel.cli.output_paths import put, writable
 from rl_sentinel.cli.progress import fetch, run_audit
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import history as report

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import rl_sentinel
-from rl_sentinel.cli import audit, curves, export, history, look, recall, replay, train, twin
+from rl_sentinel.cli import audit, curves, export, history, information, recall, replay, train, twin
 from rl_sentinel.core.errors import SentinelError
 
 app = typer.Typer(
@@ -36,10 +36,10 @@ def _options(
 
 
 app.command("audit")(audit.audit)
-app.command("explain")(look.explain)
-app.command("laws")(look.laws)
-app.command("boundaries")(look.boundaries)
-app.command("influence")(look.influence)
+app.command("explain")(information.explain)
+app.command("laws")(information.laws)
+app.command("boundaries")(information.boundaries)
+app.command("influence")(information.influence)
 app.command("replay")(replay.replay)
 app.command("history")(history.history)
 app.command("recall")(recall.recall)

@@ -1,6 +1,7 @@
 """Options that several commands share, and the combined options about a user's function."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
@@ -150,6 +151,9 @@ def _pairs(option: str, texts: Sequence[str] | None, example: str) -> list[tuple
 
 def _number(name: str, text: str) -> float:
     try:
-        return float(text)
-    except ValueError as error:
-        raise SentinelError(f"--number {name} is {text!r}, expected a number, as in {name}=0.2") from error
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise SentinelError(f"--number {name} is {text!r}, expected a finite number, as in {name}=0.2")
+    return value

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.findings import Finding
 from rl_sentinel.audit.source.target_spec import TargetSpec
-from rl_sentinel.cli.place import folder, put, writable
+from rl_sentinel.cli.output_paths import folder, put, writable
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import html, issue, junit, markdown, pytest_file, repro, sarif
 from rl_sentinel.report.json import as_json

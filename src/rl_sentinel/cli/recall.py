@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rl_sentinel.cli.place import put, writable
+from rl_sentinel.cli.output_paths import put, writable
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.recall.bugs import Bug, read_bugs
 from rl_sentinel.recall.histories import Histories

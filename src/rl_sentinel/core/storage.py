@@ -10,7 +10,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import COLUMNS, batch_of
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.core.soundness import check_batch, check_knobs, check_values, check_whole, dtype_of
+from rl_sentinel.core.stored_columns import check_batch, check_knobs, check_values, check_whole, dtype_of
 
 #: Columns that describe the shape of a batch and are always stored.
 _STRUCTURE = ("group", "length", "mask", "excluded", "scored", "prompt_length")

@@ -51,12 +51,19 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
     if boundary.claims.corrected_at_most:
         settings = {**settings, "sampler_ratio_at_most": boundary.claims.corrected_at_most.value}
     if name in TEMPORAL:
-        return _over_time(boundary, TEMPORAL[name](batch, settings))
+        found = _over_time(boundary, TEMPORAL[name](batch, settings))
+        return found | (_by_rows(batch, settings) if boundary.own and name == "reinforce++" else {})
     readings = {**ADVANTAGES, **IN_PARTS}[name](batch, settings)
     chosen = {n: x for n, x in readings.items() if standardised is None or standardised == ("by deviation" in n)}
     counted = value_of(boundary.claims.deviation)
     chosen = {n: x for n, x in chosen.items() if not counted or f"deviation ({counted})" in n or "deviation" not in n}
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in chosen.items()}
+
+
+def _by_rows(batch: Batch, settings: Settings) -> Named:
+    """``[B]`` outcomes standardised over rows: REINFORCE++ without a discount, where all tokens of a row are equal."""
+    readings = _over_batch(batch.reward.tolist(), batch, settings) if settings.get("gamma", 1) == 1 else {}
+    return {n: torch.tensor(x, dtype=torch.float64) for n, x in readings.items() if "over rows" in n}
 
 
 def has_returns(boundary: Boundary) -> bool:

@@ -37,8 +37,17 @@ def _squared(batch: Batch, _settings: Settings) -> Named:
     return {"half the square": square / 2, "the square": square}
 
 
+def _of_ppo(batch: Batch, settings: Settings) -> Named:
+    """The squared error of PPO's paper (arXiv 1707.06347, equation 9), or its clipped form where there is a range."""
+    return _clipped(batch, settings) if settings.get("value_clip") is not None else _squared(batch, settings)
+
+
 #: Algorithm -> loss per token, by reading.
-VALUE_LOSSES: Mapping[str, Callable[[Batch, Settings], Named]] = {"clipped value": _clipped, "squared value": _squared}
+VALUE_LOSSES: Mapping[str, Callable[[Batch, Settings], Named]] = {
+    "clipped value": _clipped,
+    "squared value": _squared,
+    "ppo value": _of_ppo,
+}
 
 
 def entropy(batch: Batch) -> Named:

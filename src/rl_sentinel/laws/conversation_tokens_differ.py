@@ -3,7 +3,7 @@
 What it says:
     A conversation that is tokenized message by message for training has the same tokens as when its template is applied
     to the whole conversation. Its loss mask covers the replies, each with its end token, and no other message. Sampled
-    tokens keep the log-probs of the sampler.
+    tokens keep the log-probs of the sampler, and all tokens the experts that it chose for them.
 
 Why it matters:
     The sampler uses the template. If a turn is wrapped differently, a header is trained, or an end token is not
@@ -24,8 +24,8 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that do not report at how many tokens they differ from the template (outputs of the quantities
-    ``tokens_off_template``, ``mask_off_replies`` and ``logprobs_off_sampled``). White space after the end of a reply
-    may be trained or not.
+    ``tokens_off_template``, ``mask_off_replies``, ``logprobs_off_sampled`` and ``experts_off_sampled``). White space
+    after the end of a reply may be trained or not.
 
 Seen in:
     See the audit's reports.
@@ -46,6 +46,7 @@ QUANTITIES = {
     "tokens_off_template": "a conversation must have the tokens of its template",
     "mask_off_replies": "replies must be trained with their end token, and nothing else",
     "logprobs_off_sampled": "sampled tokens must keep their log-probs, and other tokens must have none",
+    "experts_off_sampled": "a token that is trained must be routed to the experts that the sampler chose",
 }
 
 

@@ -22,7 +22,8 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that read no mask; batches in which the dead row is one step of a longer trajectory.
-    Contested where the row was sampled and then rejected or cut off: it may count as a sample.
+    Contested where the row was sampled and then rejected or cut off: it may count as a sample. A hazard at a
+    user's function: its callers are unknown, and may never pass a row without a trained token.
 
 Seen in:
     See the audit's reports.
@@ -74,6 +75,7 @@ LAW = Law(
     vary=_vary,
     expect=_expect,
     level=level_of_dead_row,
+    own_level=lambda _case: "hazard",  # many functions multiply rewards by the mask, and never get such a row
     shows_with="MSK001",
     intended="A rejected response was still sampled, so its reward is an unbiased sample for the baseline.",
 )

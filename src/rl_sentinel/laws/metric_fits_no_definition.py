@@ -24,7 +24,7 @@ How to fix it:
 
 Where it does not apply:
     Quantities that the table of definitions does not know, or whose inputs the boundary does not
-    read. Cases with no trained token.
+    read. Cases with no trained token. A user's function that claims an algorithm: REF001 compares it with that formula.
 
 Seen in:
     See the audit's reports.
@@ -55,6 +55,8 @@ def _settings(boundary: Boundary, case: Case) -> Settings:
 
 
 def _applies(boundary: Boundary) -> str:
+    if boundary.own and boundary.claims.algorithm:
+        return "REF001 compares it with the formula that it claims"
     families = boundary.settings.values()
     known = any(is_defined(o, boundary.reads, s) or is_share(o) for o in boundary.outputs.values() for s in families)
     return "" if known else "no output is a quantity whose definitions are known"
@@ -114,7 +116,7 @@ LAW = Law(
     code="MET001",
     name="metric-fits-no-definition",
     stages=frozenset({"kl", "policy-loss", "value-loss", "metric"}),
-    claims=("kl", "output_definitions", "output_pairs", "scope"),
+    claims=("algorithm", "kl", "output_definitions", "output_pairs", "scope"),
     applies=_applies,
     vary=_vary,
     expect=_expect,

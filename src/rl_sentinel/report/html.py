@@ -14,6 +14,9 @@ from rl_sentinel.report.formatting import numbers
 from rl_sentinel.report.results import Results
 from rl_sentinel.report.scenario import has_batch, scenario_columns
 
+#: Heads of the columns of the coverage table, and the outcomes that they count.
+_OUTCOMES = (("hold", "holds"), ("broken", "broken"), ("not applicable", "not-applicable"), ("errored", "errored"))
+
 
 class Cell(NamedTuple):
     """One number of a tensor: its text, its colour, and whether it was changed or is wrong."""
@@ -58,7 +61,7 @@ def as_html(results: Sequence[Results]) -> str:
         undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
     ).from_string(source)
     blocks = [(target, [_block(f) for f in group_by_cause(target.findings)], coverage(target)) for target in results]
-    return template.render(version=__version__, shown=blocks)
+    return template.render(version=__version__, shown=blocks, outcomes=_OUTCOMES)
 
 
 def coverage(results: Results) -> list[Coverage]:

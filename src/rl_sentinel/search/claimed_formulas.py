@@ -9,13 +9,14 @@ from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import value_of
+from rl_sentinel.formulas.advantage_normalization import SETTING, normalized
 from rl_sentinel.formulas.aggregation import MODES, aggregated
 from rl_sentinel.formulas.algorithms import PLAIN
 from rl_sentinel.formulas.corrections import SHARES
 from rl_sentinel.formulas.distillation import DISTILLATIONS
 from rl_sentinel.formulas.divergence_losses import DIVERGENCES
 from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
-from rl_sentinel.formulas.kls import KL_LOSSES, STEERS
+from rl_sentinel.formulas.kls import KL_LOSSES, STEERS, importance_weighted
 from rl_sentinel.formulas.layouts import COUNTS, LAID_OUT
 from rl_sentinel.formulas.policy_losses import LOSSES
 from rl_sentinel.formulas.preferences import LOSSES as PREFERENCES
@@ -49,6 +50,9 @@ _SEVERAL_READINGS: Mapping[str, Callable[[Batch, Settings], Readings]] = {**VALU
 def _with_one_reading(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Batch, Settings], Readings]:
     return lambda batch, settings: {"": loss(batch, settings)}
 
+
+#: End of the name of a KL that is multiplied by the ratio of the policy to the old one.
+WEIGHTED = "weighted by the ratio"
 
 #: Losses whose gradient at a ratio of 1 is that of REINFORCE.
 RATIO_LOSSES = frozenset({"ppo", "dual clip", "cispo", "gspo", "importance sampling"})
@@ -98,7 +102,13 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
 
     A gradient flows to the columns that a loss is a function of.
     """
-    batch, algorithm = _as_read(boundary, batch), claimed(boundary, name)
+    normalization, algorithm = settings.get(SETTING), claimed(boundary, name)
+    changed = normalized(batch, str(normalization)) if normalization else batch
+    return {} if changed is None else _readings(boundary, name, algorithm, _as_read(boundary, changed), settings)
+
+
+def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, settings: Settings) -> Readings:
+    """The accepted values of one output of this algorithm, with the columns that the formula reads."""
     if algorithm in CONTROLLERS:
         losses = CONTROLLERS[algorithm](value_of(boundary.claims.kl) or "", batch, settings)
         return {n: x for n, x in losses.items() if len(losses) == 1 or (value_of(boundary.claims.measure) or "") in n}
@@ -110,8 +120,8 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
         return preference_loss(algorithm, batch, settings)
     make = _tokens(boundary, name)
     if algorithm in KL and make is None:
-        gradient = value_of(boundary.claims.gradient) or ""
-        return _with_gradient_of(KL[algorithm](batch), gradient if gradient != algorithm else "own", batch)
+        gradient, values = value_of(boundary.claims.gradient) or "", _estimates(algorithm, boundary, batch)
+        return _with_gradient_of(values, gradient if gradient != algorithm else "own", batch)
     rows = value_of(boundary.claims.rows) or ""
     losses = {}
     for reading, tokens in (make(batch, settings) if make else {}).items():
@@ -147,7 +157,7 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readin
         return VALUE_LOSSES[algorithm]
     if algorithm in _OF_TOKENS:
         losses = _OF_TOKENS[algorithm]
-        if algorithm == "ppo" and boundary.own:
+        if algorithm == "ppo" and boundary.own and not of_one_policy(boundary):
             losses = _plain_or_dual_clip
         if of_one_policy(boundary) and algorithm in RATIO_LOSSES:
             losses = _of_one_policy(losses)
@@ -220,9 +230,23 @@ def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Mappin
     if "ref_logprob" not in boundary.reads or not settings.get("kl_loss_coef"):
         return {"": fixed}
     claimed_kl = value_of(boundary.claims.kl)
-    readings = KL[claimed_kl](batch) if claimed_kl else {n: x for kl in KL.values() for n, x in kl(batch).items()}
+    estimators = (claimed_kl,) if claimed_kl else tuple(KL)
+    readings = {n: x for name in estimators for n, x in _estimates(name, boundary, batch).items()}
     weight = float(settings["kl_loss_coef"] or 0)
     return {n if len(readings) > 1 else "": fixed + weight * kl for n, kl in readings.items()}
+
+
+def _estimates(estimator: str, boundary: Boundary, batch: Batch) -> Readings:
+    """A KL per token, by reading.
+
+    A user's function may weight it by the ratio to the old policy, so that its gradient is unbiased. At a ratio of 1
+    only the gradient shows that, so it must be claimed there.
+    """
+    values = KL[estimator](batch)
+    stated = value_of(boundary.claims.output_definitions.get("loss")) == WEIGHTED
+    if not boundary.own or not (stated or boundary.reads & {"old_logprob", "rollout_logprob"}):
+        return values
+    return values | {f"{n} {WEIGHTED}": importance_weighted(x, batch) for n, x in values.items()}
 
 
 def _as_read(boundary: Boundary, batch: Batch) -> Batch:

@@ -55,10 +55,12 @@ def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
         ("final_reward", '"reward"'),
         ("row.verifier_reward", '"reward"'),
         ("my_old_logprobs", '"old_logprob"'),
+        ("cliprng", '"cliprange"'),
+        ("deltas", "lambda batch: ..."),
         ("row.zq", "lambda batch: ..."),
         ("config.zq", "1"),
     ],
 )
 def test_a_proposal_is_the_column_that_the_name_contains(path: str, proposed: str) -> None:
-    """An item of a dict is made of the batch, an attribute of a configuration is a number."""
+    """Of a number, its known name; an item of a dict is made of the batch, an attribute is a number."""
     assert f'bind={{"{path}": {proposed}}}' in unknown_message("mine", {path: path.startswith("config")})

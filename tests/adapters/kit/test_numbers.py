@@ -29,6 +29,9 @@ class Function:
         ({"clip_low": 0.1, "clip_ratio": 0.2}, "policy-loss", {"clip_low": 0.1, "clip_high": 0.2}, {}),
         ({"clip_low": None, "clip_ratio": 0.2}, "policy-loss", {"clip_low": 0.2, "clip_high": 0.2}, {}),
         ({"clip_c": Parameter.empty}, "policy-loss", {"ceiling": 3.0}, {"clip_c": 3.0}),
+        ({"delta": 4.0}, "policy-loss", {"ceiling": 4.0}, {}),
+        ({"delta": Parameter.empty}, "policy-loss", {"ceiling": 3.0}, {"delta": 3.0}),
+        ({"delta": Parameter.empty}, "advantage", {}, {}),
         ({"colour": 3}, "policy-loss", {}, {}),
     ],
 )

@@ -26,6 +26,10 @@ OMEGACONF = """
             pass
 
         @staticmethod
+        def to_container(config, resolve=False):
+            return json.loads(json.dumps(config))
+
+        @staticmethod
         def load(file):
             with open(file) as opened:
                 return json.load(opened, object_hook=Config)

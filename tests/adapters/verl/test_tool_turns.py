@@ -52,7 +52,7 @@ LOOP = """
             ids, mask, logprobs = [], [], []
             while len(ids) < limit:
                 output = await self.server.generate(prompt_ids=prompt + ids)
-                ids += output.token_ids
+                ids, experts = ids + output.token_ids, output.routed_experts
                 mask += [1] * len(output.token_ids)
                 logprobs += output.log_probs
                 _, calls = await self.tool_parser.extract_tool_calls(output.token_ids)
@@ -70,11 +70,21 @@ LOOP = """
                 mask += [TOOL] * len(turn)
                 logprobs += GAP
             return SimpleNamespace(
-                prompt_ids=prompt, response_ids=ids[:limit], response_mask=CUT, response_logprobs=logprobs[:limit]
+                prompt_ids=prompt,
+                response_ids=ids[:limit],
+                response_mask=CUT,
+                response_logprobs=logprobs[:limit],
+                routed_experts=EXPERTS,
             )
 """
 
-SOUND = {"SEPARATOR": "one[-1:]", "TOOL": "0", "GAP": "[0.0] * len(turn)", "CUT": "mask[:limit]"}
+SOUND = {
+    "SEPARATOR": "one[-1:]",
+    "TOOL": "0",
+    "GAP": "[0.0] * len(turn)",
+    "CUT": "mask[:limit]",
+    "EXPERTS": "experts[: len(prompt) + limit]",
+}
 CONFIG: dict[str, dict[str, dict[str, dict[str, str]]]] = {
     "data": {},
     "actor_rollout_ref": {"rollout": {"multi_turn": {}}},
@@ -113,11 +123,14 @@ def test_reads_back(loads: Loads) -> None:
         ("tools", {"GAP": "[]"}),
         ("limit", {"CUT": "mask[-limit:]"}),
         ("limit", {"CUT": "mask"}),
+        ("limit", {"EXPERTS": "experts"}),
+        ("tools", {"EXPERTS": "experts[1:]"}),
+        ("tools", {"EXPERTS": "None"}),
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
 def test_tokens_mask_and_log_probs(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
-    """A lost separator, trained tool results, log-probs of tool results, and a mask that is cut elsewhere, or not."""
+    """A lost separator, trained tool results, their log-probs, and a mask or experts cut elsewhere, or not."""
     target = _load(loads, **(broken if found else {}))
     judgement = judged_at(TOK001, bound(FRAMEWORK, target)["run", setting], setting, target)
     assert judgement.tried > 0

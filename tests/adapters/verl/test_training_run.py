@@ -97,9 +97,10 @@ TRAINER = """
                 RESTORE
 
         def fit(self):
+            from omegaconf import OmegaConf
             from verl.utils.tracking import Tracking
 
-            logger = Tracking(config=dict(self.config))
+            logger = Tracking(config=OmegaConf.to_container(self.config, resolve=True))
             self.global_steps = 0
             self._load_checkpoint()
             for epoch in range(self.global_steps // len(self.train_dataloader), self.config["trainer"]["total_epochs"]):

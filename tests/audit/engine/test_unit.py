@@ -35,6 +35,14 @@ def sound(batch: Batch) -> Tensor:
     return batch.reward.unsqueeze(1) * batch.mask
 
 
+def only_masked(batch: Batch) -> Tensor:
+    return batch.reward.unsqueeze(1) * batch.mask
+
+
+def mostly_plain(batch: Batch) -> Tensor:
+    return sound(batch) if bool(batch.mask.all()) else only_masked(batch)
+
+
 def _unit(compute: Any, *codes: str, root: Path = HERE, **more: Any) -> Unit:
     boundary = specimen(compute, reads="reward mask", **more)
     return Unit(Target(root=root), boundary, "default", [laws()[c] for c in codes], {}, REQUEST)
@@ -104,6 +112,13 @@ def test_refusal_of_every_case_is_not_applicable() -> None:
 
     found = _verdicts(_unit(refuse, "MSK001"))
     assert (found["MSK001"]["outcome"], found["MSK001"]["reason"]) == ("not-applicable", "ValueError: never")
+
+
+def test_a_function_that_one_case_enters_selects_the_boundary() -> None:
+    unit = _unit(mostly_plain, "PUR001")
+    for functions, number in (((f"{Path(__file__).name}:only_masked",), 1), (("other.py:only_masked",), 0)):
+        asked = replace(unit, request=replace(REQUEST, enters=functions))
+        assert len(_verdicts(asked)) == number
 
 
 def test_replay_tells_three_ways() -> None:

@@ -102,3 +102,22 @@ def test_malformed_file_and_no_file(tmp_path: Path) -> None:
     file.write_text("[tool.other]\n", encoding="utf-8")
     with pytest.raises(SentinelError, match=r"^no TARGET is given, and no pyproject.toml in .* has \["):
         read_project(tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "cp1252"])
+def test_a_file_in_another_encoding_is_named(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "pyproject.toml"
+    file.write_text(f'[tool.rl-sentinel]\nknown = "größer"\n{HEAD}stage = "kl"\n', encoding=encoding)
+    with pytest.raises(SentinelError) as told:
+        read_project(tmp_path)
+    assert str(told.value).startswith(f"{file} is not UTF-8 (")
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("number", ["inf", "nan"])
+def test_numbers_are_finite(tmp_path: Path, number: str) -> None:
+    file = project(tmp_path, f'{HEAD}stage = "kl"\nnumbers = {{ clip_low = {number} }}\n')
+    with pytest.raises(SentinelError) as told:
+        read_project(tmp_path)
+    place = f'{file}[tool.rl-sentinel.functions."mine:f".numbers.clip_low]'
+    assert str(told.value) == f"{place} is {number}, expected a finite number"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.bind_text import BINDINGS
 from rl_sentinel.adapters.kit.containers import Container
+from rl_sentinel.adapters.kit.numbers import NUMBERS
 from rl_sentinel.adapters.kit.roles import ROLES, role_of, similar_names
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec
@@ -56,7 +57,7 @@ def unknown_message(function: str, unknown: Mapping[str, bool]) -> str:
 
 
 def _suggestion(path: str, *, attribute: bool) -> str:
-    """The column of the known name that the name contains, or of the nearest one.
+    """The column of the known name that the name contains, or of the nearest one; of a number, its known name.
 
     What is near to none is a number if it is an attribute, as of a configuration, and else anything made of the batch.
     """
@@ -68,7 +69,8 @@ def _suggestion(path: str, *, attribute: bool) -> str:
     if likeness < _UNLIKE:
         return "lambda batch: ..."
     role = role_of(near)
-    return f'"{BINDINGS.get(role) or ROLES[role].column or "reward"}"'
+    known = BINDINGS.get(role) or ROLES[role].column or (near if role in NUMBERS else "")
+    return f'"{known}"' if known else "lambda batch: ..."
 
 
 def _contained(name: str) -> str:

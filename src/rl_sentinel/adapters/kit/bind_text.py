@@ -108,7 +108,7 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
             f"bind is {text!r}, expected COLUMN, COLUMN[AXES] or COLUMN[AXES] DTYPE: {nearest(name, known)}"
         )
     axes, dtype = re.sub(r"[\s,]", "", match["axes"] or ""), match["dtype"] or ""
-    if axes and axes not in AXES:
+    if match["axes"] is not None and axes not in AXES:
         raise Unbindable(f"bind is {text!r}, whose axes are [{match['axes']}], expected one of {', '.join(AXES)}")
     if dtype and dtype not in DTYPES:
         raise Unbindable(f"bind is {text!r}, whose dtype is {dtype}, expected one of {', '.join(DTYPES)}")

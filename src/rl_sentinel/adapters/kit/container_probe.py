@@ -23,10 +23,15 @@ _BINDINGS: tuple[Mapping[str, str], ...] = (
 )
 
 
+#: Methods of a dict that go over all keys: these may be ids of prompts.
+_WHOLE = frozenset({"items", "keys"})
+
+
 @dataclass(slots=True)
 class Keys:
-    """The names that a function reads, and whether it reads them as attributes or treats the object as a tensor.
+    """The names that a function reads, and whether it reads them as attributes.
 
+    ``tensor``: it treats the object as a tensor. ``whole``: it goes over all keys of a dict.
     ``rows``: they are read from the items of a list, of which there is one per response.
     """
 
@@ -34,6 +39,7 @@ class Keys:
     unknown: dict[str, None] = field(default_factory=dict)
     attributes: bool = False
     tensor: bool = False
+    whole: bool = False
     rows: bool = False
 
 
@@ -74,7 +80,8 @@ class _KeyRecorder:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         if name.startswith("__"):
             raise AttributeError(name)
-        if hasattr(Tensor, name) and not role_of(name):
+        self._keys.whole |= name in _WHOLE
+        if name in _WHOLE or (hasattr(Tensor, name) and not role_of(name)):
             self._keys.tensor = True
             raise AttributeError(name)
         self._keys.attributes = True
@@ -104,7 +111,7 @@ def keys_read(
         keys = Keys(rows=rows)
         for bindings in _BINDINGS:
             _read(function, parameter, codecs, keys, partial(codec_by_name, bindings=bindings), batch)
-        if not keys.tensor and (keys.known or keys.unknown):
+        if keys.whole or (not keys.tensor and (keys.known or keys.unknown)):
             return keys
     return None
 
@@ -130,5 +137,5 @@ def _read(  # noqa: PLR0913 - a call and what it records
 
     passed = {name: codec.put(inputs) for name, codec in codecs.items()}
     rows = [_KeyRecorder(keys, partial(value_of_row, row)) for row in range(batch.rows)]
-    with suppress(Exception):  # the keys read before the failure are recorded
+    with suppress(BaseException):  # the keys read before the failure are recorded
         function(**passed, **{parameter: rows if keys.rows else _KeyRecorder(keys, value_of)})

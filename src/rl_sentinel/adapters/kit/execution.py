@@ -143,10 +143,15 @@ def _leaf_gradients(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
     return total
 
 
-def _explain(step: Step, error: Exception | SystemExit, passed: Mapping[str, Any]) -> Exception:
-    """Convert the exception of a call by ``step.explain``; ``SystemExit`` would end this process and is replaced."""
-    if isinstance(error, SystemExit):
-        return TargetRaised(f"the target ends the process with SystemExit: {error.code}")
+def _explain(step: Step, error: BaseException, passed: Mapping[str, Any]) -> BaseException:
+    """Convert the exception of a call by ``step.explain``; one that would end this process is replaced.
+
+    ``KeyboardInterrupt`` itself stays: it is the user's.
+    """
+    if type(error) is KeyboardInterrupt:
+        return error
+    if not isinstance(error, Exception):
+        return TargetRaised(f"the target ends the process with {type(error).__name__}: {error}")
     return error if step.explain is None else step.explain(error, passed)
 
 
@@ -171,7 +176,7 @@ def _run(target: Target, encoded: EncodedCall, run: Execution, before: BeforeCal
     try:
         with _install_doubles(target, step.doubles), recording as inner:
             result = call_function(target, call.function, args, kwargs, results)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         explained = _explain(step, error, passed)
         if explained is error:
             raise

@@ -6,7 +6,7 @@ from itertools import islice
 
 from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, accepts, changes, mixes_rows, rebind
 from rl_sentinel.adapters.kit.number_fit import fits_formula, with_fitted_numbers
-from rl_sentinel.adapters.kit.user_arguments import Arguments
+from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import value_of

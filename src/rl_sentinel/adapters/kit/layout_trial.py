@@ -13,8 +13,9 @@ from rl_sentinel.adapters.kit.bind_text import codec_of
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
+from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
-from rl_sentinel.adapters.kit.user_arguments import Arguments, probe_batch
+from rl_sentinel.adapters.kit.user_arguments import probe_batch
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, lazily
 from rl_sentinel.core.boundary import Boundary
@@ -208,13 +209,14 @@ def mixes_rows(target: Target, boundary: Boundary) -> bool:
     higher = batch.advantage.clone()
     higher[0] += 1.0
     try:
-        one, two = (_logprob_gradient(target, boundary, batch, x) for x in (batch.advantage, higher))
+        one, two = (logprob_gradient(target, boundary, batch, x) for x in (batch.advantage, higher))
     except Exception:  # noqa: BLE001 - a loss without a gradient is judged by the laws
         return False
     return bool(((one - two)[1:].abs() > _NEAR).any())
 
 
-def _logprob_gradient(target: Target, boundary: Boundary, batch: Batch, advantage: Tensor) -> Tensor:
+def logprob_gradient(target: Target, boundary: Boundary, batch: Batch, advantage: Tensor) -> Tensor:
+    """The gradient of a loss by the log-probs, with these advantages."""
     copy = lazily(batch, torch.clone)
     copy.logprob.requires_grad_(True)  # noqa: FBT003 - torch's own signature
     values: dict[str, Any] = outputs_on(target, boundary, replace(copy, advantage=advantage, logprob=copy.logprob))

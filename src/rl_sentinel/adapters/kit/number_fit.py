@@ -14,6 +14,7 @@ from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import value_of
+from rl_sentinel.formulas.advantage_normalization import NORMALIZATIONS, SETTING
 from rl_sentinel.formulas.algorithms import advantages_of, known_advantages
 from rl_sentinel.formulas.temporal import TEMPORAL
 from rl_sentinel.search.claimed_formulas import counted, known_output, of_one_policy, references
@@ -32,10 +33,13 @@ _LOG_RATIOS = (-1.5, -0.6, -0.3, -0.15, -0.05, 0.05, 0.15, 0.22, 0.3, 0.6, 1.5)
 #: Numbers that a formula has a default for.
 _OPTIONAL = frozenset({"epsilon", "temperature"})
 
+#: Numbers without which a formula is tried first: it has a form without them.
+_TRIED_WITHOUT = _OPTIONAL | {"gamma", "lambda", "value_clip"}
+
 #: Numbers that change nothing at a ratio of 1.
 _OF_RATIOS: Mapping[str, float] = {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
 
-#: Largest literal that may be the offset of a divisor.
+#: Largest literal that may be the offset of a divisor, and no discount.
 _OFFSET = 0.1
 
 #: Maximum number of combinations.
@@ -44,36 +48,88 @@ _MOST = 600
 _NEAR = 1e-4
 
 
-def with_fitted_numbers(target: Target, boundary: Boundary, literals: tuple[float, ...]) -> Boundary:
+def with_fitted_numbers(
+    target: Target,
+    boundary: Boundary,
+    literals: tuple[float, ...],
+    bounds: frozenset[tuple[float, float]] = frozenset(),
+) -> Boundary:
     """The boundary with the numbers that its formula needs, or undecided if they are unknown.
 
     A formula without a number that it needs would be compared wrongly, so it is not compared.
+
+    Args:
+        target: where the function is looked up.
+        boundary: its boundary, with the numbers that are known by name.
+        literals: numbers in its code, which are tried.
+        bounds: pairs of literals in its code; those of a clip range are taken where no number fits.
     """
     stated = boundary.claims.algorithm is not None
-    if stated and boundary.stage == "policy-loss" and (why := _not_of_formula(boundary)):
-        return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=why)
-    if stated and boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
-        # A claimed ratio says how the gradient follows the advantages that are passed.
-        claims = replace(boundary.claims, algorithm=None, ratio=None)
-        return replace(boundary, claims=claims, undecided=_normalised(boundary))
+    if stated and (why := _not_of_formula(boundary)):
+        return _without_formula(boundary, why)
     if stated and of_one_policy(boundary):
-        boundary = replace(boundary, settings={"default": {**_OF_RATIOS, **boundary.settings["default"]}})
+        boundary = _with_settings(boundary, {**_OF_RATIOS, **boundary.settings["default"]})
+    if stated and boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
+        return _normalizing(target, boundary, literals)
     missing = _missing(boundary)
     if not missing:
         return boundary
     chosen = _fitting(target, boundary, missing, literals)
+    if chosen is None:
+        chosen = _clip_range(missing, bounds)
     if chosen is not None:
-        settings = {**boundary.settings["default"], **chosen}
-        return replace(boundary, settings={"default": settings}, notes=(*boundary.notes, *_note(chosen, boundary)))
+        return _with_settings(boundary, chosen, *_note(chosen, boundary))
     required = [name for name in missing if name not in _OPTIONAL]
-    if not required or (not literals and _is_temporal(boundary)):
-        return boundary
-    return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=_undecided(boundary, required))
+    default = not required or (_is_temporal(boundary) and (not literals or _undiscounted(target, boundary)))
+    return boundary if default else _without_formula(boundary, _undecided(boundary, required))
+
+
+def _without_formula(boundary: Boundary, reason: str) -> Boundary:
+    """The boundary whose formula is not compared."""
+    return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=reason)
+
+
+def _with_settings(boundary: Boundary, numbers: Settings, *notes: str) -> Boundary:
+    settings = {**boundary.settings["default"], **numbers}
+    return replace(boundary, settings={"default": settings}, notes=(*boundary.notes, *notes))
+
+
+def _clip_range(missing: list[str], bounds: frozenset[tuple[float, float]]) -> dict[str, float] | None:
+    """The clip range that the only suitable pair of literals states, whether or not the loss fits: it may be wrong."""
+    ranges = list[dict[str, float]]()
+    if set(missing) == {"clip_low", "clip_high"}:
+        ranges = [{"clip_low": round(1 - a, 12), "clip_high": round(b - 1, 12)} for a, b in bounds if 0 < a < 1 < b < 2]
+    elif missing == ["value_clip"]:
+        ranges = [{"value_clip": b} for a, b in bounds if a == -b < 0]
+    return ranges[0] if len(ranges) == 1 else None
+
+
+def _undiscounted(target: Target, boundary: Boundary) -> bool:
+    """Whether all trained tokens of a row get the same advantage, which no discount leaves."""
+    batch = domain_probe(boundary)
+    try:
+        values = outputs_on(target, boundary, batch)["advantage"]
+    except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
+        return False
+    rows = [row[trained] for row, trained in zip(values, batch.mask, strict=True)] if values.dim() == 2 else []
+    return all(torch.allclose(row, row[:1].expand_as(row), atol=_NEAR) for row in rows)
+
+
+def _normalizing(target: Target, boundary: Boundary, literals: tuple[float, ...]) -> Boundary:
+    """The loss compared with a formula of normalized advantages; undecided if no normalization fits."""
+    # A claimed ratio says how the gradient follows the advantages that are passed.
+    boundary = replace(boundary, claims=replace(boundary.claims, ratio=None))
+    for name in NORMALIZATIONS:
+        trial = _with_settings(boundary, {SETTING: name}, f"the loss normalizes its advantages, {name}")
+        chosen = _fitting(target, trial, _missing(trial), literals)
+        if chosen is not None:
+            return _with_settings(trial, chosen, *_note(chosen, trial))
+    return _without_formula(boundary, _normalised(boundary))
 
 
 def fits_formula(target: Target, boundary: Boundary) -> bool:
     """Whether the function computes a reading of its claimed formula on small batches."""
-    if boundary.claims.algorithm is None or not set(missing := _missing(boundary)) <= _OPTIONAL:
+    if boundary.claims.algorithm is None or not set(missing := _missing(boundary)) <= _TRIED_WITHOUT:
         return False
     try:
         return _fitting(target, boundary, missing, ()) is not None
@@ -82,7 +138,15 @@ def fits_formula(target: Target, boundary: Boundary) -> bool:
 
 
 def _not_of_formula(boundary: Boundary) -> str:
-    """Why the formula of a policy loss is not that of what this loss reads; empty if it can be compared."""
+    """Why the formula of a loss is not that of what this loss reads; empty if it can be compared."""
+    algorithm = value_of(boundary.claims.algorithm)
+    if algorithm == "clipped value" and "old_value" not in boundary.reads:
+        return (
+            "not compared with the formula of clipped value, which needs old values, and the loss reads none: state "
+            'algorithm "squared value", or "ppo" for either'
+        )
+    if boundary.stage != "policy-loss":
+        return ""
     if "advantage" not in boundary.reads:
         why, other = "needs advantages, and the loss makes its own", "advantages"
     elif "logits" in boundary.reads:
@@ -92,7 +156,7 @@ def _not_of_formula(boundary: Boundary) -> str:
     else:
         return ""
     return (
-        f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which {why}: "
+        f"not compared with the formula of {algorithm}, which {why}: "
         f"check the function of the {other} and that of the loss apart, or state no algorithm"
     )
 
@@ -100,7 +164,7 @@ def _not_of_formula(boundary: Boundary) -> str:
 def _normalised(boundary: Boundary) -> str:
     return (
         f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which takes advantages as they are, "
-        "and the loss normalizes them: check it with normalization off, or state no algorithm"
+        "and the loss normalizes them in an unknown way: check it with normalization off, or state no algorithm"
     )
 
 
@@ -137,6 +201,8 @@ def _missing(boundary: Boundary) -> list[str]:
     if "loss" not in boundary.outputs or not known_output(boundary, "loss"):
         return []
     names = ["kl_loss_coef"] if boundary.stage == "policy-loss" and "ref_logprob" in boundary.reads else []
+    if value_of(boundary.claims.algorithm) == "ppo value" and "old_value" in boundary.reads:
+        names = ["value_clip"]
     missing, trial = [name for name in names if name not in settings], dict(settings)
     while (name := _key_needed(boundary, trial)) and name not in trial:
         missing.append(name)
@@ -161,7 +227,7 @@ def _candidates(name: str, literals: tuple[float, ...]) -> tuple[float, ...]:
     if name == "epsilon":
         inside = [x for x in inside if x <= _OFFSET]
     if name in ("gamma", "lambda"):
-        inside = [1.0, *inside]
+        inside = [1.0, *(x for x in inside if x > _OFFSET)]
     if name not in ("clip_low", "clip_high", "kl_loss_coef", "epsilon", "gamma", "lambda"):
         inside = [x for x in literals if x > 0]
     return tuple(dict.fromkeys([*inside, *(_USUAL.get(name, ()) if not inside else ())]))
@@ -181,10 +247,10 @@ def _fitting(
         trial: dict[str, Scalar] = {**settings, **chosen}
         try:
             return all(_fits(boundary, n, x, batch, trial) for batch, values in observed for n, x in values.items())
-        except (IndexError, RuntimeError):  # a result in another shape fits nothing
+        except (IndexError, RuntimeError, KeyError):  # a result in another shape, or a formula that needs a number
             return False
 
-    if set(missing) <= _OPTIONAL and fits({}):
+    if set(missing) <= _TRIED_WITHOUT and fits({}):
         return {}
     options = islice(product(*(_candidates(name, literals) for name in missing)), _MOST)
     return next((chosen for values in options if fits(chosen := dict(zip(missing, values, strict=True)))), None)
@@ -201,8 +267,10 @@ def _probes(boundary: Boundary) -> list[Batch]:
         ratios = many[start : start + batch.mask.numel()].reshape(batch.mask.shape)
         sign = 1 if start % 2 else -1
         probe = with_columns(batch, old_logprob=batch.logprob - ratios, advantage=sign * batch.advantage)
-        probes.append(probe if boundary.domain is None else boundary.domain(probe))
-    return probes
+        probes.append(probe)
+    if SETTING in boundary.settings["default"]:  # small advantages tell offsets apart
+        probes = [*probes[:2], *(with_columns(x, advantage=x.advantage / 1000) for x in probes[:2])]
+    return probes if boundary.domain is None else [boundary.domain(probe) for probe in probes]
 
 
 def _fits(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> bool:

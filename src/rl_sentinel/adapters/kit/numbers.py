@@ -81,6 +81,8 @@ def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, 
         "epsilon": _NUMBERS["clip" if stage == "policy-loss" else "epsilon"],
         "kl_weight": (("kl_loss_coef" if stage == "policy-loss" else "kl_coef",), 0.04),
     }
+    if stage == "policy-loss":  # elsewhere ``delta`` is a temporal difference
+        table["ratio_bound"] = table["clip_c"]
     if stage == "batch":
         table["temperature"] = (("temperature",), _TEMPERATURE)
     offsets = _offsets(defaults) if stage == "policy-loss" else ()

@@ -1,8 +1,10 @@
 """Numbers that a user's function reads by a known name from somewhere else than its parameters."""
 
+import dis
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from inspect import ismethod
+from itertools import pairwise
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -20,7 +22,8 @@ _SCALARS = (bool, int, float)
 def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None = None) -> dict[str, float]:
     """Name -> number, for known names that the code reads from ``self``, a configuration, a global or a closure.
 
-    A name with two values is left out. The code is read and not run.
+    Variables to which the code assigns a literal count too. A name with two values is left out. The code is read and
+    not run.
 
     Args:
         function: the function; the functions of its module and the methods of its object that it names are read too.
@@ -48,11 +51,32 @@ def literals(function: Callable[..., Any]) -> tuple[float, ...]:
     """The float literals of a function, of the functions of its module that it names, and of their defaults."""
     found: dict[float, None] = {}
     for one in _read_functions(unwrap(function), _owner(function)):
-        constants = [c for code in _codes(one.__code__) for c in code.co_consts]
+        constants = [c for code in _codes(one.__code__) for x in code.co_consts for c in _parts(x)]
         for value in (*constants, *(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()):
             if isinstance(value, float):
                 found[value] = None
     return tuple(found)
+
+
+def literal_bounds(function: Callable[..., Any]) -> frozenset[tuple[float, float]]:
+    """The pairs of literals that the code passes one after the other, as in ``clamp(ratio, 1 - 0.2, 1.3)``.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.numbers_in_code import literal_bounds
+        >>> def loss(ratio): return ratio.clamp(1 - 0.25, 1.5)
+        >>> literal_bounds(loss)
+        frozenset({(0.75, 1.5)})
+    """
+    found = set[tuple[float, float]]()
+    for one in _read_functions(unwrap(function), _owner(function)):
+        steps = [step for code in _codes(one.__code__) for step in dis.get_instructions(code)]
+        pairs = [(a.argval, b.argval) for a, b in pairwise(steps) if a.opname == b.opname == "LOAD_CONST"]
+        found |= {(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)}
+    return frozenset(found)
+
+
+def _parts(constant: object) -> tuple[object, ...]:
+    return constant if isinstance(constant, tuple) else (constant,)
 
 
 def _owner(function: Callable[..., Any]) -> object:
@@ -100,6 +124,7 @@ def _values(
 ) -> Iterator[tuple[str, object]]:
     for one in functions:
         yield from ((word, one.__globals__[word]) for word in words if word in one.__globals__)
+        yield from _assigned(one.__code__)
         for name, cell in zip(one.__code__.co_freevars, one.__closure__ or (), strict=True):
             try:
                 yield name, cell.cell_contents
@@ -107,6 +132,26 @@ def _values(
                 continue
     for thing in objects:
         yield from _of_object(thing, words, _DEPTH)
+
+
+def _assigned(code: CodeType) -> Iterator[tuple[str, object]]:
+    """The literals of variables that the code assigns once, as in ``gamma, lam = 0.99, 0.95``.
+
+    ``eps`` is left out: it may be a clip range or the offset of a divisor.
+    """
+    stored: list[str] = []
+    literal, values = dict[str, object](), list[object]()
+    for step in dis.get_instructions(code):
+        if step.opname.startswith(("STORE_FAST", "STORE_DEREF")):
+            names = [step.argval] if isinstance(step.argval, str) else [*step.argval]  # Python 3.13 joins two
+            stored += names
+            literal |= dict(zip(names, values, strict=False))
+            values = values[len(names) :]
+        elif step.opname == "UNPACK_SEQUENCE" and values and isinstance(values[0], tuple):
+            values = [*values[0]]
+        else:
+            values = [step.argval] if step.opname == "LOAD_CONST" else []
+    yield from ((n, x) for n, x in literal.items() if stored.count(n) == 1 and role_of(n.lower()) != "epsilon")
 
 
 def _of_object(thing: object, words: frozenset[str], depth: int) -> Iterator[tuple[str, object]]:

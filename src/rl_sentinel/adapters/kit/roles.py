@@ -152,6 +152,7 @@ ROLES: Mapping[str, Role] = {
         value="its default, or 0.28",
     ),
     "clip_c": Role(("clip_ratio_c", "clip_c", "ceiling", "dual_clip"), value="its default, or 3.0"),
+    "ratio_bound": Role(("delta",), value="in a policy loss its default, or 3.0: the largest ratio; unknown elsewhere"),
     "value_clip": Role(("cliprange_value", "value_clip", "clip_range_value"), value="its default, or 0.5"),
     "kl_weight": Role(
         ("beta", "kl_coef", "kl_coeff", "kl_beta", "kl_loss_coef", "kl_weight"), value="its default, or 0.04"

@@ -129,6 +129,11 @@ def _takes_weights(target: Target) -> bool:
     return '"rollout_is_weights"' in inspect.getsource(target.find(LOSS))
 
 
+def update_of_actor(target: Target) -> list[Boundary]:
+    """The update with the PPO loss, in each aggregation mode."""
+    return [boundary for boundary in _actor(target) if set(boundary.settings) <= set(MODES)]
+
+
 def _actor(target: Target) -> Iterator[Boundary]:
     weighs = _takes_weights(target) and supports(target, WEIGHTS["token"])
     corrected, weights = weights_of_sampler(target) if weighs else (None, None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+
+import torch
 
 from rl_sentinel.adapters.kit.chat_template import END, REPLY, ChatTokenizer, Message
 from rl_sentinel.adapters.kit.containers import EachRow
@@ -63,20 +66,22 @@ class Script:
     response: Callable[..., Any]
     call: Callable[..., Any]
     sampled: int = 0
+    routed: int = 0
     turn: int = -1
     stop_token_ids: list[int] = field(default_factory=list)
     name: str = TOOL
     tool_schema: Any = None
 
-    async def generate(self, **_request: object) -> SimpleNamespace:
-        """The tokens and log-probs of the next reply."""
+    async def generate(self, *, prompt_ids: list[int], **_request: object) -> SimpleNamespace:
+        """The tokens and log-probs of the next reply, and the expert of each token until then: its place."""
         self.turn += 1
         tokens = self.tokenizer(self.turns[self.turn][0] + END)["input_ids"]
         log_probs = [-(self.sampled + n + 1) / 8 for n in range(len(tokens))]
         self.sampled += len(tokens)
+        self.routed = len(prompt_ids) + len(tokens)
         about: dict[str, Any] = {
             "num_preempted": None,
-            "routed_experts": None,
+            "routed_experts": torch.arange(self.routed).reshape(-1, 1, 1),
             "stop_reason": "completed",
             "extra_fields": {},
         }
@@ -167,8 +172,16 @@ def played_differences(  # noqa: PLR0913 - classes of the target, and a setting
         tokenizer = ChatTokenizer(added)
         script = Script(turns_of(messages), tokenizer, response, call)
         output = play(loop, script, messages[0], config)
-        counts.append(count_wrong(tokenizer, messages, output, limit))
-    return {name: [one[n] for one in counts] for n, name in enumerate(("tokens", "masks", "logprobs"))}
+        counts.append((*count_wrong(tokenizer, messages, output, limit), wrong_experts(output, script.routed)))
+    return {name: [one[n] for one in counts] for n, name in enumerate(("tokens", "masks", "logprobs", "experts"))}
+
+
+def wrong_experts(output: Any, routed: int) -> float:  # noqa: ANN401 - of the target
+    """The number of tokens without their experts, or with those of another place; ``routed`` tokens have experts."""
+    experts = getattr(output, "routed_experts", None)
+    places = [] if experts is None else experts[:, 0, 0].tolist()
+    tokens = len(output.prompt_ids) + len(output.response_ids)
+    return _count(places, list(range(min(routed, tokens))))
 
 
 def count_wrong(
@@ -221,6 +234,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _loops(target: Target, path: str, settings: Mapping[str, Settings]) -> Iterator[Boundary]:
     rollout = "actor_rollout_ref.rollout"
+    keeps_experts = "routed_experts" in inspect.getsource(target.find(path))
     for name, setting in settings.items():
         config = default_config(
             target,
@@ -248,6 +262,7 @@ def _loops(target: Target, path: str, settings: Mapping[str, Settings]) -> Itera
             produced_by={"masks": _PRODUCED},
         )
         form, place = PerRow("list"), Use("differ")
+        experts = Output("B", "tokens", "experts_off_sampled", at=place["experts"], form=form)
         yield Boundary(
             path=f"{path}.run",
             stage="batch",
@@ -263,6 +278,7 @@ def _loops(target: Target, path: str, settings: Mapping[str, Settings]) -> Itera
                 "log-probs unlike the sampled": Output(
                     "B", "tokens", "logprobs_off_sampled", at=place["logprobs"], form=form
                 ),
+                **({"tokens without their experts": experts} if keeps_experts else {}),
             },
             settings={name: setting},
             claims=claims(_DOCS),

@@ -1,9 +1,9 @@
 """Boundary of verl's training loop: the prompts that it trains on, in a whole run and after a restore."""
 
 import inspect
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rl_sentinel.adapters.verl.training_run_doubles import (
     Timer,
     in_process_loader,
     no_bar,
+    train,
     trainer_of,
 )
 from rl_sentinel.core.batch import Batch, take_rows
@@ -136,7 +137,7 @@ def run_and_resume(kind: Any, config: Any, prompts: int) -> dict[str, Any]:  # n
     rest of the run, as it went on and as it was restored; and the number of steps.
     """
     with tempfile.TemporaryDirectory() as place:
-        first = trainer_of(kind, deepcopy(config), prompts, sampled, Path(place))
+        first = trainer_of(kind, _copied(config), prompts, sampled, Path(place))
         drawn = _drawn(first)
         order = [number for step in drawn for number in step]
         counts = torch.tensor([float(order.count(number)) for number in range(prompts)])
@@ -147,8 +148,13 @@ def run_and_resume(kind: Any, config: Any, prompts: int) -> dict[str, Any]:  # n
     return answer
 
 
+def _copied(config: Any) -> Any:  # noqa: ANN401 - an OmegaConf configuration
+    """A copy of a configuration, in a quarter of the time of ``deepcopy``."""
+    return pickle.loads(pickle.dumps(config))  # noqa: S301 - made in the same line
+
+
 def _drawn(trainer: Any) -> list[list[int]]:  # noqa: ANN401 - a trainer of the target
-    trainer.fit()
+    train(trainer)
     drawn: list[list[int]] = trainer.actor_rollout_wg.drawn
     return drawn
 
@@ -159,7 +165,7 @@ def _restored(kind: Any, config: Any, prompts: int, saved: Path, step: int) -> l
         folder = STEP_FOLDER.format(step)
         (Path(place) / folder).symlink_to(saved / folder)
         (Path(place) / NEWEST).write_text(str(step), encoding="utf-8")
-        return _drawn(trainer_of(kind, deepcopy(config), prompts, sampled, Path(place)))
+        return _drawn(trainer_of(kind, _copied(config), prompts, sampled, Path(place)))
 
 
 def _places(name: str, steps: list[list[int]], prompts: int) -> dict[str, Tensor]:

@@ -201,6 +201,21 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
     return trainer
 
 
+def train(trainer: Any) -> None:  # noqa: ANN401 - a trainer of :func:`trainer_of`
+    """Run the trainer's loop, without the copy of its configuration for the logger, which takes longer than a step."""
+    library = importlib.import_module("omegaconf").OmegaConf
+    copied = library.to_container
+
+    def without_whole(cfg: Any, **options: Any) -> Any:  # noqa: ANN401 - as the library's
+        return {} if cfg is trainer.config else copied(cfg, **options)
+
+    library.to_container = without_whole
+    try:
+        trainer.fit()
+    finally:
+        library.to_container = staticmethod(copied)
+
+
 def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = False) -> Any:  # noqa: ANN401 - as above
     """A trainer of the target's class without its constructor and its loaders, with doubles for its workers."""
     workers = Workers(inspect.unwrap(kind.fit).__globals__["DataProto"], sampled)

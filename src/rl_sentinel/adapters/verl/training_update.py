@@ -1,7 +1,6 @@
 """Boundary of verl's training loop: the advantages of the batch that it passes to the update of the actor."""
 
 import inspect
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from rl_sentinel.adapters.verl.arguments import MASK, constants, every_token_is_
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.dispatch import unused_of
 from rl_sentinel.adapters.verl.training_run import PATH, RUN, TRAINER, can_run, doubles
-from rl_sentinel.adapters.verl.training_run_doubles import trainer_of
+from rl_sentinel.adapters.verl.training_run_doubles import train, trainer_of
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -44,6 +43,9 @@ _STEP: Mapping[str, Any] = {
     "trainer.save_freq": -1,
     "trainer.balance_batch": True,
 }
+
+#: The folder of checkpoints, of which a run of one step writes none: nothing can be written there.
+_NO_FOLDER = Path("/dev/null/checkpoints")
 
 _PRODUCED = (
     "experimental/agent_loop/agent_loop.py, _postprocess: prompts, responses, response_mask, attention_mask, and "
@@ -82,9 +84,8 @@ def updated(  # noqa: PLR0913 - a run has several parts
         rows = [rows_of[number][numbers[:place].count(number) % size] for place, number in enumerate(numbers)]
         return _rows_of(columns, numbers, torch.tensor(rows), torch.tensor(greedy))
 
-    with tempfile.TemporaryDirectory() as place:
-        trainer = trainer_of(kind, config, prompts, sampled, Path(place), critic=critic)
-        trainer.fit()
+    trainer = trainer_of(kind, config, prompts, sampled, _NO_FOLDER, critic=critic)
+    train(trainer)
     batch = trainer.actor_rollout_wg.updates[0].batch
     order = torch.argsort(batch["own_row"])
     return {name: batch[name][order] for name in ("advantages", "returns")}

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.audit.engine.finding_identity import identifier, signature
 from rl_sentinel.audit.engine.judge import Break
-from rl_sentinel.audit.engine.signature import identifier, signature
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.expectations import Expectation, Pair, Refuses

@@ -14,7 +14,7 @@ from rl_sentinel.audit.engine.code_use import CodeUse
 from rl_sentinel.audit.engine.evidence import evidence
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.function_filter import entry_matches, path_matches
-from rl_sentinel.audit.engine.judge import Break, canary, recheck, search, smallest
+from rl_sentinel.audit.engine.judge import Break, call_all, canary, recheck, search, smallest
 from rl_sentinel.audit.repro.literal import Unwritable
 from rl_sentinel.audit.repro.provenance import Marker, views
 from rl_sentinel.audit.repro.recorded_run import ScriptRecorder
@@ -99,6 +99,8 @@ class Unit:
         try:
             with entered(self.target.root, self.target.files) as self.names, forbid_stand_ins():
                 problem = canary(ask, self.setting)
+                if self.request.enters or self.request.task == "entered":
+                    call_all(ask, self.setting)  # a function may be entered on one of the cases only
         except NotApplicable as error:
             return "not-applicable", str(error)
         except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason

@@ -7,13 +7,13 @@ from typing import Any
 import pydantic
 
 from rl_sentinel.audit.engine.evidence import KIND, REPLAYABLE, SCHEMA
-from rl_sentinel.audit.engine.signature import contradiction
+from rl_sentinel.audit.engine.finding_identity import contradiction
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.law import Law
-from rl_sentinel.core.soundness import check_whole
 from rl_sentinel.core.storage import case_from_json
+from rl_sentinel.core.stored_columns import check_whole
 
 
 class _Record(pydantic.BaseModel):

@@ -67,6 +67,8 @@ def _run(work: Callable[[Send], None], pipe: int, log: str) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         torch.set_num_threads(1)
+        if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):  # torch 2.6 and newer
+            torch.compiler.set_stance("force_eager")  # a compiler's threads do not survive the fork
         with os.fdopen(pipe, "w", buffering=1, encoding="utf-8") as out:
 
             def send(event: dict[str, Any]) -> None:
@@ -74,8 +76,9 @@ def _run(work: Callable[[Send], None], pipe: int, log: str) -> None:
 
             try:
                 work(send)
-            except Exception as error:  # noqa: BLE001 - the parent raises it in one line
+            except BaseException as error:  # noqa: BLE001 - the parent raises it in one line
                 message = str(error) if isinstance(error, SentinelError) else f"{type(error).__name__}: {error}"
+                message = message if isinstance(error, Exception) else f"the function ends the process with {message}"
                 send({"event": "failed", "message": " ".join(message.split())})
         status = 0
     finally:

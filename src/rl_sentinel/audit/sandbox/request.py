@@ -12,8 +12,8 @@ class Request:
     """One job for a worker.
 
     ``root`` is the folder that holds the target's import package; ``boundaries`` are path patterns, one of which must
-    match; ``enters`` are functions of the target, ``FILE:NAME``, one of which the smoke check of a boundary must enter;
-    ``function`` is a user's ``module:name`` with its ``stage``, its ``algorithm``, its ``claims``, its bindings
+    match; ``enters`` are functions of the target, ``FILE:NAME``, one of which a boundary must enter on a case of its
+    smoke check; ``function`` is a user's ``module:name`` with its ``stage``, ``algorithm``, ``claims``, its bindings
     (``bind``) and the ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and ``search_path``
     the folders where modules that it names are found; ``records`` are the stored findings to replay; ``target`` is
     provenance for the evidence. With ``records_code``, events say which functions of the target decided each verdict;

@@ -27,7 +27,7 @@ class FunctionTable(pydantic.BaseModel):
     claims: dict[str, str | bool] = {}
     bind: dict[str, str | bool | int | float | dict[str, str]] = {}
     axes: dict[str, str] = {}
-    numbers: dict[str, float] = {}
+    numbers: dict[str, pydantic.FiniteFloat] = {}
     laws: list[str] = []
     ignore: list[str] = []
     level: Level | None = None
@@ -62,7 +62,8 @@ def project_file(folder: Path) -> Path | None:
     """The nearest pyproject.toml with the table, in a folder or its parents."""
     for place in (folder, *folder.parents):
         file = place / "pyproject.toml"
-        if file.is_file() and f"[{TABLE}" in file.read_text(encoding="utf-8", errors="replace"):
+        # Without zero bytes, the header is readable in UTF-16 too: `read_project` then names the encoding.
+        if file.is_file() and f"[{TABLE}".encode() in file.read_bytes().replace(b"\0", b""):
             return file
     return None
 
@@ -83,7 +84,9 @@ def read_project(folder: Path) -> Project:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise SentinelError(f"{file} cannot be read ({error.strerror}): make it readable") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise SentinelError(f"{file} is not UTF-8 ({error}), expected TOML, which is UTF-8: convert it") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SentinelError(f"{file} is malformed ({error}), expected TOML") from error
     tool = tables.get("tool", {})
     raw_table = tool.get("rl-sentinel") if isinstance(tool, dict) else None

@@ -5,7 +5,7 @@ import torch
 
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.core.soundness import MOST_ROWS, check_batch, check_whole
+from rl_sentinel.core.stored_columns import MOST_ROWS, check_batch, check_whole
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.small_cases import small_cases
 

@@ -15,7 +15,7 @@ def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
 
     Example:
         >>> import torch
-        >>> from rl_sentinel.audit.engine.signature import contradiction
+        >>> from rl_sentinel.audit.engine.finding_identity import contradiction
         >>> from rl_sentinel.audit.engine.worker import laws
         >>> from rl_sentinel.core.batch import batch_of
         >>> from rl_sentinel.core.case import Case

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from rl_sentinel.cli import place
+from rl_sentinel.cli import output_paths
 from rl_sentinel.core.errors import SentinelError
 
 
 def test_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "out.json"
-    place.put(file, "old")
+    output_paths.put(file, "old")
     file.chmod(0o640)
-    place.put(file, "new")
+    output_paths.put(file, "new")
     assert file.read_text(encoding="utf-8") == "new"
     assert file.stat().st_mode & 0o777 == 0o640
 
@@ -21,7 +21,7 @@ def test_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(SentinelError, match=r"out.json cannot be written .No space left on device.: name another path"):
-        place.put(file, "newer")
+        output_paths.put(file, "newer")
     assert file.read_text(encoding="utf-8") == "new"
     assert list(tmp_path.iterdir()) == [file]
 
@@ -30,13 +30,13 @@ def test_link_is_followed(tmp_path: Path) -> None:
     file, link = tmp_path / "real", tmp_path / "link"
     file.write_text("old", encoding="utf-8")
     link.symlink_to(file)
-    place.put(place.writable(link, "--json"), "new")
+    output_paths.put(output_paths.writable(link, "--json"), "new")
     assert link.is_symlink()
     assert file.read_text(encoding="utf-8") == "new"
 
 
 def test_device_is_written_to() -> None:
-    place.put(place.writable(Path("/dev/null"), "--json"), "text")
+    output_paths.put(output_paths.writable(Path("/dev/null"), "--json"), "text")
     assert not Path("/dev/null").is_file()
 
 
@@ -45,11 +45,11 @@ def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
     file.write_text("", encoding="utf-8")
     told = []
     for ask, path in (
-        (place.writable, tmp_path),
-        (place.writable, tmp_path / "no" / "x"),
-        (place.writable, Path("/proc/x")),
-        (place.folder, file / "x"),
-        (place.folder, Path("/proc/x")),
+        (output_paths.writable, tmp_path),
+        (output_paths.writable, tmp_path / "no" / "x"),
+        (output_paths.writable, Path("/proc/x")),
+        (output_paths.folder, file / "x"),
+        (output_paths.folder, Path("/proc/x")),
     ):
         with pytest.raises(SentinelError) as error:
             ask(path, "--to")
@@ -61,5 +61,5 @@ def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
         f"--to is '{file}/x', expected a folder: {file} is a file",
         "--to is '/proc/x', which cannot be written (No such file or directory): name another path",
     ]
-    assert place.folder(tmp_path / "a" / "b", "--to") == tmp_path / "a" / "b"
+    assert output_paths.folder(tmp_path / "a" / "b", "--to") == tmp_path / "a" / "b"
     assert list(tmp_path.iterdir()) == [file]

@@ -3,7 +3,7 @@
 import pytest
 
 from report_fixtures import evidence
-from rl_sentinel.audit.engine.signature import contradiction, identifier, signature
+from rl_sentinel.audit.engine.finding_identity import contradiction, identifier, signature
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.core.storage import case_from_json
 

@@ -1,0 +1,248 @@
+"""Boundary of verl's training worker: a mini-batch over data-parallel ranks, to the gradient and the logged metrics."""
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
+from rl_sentinel.adapters.kit.result_forms import Total
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.doubles import EngineDouble, cpu_device
+from rl_sentinel.adapters.verl.engine import CUT, LOSS, MODULE, update_of_actor
+from rl_sentinel.adapters.verl.training_run_doubles import Timer
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.call import Function, Use
+
+WORKERS = "verl.workers.engine_workers"
+WORKER = f"{WORKERS}.TrainingWorker"
+TRAIN = f"{WORKER}.train_mini_batch"
+ENGINE = f"{MODULE}.FSDPEngine"
+CHUNKS = "verl.utils.tensordict_utils.chunk_tensordict"
+
+_PRODUCED = (
+    "trainer/ppo/ray_trainer.py, _update_actor: mini-batch size, epochs, seed and shuffle; "
+    "single_controller/base/decorator.py, dispatch_nd_compute_dataproto: one chunk of the rows per data-parallel rank"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The update of the actor on one mini-batch, in each aggregation mode."""
+    if all(target.has(path) for path in (TRAIN, CHUNKS, LOSS, ENGINE)) and not target.fails(WORKER):
+        yield from try_bind(target, TRAIN, "policy-loss", lambda: _updates(target))
+
+
+def _updates(target: Target) -> Iterator[Boundary]:
+    doubles = {path: double for path, double in _DOUBLES.items() if target.has(path)}
+    yield from (_on_ranks(boundary, doubles) for boundary in update_of_actor(target))
+
+
+def _on_ranks(of_engine: Boundary, doubles: Mapping[str, Callable[..., Any]]) -> Boundary:
+    """The boundary of the engine's update, entered through the worker of each rank."""
+    engine = next(step for step in of_engine.steps if step.name == "trained")
+    arguments = {name: codec for name, codec in engine.arguments.items() if name != "self"}
+    step = replace(
+        engine,
+        call=train_on_ranks,
+        arguments={
+            "worker": Constant(Function(WORKER)),
+            "owner": Constant(Function(ENGINE)),
+            "chunk": Constant(Function(CHUNKS)),
+            "model": engine.arguments["self"],
+            **arguments,
+            "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
+        },
+        doubles={**engine.doubles, **doubles},
+        produced_by={"data": f"{engine.produced_by['data']}; {_PRODUCED}"},
+    )
+    loss = replace(of_engine.outputs["loss"], at=Use("trained")["losses"], form=Total())
+    return replace(
+        of_engine,
+        path=of_engine.path.replace(CUT, TRAIN),
+        steps=tuple(step if one is engine else one for one in of_engine.steps),
+        outputs={**of_engine.outputs, "loss": loss},
+        requires=(no_empty_response, equal_parts),
+    )
+
+
+def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the trainer passes
+    worker: Any,  # noqa: ANN401 - a class of the target
+    owner: Any,  # noqa: ANN401 - as above
+    chunk: Callable[..., list[Any]],
+    model: EngineDouble,
+    data: Any,  # noqa: ANN401 - a TensorDict
+    loss_function: Callable[..., Any],
+    ranks: int,
+) -> dict[str, Any]:
+    """Train on one mini-batch; return the parts of the loss that the averaged gradient has, and rank 0's metrics."""
+    tensors = chunk.__globals__
+    rows = data.batch_size[0]
+    size = tensors["get_non_tensor_data"](data, "micro_batch_size_per_gpu", None) // ranks
+    about = {"mini_batch_size": rows, "epochs": 1, "seed": 42, "dataloader_kwargs": {"shuffle": False}}
+    tensors["assign_non_tensor"](data, micro_batch_size_per_gpu=size, **about)
+    sequences = [torch.zeros(1 + length, dtype=torch.int64) for length in model.lengths]
+    data["input_ids"] = torch.nested.as_nested_tensor(sequences, layout=torch.jagged)  # the worker counts their tokens
+    parts = chunk(data, ranks)
+    models = [EngineDouble(_copies(model.answers), model.lengths) for _ in range(ranks)]
+
+    def work(rank: int) -> Any:  # noqa: ANN401 - a TensorDict
+        engine = bare_instance(_engine_class(owner), model=models[rank])
+        return _worker_of(worker, engine, loss_function).train_mini_batch(copy.copy(parts[rank]))
+
+    with replaced_globals(vars(dist), **_COLLECTIVES):
+        outputs = run_on_ranks(ranks, work)
+    for name, column in model.answers.items():
+        _average_gradients(column, [one.answers[name] for one in models])
+    losses = [loss / ranks for one in models for loss in one.losses]
+    return {"losses": losses, "metrics": tensors["get"](outputs[0], "metrics")}
+
+
+def _copies(answers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of the model's outputs, with gradients of their own."""
+    return {name: column.detach().clone().requires_grad_(column.requires_grad) for name, column in answers.items()}
+
+
+def _average_gradients(column: Tensor, on_ranks: list[Tensor]) -> None:
+    """Give a column the mean of the ranks' gradients, as FSDP averages them."""
+    gradients = [one.grad for one in on_ranks if one.grad is not None]
+    if gradients:
+        torch.autograd.backward([column], [torch.stack(gradients).sum(0) / len(on_ranks)])
+
+
+def _worker_of(kind: Any, engine: Any, loss_function: Callable[..., Any]) -> Any:  # noqa: ANN401 - of the target
+    """A worker of the target's class around an engine, without its constructor."""
+    return bare_instance(
+        kind,
+        engine=engine,
+        loss_fn=loss_function,
+        model_config=_Options(use_remove_padding=False, use_fused_kernels=False),
+        engine_config=SimpleNamespace(
+            forward_only=False,
+            use_dynamic_bsz=False,
+            use_fused_kernels=False,
+            max_token_len_per_gpu=None,
+            micro_batch_size_per_gpu=None,
+        ),
+        flops_counter=_Idle,
+        profiler=inspect.unwrap(kind.train_mini_batch).__globals__["DistProfiler"](0, None),
+        device_name=cpu_device(),
+    )
+
+
+class _Options(SimpleNamespace):
+    """A section of the configuration, whose fields are read as attributes or with ``get``, by release."""
+
+    def get(self, name: str, default: object = None) -> Any:  # noqa: ANN401 - any option
+        """The option, or ``default`` if there is none."""
+        return vars(self).get(name, default)
+
+
+class _OnRank:
+    """What an engine on one of the simulated ranks has in place of a model, an optimizer and process groups."""
+
+    model: EngineDouble
+    ulysses_sequence_parallel_size, scaler = 1, None
+
+    def get_data_parallel_group(self) -> object:
+        """The group of all ranks."""
+        return "data-parallel ranks"
+
+    def get_data_parallel_size(self) -> int:
+        """The number of ranks."""
+        return rank_count()
+
+    def get_data_parallel_rank(self) -> int:
+        """The number of this rank."""
+        return rank_number()
+
+    def is_mp_src_rank_with_outputs(self) -> bool:
+        """Every rank has outputs: none shares a model with another one."""
+        return True
+
+    def train_mode(self, **_about: object) -> AbstractContextManager[None]:
+        """Nothing is loaded to a device."""
+        return nullcontext()
+
+    _gradient_sync_context = train_mode
+
+    def optimizer_zero_grad(self) -> None:
+        """Each call of the boundary has new tensors."""
+
+    def optimizer_step(self) -> float:
+        """The norm of the gradient, which is not applied."""
+        return 0.0
+
+    lr_scheduler_step = optimizer_step
+
+    def forward_step(self, micro_batch: Any, loss_function: Any, **about: object) -> Any:  # noqa: ANN401 - of the target
+        """The loss of a micro-batch."""
+        return self.model.forward_step(micro_batch, loss_function, **about)
+
+
+@cache
+def _engine_class(kind: type) -> type:
+    """A subclass of the target's engine on a simulated rank."""
+    return type("Engine", (_OnRank, kind), {})
+
+
+class _Idle:
+    """What the worker asks of the accelerator and of psutil: no memory is in use, nothing is computed."""
+
+    @staticmethod
+    def virtual_memory() -> SimpleNamespace:
+        """The memory of the machine in use."""
+        return SimpleNamespace(used=0)
+
+    @staticmethod
+    def max_memory_allocated() -> int:
+        """The memory of the accelerator in use, in bytes."""
+        return 0
+
+    max_memory_reserved = max_memory_allocated
+
+    @staticmethod
+    def estimate_flops(*_about: object, **_options: object) -> tuple[float, float]:
+        """Used and promised operations per second of the accelerator."""
+        return 0.0, 1.0
+
+
+def _all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM, **_group: object) -> None:  # noqa: ANN401 - torch's
+    """The sum, the mean or the maximum over the ranks, in place."""
+    values = torch.stack(gather_from_ranks(tensor.detach().clone()))
+    total = values.amax(0) if op == dist.ReduceOp.MAX else values.sum(0)
+    tensor.copy_(total / len(values) if op == dist.ReduceOp.AVG else total)
+
+
+def _all_gather_object(gathered: list[Any], item: object, group: object = None) -> None:  # noqa: ARG001 - there is one
+    """Write the objects of all ranks to the list ``gathered``."""
+    gathered[:] = gather_from_ranks(copy.deepcopy(item))
+
+
+def _world_size(group: object = None) -> int:  # noqa: ARG001 - there is one group
+    """The number of ranks."""
+    return rank_count()
+
+
+_COLLECTIVES: Mapping[str, Callable[..., Any]] = {
+    "all_reduce": _all_reduce,
+    "all_gather_object": _all_gather_object,
+    "get_world_size": _world_size,
+}
+
+_DOUBLES: Mapping[str, Callable[..., Any]] = {
+    f"{WORKERS}.Timer": Timer,
+    f"{WORKERS}.psutil": _Idle,
+    f"{WORKERS}.get_torch_device": _Idle,
+}

@@ -1,0 +1,125 @@
+"""Faults beside the readings that are accepted of a user's function: each reading has a limit."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import rl_sentinel
+from rl_sentinel.core.errors import InputError
+
+_LOSS: dict[str, Any] = {"stage": "policy-loss", "algorithm": "grpo"}
+_VALUE: dict[str, Any] = {"stage": "value-loss", "algorithm": "ppo"}
+_ROWS: dict[str, Any] = {"stage": "advantage", "algorithm": "reinforce++"}
+
+
+def _mean(tokens: Tensor, mask: Tensor) -> Tensor:
+    return (tokens * mask).sum() / mask.sum().clamp(min=1)
+
+
+def floor(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, delta: float = 1.5) -> Tensor:
+    """The bound of a two-sided clip as a lower bound."""
+    ratio = (logps - old_logps).exp()
+    clipped = ratio.clamp(1 - 0.2, 1 + 0.2)
+    return _mean(-torch.min(ratio.clamp(min=delta) * advantages, clipped * advantages), mask)
+
+
+def inverse_weight(  # noqa: PLR0913 - columns and two numbers
+    logps: Tensor,
+    old_logps: Tensor,
+    ref_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    eps: float = 0.2,
+    beta: float = 0.1,
+) -> Tensor:
+    """A KL weighted by the ratio of the old policy to the new one."""
+    ratio, gap = (logps - old_logps).exp(), ref_logps - logps
+    loss = -torch.min(ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages)
+    return _mean(loss + beta * (gap.exp() - gap - 1) / ratio, mask)
+
+
+def half_weight(logps: Tensor, ref_logps: Tensor, advantages: Tensor, mask: Tensor, beta: float = 0.1) -> Tensor:
+    """A KL weighted by the root of a ratio of 1: its value is right, and its gradient is not."""
+    ratio, gap = (logps - logps.detach()).exp(), ref_logps - logps
+    return _mean(-ratio * advantages + beta * ratio.sqrt() * (gap.exp() - gap - 1), mask)
+
+
+def literal_range(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """The larger of the two products, with a clip range in the code only."""
+    ratio = (logps - old_logps).exp()
+    return _mean(-torch.max(ratio * advantages, ratio.clamp(1 - 0.2, 1 + 0.28) * advantages), mask)
+
+
+def local_range(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """The same, with a clip range in a local variable."""
+    clip_eps = 0.2
+    ratio = (logps - old_logps).exp()
+    return _mean(-torch.max(ratio * advantages, ratio.clamp(1 - clip_eps, 1 + clip_eps) * advantages), mask)
+
+
+def absolute(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+    """An absolute error of the values."""
+    return _mean((values - returns).abs(), mask)
+
+
+def smaller_of_literals(vpreds: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+    """The smaller of the two squared errors, with a range in the code only."""
+    held = old_values + torch.clamp(vpreds - old_values, -0.2, 0.2)
+    return _mean(torch.min((vpreds - returns) ** 2, (held - returns) ** 2), mask)
+
+
+def smaller(vpreds: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, value_clip: float = 0.2) -> Tensor:
+    """The smaller of the two squared errors."""
+    held = old_values + (vpreds - old_values).clamp(-value_clip, value_clip)
+    return _mean(torch.min((vpreds - returns) ** 2, (held - returns) ** 2), mask)
+
+
+def flipped(rewards: Tensor) -> Tensor:
+    """Standardised outcomes with the other sign."""
+    return (rewards.mean() - rewards) / (rewards.std() + 1e-8)
+
+
+def by_variance(rewards: Tensor, mask: Tensor) -> Tensor:
+    """Outcomes divided by their variance."""
+    return ((rewards - rewards.mean()) / (rewards.var() + 1e-8))[:, None] * mask
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (floor, _LOSS),
+        (inverse_weight, _LOSS),
+        (half_weight, _LOSS),
+        (literal_range, _LOSS),
+        (local_range, _LOSS),
+        (absolute, _VALUE),
+        (smaller, _VALUE),
+        (smaller_of_literals, _VALUE),
+        (flipped, _ROWS),
+        (by_variance, _ROWS),
+    ],
+)
+def test_a_fault_near_an_accepted_reading_is_found(function: Any, options: dict[str, Any]) -> None:
+    result = rl_sentinel.check(function, laws=["REF001"], **options)
+    assert [finding.code for finding in result.faults] == ["REF001"], result
+
+
+def test_an_unclipped_value_loss_is_no_clipped_one() -> None:
+    def squared(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+        return _mean((values - returns) ** 2, mask)
+
+    result = rl_sentinel.check(squared, stage="value-loss", algorithm="clipped value", laws=["REF001"])
+    assert (result.ok, result.findings) == (False, ())
+    assert result.errored[0].endswith('state algorithm "squared value", or "ppo" for either')
+
+
+def test_temporal_differences_are_no_bound() -> None:
+    """``delta`` bounds a ratio in a policy loss only."""
+
+    def sums(delta: Tensor) -> Tensor:
+        return delta.cumsum(-1)
+
+    with pytest.raises(InputError, match="'delta'"):
+        rl_sentinel.check(sums, stage="advantage", algorithm="gae")
