@@ -8,8 +8,7 @@ import torch
 from adapters.checks import judged_at, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
-from rl_sentinel.adapters.slime import FRAMEWORK
-from rl_sentinel.adapters.slime.packing import boundaries
+from rl_sentinel.adapters.slime import FRAMEWORK, packing, routing_replay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
@@ -92,7 +91,7 @@ def _load(loads: Loads, *, ahead: int = 1, filled: bool = True) -> tuple[Target,
         "slime/utils/routing_replay.py": REPLAY,
     }
     target = loads(FRAMEWORK, files)
-    return target, [b for b in boundaries(target) if isinstance(b, Boundary)]
+    return target, [b for m in (packing, routing_replay) for b in m.boundaries(target) if isinstance(b, Boundary)]
 
 
 def test_two_responses_by_hand(loads: Loads) -> None:
@@ -139,6 +138,6 @@ def test_experts_of_the_next_sample(loads: Loads, filled: bool, found: bool, set
 def test_revisions_without_it(loads: Loads) -> None:
     """A revision without the function has no boundary, and one without replay has the packing alone."""
     target = loads(FRAMEWORK, {"slime/backends/megatron_utils/data.py": DATA.replace("AHEAD", "1")})
-    (packed,) = [b for b in boundaries(target) if isinstance(b, Boundary)]
+    (packed,) = [b for m in (packing, routing_replay) for b in m.boundaries(target) if isinstance(b, Boundary)]
     batch = batch_of(torch.ones(1, 2, dtype=torch.bool), token=torch.tensor([[3, 4]]))
     assert outputs_of(target, packed, "default", batch)["token"].tolist() == [[3, 4]]

@@ -30,6 +30,7 @@ from rl_sentinel.adapters.slime import (
     packing,
     rollout,
     rollout_loop,
+    routing_replay,
     trajectories,
     updates,
 )
@@ -80,6 +81,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         context_parallel,
         metrics,
         packing,
+        routing_replay,
         checkpoints,
         fsdp,
     ):
