@@ -6,8 +6,8 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
+from adapters.skyrl_worker_specimen import CONFIG, TRAINER
 from adapters.test_skyrl_rollout import PREPROCESS
-from adapters.test_skyrl_worker import CONFIG, TRAINER
 from rl_sentinel.adapters.skyrl import FRAMEWORK, micro_batches
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary

@@ -102,6 +102,7 @@ ASYNC = """
     from dataclasses import dataclass
     from skyrl.train.generators.utils import concatenate_generator_outputs
     from skyrl.train.trainer import RayPPOTrainer
+    from skyrl.train.utils.trainer_utils import zero_variance_filter
 
     @dataclass
     class GeneratedOutputGroup:
@@ -110,7 +111,10 @@ ASYNC = """
         step: int
 
     class FullyAsyncRayPPOTrainer(RayPPOTrainer):
-        def _should_keep_group(self, group): ...
+        def _should_keep_group(self, group):
+            rewards = [r[WHOLE] if isinstance(r, list) else r for r in group.generator_output["rewards"]]
+            uids = [group.uid] * len(rewards)
+            return bool(zero_variance_filter(rewards, uids, loss_masks=group.generator_output["loss_masks"]))
 
         def convert_generation_group_mini_batch_to_training_input(self, kept, dropped=()):
             groups = [*kept, *dropped] if TRAINS_DROPPED else kept
@@ -122,23 +126,30 @@ ASYNC = """
 """
 
 
-def _target(
-    loads: Loads,
-    padding: str = "0",
-    counts_dead: str = "False",
-    order: str = "generator_outputs",
-    trains_dropped: str = "False",
-) -> Target:
+#: What the sound specimen has in the places that a test breaks.
+SOUND = {
+    "padding": "0",
+    "counts_dead": "False",
+    "order": "generator_outputs",
+    "trains_dropped": "False",
+    "whole": "-1",
+}
+
+
+def _target(loads: Loads, **broken: str) -> Target:
+    parts = SOUND | broken
     files = {
-        "skyrl/train/fully_async_trainer.py": ASYNC.replace("TRAINS_DROPPED", trains_dropped),
+        "skyrl/train/fully_async_trainer.py": ASYNC,
         "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
         "skyrl/backends/skyrl_train/training_batch.py": BATCH,
         "skyrl/train/config.py": CONFIG,
         "skyrl/train/dataset/preprocess.py": PREPROCESS,
-        "skyrl/train/trainer.py": TRAINER.replace("PADDING", padding),
-        "skyrl/train/utils/trainer_utils.py": UTILS.replace("COUNTS_DEAD", counts_dead),
-        "skyrl/train/generators/utils.py": GENERATORS.replace("ORDER", order),
+        "skyrl/train/trainer.py": TRAINER,
+        "skyrl/train/utils/trainer_utils.py": UTILS,
+        "skyrl/train/generators/utils.py": GENERATORS,
     }
+    for name, part in parts.items():
+        files = {path: source.replace(name.upper(), part) for path, source in files.items()}
     return loads(FRAMEWORK, files)
 
 
@@ -155,7 +166,7 @@ def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
 def test_all_boundaries_answer(loads: Loads) -> None:
     target = _target(loads)
     boundaries = _bound(target)
-    assert len(boundaries) == 8
+    assert len(boundaries) == 10
     assert answering(boundaries, target) == []
 
 
@@ -175,6 +186,8 @@ CASES = [
         {"trains_dropped": "True"},
     ),
     (REF001, "zero_variance_filter", "default", {"counts_dead": "True"}),
+    (REF001, "zero_variance_filter", "a group", {"counts_dead": "True"}),
+    (REF001, "zero_variance_filter", "a group, reward per token", {"whole": "0"}),
 ]
 
 
@@ -188,7 +201,7 @@ def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """A row of padding that trains, prompts in another order, a rejected response that counts."""
+    """A row of padding that trains, prompts in another order, a rejected response that counts, a token's reward."""
     target = _target(loads, **(broken if found else {}))
     judgement = judged_at(law, _bound(target)[name, setting], setting, target)
     assert judgement.tried > 0

@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.test_skyrl_rollout import PREPROCESS
+from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, worker
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -17,48 +17,6 @@ from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 Loads = Callable[..., Target]
-
-CONFIG = """
-    from types import SimpleNamespace
-
-    def SkyRLTrainConfig():
-        algorithm = SimpleNamespace(policy_loss_type="regular", loss_reduction="token_mean", use_kl_loss=False)
-        trainer = SimpleNamespace(algorithm=algorithm, micro_train_batch_size_per_gpu=1)
-        return SimpleNamespace(trainer=trainer)
-"""
-
-BATCH = """
-    class TrainingInputBatch(dict):
-        metadata = None
-
-        @property
-        def batch_size(self):
-            return len(self["sequences"])
-"""
-
-LOSSES = """
-    import torch
-
-    class PolicyLossRegistry:
-        @classmethod
-        def list_available(cls):
-            return ["regular"]
-
-        @classmethod
-        def get(cls, name):
-            return regular
-
-    def regular(log_probs, old_log_probs, advantages, loss_mask):
-        ratio = torch.where(loss_mask > 0, log_probs - old_log_probs, 0.0).exp()
-        return -torch.where(loss_mask > 0, ratio * advantages, 0.0).sum()
-
-    def apply_loss_reduction_to_advantages_minibatch(
-        advantages, loss_mask, loss_reduction, micro_batch_size, max_seq_len
-    ):
-        if loss_reduction == "token_mean":
-            return advantages / loss_mask.sum()
-        return advantages / loss_mask.sum(1, keepdim=True).clamp(min=1) / len(loss_mask)
-"""
 
 WORKER = """
     import torch
@@ -83,11 +41,6 @@ WORKER = """
             return {"policy_entropy": weighted(entropies).item(), "loss_fn_outputs": rows}
 """
 
-TRAINER = """
-    class RayPPOTrainer:
-        def compute_advantages_and_returns(self, data): return data
-"""
-
 
 def _bound(
     loads: Loads,
@@ -96,16 +49,7 @@ def _bound(
     cut: str = "len(row) - count :",
 ) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     source = WORKER.replace("PARTS", parts).replace("WEIGHT", weight).replace("SLICE", cut)
-    files = {
-        "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
-        "skyrl/backends/skyrl_train/training_batch.py": BATCH,
-        "skyrl/backends/skyrl_train/utils/ppo_utils.py": LOSSES,
-        "skyrl/backends/skyrl_train/workers/worker.py": source,
-        "skyrl/train/config.py": CONFIG,
-        "skyrl/train/dataset/preprocess.py": PREPROCESS,
-        "skyrl/train/trainer.py": TRAINER,
-    }
-    target = loads(FRAMEWORK, files)
+    target = loads(FRAMEWORK, {**FILES, "skyrl/backends/skyrl_train/workers/worker.py": source})
     made = [one for one in worker.boundaries(target) if isinstance(one, Boundary)]
     return target, {(one.stage, next(iter(one.settings))): one for one in made}
 

@@ -1,13 +1,15 @@
-"""AReaL's updates of actor, critic and supervised model through the FSDP engine, in micro-batches."""
+"""AReaL's updates of actor, critic and supervised model through the engines on FSDP and Megatron, in micro-batches."""
 
 import inspect
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 
 from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
 from rl_sentinel.adapters.areal.doubles import ENTROPY, LOGPROBS, VALUES, fsdp_engine, update
+from rl_sentinel.adapters.areal.megatron_double import megatron_engine
 from rl_sentinel.adapters.areal.update_families import (
     ACTOR_FAMILIES,
     CRITIC_FAMILY,
@@ -33,13 +35,33 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Codec, Inputs
 
 ENGINE = "areal.engine.fsdp_engine.FSDPEngine"
-TRAIN = f"{ENGINE}.train_batch"
 CRITIC = "areal.trainer.ppo.critic.PPOCritic"
 CRITIC_CONFIG = "areal.api.cli_args.PPOCriticConfig"
 LOSS = "areal.trainer.ppo.actor.grpo_loss_fn"
 LM = "areal.trainer.sft.lm_engine.LMEngine"
 LM_CONFIG = "areal.api.cli_args.TrainEngineConfig"
 PLATFORM = "areal.infra.platforms.current_platform"
+
+MEGATRON = "areal.engine.megatron_engine.MegatronEngine"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A class of engines, and the factory of its double."""
+
+    path: str
+    make: Callable[..., Any]
+
+    @property
+    def train(self) -> str:
+        """The path of its method for an update."""
+        return f"{self.path}.train_batch"
+
+
+_FSDP, _MEGATRON = Engine(ENGINE, fsdp_engine), Engine(MEGATRON, megatron_engine)
+
+#: The engine on Megatron computes the same loss, and scales it for its schedule: one family shows how.
+_PLAIN = {"ppo": ACTOR_FAMILIES["ppo"]}
 
 _SHIFTED = FullSequence(shift=1)
 _UPDATE = (
@@ -49,14 +71,21 @@ _UPDATE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's update under each configuration, then the critic's update and the supervised one."""
-    if not target.has(f"{ENGINE}._compute_logprobs_and_loss"):
-        return  # earlier releases compute the loss inside train_batch, on an engine of several processes
-    choose_platform(target)
+    """The actor's update under each configuration, the critic's and the supervised one; on Megatron, the first two."""
+    if target.has(f"{ENGINE}._compute_logprobs_and_loss"):
+        choose_platform(target)
+        yield from _updates(target, _FSDP)
+    # Earlier releases compute the loss inside train_batch, on an engine of several processes.
+    if target.has(f"{MEGATRON}._compute_logprobs_and_loss") and not target.fails(MEGATRON):
+        choose_platform(target)
+        yield from _updates(target, _MEGATRON)
+
+
+def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
     outputs = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}
     can_read = target.has(CONFIG) and not target.fails(CONFIG)
     known = {one.name for one in fields(target.find(CONFIG))} if can_read else set()
-    for name, family in ACTOR_FAMILIES.items():
+    for name, family in (ACTOR_FAMILIES if engine is _FSDP else _PLAIN).items():
         if (can_read and not known.issuperset(family.words)) or not _is_read(target, family.more):
             continue  # the release lacks an option of this family
         data = {
@@ -70,25 +99,26 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         }
         method = f"{ACTOR}._ppo_update"
         # The tracker is slow, and its aggregation does not depend on the loss: one setting is enough.
-        logged = LOGGED if name == "ppo" else {}
-        boundary = _boundary(name, method, (ACTOR, CONFIG), family, data, logged)
-        yield from _bound(target, boundary, method)
-        if name == "ppo":
+        logged = LOGGED if name == "ppo" and engine is _FSDP else {}
+        boundary = _boundary(name, method, (ACTOR, CONFIG), family, data, logged, engine)
+        yield from _bound(target, boundary, method, engine)
+        if logged:
             rows = Family(settings=family.settings)
-            yield from _bound(target, _boundary("rows", method, (ACTOR, CONFIG), rows, data, LOGGED_ROWS), method)
+            boundary = _boundary("rows", method, (ACTOR, CONFIG), rows, data, LOGGED_ROWS, engine)
+            yield from _bound(target, boundary, method, engine)
     critic = {
         VALUES: Column("value", _SHIFTED, leaf=True),
         "values": Column("old_value", _SHIFTED),
         "returns": Column("returns", _SHIFTED),
     }
-    method = f"{CRITIC}._ppo_update"
-    boundary = _boundary(
-        "critic", method, (CRITIC, CRITIC_CONFIG), CRITIC_FAMILY, critic, CRITIC_LOGGED, stage="value-loss"
-    )
-    yield from _bound(target, boundary, method)
-    method = f"{LM}._train_lm"
-    boundary = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, outputs, SFT_LOGGED)
-    yield from _bound(target, boundary, method)
+    method, numbers = f"{CRITIC}._ppo_update", CRITIC_LOGGED if engine is _FSDP else {}
+    classes = (CRITIC, CRITIC_CONFIG)
+    boundary = _boundary("critic", method, classes, CRITIC_FAMILY, critic, numbers, engine, stage="value-loss")
+    yield from _bound(target, boundary, method, engine)
+    if engine is _FSDP:
+        method = f"{LM}._train_lm"
+        boundary = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, outputs, SFT_LOGGED, engine)
+        yield from _bound(target, boundary, method, engine)
 
 
 def _is_read(target: Target, entries: Mapping[str, Codec]) -> bool:
@@ -105,8 +135,8 @@ def choose_platform(target: Target) -> None:
         getattr(target.find(PLATFORM), "device_type", "")
 
 
-def _bound(target: Target, boundary: Boundary, method: str) -> Iterator[Boundary | Unbound]:
-    for path in (method, TRAIN):
+def _bound(target: Target, boundary: Boundary, method: str, engine: Engine) -> Iterator[Boundary | Unbound]:
+    for path in (method, engine.train):
         if failing := target.fails(path) or ("" if target.has(path) else f"{path} is absent"):
             yield Unbound(boundary.path, boundary.stage, failing)
             return
@@ -120,6 +150,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
     family: Family,
     data: Mapping[str, Codec],
     logged: Mapping[str, Output],
+    engine: Engine,
     stage: Stage = "policy-loss",
 ) -> Boundary:
     trainer, config = classes
@@ -131,7 +162,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
     if stage == "value-loss":
         parts["is_critic"] = Constant(value=True)
     configuration = Object(config, parts, shared=True)
-    engine = Object(fsdp_engine, {"owner": Constant(Function(ENGINE)), "config": configuration})
+    double = Object(engine.make, {"owner": Constant(Function(engine.path)), "config": configuration})
     takes_config = {} if supervised else {"config": configuration}
     table: dict[str, Codec] = {
         "input_ids": Column("token", FullSequence(), torch.int32),
@@ -145,7 +176,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         name="updated",
         arguments={
             "method": Constant(Function(method)),
-            "trainer": Object(trainer, {**takes_config, "engine": engine}, shared=True),
+            "trainer": Object(trainer, {**takes_config, "engine": double}, shared=True),
             "data": Table(table),
             "log": Constant(tuple(n.removesuffix("/avg").rpartition("/")[2] for n in logged)),
         },
@@ -153,7 +184,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
     )
     result = Use("updated")
     return Boundary(
-        path=method if rows else f"{method} -> {TRAIN}",
+        path=method if rows else f"{method} -> {engine.train}",
         stage="metric" if rows else stage,
         steps=(step,),
         reads=frozenset({"reward", "mask", "length", "prompt_length"}) if rows else frozenset(),

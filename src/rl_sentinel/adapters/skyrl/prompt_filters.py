@@ -2,11 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Labels
-from rl_sentinel.adapters.kit.containers import EachRow
+from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import (
     group_sizes,
@@ -14,9 +16,9 @@ from rl_sentinel.adapters.kit.requirements import (
     no_empty_response,
     prompts_are_contiguous,
 )
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
-from rl_sentinel.adapters.skyrl.arguments import UIDS
+from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.skyrl.arguments import UIDS, config
 from rl_sentinel.adapters.skyrl.rollout import GENERATED, generated
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -26,6 +28,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 
 FILTER = "skyrl.train.utils.trainer_utils.zero_variance_filter"
 SAMPLING = "skyrl.train.utils.trainer_utils.handle_filter_sampling"
+KEEP_GROUP = "skyrl.train.fully_async_trainer.FullyAsyncRayPPOTrainer._should_keep_group"
 
 _INFORMATIVE = claims(
     "trainer_utils.py, handle_filter_sampling: filter out groups with std == 0 and group size > 1",
@@ -40,11 +43,13 @@ _VARIED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The filter before training, and dynamic sampling, which samples more prompts."""
+    """The filter before training, dynamic sampling, which samples more prompts, and the filter of the async trainer."""
     if target.has(FILTER):
         yield from bindable(target, _zero_variance(target))
     if target.has(SAMPLING):
         yield from bindable(target, _filter_sampling())
+    if target.has(FILTER) and target.has(KEEP_GROUP) and not target.fails(KEEP_GROUP):
+        yield from bindable(target, _filter_of_groups())
 
 
 def several_responses(inputs: Inputs) -> str:
@@ -65,10 +70,47 @@ def sampled_rows(handle: Callable[..., Any], output: dict[str, Any], uids: list[
     """
     rows = range(len(uids))
     numbered = {**output, "prompt_token_ids": [[row] for row in rows]}
-    config = {"train_batch_size": len(uids) + 1, "n_samples_per_prompt": samples}
-    *_, state = handle(numbered, uids, config, {"sample_batch_count": 1})
+    sizes = {"train_batch_size": len(uids) + 1, "n_samples_per_prompt": samples}
+    *_, state = handle(numbered, uids, sizes, {"sample_batch_count": 1})
     collected = {prompt[0] for prompt in state["collected_generator_output"]["prompt_token_ids"]}
     return [float(row in collected) for row in rows]
+
+
+def rows_of_kept_groups(
+    keep: Callable[..., bool],
+    cfg: Any,  # noqa: ANN401 - the target's class
+    prompts: list[list[dict[str, Any]]],
+    per_token: bool,  # noqa: FBT001 - a setting
+) -> list[float]:
+    """1 for each row of a group that is kept, else 0; rewards are numbers, or lists with the outcome at the end."""
+    kept = []
+    for number, rows in enumerate(prompts):
+        masks = [row["mask"] for row in rows]
+        rewards = [[0.0] * (len(row["mask"]) - 1) + [row["reward"]] if per_token else row["reward"] for row in rows]
+        group = SimpleNamespace(uid=f"prompt-{number}", generator_output={"rewards": rewards, "loss_masks": masks})
+        kept += [float(keep(SimpleNamespace(cfg=cfg), group))] * len(rows)
+    return kept
+
+
+def _filter_of_groups() -> Boundary:
+    row = Table({"reward": Cell("reward"), "mask": RowTokens("mask", "int")})
+    step = Step(
+        call=rows_of_kept_groups,
+        name="kept",
+        arguments={
+            "keep": Constant(Function(KEEP_GROUP)),
+            "cfg": config({}),
+            "prompts": EachPrompt(EachRow(row)),
+            "per_token": Knob("per_token"),
+        },
+        produced_by={
+            "prompts": "fully_async_trainer.py, _run_generate_for_a_group_loop: the generator's output for one prompt"
+        },
+    )
+    boundary = _filter(f"{KEEP_GROUP} -> {FILTER}", step, _VARIED, "trainer.fully_async.sample_full_batch")
+    return replace(
+        boundary, settings={"a group": {"per_token": False}, "a group, reward per token": {"per_token": True}}
+    )
 
 
 def _zero_variance(target: Target) -> Boundary:

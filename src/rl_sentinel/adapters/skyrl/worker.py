@@ -33,13 +33,13 @@ WORKER = f"{_MODULE}.PolicyWorkerBase"
 #: The worker's step, newest first: a mini-batch in micro-batches, or one micro-batch.
 WHOLE_STEP, MICRO_STEP = f"{WORKER}.forward_backward", f"{WORKER}.training_step"
 
-_MEAN = "worker.py: the entropy of trained tokens, averaged; metrics of micro-batches are averaged"
-_ROWS = claims("worker.py: loss_fn_outputs has the log-probs of each sequence, trimmed to its response", conserves=True)
+ENTROPY = "worker.py: the entropy of trained tokens, averaged; metrics of micro-batches are averaged"
+ROWS = claims("worker.py: loss_fn_outputs has the log-probs of each sequence, trimmed to its response", conserves=True)
 
 #: Columns that the model computes.
-_MODEL_COLUMNS = ("logprob", "entropy")
+MODEL_COLUMNS = ("logprob", "entropy")
 #: Key of the training batch -> column.
-_BATCH_COLUMNS: Mapping[str, str] = {
+BATCH_COLUMNS: Mapping[str, str] = {
     "advantages": "advantage",
     "action_log_probs": "old_logprob",
     "base_action_log_probs": "ref_logprob",
@@ -119,22 +119,10 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     averages: bool,  # noqa: FBT001 - whether optim_step divides by the number of micro-batches
 ) -> dict[str, Any]:
     """Run the worker's step over a mini-batch in ``parts`` micro-batches: its loss, entropy and log-probs."""
-    strategy = Strategy()
     size = data.batch_size // parts
     cfg.trainer.micro_train_batch_size_per_gpu = size
-    bare_worker = bare_instance(
-        worker,
-        cfg=cfg.trainer if section else cfg,
-        model=Model(columns),
-        strategy=strategy,
-        optimizer=None,
-        scheduler=SimpleNamespace(get_last_lr=lambda: [0.0]),
-        device_mesh=SimpleNamespace(get_group=lambda _name: None),
-        mesh_rank=SimpleNamespace(dp_size=1),
-        record_memory=False,
-        policy_loss_fn=losses.get(cfg.trainer.algorithm.policy_loss_type),
-        _micro_batches_accumulated=0,
-    )
+    bare_worker = worker_of(worker, losses, cfg.trainer if section else cfg, cfg, Model(columns), ranks=1)
+    strategy = bare_worker.strategy
     if batches is None:
         returned = bare_worker.forward_backward(data)
         metrics = getattr(returned, "metrics", returned)
@@ -150,7 +138,32 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     }
 
 
-def _row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
+def worker_of(  # noqa: PLR0913 - the attributes of a worker
+    worker: Any,  # noqa: ANN401 - the target's class
+    losses: Any,  # noqa: ANN401 - the target's registry
+    own_cfg: Any,  # noqa: ANN401 - what the worker reads: the target's configuration, or its section
+    cfg: Any,  # noqa: ANN401 - the target's class
+    model: Callable[..., Any],
+    *,
+    ranks: int,
+) -> Any:  # noqa: ANN401 - the target's class
+    """A worker with a double of the model and of the strategy, on one of ``ranks`` ranks."""
+    return bare_instance(
+        worker,
+        cfg=own_cfg,
+        model=model,
+        strategy=Strategy(),
+        optimizer=None,
+        scheduler=SimpleNamespace(get_last_lr=lambda: [0.0]),
+        device_mesh=SimpleNamespace(get_group=lambda _name: None),
+        mesh_rank=SimpleNamespace(dp_size=ranks),
+        record_memory=False,
+        policy_loss_fn=losses.get(cfg.trainer.algorithm.policy_loss_type),
+        _micro_batches_accumulated=0,
+    )
+
+
+def row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
     """Sequences for :class:`Model`: a prompt of one token, the row's number, and a response of zeros."""
     rows = torch.arange(inputs.batch.rows).unsqueeze(1)
     return torch.nn.functional.pad(rows, (0, inputs.batch.width + inputs.layout.extra))
@@ -159,7 +172,8 @@ def _row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
 def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Boundary]:
     for setting, kl in _SETTINGS.items():
         for reduction in ("token_mean", "sequence_mean"):
-            settings: Settings = {"loss_reduction": reduction, **kl}
+            regularised = bool(kl["kl"]) and reduction == "sequence_mean"
+            settings: Settings = {"loss_reduction": reduction, **kl, **(REGULARISED if regularised else {})}
             yield _boundary(
                 target,
                 path,
@@ -167,21 +181,54 @@ def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Bo
                 "policy-loss",
                 {"loss": Output("", "", "loss", at=Use("trained")["loss"])},
                 {f"{setting}, {reduction}": settings},
-                (MODES[PLAIN].claims if setting == "alone" else Claims()) | WHOLE,
+                loss_claims(kl=bool(kl["kl"]), regularised=regularised),
                 frozenset() if setting == "with KL" else frozenset({"ref_logprob"}),
             )
     logged = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=Use("trained")["entropy"])}
     reads = frozenset({"entropy", "mask", "length"})
-    entropy = _boundary(target, path, forms, "metric", logged, {"metrics": _LOGGED}, claims(_MEAN), frozenset())
+    entropy = _boundary(target, path, forms, "metric", logged, {"metrics": _LOGGED}, claims(ENTROPY), frozenset())
     yield replace(entropy, reads=reads)
     if path == WHOLE_STEP and "loss_fn_outputs" in inspect.getsource(target.find(path)):
         at = Use("trained")["logprobs"]
         rows = {"logprob": Output("B T", "nats", "logprob", at=at, form=Ragged())}
-        batch = _boundary(target, path, forms, "batch", rows, {"outputs": _LOGGED}, _ROWS, frozenset())
+        batch = _boundary(target, path, forms, "batch", rows, {"outputs": _LOGGED}, ROWS, frozenset())
         yield replace(batch, reads=frozenset({"logprob", "length"}), requires=(*batch.requires, no_empty_response))
 
 
 _ALGORITHM = "trainer.algorithm"
+
+#: Numbers of a loss with a KL, and the field of the algorithm's section for each.
+REGULARISED: Settings = {"clip_low": 0.2, "clip_high": 0.3, "kl_loss_coef": 0.25}
+FIELDS: Mapping[str, str] = {
+    "loss_reduction": "loss_reduction",
+    "kl": "use_kl_loss",
+    "clip_low": "eps_clip_low",
+    "clip_high": "eps_clip_high",
+    "kl_loss_coef": "kl_loss_coef",
+}
+
+_REGULARISED = claims(
+    "worker.py, _forward_backward_micro: policy loss plus kl_loss_coef times the mean of the sequences' mean KL; "
+    "configuration, kl_estimator_type: k3 by default",
+    aggregation="sequence-mean-token-mean",
+    rows="all",
+    kl="k3",
+)
+
+
+def loss_claims(*, kl: bool, regularised: bool) -> Claims:
+    """What the loss claims: that its ratio is of two policies; with a KL, its formula where its numbers are set."""
+    if regularised:
+        return MODES[PLAIN].algorithm | _REGULARISED | WHOLE
+    return (Claims() if kl else MODES[PLAIN].claims) | WHOLE
+
+
+def knobs_of(settings: Mapping[str, Settings]) -> dict[str, str]:
+    """Field of the configuration -> name of its setting, for the names of these settings."""
+    names = {name for one in settings.values() for name in one}
+    return {f"{_ALGORITHM}.{field}": name for name, field in FIELDS.items() if name in names}
+
+
 _SETTINGS: Mapping[str, Settings] = {"alone": {"kl": False}, "with KL": {"kl": True}}
 _LOGGED: Settings = {"loss_reduction": "token_mean", "kl": False}
 
@@ -197,11 +244,11 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     unused: frozenset[str],
 ) -> Boundary:
     scales = target.has(SCALE)
-    columns: dict[str, Codec] = {key: forms.column(name) for key, name in _BATCH_COLUMNS.items()}
+    columns: dict[str, Codec] = {key: forms.column(name) for key, name in BATCH_COLUMNS.items()}
     if scales:
         columns["advantages"] = Earlier(Use("scaled"))
     tensors: dict[str, Codec] = {
-        "sequences": Derived(_row_numbers, frozenset({"extra"})),
+        "sequences": Derived(row_numbers, frozenset({"extra"})),
         "attention_mask": Derived(all_ones, frozenset({"extra"})),
         "loss_mask": forms.loss_mask,
         "response_mask": forms.response_mask,
@@ -210,7 +257,6 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         **columns,
     }
     fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
-    knobs = {f"{_ALGORITHM}.loss_reduction": "loss_reduction", f"{_ALGORITHM}.use_kl_loss": "kl"}
     place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
     optim_step = f"{WORKER}.optim_step"
@@ -225,9 +271,9 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         arguments={
             "worker": Constant(Function(WORKER)),
             "losses": Constant(Function(REGISTRY)),
-            "cfg": Config(CONFIG, fixed, knobs),
+            "cfg": Config(CONFIG, fixed, knobs_of(settings)),
             "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
-            "columns": Table({name: forms.column(name) for name in _MODEL_COLUMNS}),
+            "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
             "averages": Constant(averages),

@@ -10,7 +10,9 @@ from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.slime import (
     advantages,
+    agent_sessions,
     asynchronous_rollout,
+    checkpoints,
     context_parallel,
     conversations,
     correction,
@@ -25,8 +27,10 @@ from rl_sentinel.adapters.slime import (
     logprobs,
     losses,
     metrics,
+    packing,
     rollout,
     rollout_loop,
+    routing_replay,
     trajectories,
     updates,
 )
@@ -63,6 +67,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         generation,
         rollout_loop,
         trajectories,
+        agent_sessions,
         asynchronous_rollout,
         evaluation,
         advantages,
@@ -75,6 +80,9 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         updates,
         context_parallel,
         metrics,
+        packing,
+        routing_replay,
+        checkpoints,
         fsdp,
     ):
         yield from module.boundaries(target)

@@ -52,6 +52,18 @@ _PRODUCER = (
 )
 
 
+#: What is known of a row: its prompt, its response as the engine returns it, and its reward.
+ROW = Table(
+    {
+        "prompt": RowPrompt(),
+        "tokens": RowTokens("token", "int"),
+        "mask": RowTokens("mask", "int"),
+        "logprobs": RowTokens("rollout_logprob"),
+        "reward": Cell("reward"),
+    }
+)
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The samples of a session; releases before the manager merge turns by a function."""
     if not target.has(TURN):
@@ -145,7 +157,7 @@ def manage(  # noqa: PLR0913 - the classes of the target, and the settings
     fork_threshold: int,
 ) -> dict[str, list[Any]]:
     """Record the turns of each row as one session, and read its samples."""
-    columns = _columns()
+    columns = empty_columns()
     for number, row in enumerate(rows):
         manager, session = entry(fork_threshold_tokens=fork_threshold), Session(row, retokenized)
         messages: list[dict[str, Any]] = [{"role": "user", "content": "question"}]
@@ -159,7 +171,7 @@ def manage(  # noqa: PLR0913 - the classes of the target, and the settings
             )
             messages += [reply, {"role": "tool", "content": f"answer {place}"}]
         base = sample(index=number, group_index=0, prompt="question")
-        _append(
+        append_row(
             columns, session.read(manager.get_trajectory(f"session-{number}", base_sample=base, reward=row["reward"]))
         )
     return columns
@@ -175,12 +187,12 @@ def merge(  # noqa: PLR0913 - as manage
 ) -> dict[str, list[Any]]:
     """Merge the turns of each row to a segment, write it to a sample, and read that."""
     write: Any = inspect.getmodule(entry).write_segment_to_sample  # type: ignore[union-attr]  # a module of the target
-    columns, tokenizer = _columns(), SimpleNamespace(decode=lambda _ids, **_options: "")
+    columns, tokenizer = empty_columns(), SimpleNamespace(decode=lambda _ids, **_options: "")
     for number, row in enumerate(rows):
         session, one = Session(row, retokenized), sample(index=number)
         segment = entry([session.record(turn, place) for place in range(len(session.turns))])
         write(one, segment, row["reward"], tokenizer)
-        _append(columns, session.read([one]))
+        append_row(columns, session.read([one]))
     return columns
 
 
@@ -192,25 +204,18 @@ def with_turns(batch: Batch) -> Batch:
     return with_columns(batch, mask=(turns | last) & batch.valid)
 
 
-def _columns() -> dict[str, list[Any]]:
+def empty_columns() -> dict[str, list[Any]]:
+    """The columns of no rows."""
     return {"tokens": [], "masks": [], "logprobs": [], "rewards": []}
 
 
-def _append(columns: dict[str, list[Any]], row: Mapping[str, Any]) -> None:
+def append_row(columns: dict[str, list[Any]], row: Mapping[str, Any]) -> None:
+    """Append a row to its columns."""
     for name, value in row.items():
         columns[name].append(value)
 
 
 def _boundary(path: str, call: Callable[..., Any], entry: str, settings: Mapping[str, Settings]) -> Boundary:
-    row = Table(
-        {
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "mask": RowTokens("mask", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "reward": Cell("reward"),
-        }
-    )
     step = Step(
         call=call,
         name="samples",
@@ -218,7 +223,7 @@ def _boundary(path: str, call: Callable[..., Any], entry: str, settings: Mapping
             "entry": Constant(Function(entry)),
             "turn": Constant(Function(TURN)),
             "sample": Constant(Function(SAMPLE)),
-            "rows": EachRow(row),
+            "rows": EachRow(ROW),
             "retokenized": Knob("retokenized"),
             "fork_threshold": Knob("fork_threshold"),
         },

@@ -1,0 +1,79 @@
+"""A double of AReaL's engine on Megatron: one process, a schedule of one pipeline stage, and fixed model outputs."""
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.areal.doubles import ENTROPY, LOGPROBS, VALUES
+from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.process_group import one_process_group, parallel_state_of_one_process
+
+
+def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
+    """An engine of one process with doubles of model, schedule and optimizer.
+
+    ``losses`` records the loss of each micro-batch, divided by their number as Megatron divides it (schedules.py,
+    forward_step: a loss function that returns two values).
+    """
+    losses: list[Tensor] = []
+
+    def schedule(
+        forward_step_func: Callable[..., Any],
+        data_iterator: object,
+        model: object,
+        num_microbatches: int,
+        **_more: object,
+    ) -> None:
+        for _ in range(num_microbatches):
+            output, compute_loss = forward_step_func(data_iterator, model)
+            loss = compute_loss(output)[0] / num_microbatches
+            torch.autograd.backward([loss])
+            losses.append(loss.detach())
+
+    doubles = {
+        "mpu": SimpleNamespace(**parallel_state_of_one_process()),
+        "get_forward_backward_func": lambda: schedule,
+        "packed_context_parallel_forward": forward,
+        "gather_logprobs_entropy": stored_columns,
+    }
+
+    def train_batch(engine: object, *args: object, **options: object) -> Any:  # noqa: ANN401 - as the method
+        with replaced_globals(owner.train_batch.__globals__, **doubles):
+            return owner.train_batch(engine, *args, **options)
+
+    def do_nothing(*_args: object, **_options: object) -> dict[str, float]:
+        return {}
+
+    sizes = ("pipeline_parallel_size", "context_parallel_size", "tensor_parallel_size")
+    own: dict[str, Any] = {
+        "config": config,
+        "model": [SimpleNamespace()],
+        "parallel_strategy": SimpleNamespace(**dict.fromkeys(sizes, 1)),
+        "optimizer": SimpleNamespace(get_loss_scale=lambda: torch.tensor(1.0)),
+        "data_parallel_group": one_process_group(),
+        "device": torch.device("cpu"),
+        "logger": logging.getLogger("areal"),
+        "get_version": lambda _engine: 0,
+        "train_batch": train_batch,
+        "losses": losses,
+        **dict.fromkeys(
+            ("is_vision_model", "enable_tree_training", "enable_fp8", "use_padded_seq", "is_offload"), False
+        ),
+        **dict.fromkeys(("train", "_ensure_ready", "optimizer_zero_grad", "optimizer_step"), do_nothing),
+    }
+    return object.__new__(type("MegatronEngineDouble", (owner,), own))
+
+
+def forward(_model: object, inputs: dict[str, Tensor], *_more: object, **_options: object) -> Tensor:
+    """The model's output at each position: the value, ``[N, 1]``, or log-prob and entropy, ``[N, 2]``."""
+    names = (VALUES,) if VALUES in inputs else (LOGPROBS, ENTROPY)
+    return torch.stack([inputs[name].reshape(-1) for name in names], -1)
+
+
+def stored_columns(output: Tensor, *_labels: object, **_options: object) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropy of the model's output."""
+    return output[..., 0], output[..., 1]

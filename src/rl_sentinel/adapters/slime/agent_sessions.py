@@ -1,0 +1,138 @@
+"""slime's agent sessions: each turn is sampled by the server, and the session becomes training samples."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachRow
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.slime.engine import Words
+from rl_sentinel.adapters.slime.samples import SAMPLE
+from rl_sentinel.adapters.slime.trajectories import MANAGER, ROW, Session, append_row, empty_columns, with_turns
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+MODULE = "slime.agent.adapters.common"
+GENERATE, STATE, ADAPTER = f"{MODULE}.call_sglang_generate", f"{MODULE}.Session", f"{MODULE}.BaseAdapter"
+
+#: Setting -> whether the last reply ends where the context is full, or the context has no limit.
+LIMITS: Mapping[str, Settings] = {"default": {"full": False}, "context is full": {"full": True}}
+
+_DOCS = (
+    "agent/adapters/common.py, call_sglang_generate: the reply of the server as a turn; finish_session: samples of at "
+    "most max_context_tokens; trajectory.py: replies are trained once, and prompts not"
+)
+_PRODUCER = (
+    "slime/agent/adapters/common.py, _run_turn: the messages as token ids, call_sglang_generate, record_turn; "
+    "examples/coding_agent_rl/generate.py: max_context_tokens of the session"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The session, in revisions in which an adapter keeps the trajectories of its sessions."""
+    if target.has(GENERATE) and target.has(f"{ADAPTER}.finish_session") and target.has(MANAGER):
+        if why := target.fails(MODULE):
+            yield Unbound(GENERATE, "batch", why)
+        else:
+            yield from bindable(target, _session())
+
+
+class Replies:
+    """A double of aiohttp whose server samples one reply: its token ids and log-probs, up to the requested number."""
+
+    ClientError = OSError
+
+    def __init__(self, tokens: list[int], logprobs: list[float]) -> None:
+        """Store the reply."""
+        self.tokens, self.logprobs, self.room, self.status = tokens, logprobs, 0, 200
+
+    def ClientTimeout(self, **_seconds: object) -> None:  # noqa: N802 - the name in aiohttp
+        """No time limit."""
+
+    def ClientSession(self, **_options: object) -> "Replies":  # noqa: N802 - the name in aiohttp
+        """The session."""
+        return self
+
+    def post(self, _url: str, *, json: dict[str, Any], **_options: object) -> "Replies":
+        """The reply to a request."""
+        self.room = int(json["sampling_params"]["max_new_tokens"])
+        return self
+
+    async def __aenter__(self) -> Self:
+        """The session, or the reply."""
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Nothing to close."""
+
+    async def json(self, **_options: object) -> dict[str, Any]:
+        """The reply, in SGLang's format."""
+        scored = [(logprob, token, None) for logprob, token in zip(self.logprobs, self.tokens, strict=True)][
+            : self.room
+        ]
+        reason = "stop" if len(scored) == len(self.tokens) else "length"
+        return {"text": "", "meta_info": {"output_token_logprobs": scored, "finish_reason": {"type": reason}}}
+
+
+def run_sessions(  # noqa: PLR0913 - functions and classes of the target
+    generate: Callable[..., Any],
+    adapter: type,
+    state: Callable[..., Any],
+    manager: Callable[..., Any],
+    sample: Callable[..., Any],
+    rows: list[dict[str, Any]],
+    full: bool,  # noqa: FBT001 - a setting
+) -> dict[str, list[Any]]:
+    """Sample the turns of each row in one session, and read the samples of the session."""
+    columns = empty_columns()
+    for number, row in enumerate(rows):
+        name, turns = f"session-{number}", Session(row, retokenized=False)
+        prompt, last = turns.turns[-1]
+        limits = state(max_context_tokens=len(prompt) + len(last) if full else 0)
+        instance = bare_instance(adapter, tokenizer=Words(), sglang_url="server", manager=manager())
+        instance.store, instance.inflight, instance.closed = {name: limits}, {}, set()
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "question"}]
+        for place, (ids, at) in enumerate(turns.turns):
+            server = Replies([row["tokens"][n] for n in at], [row["logprobs"][n] for n in at])
+            with replaced_globals(generate.__globals__, aiohttp=server):
+                turn = asyncio.run(generate(list(ids), limits, {}, adapter=instance, session_id=name))
+            reply = {"role": "assistant", "content": f"reply {place}"}
+            instance.manager.record_turn(name, turn=turn, prompt_messages=list(messages), response_message=reply)
+            messages += [reply, {"role": "tool", "content": f"answer {place}"}]
+        base = sample(index=number, group_index=0, prompt="question")
+        append_row(
+            columns, turns.read(asyncio.run(instance.finish_session(name, base_sample=base, reward=row["reward"])))
+        )
+    return columns
+
+
+def _session() -> Boundary:
+    classes = {"generate": GENERATE, "adapter": ADAPTER, "state": STATE, "manager": MANAGER, "sample": SAMPLE}
+    step = Step(
+        call=run_sessions,
+        name="samples",
+        arguments={
+            **{name: Constant(Function(path)) for name, path in classes.items()},
+            "rows": EachRow(ROW),
+            "full": Knob("full"),
+        },
+        produced_by={"rows": _PRODUCER},
+    )
+    return Boundary(
+        path=f"{GENERATE} -> {ADAPTER}.finish_session",
+        stage="batch",
+        steps=(step,),
+        outputs=row_outputs(Use("samples"), "rollout_logprob", "token", "mask", "reward"),
+        settings=LIMITS,
+        claims=claims(_DOCS, conserves=True),
+        reach="agents that train through slime.agent.adapters",
+        requires=(no_empty_response, last_token_trains),
+        domain=with_turns,
+    )

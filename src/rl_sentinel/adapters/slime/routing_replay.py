@@ -1,0 +1,176 @@
+"""slime's replay of routing: the experts that the engine chose, at the places of the packed micro-batches."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.slime.packing import (
+    PACK,
+    PRODUCER,
+    WRONG,
+    by_place,
+    each_rank,
+    packing_arguments,
+    packing_doubles,
+    packs,
+    place_numbers,
+    settings_of,
+)
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+ACTOR = "slime.backends.megatron_utils.actor.MegatronTrainRayActor"
+FILL = f"{ACTOR}.fill_routing_replay"
+REPLAY = "slime.utils.routing_replay.RoutingReplay"
+
+#: Layers with experts of three, of which the first is dense, and the experts per token.
+_EXPERT_LAYERS, _EXPERTS_PER_TOKEN = (1, 2), 2
+_LAYERS = 1 + len(_EXPERT_LAYERS)
+
+_REPLAYED = claims(
+    "actor.py, fill_routing_replay: the experts that the engine chose are replayed for the tokens of get_batch; the "
+    "last token has none",
+    conserves=True,
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The replayed experts, in revisions that replay them."""
+    if packs(target) and target.has(FILL) and not target.fails(FILL) and target.has(REPLAY):
+        yield from bindable(target, _replayed(target))
+
+
+def replay_experts(  # noqa: PLR0913 - functions and classes of the target
+    fill: Callable[..., Any],
+    actor: type,
+    replay: Any,  # noqa: ANN401 - a class of the target
+    pack: Callable[..., Any],
+    iterator: Callable[..., Any],
+    data: dict[str, Any],
+    cuts: list[list[int]],
+    options: Settings,
+) -> list[Tensor]:
+    """Each token of the responses, from the experts that are replayed at the place that predicts it.
+
+    The experts of a place are numbers made of the next token, the layer and their rank among the experts; -1 stands for
+    experts of another layer or another place.
+    """
+    experts = {**data, "rollout_routed_experts": [_experts(row) for row in data["tokens"]]}
+    numbers = place_numbers(pack, iterator, data, cuts, options)
+    recorded: list[list[Tensor]] = []
+
+    original = replay.all_routing_replays
+    try:
+        with _layer_counts():
+            for _ in each_rank(options):
+                layers = [_Recorded() for _ in _EXPERT_LAYERS]
+                replay.all_routing_replays = layers
+                whole = dict(experts)
+                fill(_actor(actor, options), [iterator(whole, micro_batch_indices=cuts)], [len(cuts)], whole)
+                recorded += [[layer.calls[n] for layer in layers] for n in range(len(cuts))]
+    finally:
+        replay.all_routing_replays = original
+    tokens = by_place([_tokens_of(layers) for layers in recorded], numbers, data["tokens"])
+    return [row[-int(n) - 1 : -1] for row, n in zip(tokens, data["response_lengths"], strict=True)]
+
+
+class _Recorded:
+    """The replay of one layer: the experts of each micro-batch."""
+
+    def __init__(self) -> None:
+        self.calls: list[Tensor] = []
+
+    def record(self, experts: Tensor) -> None:
+        """Keep the experts of a micro-batch."""
+        self.calls.append(experts.clone())
+
+
+def _experts(tokens: Tensor) -> Tensor:
+    """The experts of all places but the last, [S - 1, layers, experts per token]."""
+    kinds = torch.arange(_LAYERS * _EXPERTS_PER_TOKEN).reshape(_LAYERS, _EXPERTS_PER_TOKEN)
+    return (tokens[1:].reshape(-1, 1, 1) * kinds.numel() + kinds).int()
+
+
+def _tokens_of(layers: list[Tensor]) -> Tensor:
+    """The tokens of which the experts of a micro-batch were made, if all its layers agree."""
+    if len({len(layer) for layer in layers}) > 1:
+        return torch.empty(0)
+    kinds = torch.arange(_LAYERS * _EXPERTS_PER_TOKEN).reshape(_LAYERS, _EXPERTS_PER_TOKEN)
+    chosen = torch.stack(layers, 1).long() - kinds[list(_EXPERT_LAYERS)]  # [N, layers, experts per token]
+    same = (chosen == chosen[:, :1, :1]).all(-1).all(-1) & (chosen[:, 0, 0] % kinds.numel() == 0)
+    return torch.where(same, chosen[:, 0, 0] // kinds.numel(), WRONG)
+
+
+def _actor(actor: type, options: Settings) -> Any:  # noqa: ANN401 - of that class
+    config = SimpleNamespace(num_layers=_LAYERS, moe_layer_freq=[int(n in _EXPERT_LAYERS) for n in range(_LAYERS)])
+    args = SimpleNamespace(
+        num_experts=torch.iinfo(torch.int32).max,
+        data_pad_size_multiplier=128,
+        sequence_parallel=False,
+        allgather_cp=options["allgather_cp"],
+    )
+    return bare_instance(actor, args=args, model=[SimpleNamespace(module=SimpleNamespace(config=config))])
+
+
+@contextmanager
+def _layer_counts() -> Iterator[None]:
+    """Replace Megatron's modules that count the layers of a pipeline stage: one stage has all."""
+    doubles = {
+        "transformer_block": {"get_num_layers_to_build": lambda _config, **_stage: _LAYERS},
+        "transformer_layer": {"get_transformer_layer_offset": lambda _config, **_stage: 0},
+    }
+    names = {f"megatron.core.transformer.{name}": members for name, members in doubles.items()}
+    originals = {name: sys.modules.get(name) for name in names}
+    for name, members in names.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(members)
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            if original is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = original
+
+
+def _replayed(target: Target) -> Boundary:
+    classes = {
+        "fill": Constant(Function(FILL)),
+        "actor": Constant(Function(ACTOR)),
+        "replay": Constant(Function(REPLAY)),
+    }
+    step = Step(
+        call=replay_experts,
+        name="tokens",
+        arguments={**classes, **packing_arguments()},
+        doubles=packing_doubles(target),
+        produced_by={
+            "data": f"{PRODUCER}; slime/rollout/sglang_rollout.py, generate: rollout_routed_experts, one row for each "
+            "token but the last"
+        },
+    )
+    return Boundary(
+        path=f"{FILL} -> {PACK}",
+        stage="batch",
+        steps=(step,),
+        unused=frozenset({"mask"}),
+        outputs={"token": Output("B T", "", "token", at=Use("tokens"), form=Ragged())},
+        settings=settings_of(target),
+        claims=_REPLAYED,
+        reach="--use-rollout-routing-replay; --context-parallel-size 2, --allgather-cp",
+        requires=(no_empty_response,),
+    )

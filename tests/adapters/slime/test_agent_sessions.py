@@ -1,0 +1,105 @@
+"""slime's agent sessions, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from adapters.checks import judged_at, outputs_of
+from adapters.kit.round_trip import check_round_trip
+from adapters.slime_trajectory_specimen import MANAGER, TYPES
+from rl_sentinel.adapters.slime import FRAMEWORK
+from rl_sentinel.adapters.slime.agent_sessions import LIMITS, boundaries
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+
+Loads = Callable[..., Target]
+
+ADAPTER = """
+    from dataclasses import dataclass
+
+    import aiohttp
+
+    from slime.agent.trajectory import TurnRecord
+
+    @dataclass
+    class Session:
+        max_context_tokens: int = 0
+
+    class BaseAdapter:
+        async def finish_session(self, name, *, base_sample, reward):
+            return self.manager.get_trajectory(name, base_sample=base_sample, reward=reward)
+
+    async def call_sglang_generate(prompt_ids, session, body, *, adapter, session_id):
+        room = session.max_context_tokens - len(prompt_ids) - LEFT if session.max_context_tokens else 4096
+        request = {"input_ids": prompt_ids, "sampling_params": {"max_new_tokens": room}}
+        try:
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http:
+                async with http.post(adapter.sglang_url, json=request) as reply:
+                    assert reply.status == 200
+                    found = (await reply.json())["meta_info"]
+        except aiohttp.ClientError:
+            raise
+        scored = found["output_token_logprobs"]
+        ids, logprobs = [token for _, token, _ in scored], [logprob for logprob, _, _ in scored]
+        return TurnRecord(prompt_ids, ids, found["finish_reason"]["type"], logprobs[::ORDER])
+"""
+
+
+def _load(loads: Loads, *, left: int = 0, order: int = 1) -> tuple[Target, Boundary]:
+    manager = (
+        MANAGER.replace("ALIGNED", "row.reply").replace("DIVISOR", "1").replace("fork_threshold_tokens", "_limit=0")
+    )
+    files = {
+        "slime/utils/types.py": TYPES,
+        "slime/agent/trajectory.py": manager.replace("self.turns = _limit=0", "self.turns = 0"),
+        "slime/agent/adapters/common.py": ADAPTER.replace("LEFT", str(left)).replace("ORDER", str(order)),
+    }
+    target = loads(FRAMEWORK, files, {"aiohttp.py": ""})
+    (boundary,) = [b for b in boundaries(target) if isinstance(b, Boundary)]
+    return target, boundary
+
+
+@pytest.mark.parametrize("setting", LIMITS)
+def test_by_hand(loads: Loads, setting: str) -> None:
+    """Two replies, of two tokens and of one, and a tool's answer between them."""
+    target, boundary = _load(loads)
+    check_round_trip(target, boundary)
+    mask = torch.tensor([[True, True, False, True]])
+    tokens, logprobs = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[-1.0, -2.0, 0.0, -3.0]])
+    batch = batch_of(mask, token=tokens, rollout_logprob=logprobs, reward=torch.tensor([0.5]))
+    outputs = outputs_of(target, boundary, setting, batch)
+    assert outputs["token"].tolist() == tokens.tolist()
+    assert outputs["mask"].tolist() == mask.tolist()
+    assert outputs["rollout_logprob"].tolist() == logprobs.tolist()
+    assert outputs["reward"].tolist() == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("setting", "broken", "found"),
+    [
+        ("default", {}, False),
+        ("context is full", {}, False),
+        ("default", {"order": -1}, True),
+        ("default", {"left": 1}, False),
+        ("context is full", {"left": 1}, True),
+    ],
+)
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, int], found: bool) -> None:  # noqa: FBT001
+    """Log-probs in another order, and a reply that is cut off before the context is full."""
+    target, boundary = _load(loads, **broken)
+    judgement = judged_at(PLC004, boundary, setting, target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
+def test_a_module_that_fails_is_unbound(loads: Loads) -> None:
+    """The reason is reported where the module cannot be imported."""
+    files = {
+        "slime/agent/trajectory.py": MANAGER,
+        "slime/agent/adapters/common.py": f"{ADAPTER}\n    raise ValueError\n",
+    }
+    (unbound,) = boundaries(loads(FRAMEWORK, files, {"aiohttp.py": ""}))
+    assert isinstance(unbound, Unbound)

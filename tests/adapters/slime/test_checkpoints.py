@@ -1,0 +1,67 @@
+"""slime's arguments after other models are loaded, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from adapters.checks import judged_at, outputs_of
+from adapters.kit.round_trip import check_round_trips
+from rl_sentinel.adapters.slime import FRAMEWORK
+from rl_sentinel.adapters.slime.checkpoints import boundaries
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.resume_differs import LAW as RES001
+
+Loads = Callable[..., Target]
+
+ACTOR = """
+    from .checkpoint import load_checkpoint
+
+    class MegatronTrainRayActor:
+        def load_other_checkpoint(self, model_tag, path):
+            before = {name: getattr(self.args, name) for name in KEPT}
+            self.args.load, self.args.finetune = path, True
+            if model_tag == "ref" and self.args.ref_ckpt_step is not None:
+                self.args.ckpt_step = self.args.ref_ckpt_step
+            load_checkpoint(self.model, None, None)
+            vars(self.args).update(before)
+            self.weights_backuper.backup(model_tag)
+"""
+
+
+def _load(loads: Loads, *kept: str) -> tuple[Target, list[Boundary]]:
+    folder = "slime/backends/megatron_utils"
+    files = {
+        f"{folder}/actor.py": ACTOR.replace("KEPT", repr(kept)),
+        f"{folder}/checkpoint.py": "load_checkpoint = print",
+    }
+    target = loads(FRAMEWORK, files)
+    return target, [b for b in boundaries(target) if isinstance(b, Boundary)]
+
+
+@pytest.mark.parametrize(
+    ("kept", "found"),
+    [(("load", "finetune", "ckpt_step"), False), (("load", "finetune"), True), (("load", "ckpt_step"), True)],
+)
+def test_arguments_after_other_models(loads: Loads, kept: tuple[str, ...], found: bool) -> None:  # noqa: FBT001
+    """A step or an option that stays changed is found."""
+    target, (boundary,) = _load(loads, *kept)
+    assert (judged_at(RES001, boundary, "default", target).found is not None) is found
+
+
+def test_steps_by_hand(loads: Loads) -> None:
+    """Run 0 reads the newest step and run 1 its own; two arguments stay changed in both."""
+    target, (boundary,) = _load(loads, "ckpt_step")
+    check_round_trips(target, [boundary])
+    values = outputs_of(target, boundary, "default", batch_of(torch.ones(2, 1, dtype=torch.bool)))
+    assert values["step of the run"].tolist() == values["step after other models"].tolist() == [-1, 1]
+    assert values["arguments that changed"].tolist() == [1, 1]
+
+
+def test_revisions_without_a_step_for_the_reference(loads: Loads) -> None:
+    """A method that never changes the step has no boundary."""
+    actor = ACTOR.replace("KEPT", "[]").replace("ref_ckpt_step", "other")
+    target = loads(FRAMEWORK, {"slime/backends/megatron_utils/actor.py": actor.replace("from .checkpoint", "#")})
+    assert list(boundaries(target)) == []

@@ -1,0 +1,159 @@
+"""SkyRL's policy worker on Megatron, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.skyrl_worker_specimen import FILES
+from rl_sentinel.adapters.skyrl import FRAMEWORK, megatron_worker
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+
+Loads = Callable[..., Target]
+
+WORKER = """
+    import megatron.core.parallel_state as mpu
+    import torch
+
+    from skyrl.backends.skyrl_train.utils.replay_utils import clear_router_replay
+
+    class MegatronPolicyWorkerBase:
+        def forward_backward(self, data):
+            self.model.train()
+            size, batches = self.cfg.micro_train_batch_size_per_gpu, []
+            for own in data.chunk(size):
+                width, trains = own.metadata["response_length"], bool(own["loss_mask"].any())
+                batches.append({**own, "width": width, "trains": trains})
+            for batch in batches:
+                batch["count"] = sum(b["trains"] for b in batches) if COUNTS_TRAINED else len(batches)
+                batch["all"] = len(batches)
+            reports = self.model.forward_backward_mini_batch(batches)
+            clear_router_replay()
+            rows = [row for report in reports for row in report["rows"]]
+            total, tokens = (sum(report[name] for report in reports) for name in ("entropy", "tokens"))
+            return {"policy_entropy": total / tokens.clamp(min=1), "loss_fn_outputs": rows}
+"""
+
+REPLAY = """
+    def clear_router_replay():
+        raise RuntimeError("there are no experts")
+"""
+
+PADDING = """
+    import megatron.core.parallel_state as mpu
+
+    def remove_left_padding(sequences, attention_mask):
+        assert mpu.get_context_parallel_world_size() == 1
+        return sequences[:, : attention_mask.sum(1).max()]
+"""
+
+WRAPPER = """
+    from functools import partial
+
+    import megatron.core.parallel_state as mpu
+    import torch
+    from megatron.core.pipeline_parallel import get_forward_backward_func
+
+    from skyrl.backends.skyrl_train.distributed.megatron.megatron_utils import remove_left_padding
+
+    def from_parallel_logits_to_logprobs(outputs, tokens):
+        raise RuntimeError("there is no vocabulary")
+
+    vocab_parallel_entropy = from_parallel_logits_to_logprobs
+
+    class MegatronModelWrapper:
+        def forward_backward_mini_batch(self, batches):
+            def compute_loss(outputs, data):
+                mask, width = data["loss_mask"], data["width"]
+                logprob = from_parallel_logits_to_logprobs(outputs, data["sequences"])[:, -width:]
+                entropy = torch.where(mask > 0, vocab_parallel_entropy(outputs[:, -width - 1 : -1]), 0.0)
+                loss = self.policy_loss_fn(logprob, data["action_log_probs"], data["advantages"], mask)
+                loss = loss * data["all"] * RANKS
+                if self.cfg.algorithm.use_kl_loss:
+                    gap = torch.where(mask > 0, data["base_action_log_probs"] - logprob, 0.0)
+                    gap = ((KL).exp() - 1 - KL).sum(1) / mask.sum(1).clamp(min=1)
+                    loss = loss + self.cfg.algorithm.kl_loss_coef * gap.mean() * data["all"] / data["count"]
+                lengths = data["response_mask"].sum(1).tolist()
+                rows = [{"logprobs": row[len(row) - count :].tolist()} for row, count in zip(logprob, lengths)]
+                return loss, {"rows": rows, "entropy": entropy.sum().detach(), "tokens": mask.sum()}
+
+            def step(iterator, model):
+                data = next(iterator)
+                tokens = remove_left_padding(data["sequences"].to(torch.cuda.current_device()), data["attention_mask"])
+                return model(tokens), partial(compute_loss, data=data)
+
+            schedule = get_forward_backward_func()
+            return schedule(
+                forward_step_func=step,
+                data_iterator=iter(batches),
+                model=self.actor_module,
+                num_microbatches=len(batches),
+                forward_only=False,
+            )
+"""
+
+
+def _bound(
+    loads: Loads,
+    counts: str = "False",
+    ranks: str = "mpu.get_data_parallel_world_size()",
+    sliced: str = "len(row) - count :",
+    kl: str = "gap",
+) -> tuple[Target, dict[tuple[str, str], Boundary]]:
+    place = "skyrl/backends/skyrl_train"
+    wrapper = WRAPPER.replace("RANKS", ranks).replace("len(row) - count :", sliced).replace("KL", kl)
+    files = {
+        f"{place}/workers/megatron/megatron_worker.py": WORKER.replace("COUNTS_TRAINED", counts),
+        f"{place}/workers/megatron/megatron_model_wrapper.py": wrapper,
+        f"{place}/distributed/megatron/megatron_utils.py": PADDING,
+        f"{place}/utils/replay_utils.py": REPLAY,
+    }
+    target = loads(FRAMEWORK, {**FILES, **files})
+    made = [one for one in megatron_worker.boundaries(target) if isinstance(one, Boundary)]
+    return target, {(one.stage, next(iter(one.settings))): one for one in made}
+
+
+def test_all_boundaries_answer(loads: Loads) -> None:
+    target, boundaries = _bound(loads)
+    assert len(boundaries) == 4
+    assert answering(boundaries, target) == []
+    assert judged_at(MET005, boundaries["metric", "metrics"], "metrics", target).found is None
+
+
+@pytest.mark.slow
+def test_round_trips(loads: Loads) -> None:
+    target, boundaries = _bound(loads)
+    check_round_trips(target, boundaries.values())
+
+
+CASES: list[tuple[Law, str, str, dict[str, str]]] = [
+    (SPL001, "policy-loss", "with KL, sequence_mean", {"counts": "True"}),
+    (SPL002, "policy-loss", "alone, token_mean", {"ranks": "1"}),
+    (PLC004, "batch", "outputs", {"sliced": ": count"}),
+    (REF001, "policy-loss", "with KL, sequence_mean", {"kl": "-gap"}),
+]
+
+
+@pytest.mark.parametrize(("law", "stage", "setting", "broken"), CASES)
+@pytest.mark.parametrize("found", [False, True])
+def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
+    loads: Loads,
+    law: Law,
+    stage: str,
+    setting: str,
+    broken: dict[str, str],
+    found: bool,  # noqa: FBT001 - parametrised
+) -> None:
+    """A KL over the micro-batches that train, a loss that ranks average, a response cut off at its end, a KL's sign."""
+    target, boundaries = _bound(loads, **(broken if found else {}))
+    judgement = judged_at(law, boundaries[stage, setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
