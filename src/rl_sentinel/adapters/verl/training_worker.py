@@ -145,7 +145,7 @@ class _Options(SimpleNamespace):
     """A section of the configuration, whose fields are read as attributes or with ``get``, by release."""
 
     def get(self, name: str, default: object = None) -> Any:  # noqa: ANN401 - any option
-        """The option, or ``default`` if there is none."""
+        """The option, or ``default`` if it is not set."""
         return vars(self).get(name, default)
 
 
