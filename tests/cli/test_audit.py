@@ -206,8 +206,8 @@ def test_known_entry_is_held_to_the_version_that_a_checkout_states(
 
 def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", tree, "--boundary", "nonesuch") == (
-        f"audit of {tree} has no pair of law and boundary after --boundary: "
-        "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
+        f"no law and boundary of {tree} match --boundary: "
+        "`rl-sentinel boundaries TARGET` and `rl-sentinel laws` list the names"
     )
 
 

@@ -32,7 +32,7 @@ def test_tags_of_a_history(repository: Path, tmp_path: Path, capsys: pytest.Capt
     status, out, _ = run_cli(capsys, "history", f"verl@{repository}", *ONLY, "--json", str(place))
     assert status == 0, out
     assert "v0.9.0     v0.10.0" in out
-    assert "not there  found" in out
+    assert "absent  found" in out
     made = json.loads(place.read_text(encoding="utf-8"))
     assert [r["target"] for r in made["releases"]] == [f"verl@{repository}#v0.9.0", f"verl@{repository}#v0.10.0"]
 

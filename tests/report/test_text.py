@@ -1,4 +1,4 @@
-"""The whole text report: coverage, blocks, the closing table, and known findings on a line each."""
+"""The whole text report: coverage, blocks, the closing table, and known findings by place and reason."""
 
 from dataclasses import replace
 
@@ -83,17 +83,19 @@ def test_reasons_of_a_single_function_are_shown_on_demand() -> None:
     assert "  not applicable, 1 pair: it reads no mask" in _report(audit, [], verbose=True)
 
 
-def test_known_findings_take_one_line_each() -> None:
+def test_known_findings_are_shown_by_place_and_reason() -> None:
     shipped = replace(finding(), known="rejected rows stay in the mean of the group", known_from="ships")
     mine = replace(finding(setting="other"), accepted=True, known_from="mine.toml")
     lines = _report(Audit(), [finding(boundary="m.g"), shipped, mine])
     assert lines[2:6] == ["  applicable, 0 errored", "", "3 findings: 3 fault", ""]
     assert " ".join(" ".join(lines[6:8]).split()) == f"fault MSK001 {SENTENCE}"
-    assert lines[-4:] == [
+    assert lines[-6:] == [
         "",
-        "2 known findings (--verbose shows each in full)",
-        "fault      MSK001  estimator: rejected rows stay in the mean of the group",
-        "accepted   MSK001  estimator [other]: mine.toml",
+        "2 known findings (--verbose shows each with its case)",
+        "fault      MSK001  estimator",
+        f"{'':19}rejected rows stay in the mean of the group",
+        "accepted   MSK001  estimator [other]",
+        f"{'':19}mine.toml",
     ]
 
 

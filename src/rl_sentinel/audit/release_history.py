@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from rl_sentinel.audit.findings import LEVELS, Audit, findings
 from rl_sentinel.audit.verdict_changes import Results, results
 
-Cell = Literal["found", "holds", "not there", "errored", "not asked"]
+Cell = Literal["found", "holds", "absent", "errored", "not applicable", "not run"]
 
 
 class Place(NamedTuple):
@@ -49,7 +49,7 @@ def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
     results = [r for p, r in release.results.items() if p.boundary == place.boundary and p.law in (place.law, "*")]
     if not results:
         bound = any(p.boundary == place.boundary for p in release.results)
-        return ("not asked", "") if bound else ("not there", "")
+        return ("not run", "") if bound else ("absent", "")
     reason = next((r.reason for r in results if r.is_finding(level)), None)
     if reason is not None:
         return "found", reason
@@ -58,8 +58,8 @@ def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
     errors = [r.reason for r in results if r.outcome == "errored"]
     if errors:
         # a boundary that is absent in this release is unbound, with that reason
-        return ("not there" if all(" is absent" in e for e in errors) else "errored"), errors[0]
-    return "not asked", results[0].reason
+        return ("absent" if all(" is absent" in e for e in errors) else "errored"), errors[0]
+    return "not applicable", results[0].reason
 
 
 def table(releases: Sequence[Release], level: str) -> dict[Place, list[tuple[Cell, str]]]:

@@ -76,6 +76,6 @@ def require_pairs(target: TargetSpec, job: Request, audit: Audit, *, prints: boo
         raise SentinelError(f"target {target.text} cannot be checked: {reason}")
     if not audit.verdicts:
         options = {"--boundary": job.boundaries, "--law": job.laws, "--ignore": job.ignore, "--stage": job.stage}
-        used = " and ".join(name for name, chosen in options.items() if chosen) or "its stage"
-        hint = "`rl-sentinel boundaries TARGET` lists boundaries, `rl-sentinel laws` laws"
-        raise SentinelError(f"audit of {target.text} has no pair of law and boundary after {used}: {hint}")
+        used = " and ".join(name for name, chosen in options.items() if chosen) or "the stage"
+        hint = "`rl-sentinel boundaries TARGET` and `rl-sentinel laws` list the names"
+        raise SentinelError(f"no law and boundary of {target.text} match {used}: {hint}")

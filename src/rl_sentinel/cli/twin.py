@@ -18,10 +18,15 @@ def twin(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file, as for train.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As for train.")] = None,
     *,
-    perturb: Annotated[str, typer.Option(metavar="WHAT", help=f"{', '.join(PERTURBATIONS)}.")] = "rejected-rewards",
+    perturb: Annotated[
+        str, typer.Option(metavar="WHAT", help=f"Values that get outliers: {', '.join(PERTURBATIONS)}.")
+    ] = "rejected-rewards",
     fault: Annotated[
         str,
-        typer.Option(metavar="PLACE:NAME", help="A path with a fault, as examples/faults.py:rejected_in_baseline."),
+        typer.Option(
+            metavar="PLACE:NAME",
+            help="A signal path with a fault, to see it found, as examples/faults.py:rejected_in_baseline.",
+        ),
     ] = "",
 ) -> None:
     """Train RECIPE twice, with and without outliers in values that must have no effect; exit 0 if equal, else 1."""

@@ -1,4 +1,4 @@
-"""Validate arguments that are not tensors, with one-line errors; the switch for all argument checks."""
+"""Raise one-line errors for arguments: scalars, strings, functions, tensor positions; the switch for all checks."""
 
 import inspect
 import os

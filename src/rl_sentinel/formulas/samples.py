@@ -59,7 +59,7 @@ PER_PROMPT: Mapping[str, Callable[[list[float]], dict[str, float]]] = {
 
 
 def over_prompts(quantity: str, batch: Batch, _reads: frozenset[str], _over: str, _settings: Settings) -> Named:
-    """The mean over prompts of a number of each prompt's rewards, by every accepted reading.
+    """The mean over prompts of a statistic of each prompt's rewards, by every accepted definition.
 
     Example:
         >>> from rl_sentinel.core.batch import batch_of

@@ -65,7 +65,7 @@ def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
         return "it reads no mask"
     if set(beyond_tokens(boundary)) == set(boundary.outputs):
-        return "it declares the population of no number"
+        return "it does not declare which rows or tokens its numbers cover"
     return "" if boundary.reads & AMOUNTS.keys() else "it reads neither log-probs, values nor advantages"
 
 

@@ -49,7 +49,7 @@ def _applies(boundary: Boundary) -> str:
     if "extra" not in boundary.axes:
         return "its arguments have no padding"
     if set(beyond_tokens(boundary)) == set(boundary.outputs):
-        return "it declares the population of no number"
+        return "it does not declare which rows or tokens its numbers cover"
     return "its normaliser is the width" if value_of(boundary.claims.normaliser) == "width" else ""
 
 

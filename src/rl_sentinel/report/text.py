@@ -17,6 +17,9 @@ MOST = 12
 _STYLE = {"fault": "bold red", "contested": "bold yellow", "hazard": "bold cyan"}
 
 
+#: Indent of the reason of a known finding, as wide as level and law before its place.
+_REASON = " " * 19
+
 #: Printed if nothing was compared.
 INCONCLUSIVE = "inconclusive: no law could run"
 
@@ -165,9 +168,9 @@ def _table(console: Console, findings: Sequence[Finding]) -> None:
     _print(console, [f"{'level':<11}{'law':<8}place", *(_row(f) for f in findings)])
 
 
-def _row(f: Finding, more: str = "") -> str:
+def _row(f: Finding) -> str:
     start = f"{level(f):<11}{f.law:<8}"
-    return start + one_line(_short(f) + more, WIDTH - len(start))
+    return start + one_line(_short(f), WIDTH - len(start))
 
 
 def _short(f: Finding) -> str:
@@ -177,9 +180,9 @@ def _short(f: Finding) -> str:
 
 
 def _known(console: Console, findings: Sequence[Finding]) -> None:
-    """One line per known finding."""
+    """The place of each known finding, and its reason."""
     if not findings:
         return
-    console.print(f"\n{counted(len(findings), 'known finding')} (--verbose shows each in full)", highlight=False)
+    console.print(f"\n{counted(len(findings), 'known finding')} (--verbose shows each with its case)", highlight=False)
     for f in findings:
-        console.print(_row(f, f": {f.known or f.known_from}"), highlight=False, markup=False)
+        _print(console, [_row(f), *wrapped(f.known or f.known_from, indent=_REASON, hanging=_REASON, lines=3)])

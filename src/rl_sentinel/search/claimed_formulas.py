@@ -168,7 +168,7 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readin
 
 
 def _plain_or_dual_clip(batch: Batch, settings: Settings) -> Readings:
-    """The loss of PPO, and with dual clip, which many call PPO too, where the function has a ceiling above 1."""
+    """PPO's loss; if the function has a ceiling above 1, also the dual-clip loss, which is often called PPO too."""
     plain = {"": LOSSES["ppo"](batch, settings)}
     ceiling = float(settings.get("ceiling") or 0)
     return {**plain, "dual clip": LOSSES["dual clip"](batch, settings)} if ceiling > 1 else plain

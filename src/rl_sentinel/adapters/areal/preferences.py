@@ -52,7 +52,7 @@ _LOGGED: Mapping[str, str] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss for each of its types."""
+    """One boundary for each loss type."""
     if target.has(PATH):
         yield from bindable(target, *(_loss(name, settings, claimed) for name, (settings, claimed) in FAMILIES.items()))
 

@@ -51,7 +51,7 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
         raise Unbindable(f"bind names {', '.join(wrong)}, expected parameters of {name}: {', '.join(parameters)}")
     if stage == "batch" and (models := [n for n in parameters if MODEL_NAMES.get(n) == "model" and n not in bind]):
         raise Unbindable(
-            f"{name} takes a model ({models[0]}), expected logits: check the function that reads its logits"
+            f"{name} takes a model ({models[0]}), expected logits: pass the function that takes the logits instead"
         )
     slots = [
         Slot(n, p.annotation, p.default, documented_axes(function, n))

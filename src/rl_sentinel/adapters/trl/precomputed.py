@@ -110,7 +110,7 @@ def _columns(
     ref_logprobs: Tensor,
     names: tuple[str, str],
 ) -> list[dict[str, float]]:
-    """The columns of each row: what the trainer computes for a batch, or the sums over the responses of pairs."""
+    """The reference columns of each row: computed by the trainer if it has such a method, else summed by response."""
     compute = getattr(learner, COMPUTE, None)
     if compute is not None and learner.ref_model is not None and "model" in inspect.signature(compute).parameters:
         computed = compute(learner.ref_model, learner.data_collator(features))

@@ -38,9 +38,9 @@ class Prompts(torch.utils.data.Dataset[dict[str, Any]]):
     """A data set of numbered prompts, with the columns of the target's own data set."""
 
     def __init__(self, count: int, *, tokenized: bool, sources: Sequence[str] = ("task",)) -> None:
-        """Set the number of prompts, whether the release's data set tokenizes them, and the first prompts' sources.
+        """Set the number of prompts, whether the release's data set tokenizes them, and a source for each prompt.
 
-        The last source is that of all other prompts.
+        The last source also applies to all further prompts.
         """
         self.count, self.tokenized, self.sources = count, tokenized, sources
 

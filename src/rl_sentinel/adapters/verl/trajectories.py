@@ -52,7 +52,7 @@ def batch_keys(batch: Batch) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryKeys(Codec):
-    """One key per row. Only the order of a trajectory's output numbers matters."""
+    """One key per row: prompt, trajectory and index of the output. Only the order of the indices matters."""
 
     @property
     def columns(self) -> frozenset[str]:

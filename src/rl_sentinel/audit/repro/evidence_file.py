@@ -91,7 +91,8 @@ def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa:
         ) from error
     if parsed.kind != KIND or parsed.schema_ not in REPLAYABLE:
         raise SentinelError(
-            f"evidence {file} is {parsed.kind!r} of schema {parsed.schema_}, expected {KIND!r} of schema {SCHEMA}"
+            f"evidence {file} is {parsed.kind!r} of schema {parsed.schema_}, expected {KIND!r} of schema {SCHEMA}: "
+            "audit again"
         )
     if "spec" not in parsed.target:
         raise SentinelError(f"evidence {file}[{prefix}target] lacks 'spec', expected a finding of an audit")

@@ -46,8 +46,8 @@ def advantages(
         reward_parts: ``K`` rewards per response, each in its own reward unit.
         group: prompt id per response; any integers, in any order.
         live: True where the response has at least one trained token.
-        weight: of each part in the sum, a ratio.
-        epsilon: added to each deviation, in reward units of the part, and deviations for the sum.
+        weight: the weight of each part in the sum, a ratio.
+        epsilon: added to each deviation; in reward units for a part, in deviations for the sum.
 
     Returns:
         Advantage per response, a number of deviations; exactly 0 where ``live`` is False, and all 0
@@ -55,7 +55,7 @@ def advantages(
 
     Raises:
         InputError: if a dtype or shape is wrong, ``epsilon`` is negative, a part is not finite on a
-            live row, ``parts`` has no column, or ``weight`` has not one finite number per part.
+            live row, ``reward_parts`` has no column, or ``weight`` has not one finite number per part.
 
     Source:
         GDPO: Group reward-Decoupled Normalization Policy Optimization, arXiv 2601.05242. Only live rows are

@@ -1,4 +1,4 @@
-"""GPG: centred rewards, rescaled for the groups whose rewards are all equal."""
+"""GPG: centred rewards, scaled up by the share of rows in groups with unequal rewards."""
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor

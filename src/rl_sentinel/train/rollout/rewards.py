@@ -72,7 +72,9 @@ def build_rewards(key: str, value: object, columns: Collection[str]) -> tuple[Re
     names = [r.name for r in rewards]
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:
-        raise SentinelError(f"{key} has two functions named {twice!r}, expected different names: set name of one")
+        raise SentinelError(
+            f"{key} has two functions named {twice!r}, expected different names: set `name` for one of them"
+        )
     return rewards
 
 

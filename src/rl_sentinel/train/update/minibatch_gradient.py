@@ -1,4 +1,4 @@
-"""The gradient of one mini-batch, computed in parts and over ranks. The loss is called here and nowhere else."""
+"""The gradient of one mini-batch, computed in parts and over ranks. In training, the loss is called only here."""
 
 import inspect
 import math

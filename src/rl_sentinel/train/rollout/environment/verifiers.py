@@ -78,5 +78,8 @@ def _score(task: Any, response: str) -> float:  # noqa: ANN401 - a task of verif
     except vf.TaskError as error:
         raise SentinelError(f"environment.taskset failed to score a response ({error}): fix its rewards") from error
     if not trace.rewards:
-        raise SentinelError("environment.taskset has no reward without a sandbox, expected one that reads the response")
+        raise SentinelError(
+            "environment.taskset needs a sandbox for all its rewards, expected a reward that reads the response only: "
+            "choose another taskset"
+        )
     return float(trace.reward)
