@@ -47,7 +47,9 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
         return axes
     shape = f"{path} has the axes [{', '.join(axes)}] in its {source}"
     if axes == "T":
-        raise Unbindable(f"{shape}, of one trajectory, expected [B, T], or [N] for all tokens end to end: {_ONE_BY_ONE}")
+        raise Unbindable(
+            f"{shape}, of one trajectory, expected [B, T], or [N] for all tokens end to end: {_ONE_BY_ONE}"
+        )
     wide = "token_rewards" if column == "reward" else column
     expected = ", ".join(f"[{', '.join(known)}]" for known in KNOWN)
     raise Unbindable(
