@@ -11,7 +11,7 @@ from command_line import run_cli
 
 
 def for_single_responses(rewards: Tensor, group: Tensor) -> Tensor:
-    if len(group.unique()) < len(group):
+    if len(set(group.tolist())) < len(group):
         raise ValueError("expected one response per prompt")
     return rewards - rewards.mean()
 

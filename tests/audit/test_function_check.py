@@ -1,7 +1,7 @@
 """The audit of a function of this process."""
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from torch import Tensor
@@ -40,19 +40,20 @@ def scaled(rewards: Tensor, scale: float) -> Tensor:
         (
             Unreadable(),
             (
-                "function is an object of type Unreadable whose attributes cannot be read "
-                "(RuntimeError: no __wrapped__), expected a Python function: let its __getattr__ raise AttributeError, or pass a lambda that calls it"
+                "function is an object of type Unreadable whose attributes cannot be read (RuntimeError: no "
+                "__wrapped__), expected a Python function: let its __getattr__ raise AttributeError, or pass a lambda "
+                "that calls it"
             ),
         ),
         (
-            partial(scaled, factor=3),
+            partial(cast("Any", scaled), factor=3),
             (
                 "function is a partial of scaled with the arguments factor=3, which scaled does not take, expected "
                 "arguments among its parameters (rewards, scale): remove or rename the others"
             ),
         ),
         (
-            partial(scaled, 1, 2, 3),
+            partial(cast("Any", scaled), 1, 2, 3),
             (
                 "function is a partial of scaled with the arguments 1, 2, 3, which scaled does not take, expected "
                 "arguments among its parameters (rewards, scale): remove or rename the others"

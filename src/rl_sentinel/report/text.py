@@ -23,7 +23,7 @@ _REASON = " " * 19
 #: Printed if nothing was compared.
 INCONCLUSIVE = "inconclusive: no law could run"
 
-_UNCLAIMED = "no algorithm is stated, so no formula was compared, and laws on the claims that it implies did not apply: state it,"
+_UNCLAIMED = "no algorithm is stated, so no formula was compared, and laws on what it implies did not apply: state it,"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def annotated_time_major(rewards: Annotated[Tensor, "T B"], values: Annotated[Te
 
 def of_one(rewards: Any, values: Any, gamma: float = 0.99, lam: float = 0.95) -> list[float]:
     """Advantages of one trajectory; rewards: [T], values: [T]."""
-    return time_major(torch.as_tensor(rewards), torch.as_tensor(values), gamma, lam).tolist()  # type: ignore[no-any-return]  # untyped
+    return time_major(torch.as_tensor(rewards), torch.as_tensor(values), gamma, lam).tolist()
 
 
 def of_one_list(rewards: list[float], values: list[float]) -> list[float]:
