@@ -56,7 +56,7 @@ def squares(values: Tensor, returns: Tensor) -> Tensor:
     [
         (time_major, GAE, "rewards has the axes [T, B] in its docstring, expected one of [B, T], [B], [B, 1], "),
         (annotated_time_major, GAE, "rewards has the axes [T, B] in its annotation, expected one of [B, T], [B], "),
-        (of_one, GAE, "rewards has the axes [T] in its docstring, of one trajectory, expected [B, T], or [N] "),
+        (of_one, GAE, "rewards has the axes [T] in its docstring, of one trajectory, expected [B, T], or for "),
         (of_one_list, GAE, "values is a list of numbers, expected one number per token, so it is of one trajectory: "),
         (of_one_list, {"stage": "advantage"}, "values is a list of numbers, expected one number per token, "),
         (of_rewards, {"stage": "advantage", "algorithm": "reinforce++"}, "rewards is a list of numbers, and nothing "),
@@ -123,6 +123,18 @@ def test_a_baseline_may_be_one_number_per_response() -> None:
         return rewards - values
 
     assert rl_sentinel.check(centred, stage="advantage", laws=["PRM001"]).ok
+
+
+def test_all_tokens_end_to_end_may_be_called_time() -> None:
+    def k3(log_probs: Tensor, ref_log_probs: Tensor, cu_seqlens: Tensor) -> Tensor:
+        """log_probs: [T], ref_log_probs: [T], cu_seqlens: [B + 1]."""
+        if log_probs.dim() != 1 or int(cu_seqlens[-1]) != len(log_probs):
+            raise TypeError("expected all tokens end to end")
+        difference = ref_log_probs - log_probs
+        return difference.exp() - difference - 1
+
+    result = rl_sentinel.check(k3, stage="kl", algorithm="k3", laws=["REF001"])
+    assert result.ok, str(result)
 
 
 def test_a_plural_in_parentheses_is_no_axis() -> None:

@@ -59,12 +59,20 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A parameter, a field of a dataclass, or a key of a dict; ``documented`` are its axes in a docstring."""
+    """A parameter, a field of a dataclass, or a key of a dict.
+
+    ``documented`` are its axes in a docstring; ``packed`` means that another parameter has the lengths of responses.
+    """
 
     name: str
     annotation: object = inspect.Parameter.empty
     default: object = inspect.Parameter.empty
     documented: str = ""
+    packed: bool = False
+
+    def stated(self, axes: str, path: str, column: str, *, source: str) -> str:
+        """The axes, if a binding supports them; ``[T]`` beside lengths may mean all tokens, so trial decides."""
+        return "" if self.packed and axes == "T" else supported(axes, path, column, source=source)
 
     @property
     def required(self) -> bool:
@@ -167,7 +175,7 @@ def _axes(slot: Slot, column: str, path: str, arguments: Arguments) -> str:
     Raises:
         Unbindable: if no binding supports them.
     """
-    annotated = supported(axes_of(slot.annotation), path, column, source="annotation")
+    annotated = slot.stated(axes_of(slot.annotation), path, column, source="annotation")
     if annotated and not (column == "reward" and annotated in ("ragged", "lists")):
         return annotated
     if column not in OPEN_COLUMNS:
@@ -176,7 +184,7 @@ def _axes(slot: Slot, column: str, path: str, arguments: Arguments) -> str:
         arguments.open[path] = f"{column}[{annotated}]"
         return annotated
     arguments.open[path] = column
-    documented = supported(slot.documented, path, column, source="docstring")
+    documented = slot.stated(slot.documented, path, column, source="docstring")
     if documented:
         arguments.documented.add(path)
     return documented

@@ -46,11 +46,12 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
     if not axes or axes in (*KNOWN, *LISTS):
         return axes
     shape = f"{path} has the axes [{', '.join(axes)}] in its {source}"
+    wide = "token_rewards" if column == "reward" else column
     if axes == "T":
         raise Unbindable(
-            f"{shape}, of one trajectory, expected [B, T], or [N] for all tokens end to end: {_ONE_BY_ONE}"
+            f"{shape}, of one trajectory, expected [B, T], or for all tokens end to end "
+            f'bind={{"{path}": "{wide}[N]"}}: {_ONE_BY_ONE}'
         )
-    wide = "token_rewards" if column == "reward" else column
     expected = ", ".join(f"[{', '.join(known)}]" for known in KNOWN)
     raise Unbindable(
         f"{shape}, expected one of {expected}: check a lambda that transposes, as in "

@@ -110,7 +110,7 @@ def read_project(folder: Path) -> Project:
     file = project_file(folder)
     if file is None:
         for other in _candidates(folder):
-            _raw_table(other)  # names what is wrong with a file that may be meant to have the table
+            _raw_table(other)  # raises the cause if a file cannot have the table
         raise SentinelError(
             f"no TARGET is given, and no pyproject.toml in {folder} or above has [{TABLE}]: name a target, or list "
             f'functions as in [{TABLE}.functions."mine:advantages"] (docs/project.md)'
