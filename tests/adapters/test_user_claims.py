@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS, parse_claims
+from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS, claims_of, parse_claims
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.claims import STATED, Aggregation, KlEstimator, described
 from rl_sentinel.core.errors import SentinelError
@@ -24,6 +24,18 @@ def test_every_formula_is_an_algorithm() -> None:
     assert set(get_args(KlEstimator)) == set(KL)
     assert set(get_args(Aggregation)) == {*MODES, "any"}
     assert {stage for _, stages, _says in described().values() for stage in stages} <= set(get_args(Stage))
+
+
+@pytest.mark.parametrize(
+    ("stage", "algorithm"), [("policy-loss", "ppo"), ("policy-loss", "dapo"), ("value-loss", "ppo")]
+)
+def test_a_dropped_aggregation_is_open(stage: Stage, algorithm: str) -> None:
+    """Without any, no loss would have a formula; a claim that has no open value is removed."""
+    aggregation = claims_of(stage, algorithm, {"aggregation": None}).aggregation
+    assert aggregation is not None
+    assert aggregation.value == "any"
+    assert claims_of("policy-loss", "ppo", {"ratio": None}).ratio is None
+    assert claims_of("policy-loss", "", {"aggregation": None}).aggregation is None
 
 
 def test_stated_claims_say_who_stated_them() -> None:

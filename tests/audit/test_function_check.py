@@ -1,6 +1,10 @@
 """The audit of a function of this process."""
 
+from functools import partial
+from typing import Any, cast
+
 import pytest
+from torch import Tensor
 
 from rl_sentinel.adapters.user_function import Statement
 from rl_sentinel.audit.function_check import audit_function, why_no_replay
@@ -14,6 +18,54 @@ def test_a_lambda_is_audited_and_cannot_be_replayed() -> None:
     assert "cannot be imported by name" in why_no_replay(function, {})
     assert why_no_replay(why_no_replay, {}) == ""
     assert "bind holds a function" in why_no_replay(why_no_replay, {"x": why_no_replay})
+
+
+class Unreadable:
+    """A callable that has no attribute, not even as an AttributeError."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(f"no\n{name}")
+
+    def __call__(self, rewards: Tensor) -> Tensor:
+        return rewards
+
+
+def scaled(rewards: Tensor, scale: float) -> Tensor:
+    return rewards * scale
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (
+            Unreadable(),
+            (
+                "function is an object of type Unreadable whose attributes cannot be read (RuntimeError: no "
+                "__wrapped__), expected a Python function: let its __getattr__ raise AttributeError, or pass a lambda "
+                "that calls it"
+            ),
+        ),
+        (
+            partial(cast("Any", scaled), factor=3),
+            (
+                "function is a partial of scaled with the arguments factor=3, which scaled does not take, expected "
+                "arguments among its parameters (rewards, scale): remove or rename the others"
+            ),
+        ),
+        (
+            partial(cast("Any", scaled), 1, 2, 3),
+            (
+                "function is a partial of scaled with the arguments 1, 2, 3, which scaled does not take, expected "
+                "arguments among its parameters (rewards, scale): remove or rename the others"
+            ),
+        ),
+    ],
+    ids=["attributes", "keyword", "positional"],
+)
+def test_callables_whose_parameters_cannot_be_read(function: Any, words: str) -> None:
+    with pytest.raises(InputError) as error:
+        audit_function(function, Statement(stage="advantage"))
+    assert str(error.value) == words
 
 
 @pytest.mark.parametrize("function", [3, len])

@@ -231,6 +231,7 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
         ({"stage": "advantage", "budget": "9"}, "budget is '9', expected a whole number, at least 2"),
         ({"stage": "advantage", "seed": "x"}, "seed is 'x', expected a whole number from 0"),
         ({"stage": "advantage", "laws": "MSK001"}, "laws is 'MSK001', expected a list of codes"),
+        ({"stage": "advantage", "laws": []}, r'laws is \[\], expected at least one code, as in laws=\["MSK001"\]'),
         (
             {"stage": "advantage", "ignore": ["MSK999"]},
             "ignore: law is 'MSK999', expected one of",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from command_line import error_line, run_cli
+from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.cli.options import FunctionOptions
 from rl_sentinel.cli.plan import plan_of_project, plan_of_targets
 
@@ -75,6 +76,13 @@ def test_command_line_says_as_much_as_the_table(project: Path, capsys: pytest.Ca
     (finding,) = json.loads(out)["findings"]
     assert finding["evidence"]["claims"]["scope"]["cite"] == "implied by algorithm=grpo"
     assert finding["evidence"]["target"]["bound"] == '{"bind": {"scores_of_rows": "reward[B]"}}'
+
+
+def test_the_hint_is_for_functions_without_an_algorithm() -> None:
+    for claims, hint in (((), "grpo"), (("deviation=n",), "grpo"), (("algorithm=rloo",), "")):
+        said = FunctionOptions.parsed(stage="advantage", claim=claims)
+        (planned,) = plan_of_targets([parse_target("mine:f")], said, OPTIONS, "fault").planned
+        assert planned.unclaimed == hint
 
 
 def test_project_gives_what_the_command_line_leaves_open(project: Path) -> None:

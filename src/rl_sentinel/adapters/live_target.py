@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +86,46 @@ def live_target(function: Callable[..., Any]) -> LiveTarget:
     """The target for a function of this process.
 
     Raises:
-        Unbindable: if it is not callable, or not written in Python.
+        Unbindable: if it is not callable, not written in Python, raises when its attributes are read, or is a partial
+            with arguments that its function does not take.
     """
-    code = code_of(function) if callable(function) else None
+    try:
+        code = code_of(function) if callable(function) else None
+        shown = repr(function) if code is None else ""
+        signature(function) if code is not None else None
+    except Exception as error:
+        raise Unbindable(_unreadable(function, error)) from error
     if code is None:
-        raise Unbindable(f"function is {function!r}, expected a Python function, method, lambda or partial")
+        raise Unbindable(f"function is {shown}, expected a Python function, method, lambda or partial")
     file = Path(code.co_filename)
     known = file.is_absolute() and file.is_file()
     root = file.parent.resolve() if known else Path.cwd()
     called = _synchronous(function) if inspect.iscoroutinefunction(function) else function
     return LiveTarget(root=root, files=frozenset({code.co_filename}), function=called, path=path_of(function))
+
+
+def _unreadable(function: object, error: Exception) -> str:
+    """Why the parameters of a callable cannot be read, and how to fix it."""
+    if isinstance(function, partial):
+        stated = [*map(repr, function.args), *(f"{name}={value!r}" for name, value in function.keywords.items())]
+        name = getattr(function.func, "__qualname__", type(function.func).__name__)
+        return (
+            f"function is a partial of {name} with the arguments {', '.join(stated)}, which {name} does not take, "
+            f"expected arguments among its parameters{_parameters(function.func)}: remove or rename the others"
+        )
+    kind, words = type(function).__name__, " ".join(str(error).split())
+    return (
+        f"function is an object of type {kind} whose attributes cannot be read ({type(error).__name__}: {words}), "
+        f"expected a Python function: let its __getattr__ raise AttributeError, or pass a lambda that calls it"
+    )
+
+
+def _parameters(function: Callable[..., Any]) -> str:
+    """The parameters of a function, in parentheses; empty if they cannot be read."""
+    try:
+        return f" ({', '.join(signature(function).parameters)})"
+    except (TypeError, ValueError):
+        return ""
 
 
 def _synchronous(function: Callable[..., Any]) -> Callable[..., Any]:

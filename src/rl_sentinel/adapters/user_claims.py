@@ -19,6 +19,9 @@ from rl_sentinel.search.claimed_formulas import NUMBERS
 #: Value that removes a claim that the algorithm implies.
 DROPPED = "none"
 
+#: Value of a claim that leaves open which value it has.
+OPEN = "any"
+
 #: Page that lists all claims.
 PAGE = "docs/claims.md"
 
@@ -75,7 +78,8 @@ def claims_of(stage: Stage, algorithm: str, claims: Mapping[str, str | bool | No
     Args:
         stage: the stage of the function.
         algorithm: name of its algorithm, or of the method that it is part of; may be empty.
-        claims: claim -> value; True and False mean yes and no, None removes an implied claim.
+        claims: claim -> value; True and False mean yes and no, None removes an implied claim, or leaves its value open
+            if the claim has the value ``any``.
 
     Raises:
         SentinelError: as :func:`parse_claims`.
@@ -110,6 +114,9 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     usual = {**USUAL.get(stage, {}).get(name, {}), **more}
     implied = {key: value for key, value in usual.items() if key not in keys}
     dropped = {text for text in texts if text.partition("=")[2] == DROPPED and text.partition("=")[0] in _keys(stage)}
+    unstated = {text.partition("=")[0] for text in dropped} & set(usual)
+    # Without any aggregation, no loss has a formula: not stated is not the same as none.
+    implied |= {key: OPEN for key in unstated if OPEN in _values(key, stage)}
     stated = [*([f"algorithm={name}"] if name else []), *(text for text in texts if text not in dropped)]
     return claims_from_text(implied, f"{IMPLIED}{name}") | parse_claims(stated, stage)
 

@@ -25,6 +25,7 @@ from rl_sentinel.adapters.kit.numbers import numbers_by_name
 from rl_sentinel.adapters.kit.numbers_in_code import literal_bounds, literals, named_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.prompt_groups import grouping
+from rl_sentinel.adapters.kit.refused_layouts import refuse_one_per_response
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
@@ -140,6 +141,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         if not callable(function):
             return Unbound(path, kind.stage, f"{path} is of type {type(function).__name__}, expected a function")
         arguments = arguments_of(function, kind.stage, statement.bind)
+        refuse_one_per_response(arguments.codecs, kind.stage, statement.claims)
     except Unbindable as why:
         return Unbound(path, kind.stage, f"{why}{lookup_hint(target, path, why)}")
     name = path.rpartition(".")[2]

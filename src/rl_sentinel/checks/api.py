@@ -8,9 +8,11 @@ from rl_sentinel.adapters.live_target import forward_of, path_of
 from rl_sentinel.adapters.user_claims import EXAMPLES
 from rl_sentinel.adapters.user_function import Statement
 from rl_sentinel.audit.findings import LEVELS, findings
+from rl_sentinel.audit.formula_notes import formula_notes
 from rl_sentinel.audit.function_check import audit_function, why_no_replay
 from rl_sentinel.checks.options import (
     bindings,
+    chosen_laws,
     law_codes,
     parsed_claims,
     parsed_numbers,
@@ -18,6 +20,7 @@ from rl_sentinel.checks.options import (
     validate_stage,
 )
 from rl_sentinel.checks.result import CheckFinding, CheckResult
+from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.errors import InputError
 
 #: Default number of random cases per law; the pytest plugin sets it.
@@ -32,7 +35,7 @@ def check(  # noqa: PLR0913 - the options of a check
     bind: Mapping[str, Any] | None = None,
     claims: Mapping[str, str | bool | None] | None = None,
     numbers: Mapping[str, float] | None = None,
-    laws: Sequence[str] = (),
+    laws: Sequence[str] | None = None,
     ignore: Sequence[str] = (),
     level: str = "contested",
     seed: int = 0,
@@ -53,7 +56,7 @@ def check(  # noqa: PLR0913 - the options of a check
             names need no binding.
         claims: claim -> value, as in ``{"aggregation": "token-mean"}``; None drops an implied claim.
         numbers: numbers of the formula that are not parameters, as in ``{"clip_low": 0.2, "clip_high": 0.2}``.
-        laws: codes of the laws to check; empty for all.
+        laws: codes of the laws to check, at least one; None for all.
         ignore: codes of laws to leave out.
         level: show findings of this level and worse.
         seed: seed of the random cases.
@@ -78,7 +81,7 @@ def check(  # noqa: PLR0913 - the options of a check
     function = forward_of(function)
     validate_stage(stage, level)
     validate_search(seed, cases)
-    options = {"laws": law_codes("laws", laws), "ignore": law_codes("ignore", ignore), "seed": seed, "budget": cases}
+    options = {"laws": chosen_laws(laws), "ignore": law_codes("ignore", ignore), "seed": seed, "budget": cases}
     start = time.monotonic()
     statement = Statement(
         stage=stage,
@@ -87,6 +90,7 @@ def check(  # noqa: PLR0913 - the options of a check
         numbers=parsed_numbers(numbers),
     )
     audit = audit_function(function, statement, **options, jobs=1)
+    audit.notes.extend(formula_notes(audit, algorithm or value_of(statement.claims.algorithm) or ""))
     all_findings = findings(audit, (), "")
     visible = [f for f in all_findings if LEVELS.index(f.level) <= LEVELS.index(level)]
     return CheckResult(
@@ -96,7 +100,7 @@ def check(  # noqa: PLR0913 - the options of a check
         seconds=time.monotonic() - start,
         no_replay=why_no_replay(function, statement.bind),
         hidden=len(all_findings) - len(visible),
-        unclaimed="" if algorithm or claims else EXAMPLES.get(stage, ""),
+        unclaimed="" if statement.claims.algorithm else EXAMPLES.get(stage, ""),
     )
 
 

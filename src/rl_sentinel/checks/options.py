@@ -42,6 +42,16 @@ def law_codes(name: str, laws: object) -> tuple[str, ...]:
         raise InputError(f"{name}: {error}") from error
 
 
+def chosen_laws(laws: object) -> tuple[str, ...]:
+    """The codes of the laws to check; empty, which means all, only for None."""
+    if laws is None:
+        return ()
+    chosen = law_codes("laws", laws)
+    if not chosen:
+        raise InputError(f'laws is {laws!r}, expected at least one code, as in laws=["MSK001"], or None for all laws')
+    return chosen
+
+
 def parsed_claims(stage: str, algorithm: object, claims: object) -> Claims:
     """The claims that the user states and the claims that the algorithm implies."""
     if not isinstance(algorithm, str):

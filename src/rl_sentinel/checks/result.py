@@ -69,7 +69,7 @@ class CheckResult:
         no_replay: why a finding cannot be replayed by name later; empty if it can.
         seconds: how long the check took.
         hidden: number of findings below the level that was asked for.
-        unclaimed: an algorithm that could be stated, where nothing is claimed of the function.
+        unclaimed: an algorithm that could be stated, where none is.
     """
 
     name: str

@@ -22,9 +22,15 @@ class Planned:
     level: str
 
     @property
+    def algorithm(self) -> str:
+        """The algorithm that is stated of a user's function; empty if none is."""
+        claims = dict(claim.partition("=")[::2] for claim in self.options["claims"])
+        return str(self.options["algorithm"] or claims.get("algorithm", ""))
+
+    @property
     def unclaimed(self) -> str:
-        """An algorithm that could be stated of a user's function of which nothing is claimed; else empty."""
-        if self.target.form != "function" or self.options["claims"] or self.options["algorithm"]:
+        """An algorithm that could be stated of a user's function whose algorithm is not stated; else empty."""
+        if self.target.form != "function" or self.algorithm:
             return ""
         return EXAMPLES.get(self.options["stage"], "")
 

@@ -23,7 +23,7 @@ _REASON = " " * 19
 #: Printed if nothing was compared.
 INCONCLUSIVE = "inconclusive: no law could run"
 
-_UNCLAIMED = "no claim is stated, so laws on baselines, credit and formulas did not apply: state the algorithm,"
+_UNCLAIMED = "no algorithm is stated, so no formula was compared, and laws on what it implies did not apply: state it,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def show(  # noqa: PLR0913 - a report has these parts
         hidden: number of findings below the level that is shown.
         verbose: show known findings in full, and why laws do not apply to a single function.
         quiet: print findings, and what could not be judged, without coverage and the closing table.
-        unclaimed: an algorithm that could be stated of a function of the user's own, of which nothing is claimed.
+        unclaimed: an algorithm that could be stated of a function of the user's own, whose algorithm is not stated.
         hints: how to ask for more.
     """
     judged = audit.counts["holds"] + audit.counts["broken"] > 0

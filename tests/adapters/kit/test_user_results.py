@@ -40,6 +40,8 @@ def test_results_that_cannot_be_read() -> None:
         match=r"^loss of the result is of type list, expected a tensor: return a tensor, or .*torch.as_tensor",
     ):
         NamedOutput("loss").read([1.0], SIZES)
+    with pytest.raises(CallFailed, match=r"^loss of the result is of dtype torch.complex64, expected real numbers: "):
+        NamedOutput("loss").read(torch.tensor(1j), SIZES)
 
 
 @pytest.mark.parametrize("result", [ROWS, (ROWS, 1), {"my_advantage": ROWS}])

@@ -63,6 +63,14 @@ def test_table_is_read_from_a_folder_below(tmp_path: Path) -> None:
         ),
         (f"{HEAD}stage = 3\n", '[tool.rl-sentinel.functions."mine:f".stage] is 3, expected a string'),
         (
+            f'{HEAD}stage = "kl"\nalgorithm = ""\n',
+            "[tool.rl-sentinel.functions.\"mine:f\".algorithm] is '', expected a name",
+        ),
+        (
+            f'{HEAD}stage = "kl"\nlaws = []\n',
+            '[tool.rl-sentinel.functions."mine:f".laws] is [], expected at least one entry',
+        ),
+        (
             '[tool.rl-sentinel.functions]\n"mine:f" = 1\n',
             '[tool.rl-sentinel.functions."mine:f"] is 1, expected a table',
         ),
@@ -102,6 +110,30 @@ def test_malformed_file_and_no_file(tmp_path: Path) -> None:
     file.write_text("[tool.other]\n", encoding="utf-8")
     with pytest.raises(SentinelError, match=r"^no TARGET is given, and no pyproject.toml in .* has \["):
         read_project(tmp_path)
+
+
+def test_the_cause_is_named_where_no_header_can_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "pyproject.toml"
+    for content, words in (
+        (b"\xff\xfe", f"{file} is not UTF-8 ("),
+        (b"tool = 3\n", f"{file}[tool] is 3, expected a table"),
+        (b"[tool]\nrl-sentinel = 3\n", f"{file}[tool.rl-sentinel] is 3, expected a table"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(SentinelError) as error:
+            read_project(tmp_path)
+        assert str(error.value).startswith(words)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(SentinelError) as error:
+        read_project(tmp_path)
+    assert str(error.value) == f"{file} is a folder, expected a file in TOML: rename the folder"
+
+
+def test_a_table_inside_of_tool_is_read(tmp_path: Path) -> None:
+    file = project(tmp_path, '[tool]\nrl-sentinel = { functions = { "mine:f" = { stage = "kl" } } }\n')
+    assert project_file(tmp_path) == file
+    assert read_project(tmp_path).table.functions["mine:f"].stage == "kl"
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "cp1252"])

@@ -19,6 +19,9 @@ LETTERS = {
 #: Combinations of axes that a binding supports.
 KNOWN = ("BT", "B", "B1", "GK", "GKT", "N")
 
+#: What else :func:`axes_of` returns: layouts of lists.
+LISTS = ("ragged", "list", "lists")
+
 #: What may stand between the name of a parameter and its axes in a docstring.
 _BEHIND_NAME = (
     r"(?:[`*:=\s-]|\((?:torch\.|np\.)?(?:float|long|bool)?(?:tensor|ndarray)(?:, *optional)?\)"
@@ -35,6 +38,8 @@ _NUMBER_LISTS = re.compile(r"\b(list|Sequence)\[\s*(list|Sequence)\[(float|int|b
 def axes_of(annotation: object) -> str:
     """The axes in an annotation, as letters, or ``"ragged"``, ``"list"`` or ``"lists"``; empty if it has no axes.
 
+    Axes with a time axis that no binding supports, such as ``[T, B]``, are returned as well, to be refused.
+
     Example:
         >>> from typing import Annotated
         >>> import torch
@@ -42,6 +47,8 @@ def axes_of(annotation: object) -> str:
         >>> from rl_sentinel.adapters.kit.annotated_axes import axes_of
         >>> axes_of(Float[torch.Tensor, "batch seq"]), axes_of(Annotated[torch.Tensor, "B"]), axes_of("G, K")
         ('BT', 'B', 'GK')
+        >>> axes_of(Annotated[torch.Tensor, "T B"])
+        'TB'
         >>> axes_of(list[torch.Tensor]), axes_of(list[float]), axes_of(list[list[float]]), axes_of(torch.Tensor)
         ('ragged', 'list', 'lists', '')
     """
@@ -54,7 +61,7 @@ def axes_of(annotation: object) -> str:
     text = annotation if isinstance(annotation, str) else str(annotation)
     if quoted := _QUOTED.search(text):
         return _letters(quoted[1])
-    if isinstance(annotation, str) and (plain := _letters(text)):
+    if isinstance(annotation, str) and (plain := _letters(text)) and plain != "T":  # T alone is a type variable
         return plain
     if _TENSOR_LIST.search(text):
         return "ragged"
@@ -88,13 +95,19 @@ def documented_axes(function: Callable[..., Any], name: str) -> str:
         >>> documented_axes(centred, "rewards"), documented_axes(centred, "mask")
         ('GK', 'BT')
     """
-    pattern = rf"(?<!\w){re.escape(name)}(?!\w){_BEHIND_NAME}[\[(]([^\])]*)[\])]"
+    pattern = rf"(?<!\w){re.escape(name)}(?!\w){_BEHIND_NAME}(\[[^\])]*\]|\([^\])]*\))"
     stated = re.finditer(pattern, inspect.getdoc(function) or "", re.IGNORECASE)
-    return next((axes for match in stated if (axes := _letters(match[1].removesuffix(",")))), "")
+    return next((axes for match in stated if (axes := _documented(match[1]))), "")
+
+
+def _documented(brackets: str) -> str:
+    """The letters of axes in brackets; a word alone in parentheses is no time axis, as in ``reward(s)``."""
+    letters = _letters(brackets[1:-1].removesuffix(","))
+    return "" if letters == "T" and brackets[0] == "(" and "," not in brackets else letters
 
 
 def _letters(dims: str) -> str:
-    """The letters of a list of axis names; empty if a binding does not support the combination."""
+    """The letters of a list of axis names; empty if one is unknown, or they hold no time axis and no binding fits."""
     names = re.split(r"[\s,]+", dims.strip(" []()").lower())
     letters = "".join(LETTERS.get(name.lstrip("*#"), "?") for name in names)
-    return letters if letters in KNOWN else ""
+    return letters if letters in KNOWN or ("T" in letters and "?" not in letters) else ""

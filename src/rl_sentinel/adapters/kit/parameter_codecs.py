@@ -9,6 +9,7 @@ from rl_sentinel.adapters.kit.annotated_axes import axes_of, item_class
 from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, column_of
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.numbers import NUMBERS, numbers_of
+from rl_sentinel.adapters.kit.refused_layouts import supported
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_layouts import function_codec
@@ -58,12 +59,20 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A parameter, a field of a dataclass, or a key of a dict; ``documented`` are its axes in a docstring."""
+    """A parameter, a field of a dataclass, or a key of a dict.
+
+    ``documented`` are its axes in a docstring; ``packed`` means that another parameter has the lengths of responses.
+    """
 
     name: str
     annotation: object = inspect.Parameter.empty
     default: object = inspect.Parameter.empty
     documented: str = ""
+    packed: bool = False
+
+    def stated(self, axes: str, path: str, column: str, *, source: str) -> str:
+        """The axes, if a binding supports them; ``[T]`` beside lengths may mean all tokens, so trial decides."""
+        return "" if self.packed and axes == "T" else supported(axes, path, column, source=source)
 
     @property
     def required(self) -> bool:
@@ -161,8 +170,12 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
 
 
 def _axes(slot: Slot, column: str, path: str, arguments: Arguments) -> str:
-    """The axes that the annotation of a slot states, else those of the docstring, which others may replace."""
-    annotated = axes_of(slot.annotation)
+    """The axes that the annotation of a slot states, else those of the docstring, which others may replace.
+
+    Raises:
+        Unbindable: if no binding supports them.
+    """
+    annotated = slot.stated(axes_of(slot.annotation), path, column, source="annotation")
     if annotated and not (column == "reward" and annotated in ("ragged", "lists")):
         return annotated
     if column not in OPEN_COLUMNS:
@@ -171,9 +184,10 @@ def _axes(slot: Slot, column: str, path: str, arguments: Arguments) -> str:
         arguments.open[path] = f"{column}[{annotated}]"
         return annotated
     arguments.open[path] = column
-    if slot.documented:
+    documented = slot.stated(slot.documented, path, column, source="docstring")
+    if documented:
         arguments.documented.add(path)
-    return slot.documented
+    return documented
 
 
 def _number(value: object) -> Scalar:

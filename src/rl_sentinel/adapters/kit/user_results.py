@@ -55,6 +55,11 @@ class NamedOutput(Form):
                 f"{self.name} of the result is of type {type(output).__name__}, expected a tensor: "
                 "return a tensor, or convert the value with torch.as_tensor"
             )
+        if output.is_complex():
+            raise CallFailed(
+                f"{self.name} of the result is of dtype {output.dtype}, expected real numbers: return the real part, "
+                "as in result.real"
+            )
         if self.per_token:
             output = self._rows(output, sizes)
         output = sizes.without_extra(output)

@@ -1,7 +1,7 @@
 """Read the table ``[tool.rl-sentinel]`` of pyproject.toml: functions, their claims, known findings."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,12 +23,12 @@ class FunctionTable(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
     stage: str
-    algorithm: str = ""
+    algorithm: str = pydantic.Field(default="", min_length=1)
     claims: dict[str, str | bool] = {}
     bind: dict[str, str | bool | int | float | dict[str, str]] = {}
     axes: dict[str, str] = {}
     numbers: dict[str, pydantic.FiniteFloat] = {}
-    laws: list[str] = []
+    laws: list[str] = pydantic.Field(default=[], min_length=1)
     ignore: list[str] = []
     level: Level | None = None
 
@@ -60,12 +60,45 @@ class Project:
 
 def project_file(folder: Path) -> Path | None:
     """The nearest pyproject.toml with the table, in a folder or its parents."""
-    for place in (folder, *folder.parents):
-        file = place / "pyproject.toml"
-        # Without zero bytes, the header is readable in UTF-16 too: `read_project` then names the encoding.
-        if file.is_file() and f"[{TABLE}".encode() in file.read_bytes().replace(b"\0", b""):
-            return file
-    return None
+    return next((file for file in _candidates(folder) if _has_table(file)), None)
+
+
+def _candidates(folder: Path) -> Iterator[Path]:
+    """Every pyproject.toml of a folder and its parents, the nearest first."""
+    files = (place / "pyproject.toml" for place in (folder, *folder.parents))
+    return (file for file in files if file.exists())
+
+
+def _has_table(file: Path) -> bool:
+    """Whether a file has the table, or the header of one in a file that cannot be parsed."""
+    # Without zero bytes, the header is readable in UTF-16 too: `read_project` then names the encoding.
+    try:
+        headed = file.is_file() and f"[{TABLE}".encode() in file.read_bytes().replace(b"\0", b"")
+        return headed or _raw_table(file) is not None
+    except (OSError, SentinelError):
+        return False
+
+
+def _raw_table(file: Path) -> Any:  # noqa: ANN401 - validated by pydantic
+    """The table as it is written; None if the file has none.
+
+    Raises:
+        SentinelError: if the file cannot be read as TOML, or ``tool`` is no table.
+    """
+    if file.is_dir():
+        raise SentinelError(f"{file} is a folder, expected a file in TOML: rename the folder")
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SentinelError(f"{file} cannot be read ({error.strerror}): make it readable") from error
+    except UnicodeDecodeError as error:
+        raise SentinelError(f"{file} is not UTF-8 ({error}), expected TOML, which is UTF-8: convert it") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SentinelError(f"{file} is malformed ({error}), expected TOML") from error
+    tool = tables.get("tool", {})
+    if not isinstance(tool, dict):
+        raise SentinelError(f"{file}[tool] is {tool!r}, expected a table")
+    return tool.get("rl-sentinel")
 
 
 def read_project(folder: Path) -> Project:
@@ -76,20 +109,13 @@ def read_project(folder: Path) -> Project:
     """
     file = project_file(folder)
     if file is None:
+        for other in _candidates(folder):
+            _raw_table(other)  # raises the cause if a file cannot have the table
         raise SentinelError(
             f"no TARGET is given, and no pyproject.toml in {folder} or above has [{TABLE}]: name a target, or list "
             f'functions as in [{TABLE}.functions."mine:advantages"] (docs/project.md)'
         )
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SentinelError(f"{file} cannot be read ({error.strerror}): make it readable") from error
-    except UnicodeDecodeError as error:
-        raise SentinelError(f"{file} is not UTF-8 ({error}), expected TOML, which is UTF-8: convert it") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise SentinelError(f"{file} is malformed ({error}), expected TOML") from error
-    tool = tables.get("tool", {})
-    raw_table = tool.get("rl-sentinel") if isinstance(tool, dict) else None
+    raw_table = _raw_table(file)
     try:
         table = ProjectTable.model_validate({} if raw_table is None else raw_table)
     except pydantic.ValidationError as error:
@@ -136,5 +162,6 @@ def _nearest(word: str, keys: Sequence[str]) -> str:
 def _expected(error: Mapping[str, Any]) -> str:
     """Pydantic's expected type in TOML terms."""
     kinds = {"dict_type": "a table", "model_type": "a table", "string_type": "a string", "list_type": "a list"}
+    kinds |= {"string_too_short": "a name", "too_short": "at least one entry"}
     message = str(error["msg"]).removeprefix("Input should be ")
     return kinds.get(str(error["type"]), message)

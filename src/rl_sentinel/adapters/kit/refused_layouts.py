@@ -1,0 +1,107 @@
+"""Refuse layouts that no binding can give: time-major tensors, one trajectory, one number per response for a token."""
+
+from collections.abc import Iterator, Mapping
+
+from rl_sentinel.adapters.kit.annotated_axes import KNOWN, LISTS
+from rl_sentinel.adapters.kit.containers import Container
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.user_layouts import PerResponse
+from rl_sentinel.core.boundary import Stage
+from rl_sentinel.core.claims import Claims, value_of
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.formulas.temporal import TEMPORAL
+
+#: Columns of the critic: a baseline may hold one of these per response.
+_VALUES = frozenset({"value", "old_value", "returns"})
+
+#: Columns of which one number per response, the one at the first trained token, says nothing about the others.
+_PER_TOKEN = _VALUES | {"logprob", "old_logprob", "ref_logprob", "rollout_logprob"}
+
+#: How to check a function of one trajectory.
+_ONE_BY_ONE = (
+    "check a function that calls yours once per response, as in "
+    "def mine(rewards: list[list[float]], values: list[list[float]]): "
+    "return [f(r, v) for r, v in zip(rewards, values)]"
+)
+
+
+def supported(axes: str, path: str, column: str, *, source: str) -> str:
+    """The axes, if a binding supports them.
+
+    Args:
+        axes: as :func:`~rl_sentinel.adapters.kit.annotated_axes.axes_of` returns them.
+        path: the parameter.
+        column: the column that it is bound to.
+        source: where the axes are stated: ``"annotation"`` or ``"docstring"``.
+
+    Raises:
+        Unbindable: if no binding supports them.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.refused_layouts import supported
+        >>> supported("BT", "values", "value", source="docstring")
+        'BT'
+    """
+    if not axes or axes in (*KNOWN, *LISTS):
+        return axes
+    shape = f"{path} has the axes [{', '.join(axes)}] in its {source}"
+    wide = "token_rewards" if column == "reward" else column
+    if axes == "T":
+        raise Unbindable(
+            f"{shape}, of one trajectory, expected [B, T], or for all tokens end to end "
+            f'bind={{"{path}": "{wide}[N]"}}: {_ONE_BY_ONE}'
+        )
+    expected = ", ".join(f"[{', '.join(known)}]" for known in KNOWN)
+    raise Unbindable(
+        f"{shape}, expected one of {expected}: check a lambda that transposes, as in "
+        f'lambda {path}: f({path}.T).T, with bind={{"{path}": "{wide}[B T]"}}'
+    )
+
+
+def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: Claims) -> None:
+    """Require more than one number per response for the columns of tokens.
+
+    A baseline from the critic may be one number per response, unless credit runs over time.
+
+    Raises:
+        Unbindable: names the first such parameter.
+    """
+    temporal = value_of(claims.algorithm) in TEMPORAL or value_of(claims.credit) == "temporal"
+    parts = dict(_parts(codecs))
+    for path, codec in parts.items():
+        if not isinstance(codec, PerResponse) or codec.name not in _PER_TOKEN:
+            continue
+        if stage == "advantage" and codec.listed:
+            raise Unbindable(
+                f"{path} is a list of numbers, expected one number per token, so it is of one trajectory: {_ONE_BY_ONE}"
+            )
+        if stage == "advantage" and codec.name in _VALUES and not temporal:
+            continue
+        raise Unbindable(
+            f"{path} is {codec.name} with one number per response, expected one per token, [B, T] or, for a flat "
+            f'batch of tokens, [N]: state it, and every other column of tokens, as in bind={{"{path}": '
+            f'"{codec.name}[N]"}}'
+        )
+    plain = [path for path, codec in parts.items() if _is_list_of_rewards(codec)]
+    if temporal and plain and not any(codec.columns - {"reward", "group"} or codec.shapes for codec in parts.values()):
+        raise Unbindable(
+            f"{plain[0]} is a list of numbers, and nothing says which response a token belongs to, expected [B, T]: "
+            f"{_ONE_BY_ONE}"
+        )
+
+
+def _is_list_of_rewards(codec: Codec) -> bool:
+    """Whether an argument is a list with one reward per response."""
+    form = getattr(codec, "form", None)
+    return codec.columns == {"reward"} and isinstance(form, PerRow) and form.kind == "list"
+
+
+def _parts(codecs: Mapping[str, Codec], place: str = "") -> Iterator[tuple[str, Codec]]:
+    """Path and codec of each argument, those inside containers included."""
+    for name, codec in codecs.items():
+        path = f"{place}{name}"
+        if isinstance(codec, Container):
+            yield from _parts(codec.parts, f"{path}.")
+        else:
+            yield path, codec
