@@ -192,7 +192,8 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
         any(isinstance(getattr(f, "inner", f), Padded | GroupedTokens) for f in forms) and kind.stage in _WITHOUT_MASK
     )
     measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask) for c in flat)
-    per_token = any(isinstance(c, TokenRewards) for c in flat)
+    # A function in ``bind`` may put the outcome on the last token as well.
+    per_token = any(isinstance(c, TokenRewards) or {"reward", "token_reward"} <= c.columns for c in flat)
     domains = [
         *([last_token_trains] if per_token else []),
         *([whole_responses] if unpadded and not masked else []),

@@ -5,9 +5,9 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import documented_axes, item_class
-from rl_sentinel.adapters.kit.bind_text import with_outcome
 from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, takes_more
 from rl_sentinel.adapters.kit.container_probe import keys_read
+from rl_sentinel.adapters.kit.outcome_binding import carries_outcome, with_outcome
 from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, Arguments, Attributes, Slot, bind_slots
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of
 from rl_sentinel.core.batch import Batch
@@ -62,7 +62,7 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
     if _PROMPT_LABELS in parameters and not any(n in MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):
         bind = {_PROMPT_LABELS: "group", **bind}
     described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
-    bind = {**with_outcome(bind, parameters), **{name: _nested(items) for name, items in described.items()}}
+    bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
     arguments = Arguments()
     arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
     for parameter in [*arguments.unknown]:
@@ -71,10 +71,16 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
             if unread := [f"{parameter}.{key}" for key in parts.pop(parameter, {}) if key not in read]:
                 raise Unbindable(f"bind names {', '.join(unread)}, expected what {name} reads: {', '.join(read)}")
             arguments.unknown.remove(parameter)
+            bind[parameter] = items
             slot = next(one for one in slots if one.name == parameter)
             arguments.codecs |= bind_slots([slot], stage, {parameter: items}, arguments, "")
     if wrong := [f"{parameter}.{key}" for parameter, items in parts.items() for key in items]:
         raise Unbindable(f"bind names {', '.join(wrong)}, but {name} does not read a dict or an object there")
+    if not carries_outcome(bind, parameters):
+        outcome = {n: new for n, x in bind.items() if (new := with_outcome(x)) is not x and new != x}
+        again = [slot for slot in slots if slot.name in outcome]
+        arguments.codecs |= bind_slots(again, stage, outcome, arguments, "")
+        arguments.unknown = list(dict.fromkeys(arguments.unknown))
     return arguments
 
 
