@@ -27,8 +27,8 @@ FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in nam
     *("kl_loss_coef", "kl_coef", "gamma", "lambda")
 }
 
-#: Roles of parameters that are numbers of formulas.
-NUMBERS = (*_NUMBERS, "kl_weight")
+#: Roles of parameters that are numbers: those of formulas, and the number of accumulated micro-batches.
+NUMBERS = (*_NUMBERS, "kl_weight", "accumulation")
 
 #: A smaller ``epsilon`` of a policy loss is the offset of a divisor, not a clip range; that of GSPO is 3e-4.
 SMALLEST_CLIP = 1e-4
