@@ -234,4 +234,59 @@ def f(logp, old_logp, adv: "B", mask, clip_eps=0.2):
 """,
         {"stage": "policy-loss", "algorithm": "ppo"},
     ),
+    "ppo with a bound of the ratio under a name of its own": (
+        """
+UPPER = 5.0
+def f(logprobs, old_logprobs, advantages, mask, clip_eps=0.2):
+    r = (logprobs - old_logprobs).exp()
+    x = torch.min(r * advantages, r.clamp(1 - clip_eps, 1 + clip_eps) * advantages)
+    x = torch.where(advantages < 0, torch.max(x, UPPER * advantages), x)
+    return -(x * mask).sum() / mask.sum()
+""",
+        {"stage": "policy-loss", "algorithm": "ppo"},
+    ),
+    "ppo with a literal bound of the ratio": (
+        """
+def f(logprobs, old_logprobs, advantages, mask, clip_eps=0.2):
+    r = (logprobs - old_logprobs).exp()
+    l = -torch.min(r.clamp(max=10.0) * advantages, r.clamp(1 - clip_eps, 1 + clip_eps) * advantages)
+    return (l * mask).sum() / mask.sum()
+""",
+        {"stage": "policy-loss", "algorithm": "grpo"},
+    ),
+    "ppo with an entropy bonus": (
+        """
+def f(logprobs, old_logprobs, advantages, entropy, mask, clip_eps=0.2, ent_coef=0.01):
+    r = (logprobs - old_logprobs).exp()
+    l = -torch.min(r * advantages, r.clamp(1 - clip_eps, 1 + clip_eps) * advantages) - ent_coef * entropy
+    return (l * mask).sum() / mask.sum()
+""",
+        {"stage": "policy-loss", "algorithm": "ppo"},
+    ),
+    "grpo, tokens averaged in the loss and rows in the kl": (
+        """
+def f(logprobs, old_logprobs, ref_logprobs, advantages, response_mask, clip_eps=0.2, kl_loss_coef=0.01):
+    ratio, d = (logprobs - old_logprobs).exp(), ref_logprobs - logprobs
+    pg = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(1 - clip_eps, 1 + clip_eps))
+    pg = (pg * response_mask).sum() / response_mask.sum()
+    k = ((d.exp() - d - 1) * response_mask).sum(-1) / response_mask.sum(-1).clamp(min=1)
+    return pg + kl_loss_coef * k.mean()
+""",
+        {"stage": "policy-loss", "algorithm": "grpo"},
+    ),
+    "ppo normalizing advantages of more than one sample": (
+        """
+class T:
+    normalize_advantage = True
+    clip_range = 0.2
+    def loss(self, log_prob, old_log_prob, advantages):
+        if self.normalize_advantage and len(advantages) > 1:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        ratio = torch.exp(log_prob - old_log_prob)
+        clipped = torch.clamp(ratio, 1 - self.clip_range, 1 + self.clip_range)
+        return -torch.min(advantages * ratio, advantages * clipped).mean()
+f = T().loss
+""",
+        {"stage": "policy-loss", "algorithm": "ppo"},
+    ),
 }

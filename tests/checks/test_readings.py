@@ -59,6 +59,36 @@ def local_range(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tens
     return _mean(-torch.max(ratio * advantages, ratio.clamp(1 - clip_eps, 1 + clip_eps) * advantages), mask)
 
 
+def low_ceiling(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, eps: float = 0.2) -> Tensor:
+    """Dual clip for advantages of the wrong sign, with a bound in the code only."""
+    ratio = (logps - old_logps).exp()
+    least = torch.min(ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages)
+    return _mean(-torch.where(advantages > 0, torch.max(least, 3.0 * advantages), least), mask)
+
+
+def entropy_penalty(  # noqa: PLR0913 - columns and two numbers
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    entropy: Tensor,
+    mask: Tensor,
+    eps: float = 0.2,
+    ent_coef: float = 0.01,
+) -> Tensor:
+    """An entropy bonus with the other sign."""
+    ratio = (logps - old_logps).exp()
+    loss = -torch.min(ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages)
+    return _mean(loss + ent_coef * entropy, mask)
+
+
+def kl_by_rows_of_batch(logps: Tensor, ref_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """A mean over tokens, and a KL that is summed over them and divided by rows."""
+    gap = ref_logps - logps
+    ratio = (logps - logps.detach()).exp()
+    kl = ((gap.exp() - gap - 1) * mask).sum() / (len(mask) + 1)
+    return _mean(-ratio * advantages, mask) + 0.1 * kl
+
+
 def absolute(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
     """An absolute error of the values."""
     return _mean((values - returns).abs(), mask)
@@ -94,6 +124,9 @@ def by_variance(rewards: Tensor, mask: Tensor) -> Tensor:
         (half_weight, _LOSS),
         (literal_range, _LOSS),
         (local_range, _LOSS),
+        (low_ceiling, _LOSS),
+        (entropy_penalty, _LOSS),
+        (kl_by_rows_of_batch, {**_LOSS, "numbers": {"kl_loss_coef": 0.1}}),
         (absolute, _VALUE),
         (smaller, _VALUE),
         (smaller_of_literals, _VALUE),

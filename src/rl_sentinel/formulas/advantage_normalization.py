@@ -25,14 +25,14 @@ NORMALIZATIONS = tuple(
 
 
 def normalized(batch: Batch, name: str) -> Batch | None:
-    """The batch with normalized advantages; None if it does not determine them.
+    """The batch with normalized advantages; None if it does not determine them: a loss may leave one row as it is.
 
     Per mini-batch, as studied by Andrychowicz et al., What Matters In On-Policy Reinforcement Learning? (arXiv
     2006.05990); implementations differ in the denominator of the deviation and in the offset.
     """
     advantage = batch.advantage.double()
     numbers = advantage[batch.mask] if "over trained tokens" in name else _of_responses(advantage, batch)
-    if numbers is None or numbers.numel() < 2:
+    if numbers is None or numbers.numel() < 2 or batch.rows < 2:
         return None
     spread = numbers.std(correction=int("(n - 1)" in name))
     if spread < _NEAR * numbers.abs().max():

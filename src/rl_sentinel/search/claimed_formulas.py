@@ -54,6 +54,9 @@ def _with_one_reading(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Ba
 #: End of the name of a KL that is multiplied by the ratio of the policy to the old one.
 WEIGHTED = "weighted by the ratio"
 
+#: Usual means, of which a loss may take one for its policy term and the other for its KL.
+MEANS = ("token-mean", "sequence-mean-token-mean")
+
 #: Losses whose gradient at a ratio of 1 is that of REINFORCE.
 RATIO_LOSSES = frozenset({"ppo", "dual clip", "cispo", "gspo", "importance sampling"})
 
@@ -130,8 +133,20 @@ def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, setti
                 reduced = aggregated(tokens + more, batch, mode, settings, rows)
                 prefix = ", ".join(filter(None, (reading, estimator, mode if len(_modes(boundary)) > 1 else "")))
                 losses |= {f"{prefix}, {n}" if prefix else n: x for n, x in reduced.items()}
+            if boundary.own and len(_modes(boundary)) > 1 and isinstance(more, Tensor):
+                losses |= _apart(reading, tokens, estimator, more, batch)
     factor = value_of(boundary.claims.factor)
     return {n: x for n, x in losses.items() if not factor or n.startswith(factor)}
+
+
+def _apart(reading: str, tokens: Tensor, estimator: str, more: Tensor, batch: Batch) -> Readings:
+    """The sum of two means: of the policy's loss in one way, of its KL and entropy terms in the other."""
+    return {
+        ", ".join(filter(None, (reading, estimator, f"{one}, {n}", f"other terms {other}, {m}"))): x + y
+        for one, other in (MEANS, MEANS[::-1])
+        for n, x in aggregated(tokens, batch, one, {}).items()
+        for m, y in aggregated(more, batch, other, {}).items()
+    }
 
 
 def _modes(boundary: Boundary) -> tuple[str, ...]:

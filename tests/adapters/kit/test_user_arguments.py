@@ -104,7 +104,7 @@ def test_prompt_ids_are_labels_unless_other_tokens_stand_beside_them() -> None:
 
 
 def test_functions_of_logits_take_no_model() -> None:
-    with pytest.raises(Unbindable, match=r"takes a model \(model\), expected logits: check the function that reads"):
+    with pytest.raises(Unbindable, match=r"takes a model \(model\), expected logits: pass the function that takes"):
         arguments_of(lambda model, input_ids: (model, input_ids), "batch", {})
     assert set(arguments_of(lambda logits, input_ids: (logits, input_ids), "batch", {}).codecs) == {
         "logits",

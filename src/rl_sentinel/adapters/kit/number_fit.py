@@ -27,8 +27,8 @@ _USUAL: Mapping[str, tuple[float, ...]] = {
     "kl_loss_coef": (0.001, 0.01, 0.04, 0.1),
 }
 
-#: Log-ratios between the usual bounds of a clip range, in nats.
-_LOG_RATIOS = (-1.5, -0.6, -0.3, -0.15, -0.05, 0.05, 0.15, 0.22, 0.3, 0.6, 1.5)
+#: Log-ratios between the usual bounds of a clip range, and beyond the usual ceilings, in nats.
+_LOG_RATIOS = (-1.5, -0.6, -0.3, -0.15, -0.05, 0.05, 0.15, 0.22, 0.3, 0.6, 1.5, 2.0, 3.0)
 
 #: Numbers that a formula has a default for.
 _OPTIONAL = frozenset({"epsilon", "temperature"})
@@ -72,6 +72,8 @@ def with_fitted_numbers(
     if stated and boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
         return _normalizing(target, boundary, literals)
     missing = _missing(boundary)
+    if stated and (bounded := _with_ceiling(target, boundary, missing, literals)):
+        return bounded
     if not missing:
         return boundary
     chosen = _fitting(target, boundary, missing, literals)
@@ -92,6 +94,23 @@ def _without_formula(boundary: Boundary, reason: str) -> Boundary:
 def _with_settings(boundary: Boundary, numbers: Settings, *notes: str) -> Boundary:
     settings = {**boundary.settings["default"], **numbers}
     return replace(boundary, settings={"default": settings}, notes=(*boundary.notes, *notes))
+
+
+def _with_ceiling(
+    target: Target, boundary: Boundary, missing: list[str], literals: tuple[float, ...]
+) -> Boundary | None:
+    """The loss of PPO with a literal as the bound of its ratio (dual clip); None if it fits without, or with none."""
+    open_ = value_of(boundary.claims.algorithm) == "ppo" and "ceiling" not in boundary.settings["default"]
+    ceilings = sorted(x for x in literals if x > 1) if open_ and boundary.stage == "policy-loss" else []
+    if not ceilings or _fitting(target, boundary, missing, literals) is not None:
+        return None
+    for ceiling in ceilings:
+        trial = _with_settings(boundary, {"ceiling": ceiling})
+        chosen = _fitting(target, trial, missing, literals)
+        if chosen is not None:
+            found = {**chosen, "ceiling": ceiling}
+            return _with_settings(boundary, found, *_note(found, boundary))
+    return None
 
 
 def _clip_range(missing: list[str], bounds: frozenset[tuple[float, float]]) -> dict[str, float] | None:

@@ -24,11 +24,11 @@ _NUMBERS: Mapping[str, tuple[tuple[str, ...], float]] = {
 
 #: All names of numbers in formulas.
 FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in names) | {
-    *("kl_loss_coef", "kl_coef", "gamma", "lambda")
+    *("kl_loss_coef", "kl_coef", "entropy_coeff", "gamma", "lambda")
 }
 
 #: Roles of parameters that are numbers: those of formulas, and the number of accumulated micro-batches.
-NUMBERS = (*_NUMBERS, "kl_weight", "accumulation")
+NUMBERS = (*_NUMBERS, "kl_weight", "entropy_weight", "accumulation")
 
 #: A smaller ``epsilon`` of a policy loss is the offset of a divisor, not a clip range; that of GSPO is 3e-4.
 SMALLEST_CLIP = 1e-4
@@ -83,6 +83,7 @@ def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, 
     }
     if stage == "policy-loss":  # elsewhere ``delta`` is a temporal difference
         table["ratio_bound"] = table["clip_c"]
+        table["entropy_weight"] = (("entropy_coeff",), 0.01)
     if stage == "batch":
         table["temperature"] = (("temperature",), _TEMPERATURE)
     offsets = _offsets(defaults) if stage == "policy-loss" else ()

@@ -106,9 +106,16 @@ def _assigned_one(holder: object, name: str) -> bool:
 
 
 def literals(function: Callable[..., Any]) -> tuple[float, ...]:
-    """The float literals of a function, of the functions of its module that it names, and of their defaults."""
+    """The float literals of a function, of the functions of its module that it names, and of their defaults.
+
+    Floats that the code reads by name, from a global or from its object, count too.
+    """
     found: dict[float, None] = {}
-    for one in _read_functions(unwrap(function), _owner(function)):
+    owner = _owner(function)
+    functions = list(_read_functions(unwrap(function), owner))
+    words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
+    found |= {value: None for _, value in _values(functions, words, [owner]) if isinstance(value, float)}
+    for one in functions:
         constants = [c for code in _codes(one.__code__) for x in code.co_consts for c in _parts(x)]
         for value in (*constants, *(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()):
             if isinstance(value, float):

@@ -120,6 +120,11 @@ ROLES: Mapping[str, Role] = {
         "rollout_logprob",
         value="`[B, T]`, nats, of the sampler",
     ),
+    "entropy": Role(
+        ("entropy", "entropies", "token_entropy", "token_entropies", "per_token_entropy", "per_token_entropies"),
+        "entropy",
+        value="`[B, T]`, nats, of the current policy",
+    ),
     "logits": Role(("logits", "policy_logits", "lm_logits"), "logits", value="`[B, T, V]`"),
     "token": Role(
         ("token", "tokens", "token_ids", "target_ids", "action_ids", "response_ids", "response_tokens"),
@@ -182,6 +187,10 @@ ROLES: Mapping[str, Role] = {
     "value_clip": Role(("cliprange_value", "value_clip", "clip_range_value"), value="its default, or 0.5"),
     "kl_weight": Role(
         ("beta", "kl_coef", "kl_coeff", "kl_beta", "kl_loss_coef", "kl_weight"), value="its default, or 0.04"
+    ),
+    "entropy_weight": Role(
+        ("entropy_coeff", "entropy_coef", "ent_coef", "ent_coeff", "entropy_weight", "entropy_beta", "entropy_bonus"),
+        value="its default, or 0.01",
     ),
     "fixed_length": Role(
         ("max_completion_length", "max_response_length", "max_tokens", "max_length", "max_len"),
