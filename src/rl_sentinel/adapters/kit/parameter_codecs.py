@@ -32,7 +32,18 @@ MODEL_NAMES: Mapping[str, str] = {
 }
 
 #: Parameter names of the tokens, for functions that compute log-probs from logits.
-_TOKEN_NAMES = ("labels", "input_ids", "completion_ids", "index", "indices", "ids", "targets", "actions", "responses")
+_TOKEN_NAMES = (
+    "labels",
+    "input_ids",
+    "completion_ids",
+    "index",
+    "indices",
+    "idx",
+    "ids",
+    "targets",
+    "actions",
+    "responses",
+)
 
 
 @dataclass(slots=True)

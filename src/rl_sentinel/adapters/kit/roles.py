@@ -199,11 +199,11 @@ ROLES: Mapping[str, Role] = {
     "group_size": Role(
         (
             *("num_generations", "n_generations", "generations_per_prompt", "num_generations_per_prompt", "group_size"),
-            *("num_samples", "n_samples", "samples_per_prompt", "n_samples_per_prompt", "num_samples_per_prompt"),
+            *("num_samples", "samples_per_prompt", "n_samples_per_prompt", "num_samples_per_prompt"),
             *("num_samples_per_prompt_rollout", "num_rollouts", "n_rollouts", "rollout_n", "rollouts_per_prompt"),
             *("num_rollouts_per_prompt", "n_rollouts_per_prompt", "rollouts_per_example", "num_return_sequences"),
-            *("num_responses", "n_responses", "responses_per_prompt", "num_responses_per_prompt"),
-            *("completions_per_prompt", "num_completions", "num_completions_per_prompt"),
+            *("responses_per_prompt", "num_responses_per_prompt"),
+            *("completions_per_prompt", "num_completions_per_prompt"),
         ),
         value="the number of responses of each prompt; they are adjacent",
     ),
