@@ -77,6 +77,6 @@ def test_no_column_is_proposed_twice() -> None:
     """Neither to two unknown parameters, nor beside a known one that has it."""
     twice = unknown_message("mine", {"my_values": False, "your_values": False})
     assert 'bind={"my_values": "value", "your_values": lambda batch: ...}' in twice
-    assert twice.endswith("; it is unknown what is passed to 'your_values' (no second \"value\")")
+    assert twice.endswith("; unknown is the column of 'your_values' (no second \"value\")")
     beside = unknown_message("mine", {"my_values": False, "my_rewards": False}, [codec_of("value"), Constant(0.9)])
     assert 'bind={"my_values": lambda batch: ..., "my_rewards": "reward"}' in beside

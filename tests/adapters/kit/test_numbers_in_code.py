@@ -10,6 +10,7 @@ from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_accumula
 from rl_sentinel.adapters.live_target import live_target
 
 GRAD_ACCUM_STEPS = 8
+ARGS = SimpleNamespace(accum_steps=4, clip_eps=0.3)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class Trainer:
 
 def of_global(loss: float) -> float:
     return loss / GRAD_ACCUM_STEPS
+
+
+def of_arguments(loss: float) -> Any:
+    return loss * ARGS.clip_eps / ARGS.accum_steps
 
 
 def of_closure() -> Any:
@@ -81,3 +86,9 @@ def test_of_a_global_and_a_passed_object(monkeypatch: pytest.MonkeyPatch) -> Non
         "accum_steps"
     ]
     assert (args.accum_steps, args.lr) == (1, 4)
+
+
+def test_of_a_configuration_in_a_global(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.ARGS", SimpleNamespace(accum_steps=4, clip_eps=0.3))
+    assert named_numbers(of_arguments)["clip_eps"] == 0.3
+    assert (set_accumulation_to_one(of_arguments), ARGS.accum_steps) == (["accum_steps"], 1)

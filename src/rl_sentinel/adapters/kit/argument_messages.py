@@ -89,7 +89,7 @@ def unknown_message(function: str, unknown: Mapping[str, bool], passed: Iterable
         f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: bind each of them, as "
         f"in bind={{{', '.join(suggested)}}}, or --bind NAME=WHAT on the command line (a column, COLUMN[AXES], a "
         "number, or in Python an object or a function of the batch; docs/own-functions.md)"
-        f"{'; it is unknown what is passed to ' if rest else ''}{rest}"
+        f"{'; unknown is the column of ' if rest else ''}{rest}"
     )
 
 

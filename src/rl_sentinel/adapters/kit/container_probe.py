@@ -127,7 +127,7 @@ def keys_read(
 
 
 def _recorder(keys: Keys, codec_of_key: Callable[[str], Codec | None], batch: Batch) -> Any:  # noqa: ANN401 - a double
-    """A recorder that adds what is read of it to ``keys``, or a list with one per response."""
+    """A recorder that adds the names that are read from it to ``keys``, or a list with one per response."""
     inputs = Inputs(batch)
 
     def value_of(name: str) -> Any:  # noqa: ANN401 - a column

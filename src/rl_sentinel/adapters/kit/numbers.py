@@ -84,6 +84,8 @@ def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, 
     if stage == "policy-loss":  # elsewhere ``delta`` is a temporal difference
         table["ratio_bound"] = table["clip_c"]
         table["entropy_weight"] = (("entropy_coeff",), 0.01)
+    if stage == "value-loss" and not any(role_of(name) == "value_clip" for name in defaults):
+        table["clip"] = (("value_clip",), 0.2)
     if stage == "batch":
         table["temperature"] = (("temperature",), _TEMPERATURE)
     offsets = _offsets(defaults) if stage == "policy-loss" else ()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import partial
 from inspect import ismethod
 from itertools import pairwise
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -41,7 +41,7 @@ def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None
     functions = list(_read_functions(plain, owner))
     words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
     values: dict[str, set[float]] = {}
-    for name, value in _values(functions, words, [owner, *(passed or {}).values()]):
+    for name, value in _values(functions, words, [owner, *(passed or {}).values(), *_global_objects(functions, words)]):
         if role_of(name.lower()) and isinstance(value, int | float) and not isinstance(value, bool):
             values.setdefault(name.lower(), set()).add(float(value))
     return {name: next(iter(choices)) for name, choices in values.items() if len(choices) == 1}
@@ -65,7 +65,7 @@ def set_accumulation_to_one(function: Callable[..., Any], passed: Mapping[str, A
     words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
     changed = dict[str, None]()
     holders: list[object] = [one.__globals__ for one in functions]
-    for thing in (owner, *(passed or {}).values()):
+    for thing in (owner, *(passed or {}).values(), *_global_objects(functions, words)):
         holders += _holders(thing, words, _DEPTH)
     for holder in holders:
         for word, value in [*_entries(holder, words)]:
@@ -228,9 +228,20 @@ def _holders(thing: object, words: frozenset[str], depth: int) -> Iterator[objec
     """The object, and the objects in its attributes or keys that the code names."""
     yield thing
     for _, value in _entries(thing, words) if depth > 1 else ():
-        closed = isinstance(value, (*_SCALARS, str, Tensor, nn.Module, ModuleType, type, FunctionType))
-        if value is not None and not closed and not ismethod(value):
+        if not _is_closed(value):
             yield from _holders(value, words, depth - 1)
+
+
+def _is_closed(value: object) -> bool:
+    """Whether it is no configuration."""
+    kinds = (*_SCALARS, str, Tensor, nn.Module, ModuleType, type, FunctionType, BuiltinFunctionType)
+    return value is None or isinstance(value, kinds) or ismethod(value)
+
+
+def _global_objects(functions: list[FunctionType], words: frozenset[str]) -> list[object]:
+    """The configurations among the globals that the code names, as ``args`` of a script."""
+    named = [one.__globals__[word] for one in functions for word in sorted(words) if word in one.__globals__]
+    return [value for value in named if not _is_closed(value)]
 
 
 def _entries(thing: object, words: frozenset[str]) -> Iterator[tuple[str, object]]:

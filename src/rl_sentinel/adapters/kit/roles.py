@@ -164,7 +164,7 @@ ROLES: Mapping[str, Role] = {
             "clip_coef",
             "clip",
         ),
-        value="its default, or 0.2, to both sides",
+        value="its default, or 0.2, to both sides; in a value loss the range of the values",
     ),
     "clip_low": Role(
         ("cliprange_low", "clip_ratio_low", "clip_low", "eps_clip_low", "epsilon_low", "eps_low", "clip_eps_low"),
