@@ -153,10 +153,17 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))
     boundary, notes = choose_binding(target, build, arguments)
     whole = [f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation]
-    boundary = replace(boundary, notes=(*boundary.notes, *notes, *whole))
+    boundary = replace(boundary, notes=(*boundary.notes, *notes, *whole, *_not_compared(boundary)))
     chosen = with_fitted_numbers(target, boundary, literals(function), literal_bounds(function))
     chosen = with_kl_of_gradient(target, chosen)
     return layout_of_formula(target, build, arguments, chosen, literals(function))
+
+
+def _not_compared(boundary: Boundary) -> tuple[str, ...]:
+    """What no law compares with a formula although an algorithm is claimed."""
+    penalized = boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads
+    note = "the sign and the size of the KL in its rewards are not checked: check the function of the KL at stage kl"
+    return (note,) if penalized else ()
 
 
 def _group_size(outside: Mapping[str, float], arguments: Arguments) -> int:
