@@ -17,6 +17,7 @@ class Trainer:
     def __init__(self) -> None:
         """Numbers as attributes, and in a configuration."""
         self.lam, self.eps, self.temperature, self.num_generations = 0.95, 1e-3, 0.8, 3
+        self.current_gradient_accumulation_steps = 4
         self.args = SimpleNamespace(epsilon=0.1, epsilon_high=0.3, beta=0.05)
 
     def gae(self, token_rewards: Tensor, values: Tensor, mask: Tensor) -> Tensor:
@@ -40,6 +41,14 @@ class Trainer:
         """The same with a deviation of the batch."""
         grouped = rewards.view(-1, self.num_generations)
         return ((grouped - grouped.mean(1, keepdim=True)) / (rewards.std() + self.eps)).flatten()
+
+    async def later(self, rewards: Tensor) -> Tensor:
+        """An async method that reads the size of the groups."""
+        return self.by_position(rewards.view(-1, self.num_generations).flatten())
+
+    def accumulated(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        """A loss that the trainer accumulates over its micro-batches."""
+        return ppo(logprobs, old_logprobs, advantages, mask) / self.current_gradient_accumulation_steps
 
     def _logprobs(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
@@ -108,6 +117,25 @@ def closure() -> Any:
         return -(torch.min(ratio * advantages, clipped * advantages) * mask).sum() / mask.sum()
 
     return loss
+
+
+def accumulated(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, *, gradient_accumulation_steps: int = 4
+) -> Tensor:
+    """A loss divided by the number of micro-batches, a parameter."""
+    return ppo(logprobs, old_logprobs, advantages, mask) / gradient_accumulation_steps
+
+
+def by_samples(scores: Tensor, num_samples_per_prompt_rollout: int = 2) -> Tensor:
+    """GRPO by position, with a size of the groups that has a default."""
+    grouped = scores.reshape(-1, num_samples_per_prompt_rollout)
+    centred = grouped - grouped.mean(1, keepdim=True)
+    return (centred / (grouped.std(1, keepdim=True) + 1e-8)).flatten()
+
+
+def of_indices(logits: Tensor, index: Any) -> Any:
+    """Log-probs of the tokens, under a name that holds labels elsewhere."""
+    return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
 
 def hidden(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:

@@ -35,6 +35,21 @@ def of_keys(batch: dict[str, Tensor]) -> Tensor:
     return batch["ours"] - batch["ref_logprobs"]
 
 
+def of_two_dicts(outputs: Any, batch: Any) -> Tensor:
+    difference: Tensor = outputs["logprobs"] - batch["ref_logprobs"]
+    return difference
+
+
+def of_own_keys(outputs: Any, batch: Any) -> Tensor:
+    difference: Tensor = outputs["ours"] - batch.theirs
+    return difference
+
+
+def of_a_dict_and_a_tensor(outputs: Any, colour: Any) -> Tensor:
+    difference: Tensor = outputs["logprobs"] - colour.float()
+    return difference
+
+
 def of_tensors(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     return logprobs - ref_logprobs
 
@@ -44,6 +59,8 @@ def of_tensors(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     [
         (of_fields, {"policy.ours": "logprob", "policy.inner.theirs": "ref_logprob"}),
         (of_keys, {"batch.ours": "logprob"}),
+        (of_two_dicts, {}),
+        (of_own_keys, {"outputs.ours": "logprob", "batch.theirs": "ref_logprob"}),
     ],
 )
 def test_paths_bind_fields_and_keys(function: Any, bind: dict[str, Any]) -> None:
@@ -55,6 +72,7 @@ def test_paths_bind_fields_and_keys(function: Any, bind: dict[str, Any]) -> None
     ("function", "bind", "words"),
     [
         (of_fields, {}, r"parameters 'policy\.ours', 'policy\.inner\.theirs' of unknown name"),
+        (of_a_dict_and_a_tensor, {}, r"parameter 'colour' of unknown name"),
         (of_keys, {"batch.others": "logprob"}, r"bind names batch\.others, expected what of_keys reads: "),
         (of_tensors, {"logprobs.x": "logprob"}, r"bind names logprobs\.x, but of_tensors does not read a dict"),
     ],

@@ -18,7 +18,12 @@ _TRAINER = own.Trainer()
     [
         (_TRAINER.gae, {"stage": "advantage", "algorithm": "gae"}),
         (_TRAINER.by_position, _GRPO),
+        (_TRAINER.later, _GRPO),
+        (own.by_samples, _GRPO),
         (_TRAINER.compute_loss, _LOSS),
+        (_TRAINER.accumulated, _LOSS),
+        (own.accumulated, _LOSS),
+        (own.of_indices, {"stage": "logprob"}),
         (own.ppo, _LOSS),
         (own.literal, _LOSS),
         (own.offset, _LOSS),
@@ -45,6 +50,14 @@ def test_sound_functions_equal_their_formula(function: Any, options: dict[str, A
 )
 def test_faults_with_such_numbers_are_found(function: Any, options: dict[str, Any]) -> None:
     assert "REF001" in {f.code for f in rl_sentinel.check(function, laws=["REF001"], **options).faults}
+
+
+def test_accumulation_that_was_set_to_one_is_reported_and_left_as_it_was() -> None:
+    result = rl_sentinel.check(_TRAINER.accumulated, budget=2, laws=["REF001"], **_LOSS)
+    assert [*result.notes] == [
+        "current_gradient_accumulation_steps is set to 1 in the check: one step holds the whole batch"
+    ]
+    assert _TRAINER.current_gradient_accumulation_steps == 4
 
 
 def test_literals_are_reported() -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from rl_sentinel.adapters.kit.layout_trial import choose_binding, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
-from rl_sentinel.adapters.kit.numbers_in_code import literal_bounds, literals, named_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import literal_bounds, literals, named_numbers, set_accumulation_to_one
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.prompt_groups import grouping
 from rl_sentinel.adapters.kit.refused_layouts import refuse_one_per_response
@@ -146,14 +146,16 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         return Unbound(path, kind.stage, f"{why}{lookup_hint(target, path, why)}")
     name = path.rpartition(".")[2]
     if arguments.unknown:
-        return Unbound(
-            path, kind.stage, unknown_message(name, {path: path in arguments.attributes for path in arguments.unknown})
-        )
-    outside = _named_numbers(function, arguments)
+        unknown = {path: path in arguments.attributes for path in arguments.unknown}
+        return Unbound(path, kind.stage, unknown_message(name, unknown, leaves(arguments.codecs.values())))
+    passed = {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
+    accumulation = set_accumulation_to_one(function, passed)
+    outside = named_numbers(function, passed)
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
     build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))
     boundary, notes = choose_binding(target, build, arguments)
-    boundary = replace(boundary, notes=(*boundary.notes, *notes, *_not_compared(boundary)))
+    whole = [f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation]
+    boundary = replace(boundary, notes=(*boundary.notes, *notes, *whole, *_not_compared(boundary)))
     chosen = with_fitted_numbers(target, boundary, literals(function), literal_bounds(function))
     chosen = with_kl_of_gradient(target, chosen)
     return layout_of_formula(target, build, arguments, chosen, literals(function))
@@ -164,12 +166,6 @@ def _not_compared(boundary: Boundary) -> tuple[str, ...]:
     penalized = boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads
     note = "the sign and the size of the KL in its rewards are not checked: check the function of the KL at stage kl"
     return (note,) if penalized else ()
-
-
-def _named_numbers(function: Callable[..., Any], arguments: Arguments) -> dict[str, float]:
-    """The numbers that the function reads from its object, a bound configuration, globals or closures, by name."""
-    passed = {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
-    return named_numbers(function, passed)
 
 
 def _group_size(outside: Mapping[str, float], arguments: Arguments) -> int:
@@ -201,7 +197,8 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
         any(isinstance(getattr(f, "inner", f), Padded | GroupedTokens) for f in forms) and kind.stage in _WITHOUT_MASK
     )
     measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask) for c in flat)
-    per_token = any(isinstance(c, TokenRewards) for c in flat)
+    # A function in ``bind`` may put the outcome on the last token as well.
+    per_token = any(isinstance(c, TokenRewards) or {"reward", "token_reward"} <= c.columns for c in flat)
     domains = [
         *([last_token_trains] if per_token else []),
         *([whole_responses] if unpadded and not masked else []),

@@ -55,6 +55,13 @@ def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
         ("final_reward", '"reward"'),
         ("row.verifier_reward", '"reward"'),
         ("my_old_logprobs", '"old_logprob"'),
+        ("next_values", "lambda batch: ..."),
+        ("reward_std", "lambda batch: ..."),
+        ("outputs", "lambda batch: ..."),
+        ("my_sampling_logp", '"rollout_logprob"'),
+        ("previous_logprobs", '"old_logprob"'),
+        ("initial_logprobs", '"ref_logprob"'),
+        ("acum_steps", '"accum_steps"'),
         ("cliprng", '"cliprange"'),
         ("deltas", "lambda batch: ..."),
         ("row.zq", "lambda batch: ..."),
@@ -64,3 +71,12 @@ def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
 def test_a_proposal_is_the_column_that_the_name_contains(path: str, proposed: str) -> None:
     """Of a number, its known name; an item of a dict is made of the batch, an attribute is a number."""
     assert f'bind={{"{path}": {proposed}}}' in unknown_message("mine", {path: path.startswith("config")})
+
+
+def test_no_column_is_proposed_twice() -> None:
+    """Neither to two unknown parameters, nor beside a known one that has it."""
+    twice = unknown_message("mine", {"my_values": False, "your_values": False})
+    assert 'bind={"my_values": "value", "your_values": lambda batch: ...}' in twice
+    assert twice.endswith("; unknown is the column of 'your_values' (no second \"value\")")
+    beside = unknown_message("mine", {"my_values": False, "my_rewards": False}, [codec_of("value"), Constant(0.9)])
+    assert 'bind={"my_values": lambda batch: ..., "my_rewards": "reward"}' in beside

@@ -32,6 +32,13 @@ class Function:
         ({"delta": 4.0}, "policy-loss", {"ceiling": 4.0}, {}),
         ({"delta": Parameter.empty}, "policy-loss", {"ceiling": 3.0}, {"delta": 3.0}),
         ({"delta": Parameter.empty}, "advantage", {}, {}),
+        ({"clip_coef": 0.3}, "value-loss", {"value_clip": 0.3}, {}),
+        (
+            {"clip_coef": 0.3, "cliprange_value": 0.4},
+            "value-loss",
+            {"clip_low": 0.3, "clip_high": 0.3, "value_clip": 0.4},
+            {},
+        ),
         ({"colour": 3}, "policy-loss", {}, {}),
     ],
 )

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import wraps
 
+import pytest
+
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import ROLES, by_role, role_of, roles_of, similar_names, takes
@@ -53,3 +55,19 @@ def test_a_decorated_function_has_the_parameters_of_the_wrapped_one() -> None:
     assert set(by_role(wrapping(_estimator), CODECS)) == {"token_level_rewards", "eos_mask"}
     assert takes(wrapping(_estimator), "group")
     assert not takes(_estimator, "values")
+
+
+@pytest.mark.parametrize(
+    ("names", "roles"),
+    [
+        (["newlogprob", "b_logprobs", "mb_advantages"], ["logprob", "old_logprob", "advantage"]),
+        (["newvalue", "b_values", "b_returns"], ["value_prediction", "old_value", "returns"]),
+        (["b_values", "rewards"], ["values", "reward"]),
+        (["sampling_logprobs", "vllm_logps"], ["rollout_logprob", "rollout_logprob"]),
+        (["rollout_n", "num_samples_per_prompt_rollout"], ["group_size", "group_size"]),
+        (["accum_steps", "current_gradient_accumulation_steps"], ["accumulation", "accumulation"]),
+    ],
+)
+def test_names_of_other_trainers(names: list[str], roles: list[str]) -> None:
+    """``b_`` is the buffer of the rollout: its log-probs and values are those before the update."""
+    assert list(roles_of(names).values()) == roles

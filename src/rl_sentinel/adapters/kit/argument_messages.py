@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,29 @@ from rl_sentinel.core.errors import Absent, Unbindable
 _SIMILAR = 0.8
 
 #: Below this share the nearest known name says nothing about what the parameter holds.
-_UNLIKE = 0.6
+_UNLIKE = 0.75
+
+#: Proposals for what has no column: something made of the batch, or a number of a configuration.
+_ANYTHING, _NUMBER = "lambda batch: ...", "1"
+
+#: Words with which a name means another quantity than without them: the value of another state, a statistic, a factor.
+_OTHERS = frozenset(
+    {
+        *("next", "last", "bootstrap", "target", "teacher", "student", "critic", "chosen", "rejected"),
+        *("mean", "std", "var", "min", "max", "sum", "avg", "count", "num", "norm", "running", "moving"),
+        *("weight", "weights", "scale", "coef", "coeff", "penalty", "threshold", "entropy", "fn", "func", "model"),
+    }
+)
+
+#: Column of a policy's log-probs -> words of names that mean this policy.
+_POLICIES: Mapping[str, frozenset[str]] = {
+    "rollout_logprob": frozenset(
+        {*("rollout", "sampling", "sampler", "inference", "vllm", "sglang", "generation", "generator")}
+        | {*("behavior", "behaviour", "behave")}
+    ),
+    "ref_logprob": frozenset({"ref", "reference", "base", "initial", "sft"}),
+    "old_logprob": frozenset({"old", "prev", "previous", "before"}),
+}
 
 
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
@@ -42,17 +64,32 @@ def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
     return f": the nearest is {near[0]!r}" if near else f", expected one of {', '.join(own)}" if own else ""
 
 
-def unknown_message(function: str, unknown: Mapping[str, bool]) -> str:
+def unknown_message(function: str, unknown: Mapping[str, bool], passed: Iterable[Codec] = ()) -> str:
     """One line about all parameters whose names are unknown, with a suggestion for ``bind``.
 
-    ``unknown`` has the path of each, and whether it is an attribute of an object, as of a configuration.
+    No column is proposed twice, and none that a known parameter has: the proposal would run and compare a column with
+    itself.
+
+    Args:
+        function: its name.
+        unknown: the path of each parameter, and whether it is an attribute of an object, as of a configuration.
+        passed: codecs of the known parameters.
     """
-    suggested = ", ".join(f'"{path}": {_suggestion(path, attribute=is_one)}' for path, is_one in unknown.items())
-    names = ", ".join(map(repr, unknown))
+    taken = {f'"{column}"' for codec in passed for column in (codec.columns if len(codec.columns) == 1 else ())}
+    suggested, doubtful = list[str](), list[str]()
+    for path, attribute in unknown.items():
+        proposal = _suggestion(path, attribute=attribute)
+        if proposal in taken:
+            doubtful.append(f"{path!r} (no second {proposal})")
+            proposal = _ANYTHING
+        taken |= {proposal} - {_ANYTHING, _NUMBER}
+        suggested.append(f'"{path}": {proposal}')
+    names, rest = ", ".join(map(repr, unknown)), ", ".join(doubtful)
     return (
         f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: bind each of them, as "
-        f"in bind={{{suggested}}}, or --bind NAME=WHAT on the command line (a column, COLUMN[AXES], a number, or in "
-        "Python an object or a function of the batch; docs/own-functions.md)"
+        f"in bind={{{', '.join(suggested)}}}, or --bind NAME=WHAT on the command line (a column, COLUMN[AXES], a "
+        "number, or in Python an object or a function of the batch; docs/own-functions.md)"
+        f"{'; unknown is the column of ' if rest else ''}{rest}"
     )
 
 
@@ -65,12 +102,15 @@ def _suggestion(path: str, *, attribute: bool) -> str:
     near = _contained(name) or similar_names(name)[0]
     likeness = 1.0 if _contained(name) else SequenceMatcher(None, name, near).ratio()
     if attribute and likeness < _SIMILAR:
-        return "1"
-    if likeness < _UNLIKE:
-        return "lambda batch: ..."
+        return _NUMBER
+    words = set(name.lower().split("_"))
+    if likeness < _UNLIKE or (words & _OTHERS) - set(near.split("_")):
+        return _ANYTHING
     role = role_of(near)
+    if role == "logprob":
+        role = next((policy for policy, its in _POLICIES.items() if words & its), role)
     known = BINDINGS.get(role) or ROLES[role].column or (near if role in NUMBERS else "")
-    return f'"{known}"' if known else "lambda batch: ..."
+    return f'"{known}"' if known else _ANYTHING
 
 
 def _contained(name: str) -> str:

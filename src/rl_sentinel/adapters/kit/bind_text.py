@@ -1,9 +1,9 @@
 """Parse the text of a parameter binding, such as ``bind={"adv": "advantage[B]"}``: column, axes, dtype."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -60,16 +60,6 @@ WORDS = (
 )
 
 _TEXT = re.compile(r"(?P<name>\w+)?\s*(?:\[(?P<axes>[^\]]*)\])?\s*(?P<dtype>\w+)?")
-
-
-def with_outcome(bind: Mapping[str, Any], parameters: Iterable[str]) -> dict[str, Any]:
-    """Pass ``token_rewards``, which include the outcome, for ``token_reward`` if no other parameter has the outcome."""
-    named = {n for n in parameters if role_of(n) in ("reward", "token_rewards") and n not in bind}
-    bound = {n for n, x in bind.items() if not isinstance(x, str) or re.match(r"reward\b|token_rewards\b", x)}
-    return {
-        n: re.sub(r"^token_reward\b", "token_rewards", x) if isinstance(x, str) and not named | bound else x
-        for n, x in bind.items()
-    }
 
 
 def column_of(name: str) -> str:

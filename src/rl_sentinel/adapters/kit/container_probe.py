@@ -92,39 +92,42 @@ def keys_read(
     function: Callable[..., Any],
     parameter: str,
     codecs: Mapping[str, Codec],
-    codec_by_name: Callable[..., Codec | None],
+    codecs_by_name: Mapping[str, Callable[..., Codec | None]],
     batch: Batch,
 ) -> Keys | None:
     """The keys that a function reads from one parameter; None if the parameter is not a container.
 
     One of which only unknown names are read is a container too. What is no dict and no object is tried as a list with
-    one item per response.
+    one item per response. Other parameters without a codec may be containers as well: they are passed as this one.
 
     Args:
-        function: the function, called with ``codecs`` for its other parameters.
+        function: the function, called with ``codecs`` for its known parameters.
         parameter: name of the parameter.
-        codecs: codecs of the other parameters.
-        codec_by_name: returns the codec of a key, with ``bindings`` by column; None if the name is unknown.
+        codecs: codecs of the known parameters.
+        codecs_by_name: parameter without a codec -> a function that returns the codec of a key, with ``bindings`` by
+            column; None if the name is unknown.
         batch: the batch from which the arguments are built.
     """
     for rows in (False, True):
         keys = Keys(rows=rows)
         for bindings in _BINDINGS:
-            _read(function, parameter, codecs, keys, partial(codec_by_name, bindings=bindings), batch)
+            by_name = {
+                name: partial(codec_by_name, bindings=bindings) for name, codec_by_name in codecs_by_name.items()
+            }
+            recorders = {
+                name: _recorder(keys if name == parameter else Keys(rows=rows), by_name[name], batch)
+                for name in by_name
+            }
+            passed = {name: codec.put(Inputs(batch)) for name, codec in codecs.items()}
+            with suppress(BaseException):  # the keys read before the failure are recorded
+                function(**passed, **recorders)
         if keys.whole or (not keys.tensor and (keys.known or keys.unknown)):
             return keys
     return None
 
 
-def _read(  # noqa: PLR0913 - a call and what it records
-    function: Callable[..., Any],
-    parameter: str,
-    codecs: Mapping[str, Codec],
-    keys: Keys,
-    codec_of_key: Callable[[str], Codec | None],
-    batch: Batch,
-) -> None:
-    """Call the function once with a recorder, or with a list of one per response, and add what it reads to ``keys``."""
+def _recorder(keys: Keys, codec_of_key: Callable[[str], Codec | None], batch: Batch) -> Any:  # noqa: ANN401 - a double
+    """A recorder that adds the names that are read from it to ``keys``, or a list with one per response."""
     inputs = Inputs(batch)
 
     def value_of(name: str) -> Any:  # noqa: ANN401 - a column
@@ -135,7 +138,6 @@ def _read(  # noqa: PLR0913 - a call and what it records
         codec = codec_of_key(name)
         return None if codec is None else RowTable({name: listed(codec)}).put(inputs)[row][name]
 
-    passed = {name: codec.put(inputs) for name, codec in codecs.items()}
-    rows = [_KeyRecorder(keys, partial(value_of_row, row)) for row in range(batch.rows)]
-    with suppress(BaseException):  # the keys read before the failure are recorded
-        function(**passed, **{parameter: rows if keys.rows else _KeyRecorder(keys, value_of)})
+    if keys.rows:
+        return [_KeyRecorder(keys, partial(value_of_row, row)) for row in range(batch.rows)]
+    return _KeyRecorder(keys, value_of)

@@ -27,8 +27,8 @@ FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in nam
     *("kl_loss_coef", "kl_coef", "entropy_coeff", "gamma", "lambda")
 }
 
-#: Roles of parameters that are numbers of formulas.
-NUMBERS = (*_NUMBERS, "kl_weight", "entropy_weight")
+#: Roles of parameters that are numbers: those of formulas, and the number of accumulated micro-batches.
+NUMBERS = (*_NUMBERS, "kl_weight", "entropy_weight", "accumulation")
 
 #: A smaller ``epsilon`` of a policy loss is the offset of a divisor, not a clip range; that of GSPO is 3e-4.
 SMALLEST_CLIP = 1e-4
@@ -84,6 +84,8 @@ def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, 
     if stage == "policy-loss":  # elsewhere ``delta`` is a temporal difference
         table["ratio_bound"] = table["clip_c"]
         table["entropy_weight"] = (("entropy_coeff",), 0.01)
+    if stage == "value-loss" and not any(role_of(name) == "value_clip" for name in defaults):
+        table["clip"] = (("value_clip",), 0.2)
     if stage == "batch":
         table["temperature"] = (("temperature",), _TEMPERATURE)
     offsets = _offsets(defaults) if stage == "policy-loss" else ()

@@ -1,11 +1,11 @@
 """Numbers that a user's function reads by a known name from somewhere else than its parameters."""
 
 import dis
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import partial
 from inspect import ismethod
 from itertools import pairwise
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -41,10 +41,68 @@ def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None
     functions = list(_read_functions(plain, owner))
     words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
     values: dict[str, set[float]] = {}
-    for name, value in _values(functions, words, [owner, *(passed or {}).values()]):
+    for name, value in _values(functions, words, [owner, *(passed or {}).values(), *_global_objects(functions, words)]):
         if role_of(name.lower()) and isinstance(value, int | float) and not isinstance(value, bool):
             values.setdefault(name.lower(), set()).add(float(value))
     return {name: next(iter(choices)) for name, choices in values.items() if len(choices) == 1}
+
+
+def set_accumulation_to_one(function: Callable[..., Any], passed: Mapping[str, Any] | None = None) -> list[str]:
+    """Set the numbers of accumulated micro-batches to 1 where the code reads them; the names of those that changed.
+
+    It writes to ``self``, its configurations, globals and closures, so it belongs into a process of its own. The
+    arguments are those of :func:`named_numbers`.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from rl_sentinel.adapters.kit.numbers_in_code import set_accumulation_to_one
+        >>> args = SimpleNamespace(gradient_accumulation_steps=4)
+        >>> set_accumulation_to_one(lambda loss, args: loss / args.gradient_accumulation_steps, {"args": args}), args
+        (['gradient_accumulation_steps'], namespace(gradient_accumulation_steps=1))
+    """
+    owner = _owner(function)
+    functions = list(_read_functions(unwrap(function), owner))
+    words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
+    changed = dict[str, None]()
+    holders: list[object] = [one.__globals__ for one in functions]
+    for thing in (owner, *(passed or {}).values(), *_global_objects(functions, words)):
+        holders += _holders(thing, words, _DEPTH)
+    for holder in holders:
+        for word, value in [*_entries(holder, words)]:
+            if _is_accumulation(word, value) and _assigned_one(holder, word):
+                changed[word] = None
+    for name, cell in (pair for one in functions for pair in _cells(one)):
+        if _is_accumulation(name, cell.cell_contents):
+            cell.cell_contents = 1
+            changed[name] = None
+    return list(changed)
+
+
+def _is_accumulation(name: str, value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return role_of(name.lower()) == "accumulation" and number and value != 1
+
+
+def _cells(function: FunctionType) -> Iterator[tuple[str, CellType]]:
+    """The variables of the enclosing functions that have a value."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            _ = cell.cell_contents
+        except ValueError:  # an empty cell
+            continue
+        yield name, cell
+
+
+def _assigned_one(holder: object, name: str) -> bool:
+    """Set an entry to 1, of a frozen dataclass as well; False if it cannot be set."""
+    if isinstance(holder, MutableMapping):
+        holder[name] = 1
+        return True
+    try:
+        object.__setattr__(holder, name, 1)
+    except (AttributeError, TypeError):
+        return False
+    return True
 
 
 def literals(function: Callable[..., Any]) -> tuple[float, ...]:
@@ -87,9 +145,12 @@ def _parts(constant: object) -> tuple[object, ...]:
 
 
 def _owner(function: Callable[..., Any]) -> object:
-    """The object whose method the function is, or which is called itself; None for a plain function."""
-    while isinstance(function, partial):
-        function = function.func
+    """The object whose method the function is, or which is called itself; None for a plain function.
+
+    An async method is called through a synchronous function that wraps it.
+    """
+    while isinstance(function, partial) or (isinstance(function, FunctionType) and hasattr(function, "__wrapped__")):
+        function = function.func if isinstance(function, partial) else function.__wrapped__
     if ismethod(function):
         return function.__self__
     return None if isinstance(function, FunctionType) else function
@@ -132,11 +193,7 @@ def _values(
     for one in functions:
         yield from ((word, one.__globals__[word]) for word in words if word in one.__globals__)
         yield from _assigned(one.__code__)
-        for name, cell in zip(one.__code__.co_freevars, one.__closure__ or (), strict=True):
-            try:
-                yield name, cell.cell_contents
-            except ValueError:  # an empty cell
-                continue
+        yield from ((name, cell.cell_contents) for name, cell in _cells(one))
     for thing in objects:
         yield from _of_object(thing, words, _DEPTH)
 
@@ -163,11 +220,28 @@ def _assigned(code: CodeType) -> Iterator[tuple[str, object]]:
 
 def _of_object(thing: object, words: frozenset[str], depth: int) -> Iterator[tuple[str, object]]:
     """The values of attributes or keys that the code names, of an object and of the objects in them."""
-    for word, value in _entries(thing, words):
-        yield word, value
-        closed = isinstance(value, (*_SCALARS, str, Tensor, nn.Module, ModuleType, type, FunctionType))
-        if depth > 1 and value is not None and not closed and not ismethod(value):
-            yield from _of_object(value, words, depth - 1)
+    for holder in _holders(thing, words, depth):
+        yield from _entries(holder, words)
+
+
+def _holders(thing: object, words: frozenset[str], depth: int) -> Iterator[object]:
+    """The object, and the objects in its attributes or keys that the code names."""
+    yield thing
+    for _, value in _entries(thing, words) if depth > 1 else ():
+        if not _is_closed(value):
+            yield from _holders(value, words, depth - 1)
+
+
+def _is_closed(value: object) -> bool:
+    """Whether it is no configuration."""
+    kinds = (*_SCALARS, str, Tensor, nn.Module, ModuleType, type, FunctionType, BuiltinFunctionType)
+    return value is None or isinstance(value, kinds) or ismethod(value)
+
+
+def _global_objects(functions: list[FunctionType], words: frozenset[str]) -> list[object]:
+    """The configurations among the globals that the code names, as ``args`` of a script."""
+    named = [one.__globals__[word] for one in functions for word in sorted(words) if word in one.__globals__]
+    return [value for value in named if not _is_closed(value)]
 
 
 def _entries(thing: object, words: frozenset[str]) -> Iterator[tuple[str, object]]:

@@ -33,7 +33,18 @@ MODEL_NAMES: Mapping[str, str] = {
 }
 
 #: Parameter names of the tokens, for functions that compute log-probs from logits.
-_TOKEN_NAMES = ("labels", "input_ids", "completion_ids", "index", "indices", "ids", "targets", "actions", "responses")
+_TOKEN_NAMES = (
+    "labels",
+    "input_ids",
+    "completion_ids",
+    "index",
+    "indices",
+    "idx",
+    "ids",
+    "targets",
+    "actions",
+    "responses",
+)
 
 
 @dataclass(slots=True)
@@ -138,7 +149,7 @@ def _from_binding(  # noqa: PLR0913 - the slot and its context
         default = ROLES[role].column if role else ""
         axes = "" if "[" in value else _axes(slot, value, place.removesuffix("."), arguments)
         text = f"{value}[{axes}]" if axes else value
-        return codec_of(text, default, array=_is_array(slot))
+        return codec_of(text, default, array=_is_array(slot, role))
     if isinstance(value, Mapping) and item_class(slot.annotation) is None:
         return _container(value, slot, stage, arguments, place)
     value = [value] if isinstance(value, Mapping) else value
@@ -161,12 +172,14 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
     if role in _DISCOUNTS:
         arguments.numbers[role] = _DISCOUNTS[role] if slot.required else _number(slot.default)
         return Constant(_DISCOUNTS[role]) if slot.required else None
+    if role == "accumulation":  # a loss divided by their number has its formula where one step holds the whole batch
+        return Constant(1)
     column = BINDINGS.get(role) or (ROLES[role].column if role and role != "pi_squared" else "")
     column = column or (MODEL_NAMES.get(slot.name, "") if slot.required else "")
     if not column:
         return None
     axes = _axes(slot, column, path, arguments)
-    return codec_of(f"{column}{f'[{axes}]' if axes else ''}", array=_is_array(slot))
+    return codec_of(f"{column}{f'[{axes}]' if axes else ''}", array=_is_array(slot, role))
 
 
 def _axes(slot: Slot, column: str, path: str, arguments: Arguments) -> str:
@@ -194,9 +207,10 @@ def _number(value: object) -> Scalar:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 1.0
 
 
-def _is_array(slot: Slot) -> bool:
+def _is_array(slot: Slot, role: str) -> bool:
+    """Whether it is a numpy array; ``index`` is the tokens in a function of logits, which are a tensor."""
     words = "" if slot.annotation is inspect.Parameter.empty else str(slot.annotation).lower()
-    return "ndarray" in words or (slot.name in LABELS and "tensor" not in words)
+    return "ndarray" in words or (slot.name in LABELS and role == "group" and "tensor" not in words)
 
 
 def _dataclass_object(kind: type, bind: Mapping[str, Any], stage: Stage, arguments: Arguments, place: str) -> Object:

@@ -50,21 +50,30 @@ ROLES: Mapping[str, Role] = {
         "group",
         value="`[B]` int64, equal for one prompt; `index`, `uid`, `uids`: numpy array of strings, unless annotated",
     ),
-    "values": Role(("values", "value"), "value", value="`[B, T]`, values of the critic before the update"),
+    "values": Role(
+        ("values", "value", "b_values", "mb_values"),
+        "value",
+        value="`[B, T]`, values of the critic before the update",
+    ),
     "value_prediction": Role(
-        ("vpreds", "value_preds", "new_values", "pred_values"),
+        ("vpreds", "value_preds", "new_values", "new_value", "newvalue", "newvalues", "pred_values"),
         "value",
         value="`[B, T]`, values of the critic now; `values` beside it are those before the update",
     ),
     "old_value": Role(
         ("old_values", "old_value"), "old_value", value="`[B, T]`, values of the critic before the update"
     ),
-    "returns": Role(("returns", "value_targets"), "returns", value="`[B, T]`"),
-    "advantage": Role(("advantages", "full_advantages", "advantage", "adv", "advs"), "advantage", value="`[B, T]`"),
+    "returns": Role(("returns", "value_targets", "b_returns", "mb_returns"), "returns", value="`[B, T]`"),
+    "advantage": Role(
+        ("advantages", "full_advantages", "advantage", "adv", "advs", "b_advantages", "mb_advantages"),
+        "advantage",
+        value="`[B, T]`",
+    ),
     "logprob": Role(
         (
             *("log_prob", "log_probs", "logprobs", "logprob", "logp", "logps", "per_token_logps", "action_log_probs"),
             *("new_logprobs", "new_logprob", "new_log_probs", "new_log_prob", "new_logps", "new_logp"),
+            *("newlogprob", "newlogprobs", "newlogp", "newlogps"),
             *("policy_logprobs", "policy_log_probs", "policy_logps", "curr_logprobs", "current_logprobs"),
         ),
         "logprob",
@@ -74,6 +83,7 @@ ROLES: Mapping[str, Role] = {
         (
             *("old_log_prob", "old_log_probs", "old_logprobs", "old_logprob", "old_logp", "old_logps"),
             *("old_per_token_logps", "old_action_log_probs", "logprobs_old", "log_probs_old", "logp_old"),
+            *("b_logprobs", "b_logprob", "mb_logprobs", "oldlogprob", "oldlogprobs", "prev_logprobs", "prev_logps"),
         ),
         "old_logprob",
         value="`[B, T]`, nats, of the policy before the update",
@@ -90,7 +100,22 @@ ROLES: Mapping[str, Role] = {
     "rollout_logprob": Role(
         (
             *("rollout_log_prob", "rollout_log_probs", "rollout_logprobs", "rollout_logprob"),
-            *("sampling_per_token_logps", "sampler_logprobs", "inference_logprobs", "vllm_logprobs"),
+            *(
+                "sampling_per_token_logps",
+                "sampling_logprobs",
+                "sampling_logprob",
+                "sampling_log_probs",
+                "sampling_logps",
+            ),
+            *(
+                "sampler_logprobs",
+                "sampler_logps",
+                "inference_logprobs",
+                "inference_logps",
+                "vllm_logprobs",
+                "vllm_logps",
+            ),
+            *("rollout_logps", "rollout_logp", "rollout_per_token_logps"),
         ),
         "rollout_logprob",
         value="`[B, T]`, nats, of the sampler",
@@ -136,9 +161,10 @@ ROLES: Mapping[str, Role] = {
             "eps_clip",
             "ppo_clip",
             "clip_param",
+            "clip_coef",
             "clip",
         ),
-        value="its default, or 0.2, to both sides",
+        value="its default, or 0.2, to both sides; in a value loss the range of the values",
     ),
     "clip_low": Role(
         ("cliprange_low", "clip_ratio_low", "clip_low", "eps_clip_low", "epsilon_low", "eps_low", "clip_eps_low"),
@@ -171,8 +197,30 @@ ROLES: Mapping[str, Role] = {
         value="its default, or 8",
     ),
     "group_size": Role(
-        ("num_generations", "group_size", "n_samples_per_prompt", "num_samples", "num_rollouts"),
+        (
+            *("num_generations", "n_generations", "generations_per_prompt", "num_generations_per_prompt", "group_size"),
+            *("num_samples", "samples_per_prompt", "n_samples_per_prompt", "num_samples_per_prompt"),
+            *("num_samples_per_prompt_rollout", "num_rollouts", "n_rollouts", "rollout_n", "rollouts_per_prompt"),
+            *("num_rollouts_per_prompt", "n_rollouts_per_prompt", "rollouts_per_example", "num_return_sequences"),
+            *("responses_per_prompt", "num_responses_per_prompt"),
+            *("completions_per_prompt", "num_completions_per_prompt"),
+        ),
         value="the number of responses of each prompt; they are adjacent",
+    ),
+    "accumulation": Role(
+        (
+            *("gradient_accumulation_steps", "current_gradient_accumulation_steps", "grad_accumulation_steps"),
+            *(
+                "grad_accum_steps",
+                "gradient_accum_steps",
+                "accum_steps",
+                "accumulation_steps",
+                "num_accumulation_steps",
+            ),
+            *("grad_acc_steps", "accumulate_grad_batches", "grad_accum", "gradient_accumulation"),
+            *("num_micro_batches", "num_microbatches", "n_micro_batches", "n_microbatches"),
+        ),
+        value="1, also if it has another default: one step holds the whole batch",
     ),
     "temperature": Role(("temperature", "tau_pos"), value="its default, or 1.0; 0.7 for logits"),
     "negative_temperature": Role(("negative_temperature", "tau_neg"), value="its default, or 1.05"),

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
+from functools import partial
 from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import documented_axes, item_class
-from rl_sentinel.adapters.kit.bind_text import with_outcome
 from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, takes_more
 from rl_sentinel.adapters.kit.container_probe import keys_read
+from rl_sentinel.adapters.kit.outcome_binding import carries_outcome, with_outcome
 from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, Arguments, Attributes, Slot, bind_slots
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of
 from rl_sentinel.core.batch import Batch
@@ -63,19 +64,26 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
     if _PROMPT_LABELS in parameters and not any(n in MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):
         bind = {_PROMPT_LABELS: "group", **bind}
     described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
-    bind = {**with_outcome(bind, parameters), **{name: _nested(items) for name, items in described.items()}}
+    bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
     arguments = Arguments()
     arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
     for parameter in [*arguments.unknown]:
-        if items := _container_bindings(function, parameter, arguments, stage, parts.get(parameter, {})):
+        waiting = {one: parts.get(one, {}) for one in arguments.unknown if one in parameters}
+        if items := _container_bindings(function, parameter, arguments, stage, waiting):
             read = items[0] if isinstance(items, list) else items
             if unread := [f"{parameter}.{key}" for key in parts.pop(parameter, {}) if key not in read]:
                 raise Unbindable(f"bind names {', '.join(unread)}, expected what {name} reads: {', '.join(read)}")
             arguments.unknown.remove(parameter)
+            bind[parameter] = items
             slot = next(one for one in slots if one.name == parameter)
             arguments.codecs |= bind_slots([slot], stage, {parameter: items}, arguments, "")
     if wrong := [f"{parameter}.{key}" for parameter, items in parts.items() for key in items]:
         raise Unbindable(f"bind names {', '.join(wrong)}, but {name} does not read a dict or an object there")
+    if not carries_outcome(bind, parameters):
+        outcome = {n: new for n, x in bind.items() if (new := with_outcome(x)) is not x and new != x}
+        again = [slot for slot in slots if slot.name in outcome]
+        arguments.codecs |= bind_slots(again, stage, outcome, arguments, "")
+        arguments.unknown = list(dict.fromkeys(arguments.unknown))
     return arguments
 
 
@@ -104,21 +112,33 @@ def _split_paths(bind: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dic
 
 
 def _container_bindings(
-    function: Callable[..., Any], parameter: str, arguments: Arguments, stage: Stage, parts: Mapping[str, Any]
+    function: Callable[..., Any],
+    parameter: str,
+    arguments: Arguments,
+    stage: Stage,
+    waiting: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """A binding for each key that the function reads from a parameter, in a list if it is a list of dicts or objects.
 
     Empty if it is no container. A key bound to ``...`` gets the codec of its name; unknown keys are reported when the
     container is bound.
+
+    Args:
+        function: the function.
+        parameter: the parameter.
+        arguments: the known arguments.
+        stage: the stage of the function.
+        waiting: parameters without a codec, this one among them -> bindings of their keys.
     """
 
-    def by_name(name: str, *, bindings: Mapping[str, str]) -> Codec | None:
+    def by_name(name: str, *, parts: Mapping[str, Any], bindings: Mapping[str, str]) -> Codec | None:
         role = role_of(name)
         column = ROLES[role].column if role else ""
         binding = parts.get(name, bindings.get(column, ...))
         return dict(bind_slots([Slot(name)], stage, {name: binding}, Arguments(), "")).get(name)
 
-    keys = keys_read(function, parameter, arguments.codecs, by_name, probe_batch())
+    others = {name: partial(by_name, parts=parts) for name, parts in waiting.items()}
+    keys = keys_read(function, parameter, arguments.codecs, others, probe_batch())
     if keys is None:
         return {}
     if keys.whole:
@@ -126,6 +146,6 @@ def _container_bindings(
             f'the function goes over all keys of {parameter!r}: bind them, as in bind={{"{parameter}": {{"rewards": '
             f'"reward"}}}}; if they are prompts, check a function that makes this dict of rewards and group'
         )
-    bound = {name: parts.get(name, ...) for name in (*keys.known, *keys.unknown)}
+    bound = {name: waiting[parameter].get(name, ...) for name in (*keys.known, *keys.unknown)}
     items = Attributes(bound) if keys.attributes else bound
     return [items] if keys.rows else items

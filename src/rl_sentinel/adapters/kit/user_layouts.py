@@ -11,6 +11,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.codecs import Column, OneColumn
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import group_sizes
+from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
 from rl_sentinel.core.errors import Unbindable
@@ -211,6 +212,23 @@ def one_advantage_per_row(batch: Batch) -> Batch:
     """Give all tokens of a row the advantage of its first trained token; unchanged if they have it already."""
     row = _first_trained_value(batch.advantage, batch).unsqueeze(1).expand(batch.mask.shape)
     return batch if torch.equal(row, batch.advantage) else with_columns(batch, advantage=row.clone())
+
+
+class _WithOutcome:
+    """A batch whose ``token_reward`` has the outcome at the last response token."""
+
+    def __init__(self, batch: Any) -> None:  # noqa: ANN401 - a batch, or what records its columns
+        self._batch = batch
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the batch
+        return TokenRewards().put(Inputs(self._batch)) if name == "token_reward" else getattr(self._batch, name)
+
+
+def with_outcome_in_batch(make: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
+    """The function of the batch, with the outcome in ``token_reward`` if it reads that column."""
+    if "token_reward" not in function_codec(make, batch).of:
+        return make
+    return lambda one: make(_WithOutcome(one))
 
 
 def whole_responses(batch: Batch) -> Batch:
