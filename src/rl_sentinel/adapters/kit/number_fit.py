@@ -5,20 +5,18 @@ from dataclasses import replace
 from itertools import islice, product
 
 import torch
-from torch import Tensor
 
+from rl_sentinel.adapters.kit.formula_fit import NEAR, fits_reading, probes_of
 from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on
 from rl_sentinel.adapters.kit.normalized_advantages import normalizes_advantages
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.advantage_normalization import NORMALIZATIONS, SETTING
-from rl_sentinel.formulas.algorithms import advantages_of, known_advantages
+from rl_sentinel.formulas.algorithms import known_advantages
 from rl_sentinel.formulas.temporal import TEMPORAL
-from rl_sentinel.search.claimed_formulas import counted, known_output, of_one_policy, references
-from rl_sentinel.search.comparison import places
+from rl_sentinel.search.claimed_formulas import known_output, of_one_policy, references
 
 #: Values to try where the code has no literal for a number.
 _USUAL: Mapping[str, tuple[float, ...]] = {
@@ -26,9 +24,6 @@ _USUAL: Mapping[str, tuple[float, ...]] = {
     "clip_high": (0.2, 0.28, 0.1, 0.3),
     "kl_loss_coef": (0.001, 0.01, 0.04, 0.1),
 }
-
-#: Log-ratios between the usual bounds of a clip range, and beyond the usual ceilings, in nats.
-_LOG_RATIOS = (-1.5, -0.6, -0.3, -0.15, -0.05, 0.05, 0.15, 0.22, 0.3, 0.6, 1.5, 2.0, 3.0)
 
 #: Numbers that a formula has a default for.
 _OPTIONAL = frozenset({"epsilon", "temperature"})
@@ -44,8 +39,6 @@ _OFFSET = 0.1
 
 #: Maximum number of combinations.
 _MOST = 600
-
-_NEAR = 1e-4
 
 
 def with_fitted_numbers(
@@ -131,7 +124,7 @@ def _undiscounted(target: Target, boundary: Boundary) -> bool:
     except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
         return False
     rows = [row[trained] for row, trained in zip(values, batch.mask, strict=True)] if values.dim() == 2 else []
-    return all(torch.allclose(row, row[:1].expand_as(row), atol=_NEAR) for row in rows)
+    return all(torch.allclose(row, row[:1].expand_as(row), atol=NEAR) for row in rows)
 
 
 def _normalizing(target: Target, boundary: Boundary, literals: tuple[float, ...]) -> Boundary:
@@ -258,14 +251,16 @@ def _fitting(
     """The first values of the missing numbers with which a reading of the formula equals the function's result."""
     settings = dict(boundary.settings["default"])
     try:
-        observed = [(batch, outputs_on(target, boundary, batch)) for batch in _probes(boundary)]
+        observed = [(batch, outputs_on(target, boundary, batch)) for batch in probes_of(boundary)]
     except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
         return None
 
     def fits(chosen: Mapping[str, float]) -> bool:
         trial: dict[str, Scalar] = {**settings, **chosen}
         try:
-            return all(_fits(boundary, n, x, batch, trial) for batch, values in observed for n, x in values.items())
+            return all(
+                fits_reading(boundary, n, x, batch, trial) for batch, values in observed for n, x in values.items()
+            )
         except (IndexError, RuntimeError, KeyError):  # a result in another shape, or a formula that needs a number
             return False
 
@@ -273,37 +268,3 @@ def _fitting(
         return {}
     options = islice(product(*(_candidates(name, literals) for name in missing)), _MOST)
     return next((chosen for values in options if fits(chosen := dict(zip(missing, values, strict=True)))), None)
-
-
-def _probes(boundary: Boundary) -> list[Batch]:
-    """Batches that tell clip ranges apart: each log-ratio meets an advantage of each sign."""
-    batch = domain_probe(boundary)
-    if not {"old_logprob", "advantage"} <= boundary.reads:
-        return [batch]
-    many = torch.tensor(_LOG_RATIOS).repeat(2 * batch.mask.numel())
-    probes = []
-    for start in range(0, 2 * len(_LOG_RATIOS), 5):
-        ratios = many[start : start + batch.mask.numel()].reshape(batch.mask.shape)
-        sign = 1 if start % 2 else -1
-        probe = with_columns(batch, old_logprob=batch.logprob - ratios, advantage=sign * batch.advantage)
-        probes.append(probe)
-    if SETTING in boundary.settings["default"]:  # small advantages tell offsets apart
-        probes = [*probes[:2], *(with_columns(x, advantage=x.advantage / 1000) for x in probes[:2])]
-    return probes if boundary.domain is None else [boundary.domain(probe) for probe in probes]
-
-
-def _fits(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> bool:
-    readings, where = _readings(boundary, name, batch, settings)
-    actual = value.detach().double()[where] if where.dim() else value.detach().double()
-    for expected in readings.values():
-        wide = expected.unsqueeze(1).expand(batch.mask.shape) if expected.dim() == 1 and where.dim() == 2 else expected
-        compared = wide.detach()[where] if where.dim() else wide.detach()
-        if torch.allclose(actual, compared, atol=_NEAR, rtol=_NEAR):
-            return True
-    return False
-
-
-def _readings(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> tuple[dict[str, Tensor], Tensor]:
-    if boundary.stage == "advantage":
-        return advantages_of(boundary, batch, settings), places(boundary.outputs[name], batch, batch.live)
-    return dict(references(boundary, name, batch, settings)), counted(boundary, name, batch)

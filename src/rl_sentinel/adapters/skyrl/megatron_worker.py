@@ -16,12 +16,11 @@ from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Width
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
-from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
+from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY, SCALE, scaling
 from rl_sentinel.adapters.skyrl.worker import (
-    BATCH_COLUMNS,
     ENTROPY,
     MODEL_COLUMNS,
     REGULARISED,
@@ -30,14 +29,13 @@ from rl_sentinel.adapters.skyrl.worker import (
     cpu,
     knobs_of,
     loss_claims,
-    row_numbers,
+    training_tensors,
 )
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
 _PLACE = "skyrl.backends.skyrl_train.workers.megatron"
@@ -264,19 +262,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     claimed: Claims,
     reads: frozenset[str] = frozenset(),
 ) -> Boundary:
-    scales = target.has(SCALE)
-    columns: dict[str, Codec] = {key: forms.column(name) for key, name in BATCH_COLUMNS.items()}
-    if scales:
-        columns["advantages"] = Earlier(Use("scaled"))
-    tensors: dict[str, Codec] = {
-        "sequences": Derived(row_numbers, frozenset({"extra"})),
-        "attention_mask": Derived(all_ones, frozenset({"extra"})),
-        "loss_mask": forms.loss_mask,
-        "response_mask": forms.response_mask,
-        "values": Constant(None),
-        "returns": Constant(None),
-        **columns,
-    }
+    scales, tensors = target.has(SCALE), training_tensors(target, forms)
     step = Step(
         call=train_on_megatron,
         name="trained",

@@ -233,6 +233,22 @@ _SETTINGS: Mapping[str, Settings] = {"alone": {"kl": False}, "with KL": {"kl": T
 _LOGGED: Settings = {"loss_reduction": "token_mean", "kl": False}
 
 
+def training_tensors(target: Target, forms: Arguments) -> dict[str, Codec]:
+    """The tensors of a worker's training batch; advantages are scaled before, in releases that do so."""
+    columns: dict[str, Codec] = {key: forms.column(name) for key, name in BATCH_COLUMNS.items()}
+    if target.has(SCALE):
+        columns["advantages"] = Earlier(Use("scaled"))
+    return {
+        "sequences": Derived(row_numbers, frozenset({"extra"})),
+        "attention_mask": Derived(all_ones, frozenset({"extra"})),
+        "loss_mask": forms.loss_mask,
+        "response_mask": forms.response_mask,
+        "values": Constant(None),
+        "returns": Constant(None),
+        **columns,
+    }
+
+
 def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     target: Target,
     path: str,
@@ -243,19 +259,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     claimed: Claims,
     unused: frozenset[str],
 ) -> Boundary:
-    scales = target.has(SCALE)
-    columns: dict[str, Codec] = {key: forms.column(name) for key, name in BATCH_COLUMNS.items()}
-    if scales:
-        columns["advantages"] = Earlier(Use("scaled"))
-    tensors: dict[str, Codec] = {
-        "sequences": Derived(row_numbers, frozenset({"extra"})),
-        "attention_mask": Derived(all_ones, frozenset({"extra"})),
-        "loss_mask": forms.loss_mask,
-        "response_mask": forms.response_mask,
-        "values": Constant(None),
-        "returns": Constant(None),
-        **columns,
-    }
+    scales, tensors = target.has(SCALE), training_tensors(target, forms)
     fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
     place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))

@@ -1,0 +1,54 @@
+"""Compare a user's function with the readings of its claimed formula, on small batches that tell numbers apart."""
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.layout_trial import domain_probe
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Settings
+from rl_sentinel.formulas.advantage_normalization import SETTING
+from rl_sentinel.formulas.algorithms import advantages_of
+from rl_sentinel.search.claimed_formulas import counted, references
+from rl_sentinel.search.comparison import places
+
+#: Log-ratios between the usual bounds of a clip range, and beyond the usual ceilings, in nats.
+_LOG_RATIOS = (-1.5, -0.6, -0.3, -0.15, -0.05, 0.05, 0.15, 0.22, 0.3, 0.6, 1.5, 2.0, 3.0)
+
+#: Relative and absolute difference up to which results are equal.
+NEAR = 1e-4
+
+
+def probes_of(boundary: Boundary) -> list[Batch]:
+    """Batches that tell clip ranges apart: each log-ratio meets an advantage of each sign."""
+    batch = domain_probe(boundary)
+    if not {"old_logprob", "advantage"} <= boundary.reads:
+        return [batch]
+    many = torch.tensor(_LOG_RATIOS).repeat(2 * batch.mask.numel())
+    probes = []
+    for start in range(0, 2 * len(_LOG_RATIOS), 5):
+        ratios = many[start : start + batch.mask.numel()].reshape(batch.mask.shape)
+        sign = 1 if start % 2 else -1
+        probe = with_columns(batch, old_logprob=batch.logprob - ratios, advantage=sign * batch.advantage)
+        probes.append(probe)
+    if SETTING in boundary.settings["default"]:  # small advantages tell offsets apart
+        probes = [*probes[:2], *(with_columns(x, advantage=x.advantage / 1000) for x in probes[:2])]
+    return probes if boundary.domain is None else [boundary.domain(probe) for probe in probes]
+
+
+def fits_reading(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> bool:
+    """Whether an output equals a reading of the formula, where the formula counts."""
+    readings, where = _readings(boundary, name, batch, settings)
+    actual = value.detach().double()[where] if where.dim() else value.detach().double()
+    for expected in readings.values():
+        wide = expected.unsqueeze(1).expand(batch.mask.shape) if expected.dim() == 1 and where.dim() == 2 else expected
+        compared = wide.detach()[where] if where.dim() else wide.detach()
+        if torch.allclose(actual, compared, atol=NEAR, rtol=NEAR):
+            return True
+    return False
+
+
+def _readings(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> tuple[dict[str, Tensor], Tensor]:
+    if boundary.stage == "advantage":
+        return advantages_of(boundary, batch, settings), places(boundary.outputs[name], batch, batch.live)
+    return dict(references(boundary, name, batch, settings)), counted(boundary, name, batch)
