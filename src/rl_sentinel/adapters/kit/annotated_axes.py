@@ -16,8 +16,11 @@ LETTERS = {
     "1": "1",
 }
 
+#: Names of the axis of responses that, alone or before the tokens, mean those of one prompt.
+_OF_ONE_PROMPT = ("k", "group_size", "num_generations")
+
 #: Combinations of axes that a binding supports.
-KNOWN = ("BT", "B", "B1", "GK", "GKT", "N")
+KNOWN = ("BT", "B", "B1", "GK", "GKT", "K", "KT", "N")
 
 #: What else :func:`axes_of` returns: layouts of lists.
 LISTS = ("ragged", "list", "lists")
@@ -101,13 +104,16 @@ def documented_axes(function: Callable[..., Any], name: str) -> str:
 
 
 def _documented(brackets: str) -> str:
-    """The letters of axes in brackets; a word alone in parentheses is no time axis, as in ``reward(s)``."""
+    """The letters of axes in brackets; a word alone in parentheses is not one of these axes, as in ``reward(s)``."""
     letters = _letters(brackets[1:-1].removesuffix(","))
-    return "" if letters == "T" and brackets[0] == "(" and "," not in brackets else letters
+    return "" if letters in ("T", "K") and brackets[0] == "(" and "," not in brackets else letters
 
 
 def _letters(dims: str) -> str:
     """The letters of a list of axis names; empty if one is unknown, or they hold no time axis and no binding fits."""
     names = re.split(r"[\s,]+", dims.strip(" []()").lower())
-    letters = "".join(LETTERS.get(name.lstrip("*#"), "?") for name in names)
+    names = [name.lstrip("*#") for name in names]
+    letters = "".join(LETTERS.get(name, "?") for name in names)
+    if letters in ("K", "KT") and names[0] not in _OF_ONE_PROMPT:
+        letters = letters.replace("K", "B")  # the samples of a batch
     return letters if letters in KNOWN or ("T" in letters and "?" not in letters) else ""

@@ -5,7 +5,9 @@ from dataclasses import replace
 from itertools import islice
 
 from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, accepts, changes, mixes_rows, rebind
-from rl_sentinel.adapters.kit.number_fit import fits_formula, with_fitted_numbers
+from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
+from rl_sentinel.adapters.kit.number_trial import fits_formula
+from rl_sentinel.adapters.kit.numbers_in_code import Literals
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -21,7 +23,7 @@ def layout_of_formula(
     build: Callable[[Mapping[str, Codec]], Boundary],
     arguments: Arguments,
     chosen: Boundary,
-    literals: tuple[float, ...],
+    literals: Literals,
 ) -> Boundary:
     """The chosen boundary, or one with other axes if the function computes its formula only with these.
 

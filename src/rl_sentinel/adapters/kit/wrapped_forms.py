@@ -1,6 +1,7 @@
-"""A layout as a numpy array, for functions that are annotated so."""
+"""Layouts around another layout: as a numpy array, or of responses that belong to one prompt."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +14,8 @@ from rl_sentinel.core.layout import Axis
 
 
 @dataclass(frozen=True, slots=True)
-class Array(Form):
-    """Another layout, as a numpy array without a gradient."""
+class _Around(Form):
+    """Another layout, ``inner``, as it is."""
 
     inner: Form
 
@@ -27,6 +28,36 @@ class Array(Form):
     def needs(self) -> frozenset[str]:
         """As in the other layout."""
         return self.inner.needs
+
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor, an array or a list
+        """As in the other layout."""
+        return self.inner.lay_out(column, inputs)
+
+    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as above
+        """As in the other layout."""
+        return self.inner.read(value, sizes)
+
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as above
+        """As in the other layout."""
+        return self.inner.sizes(value)
+
+    def canonical(self, column: Tensor, batch: Batch) -> Tensor:
+        """As in the other layout."""
+        return self.inner.canonical(column, batch)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """As in the other layout."""
+        return self.inner.source(expression, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class OnePrompt(_Around):
+    """Responses that all belong to one prompt, for functions that are called once per prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array(_Around):
+    """A numpy array without a gradient."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> np.ndarray:
         """The column as an array."""
@@ -45,10 +76,11 @@ class Array(Form):
         """The sizes that the layout determines."""
         return self.inner.sizes(torch.as_tensor(value))
 
-    def canonical(self, column: Tensor, batch: Batch) -> Tensor:
-        """As the layout."""
-        return self.inner.canonical(column, batch)
-
     def source(self, expression: str, sizes: Sizes) -> str:
         """The array as a tensor, in the layout."""
         return self.inner.source(f"torch.as_tensor({expression})", sizes)
+
+
+def of_one_prompt(form: object) -> bool:
+    """Whether a layout holds the responses of one prompt, as an array too."""
+    return isinstance(form.inner if isinstance(form, Array) else form, OnePrompt)
