@@ -43,7 +43,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
 from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
-from rl_sentinel.adapters.kit.wrapped_forms import of_one_prompt
+from rl_sentinel.adapters.kit.wrapped_forms import is_time_first, of_one_prompt
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -234,6 +234,7 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
         packed=any(isinstance(x, CumulativeLengths | Lengths | Packed) for x in (*flat, *forms)),
         grouped=grouped,
         sequences=any(isinstance(f, AfterPrompt) for f in forms),
+        time_first=kind.output.axes == "B T" and any(is_time_first(f) for f in forms),
     )
     claimed = statement.claims
     if statement.stage in DEFINED:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 #: Name of an axis in an annotation, in lower case -> its letter.
 LETTERS = {
-    **dict.fromkeys(("b", "bs", "batch", "batch_size", "rows", "responses"), "B"),
-    **dict.fromkeys(("t", "l", "s", "seq", "seq_len", "length", "tokens", "time", "response_length"), "T"),
+    **dict.fromkeys(("b", "bs", "batch", "batch_size", "rows", "responses", "num_envs", "envs"), "B"),
+    **dict.fromkeys(("t", "l", "s", "seq", "seq_len", "length", "tokens", "time", "response_length", "num_steps"), "T"),
     **dict.fromkeys(("g", "groups", "prompts", "num_prompts"), "G"),
     **dict.fromkeys(("k", "samples", "group_size", "num_samples", "num_generations"), "K"),
     **dict.fromkeys(("n", "total", "nnz", "packed", "total_tokens"), "N"),
@@ -20,7 +20,7 @@ LETTERS = {
 _OF_ONE_PROMPT = ("k", "group_size", "num_generations")
 
 #: Combinations of axes that a binding supports.
-KNOWN = ("BT", "B", "B1", "GK", "GKT", "K", "KT", "N")
+KNOWN = ("BT", "TB", "B", "B1", "GK", "GKT", "K", "KT", "N")
 
 #: What else :func:`axes_of` returns: layouts of lists.
 LISTS = ("ragged", "list", "lists")
@@ -41,7 +41,7 @@ _NUMBER_LISTS = re.compile(r"\b(list|Sequence)\[\s*(list|Sequence)\[(float|int|b
 def axes_of(annotation: object) -> str:
     """The axes in an annotation, as letters, or ``"ragged"``, ``"list"`` or ``"lists"``; empty if it has no axes.
 
-    Axes with a time axis that no binding supports, such as ``[T, B]``, are returned as well, to be refused.
+    Axes with a time axis that no binding supports, such as ``[T]``, are returned as well, to be refused.
 
     Example:
         >>> from typing import Annotated

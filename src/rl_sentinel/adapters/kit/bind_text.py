@@ -21,7 +21,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
     PromptList,
     TrainedTokens,
 )
-from rl_sentinel.adapters.kit.wrapped_forms import Array, OnePrompt
+from rl_sentinel.adapters.kit.wrapped_forms import Array, OnePrompt, TimeFirst
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.codec import Codec, Form
@@ -45,6 +45,7 @@ AXES = {
     "GKT": "prompts by responses by tokens",
     "Gragged": "a list with one tensor per prompt",
     "Glists": "a list with one list of numbers per prompt",
+    "TB": "one number per token, padded, time first",
     "K": "one number per response of one prompt",
     "KT": "one number per token, padded, of the responses of one prompt",
     "Klist": "a list of numbers, one per response of one prompt",
@@ -150,7 +151,7 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         return PromptIds(listed if axes == "list" else "strings" if array else "tensor", name)
     if COLUMNS[name]["axes"].startswith("B T") and axes in ("B", "B1", "GK", "list"):
         return PerResponse(name, int(axes == "B1"), axes == "GK", axes == "list")
-    if name == "reward" and form is not None and axes in ("BT", "KT", "ragged", "lists"):
+    if name == "reward" and form is not None and axes in ("BT", "TB", "KT", "ragged", "lists"):
         return TokenRewards(form, dtype)
     kind = GroupedColumn if isinstance(form, Grouped) else Column
     return kind(name, dtype=dtype) if form is None else kind(name, form, dtype)
@@ -164,6 +165,7 @@ def _form(axes: str, *, per_token: bool) -> Form | None:
         "GKT": GroupedTokens(),
         "Gragged": PromptList(),
         "Glists": PromptList(plain=True),
+        "TB": TimeFirst(Padded()),
         "K": OnePrompt(PerRow("tensor")),
         "KT": OnePrompt(Padded()),
         "Klist": OnePrompt(PerRow("list")),

@@ -1,4 +1,4 @@
-"""Layouts around another layout: as a numpy array, or of responses that belong to one prompt."""
+"""Layouts around another layout: time first, as a numpy array, or of responses that belong to one prompt."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +56,28 @@ class OnePrompt(_Around):
 
 
 @dataclass(frozen=True, slots=True)
+class TimeFirst(_Around):
+    """``[T, B]``, as environments that step together collect it."""
+
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
+        """The column with its axes exchanged."""
+        laid_out: Tensor = self.inner.lay_out(column, inputs)
+        return laid_out.transpose(0, 1)
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """The column with its axes in the usual order."""
+        return self.inner.read(value.transpose(0, 1), sizes)
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """The sizes that the layout determines."""
+        return self.inner.sizes(value.transpose(0, 1))
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """The tensor with its axes in the usual order."""
+        return self.inner.source(f"{expression}.transpose(0, 1)", sizes)
+
+
+@dataclass(frozen=True, slots=True)
 class Array(_Around):
     """A numpy array without a gradient."""
 
@@ -84,3 +106,8 @@ class Array(_Around):
 def of_one_prompt(form: object) -> bool:
     """Whether a layout holds the responses of one prompt, as an array too."""
     return isinstance(form.inner if isinstance(form, Array) else form, OnePrompt)
+
+
+def is_time_first(form: object) -> bool:
+    """Whether a layout has the axis of time first, as an array too."""
+    return isinstance(form.inner if isinstance(form, Array) else form, TimeFirst)
