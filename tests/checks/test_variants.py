@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 import rl_sentinel
 from checks import variants as own
@@ -18,6 +19,11 @@ _ONE: dict[str, Any] = {**_ADVANTAGE, "bind": {"rewards": "reward[K]"}}
 _ONE_BY_TOKEN: dict[str, Any] = {
     **_ADVANTAGE,
     "bind": {"token_level_rewards": "token_rewards[K T]", "response_mask": "mask[K T]"},
+}
+_GAE: dict[str, Any] = {
+    "stage": "advantage",
+    "algorithm": "gae",
+    "bind": {"dones": lambda b: (torch.arange(b.mask.shape[1]) == b.length.unsqueeze(1) - 1).float()},
 }
 _TRAINER = own.Algorithm()
 
@@ -41,6 +47,8 @@ _TRAINER = own.Algorithm()
         (own.size_of_config, _ADVANTAGE),
         (own.size_of_global, _ADVANTAGE),
         (own.size_of_default, _ADVANTAGE),
+        (own.truncated_sampling, _GRPO),
+        (own.done_at_the_end, _GAE),
     ],
 )
 def test_variants_equal_their_formula(function: Any, options: dict[str, Any]) -> None:
@@ -66,6 +74,7 @@ def test_variants_equal_their_formula(function: Any, options: dict[str, Any]) ->
         (own.one_prompt_inverted, _ONE),
         (own.size_of_default_inverted, _ADVANTAGE),
         (own.unnormalized, {"stage": "logprob"}),
+        (own.truncated_sampling_of_the_largest, _GRPO),
     ],
 )
 def test_their_faults_are_found(function: Any, options: dict[str, Any]) -> None:

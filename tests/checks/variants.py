@@ -202,3 +202,35 @@ def size_of_default_inverted(rewards: Tensor, k: int = 4) -> Tensor:
 def unnormalized(logits: Tensor, index: Tensor) -> Tensor:
     """The logits of the tokens in place of their log-probs."""
     return logits.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+
+
+def truncated_sampling(  # noqa: PLR0913 - columns and two numbers
+    logps: Tensor,
+    old_logps: Tensor,
+    rollout_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    clip_eps: float = 0.2,
+    cap: float = 2.0,
+) -> Tensor:
+    weight = (old_logps - rollout_logps).exp().clamp(max=cap).detach()
+    return _token_mean(_surrogate((logps - old_logps).exp(), advantages, clip_eps, clip_eps) * weight, mask)
+
+
+def truncated_sampling_of_the_largest(  # noqa: PLR0913 - columns and a number
+    logps: Tensor, old_logps: Tensor, rollout_logps: Tensor, advantages: Tensor, mask: Tensor, clip_eps: float = 0.2
+) -> Tensor:
+    """The larger product, with the weight of truncated sampling."""
+    weight = (old_logps - rollout_logps).exp().clamp(max=2).detach()
+    return _token_mean(-_surrogate((logps - old_logps).exp(), -advantages, clip_eps, clip_eps) * weight, mask)
+
+
+def done_at_the_end(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float = 0.99, lam: float = 0.95) -> Tensor:
+    """GAE that ends where a step is done; rewards, values, dones: [B, T]."""
+    advantage, last = torch.zeros_like(values), torch.zeros(len(values))
+    after = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1)
+    for t in reversed(range(values.shape[1])):
+        on = 1 - dones[:, t]
+        last = rewards[:, t] + gamma * after[:, t] * on - values[:, t] + gamma * lam * on * last
+        advantage[:, t] = last
+    return advantage

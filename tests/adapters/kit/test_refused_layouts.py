@@ -67,6 +67,16 @@ def squares(values: Tensor, returns: Tensor) -> Tensor:
     return ((values - returns) ** 2).mean()
 
 
+def of_rows_and_tokens(values: Tensor, returns: Tensor) -> Tensor:
+    """The mean squared error; values: [B], returns: [B, T]."""
+    return squares(values.unsqueeze(1), returns)
+
+
+def largest(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor) -> Tensor:
+    """The larger of the two products; log_prob: [T], old_log_prob: [T], advantages: [T]."""
+    return -clipped(log_prob, old_log_prob, -advantages)
+
+
 @pytest.mark.parametrize(
     ("function", "options", "words"),
     [
@@ -76,16 +86,15 @@ def squares(values: Tensor, returns: Tensor) -> Tensor:
         (of_one_list, {"stage": "advantage"}, "values is a list of numbers, expected one number per token, "),
         (of_rewards, {"stage": "advantage", "algorithm": "reinforce++"}, "rewards is a list of numbers, and nothing "),
         (
-            clipped,
-            {"stage": "policy-loss", "algorithm": "ppo"},
-            "log_prob is logprob with one number per response, expected one per token, [B, T] or, for a flat batch of ",
-        ),
-        (
             lambda log_prob, old_log_prob, advantages: clipped(log_prob, old_log_prob, advantages, 0.2),
             {"stage": "policy-loss", "bind": {"log_prob": "logprob", "old_log_prob": "old_logprob[B]"}},
             "old_log_prob is old_logprob with one number per response, expected one per token, ",
         ),
-        (squares, {"stage": "value-loss", "algorithm": "ppo"}, "values is value with one number per response, "),
+        (
+            of_rows_and_tokens,
+            {"stage": "value-loss", "algorithm": "ppo"},
+            "values is value with one number per response, expected one per token, [B, T] or, for a flat batch of ",
+        ),
     ],
 )
 def test_layouts_without_a_binding_are_refused(function: Any, options: dict[str, Any], words: str) -> None:
@@ -110,6 +119,12 @@ def one_by_one(rewards: list[list[float]], values: list[list[float]]) -> list[li
         (annotated_time_major, GAE),
         (unstated_time_major, GAE),
         (one_by_one, GAE),
+        (clipped, {"stage": "policy-loss", "algorithm": "ppo"}),
+        (squares, {"stage": "value-loss", "algorithm": "ppo"}),
+        (
+            unstated_time_major,
+            {**GAE, "bind": {"rewards": lambda batch: batch.token_reward.T, "values": lambda batch: batch.value.T}},
+        ),
         (
             clipped,
             {
@@ -126,15 +141,6 @@ def one_by_one(rewards: list[list[float]], values: list[list[float]]) -> list[li
             squares,
             {"stage": "value-loss", "algorithm": "ppo", "bind": {"values": "value[N]", "returns": "returns[N]"}},
         ),
-    ],
-    ids=[
-        "transposed",
-        "time-first-documented",
-        "time-first-annotated",
-        "time-first-unstated",
-        "one-by-one",
-        "flat-policy-loss",
-        "flat-value-loss",
     ],
 )
 def test_layouts_that_fit_and_the_fixes_in_the_messages_are_sound(function: Any, options: dict[str, Any]) -> None:
@@ -171,5 +177,13 @@ def test_a_plural_in_parentheses_is_no_axis() -> None:
     assert (documented_axes(centred, "reward"), documented_axes(centred, "mask")) == ("", "T")
 
 
-def test_a_fault_of_a_function_with_time_first_is_found() -> None:
-    assert "REF001" in {f.code for f in rl_sentinel.check(forgetful, laws=["REF001"], **GAE).faults}
+@pytest.mark.parametrize(
+    ("function", "options"), [(forgetful, GAE), (largest, {"stage": "policy-loss", "algorithm": "ppo"})]
+)
+def test_faults_in_these_layouts_are_found(function: Any, options: dict[str, Any]) -> None:
+    assert "REF001" in {f.code for f in rl_sentinel.check(function, laws=["REF001"], **options).faults}
+
+
+def test_a_flat_batch_is_noted() -> None:
+    result = rl_sentinel.check(squares, stage="value-loss", algorithm="ppo", laws=["REF001"], budget=2)
+    assert "values, returns were passed as the tokens of all responses, [N]" in result.notes

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.numbers_in_code import Literals
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.claims import claims, value_of
 from rl_sentinel.formulas.advantage_normalization import NORMALIZATIONS, SETTING
 from rl_sentinel.search.claimed_formulas import of_one_policy
 
@@ -32,18 +32,12 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
         boundary: its boundary, with the numbers that are known by name.
         literals: numbers in its code, which are tried; the bounds of a clip range are taken where no number fits.
     """
-    stated = boundary.claims.algorithm is not None
-    if stated and (why := _not_of_formula(boundary)):
-        return _without_formula(boundary, why)
-    if stated and of_one_policy(boundary):
-        boundary = _with_settings(boundary, {**_OF_RATIOS, **boundary.settings["default"]})
-    if stated and boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
-        return _normalizing(target, boundary, literals)
-    if stated and (bounded := _with_upper_bound_only(target, boundary, literals)):
-        return bounded
+    if boundary.claims.algorithm is not None:
+        if of_one_policy(boundary):
+            boundary = _with_settings(boundary, {**_OF_RATIOS, **boundary.settings["default"]})
+        if variant := _variant(target, boundary, literals):
+            return variant
     missing = missing_numbers(boundary)
-    if stated and (bounded := _with_ceiling(target, boundary, missing, literals)):
-        return bounded
     chosen = fitting_numbers(target, boundary, missing, literals) if missing or "loss" in boundary.outputs else {}
     if chosen is None:
         chosen = _with_fixed_length(target, boundary, missing, literals) or _of_another_mean(target, boundary, literals)
@@ -58,6 +52,17 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
     return boundary if default else _without_formula(boundary, _undecided(boundary, required))
 
 
+def _variant(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
+    """The boundary of a variant of its algorithm, or without the formula where it is another one's; None if neither."""
+    if weighted := _with_sampler_weight(target, boundary, literals):
+        return weighted
+    if why := _not_of_formula(boundary):
+        return _without_formula(boundary, why)
+    if boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
+        return _normalizing(target, boundary, literals)
+    return _with_upper_bound_only(target, boundary, literals) or _with_ceiling(target, boundary, literals)
+
+
 def _without_formula(boundary: Boundary, reason: str) -> Boundary:
     """The boundary whose formula is not compared."""
     return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=reason)
@@ -68,8 +73,9 @@ def _with_settings(boundary: Boundary, numbers: Settings, *notes: str) -> Bounda
     return replace(boundary, settings={"default": settings}, notes=(*boundary.notes, *notes))
 
 
-def _with_ceiling(target: Target, boundary: Boundary, missing: list[str], literals: Literals) -> Boundary | None:
+def _with_ceiling(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
     """The loss of PPO with a literal as the bound of its ratio (dual clip); None if it fits without, or with none."""
+    missing = missing_numbers(boundary)
     open_ = value_of(boundary.claims.algorithm) == "ppo" and "ceiling" not in boundary.settings["default"]
     ceilings = sorted(x for x in literals.floats if x > 1) if open_ and boundary.stage == "policy-loss" else []
     if not ceilings or fitting_numbers(target, boundary, missing, literals) is not None:
@@ -98,6 +104,30 @@ def _with_upper_bound_only(target: Target, boundary: Boundary, literals: Literal
         chosen = fitting_numbers(target, trial, missing_numbers(trial), literals)
         if chosen is not None:
             return _with_settings(trial, chosen, *_note(chosen, boundary))
+    return None
+
+
+def _with_sampler_weight(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
+    """The loss weighted by the truncated ratio to the sampler; None if it reads no such ratio, or fits with no bound.
+
+    What fits where no ratio is clipped has this weight, and its clipping may be wrong.
+    """
+    if boundary.stage != "policy-loss" or not {"old_logprob", "rollout_logprob", "advantage"} <= boundary.reads:
+        return None
+    caps = [x for x in (*literals.floats, *map(float, literals.sizes)) if x >= 1]
+    trials = [
+        replace(boundary, claims=boundary.claims | claims("its code", corrected_at_most=cap, corrected_by=by))
+        for cap in caps
+        for by in ("token", "row")
+    ]
+    for probes in (None, unclipped_probes(boundary)):
+        for trial in trials:
+            missing = missing_numbers(trial)
+            chosen = fitting_numbers(target, trial, missing, literals, probes)
+            if chosen is not None and (probes is None or not missing):
+                cap = value_of(trial.claims.corrected_at_most)
+                note = f"the loss is weighted by the ratio to the sampler, at most {cap:g}"
+                return _with_settings(trial, chosen, note, *_note(chosen, trial))
     return None
 
 
