@@ -277,5 +277,5 @@ LAW = Law(
     expect=_expect,
     level=lambda _case: "contested",
     own_level=lambda _case: "fault",
-    intended="The name may mean a variant of the algorithm that the reference formulas do not include.",
+    intended="The name may mean a variant that has no reference formula.",
 )

@@ -108,7 +108,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
             continue
         scale = magnitude(batch, boundary.reads) + accepted[nearest].abs().nan_to_num().max().item()
         others = f", the nearest of {among} known definitions; none fits all batches" if among > 1 else ""
-        reason = f"the expected value is by the definition {nearest!r}{others}"
+        reason = f"its definition is {nearest!r}{others}"
         yield Equal(name, accepted[nearest], seen.values[name], where, scale, reason=reason)
 
 

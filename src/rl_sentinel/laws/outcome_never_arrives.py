@@ -128,8 +128,10 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
             break
     column = "reward" if "reward" in boundary.reads else "reward_parts"
     change = change_of(column, batch, changed, f"the outcome of row {row}")
-    owner = "trajectory" if int(reached.sum()) > 1 or not bool(reached[row]) else "response"
-    reason = f"an outcome must reach the last trained token of its {owner}"
+    reason = "an outcome must reach the last trained token of its response"
+    if bool((reached & (torch.arange(batch.rows, device=batch.device) != row)).any()):
+        steps = f"both rows are steps of trajectory {int(batch.trajectory[row])}"
+        reason = f"{steps}, and each step that is trained must get its outcome"
     direction = 1 if amount > 0 else -1
     for name, moved in arrived.items():
         results = {name: (before[name], after[name])}

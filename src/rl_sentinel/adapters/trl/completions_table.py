@@ -92,7 +92,9 @@ def _table(target: Target, kind: str, owner: str) -> Boundary:
         steps=(step,),
         outputs={
             "advantage": Output("B", "reward", at=Use("table")["advantages"], form=ROWS),
-            "columns of others": Output("B", "count", "columns_of_others", at=Use("table")["others"], form=ROWS),
+            "columns from other samples": Output(
+                "B", "count", "columns_of_others", at=Use("table")["others"], form=ROWS
+            ),
         },
         settings={"table of completions": {"kl_loss_coef": 0.0} if kind == "rloo" else {}},
         claims=claims(_TABLE),
