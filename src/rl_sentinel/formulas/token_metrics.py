@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
-from rl_sentinel.formulas.preferences import are_pairs
+from rl_sentinel.formulas.preference_pairs import are_pairs
 
 #: Largest logits that differ by less than this are equal.
 TIE = 1e-4

@@ -42,7 +42,7 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.core.phrasing import number
 
-#: Quantity, in tokens per conversation -> what is wrong with these tokens.
+#: Quantity, in tokens per conversation -> the fault of these tokens.
 QUANTITIES = {
     "tokens_off_template": "differ from the chat template applied to the whole conversation",
     "mask_off_replies": "have a wrong loss mask: it must cover each reply with its end token, and nothing else",

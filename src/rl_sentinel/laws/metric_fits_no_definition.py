@@ -43,7 +43,7 @@ from rl_sentinel.core.expectations import Equal, Expectation, Within
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.allowed import kind
-from rl_sentinel.formulas.definitions import KL, definitions, is_defined
+from rl_sentinel.formulas.metric_definitions import KL, definitions, is_defined
 from rl_sentinel.formulas.shares import is_share
 from rl_sentinel.search.comparison import magnitude, places
 from rl_sentinel.search.formula_reading import as_claimed, fitting

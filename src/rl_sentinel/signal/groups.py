@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.refusal import CHECKED, refuse_where
+from rl_sentinel.core.argument_checks import CHECKED, refuse_where
 from rl_sentinel.signal.kernels import labels
 from rl_sentinel.signal.requirements import require_finite, require_span, sum_is_finite
 from rl_sentinel.signal.validation import named, validate

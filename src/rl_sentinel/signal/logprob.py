@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.argument_checks import refuse_where
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import refuse_where
 from rl_sentinel.signal.kernels import projection, sizes, softmax
 from rl_sentinel.signal.kernels.modes import traced
 from rl_sentinel.signal.requirements import POSITIVE, explain_result

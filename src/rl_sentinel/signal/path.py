@@ -8,8 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from rl_sentinel.core.argument_checks import by_name, function, takes
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import by_name, function, takes
 from rl_sentinel.signal import align, penalty
 from rl_sentinel.signal.advantage.turn_level_gae import turn_values
 from rl_sentinel.signal.groups import group_sums

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from rl_sentinel.core.argument_checks import CHECKED, is_number, number, refuse_where, unmapped
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import CHECKED, is_number, number, refuse_where, unmapped
 from rl_sentinel.signal.segments import Mask, trained
 
 #: Kind of a tensor -> whether a dtype is of that kind, and how to convert one that is not.

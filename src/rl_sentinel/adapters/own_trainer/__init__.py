@@ -19,7 +19,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims_from_text
+from rl_sentinel.core.claim_text import claims_from_text
 
 #: Environment variable with a recipe as JSON: its ``tables`` about the signal, and the ``parts`` of the reward.
 RECIPE_VARIABLE = "RL_SENTINEL_RECIPE"
