@@ -206,7 +206,7 @@ def test_a_dict_over_prompts_is_named() -> None:
     def by_prompt(rewards_of: dict[str, list[float]]) -> dict[str, list[float]]:
         return {key: [x - sum(row) / len(row) for x in row] for key, row in rewards_of.items()}
 
-    with pytest.raises(InputError, match="the function goes over all keys of 'rewards_of': bind them") as raised:
+    with pytest.raises(InputError, match="the function iterates over all keys of 'rewards_of': bind them") as raised:
         rl_sentinel.check(by_prompt, **GRPO)
     assert "\n" not in str(raised.value)
 

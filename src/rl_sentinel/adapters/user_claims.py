@@ -124,7 +124,7 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
 
 
 def _spelling(name: str) -> str:
-    """The name of an algorithm in one spelling: without capitals, spaces, hyphens, underscores and dots."""
+    """The name of an algorithm in lower case, without spaces, hyphens, underscores and dots."""
     return re.sub(r"[\s_.-]", "", name.lower())
 
 

@@ -162,14 +162,14 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
 
 
 def _not_compared(boundary: Boundary) -> tuple[str, ...]:
-    """What no law compares with a formula although an algorithm is claimed."""
+    """The parts of a claimed algorithm that no law compares with a formula."""
     penalized = boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads
     note = "the sign and the size of the KL in its rewards are not checked: check the function of the KL at stage kl"
     return (note,) if penalized else ()
 
 
 def _group_size(outside: Mapping[str, float], arguments: Arguments) -> int:
-    """The number of responses per prompt that a function of rewards without labels holds itself; 0 if it has none."""
+    """The fixed number of responses per prompt in a function without group labels; 0 if it has none."""
     flat = list(leaves(arguments.codecs.values()))
     if any("group" in c.columns | c.shapes for c in flat) or not any("reward" in c.columns for c in flat):
         return 0

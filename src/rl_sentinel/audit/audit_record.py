@@ -141,7 +141,7 @@ class AuditRecord:
         return cls(tree, loaded, data["modules"], used, data["digests"], data["events"])
 
     def without(self, units: Iterable[str]) -> "AuditRecord":
-        """A copy without these, whose verdicts may differ by chance."""
+        """A copy without these units, whose verdicts may differ by chance."""
         for unit in units:
             self.events.pop(unit, None)
         return self

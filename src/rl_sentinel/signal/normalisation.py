@@ -41,7 +41,7 @@ class Normalisation:
         validate_record(self, epsilon=NON_NEGATIVE)
         if self.leave_one_out and self.mean == "none":
             raise InputError(
-                "leave_one_out is True, expected False where mean is 'none': there is nothing to leave out of"
+                "leave_one_out is True, expected False with mean 'none': there is no mean to leave a row out of"
             )
 
 

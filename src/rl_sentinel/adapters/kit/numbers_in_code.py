@@ -233,13 +233,13 @@ def _holders(thing: object, words: frozenset[str], depth: int) -> Iterator[objec
 
 
 def _is_closed(value: object) -> bool:
-    """Whether it is no configuration."""
+    """Whether an object is not a configuration."""
     kinds = (*_SCALARS, str, Tensor, nn.Module, ModuleType, type, FunctionType, BuiltinFunctionType)
     return value is None or isinstance(value, kinds) or ismethod(value)
 
 
 def _global_objects(functions: list[FunctionType], words: frozenset[str]) -> list[object]:
-    """The configurations among the globals that the code names, as ``args`` of a script."""
+    """Configurations among the globals that the code reads, such as ``args`` in a script."""
     named = [one.__globals__[word] for one in functions for word in sorted(words) if word in one.__globals__]
     return [value for value in named if not _is_closed(value)]
 

@@ -36,7 +36,7 @@ LOSSES: Mapping[str, tuple[Mapping[str, float], Mapping[str, str]]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Advantages of single turns, of trajectories with several rows, and with unscored rewards; then the losses.
+    """Advantages for single turns, trajectories of several rows and unscored rewards; then the losses.
 
     If the environment variable ``RL_SENTINEL_RECIPE`` is set, only the advantages and the loss of that recipe.
     """

@@ -66,7 +66,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Rollouts:
-    """The generator's outputs: those of the case, and those of other prompts that are informative."""
+    """Outputs of the generator: for the rows of the case, and for other prompts whose rewards differ."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Rollouts:
         return [{**row, "number": n, "uid": f"prompt-{row['group']}"} for n, row in enumerate(self.rows)]
 
     def of_another_prompt(self) -> list[dict[str, Any]]:
-        """As many responses as another prompt has, of one step each; the rewards differ."""
+        """Responses of another prompt, of one step each and with different rewards."""
         self.others += 1
         first = len(self.rows) + self.others * self.samples
         return [
@@ -174,7 +174,7 @@ def sample_batch(
 
 
 def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place: int, same_uid: bool) -> int:  # noqa: FBT001 - a fact
-    """The number of columns at a place of the batch that differ from those of the row with the same prompt."""
+    """The number of columns at a position of the batch that differ from the row ``own``; another uid counts as well."""
     names = [name for name, column in own.items() if name != "rollout_metrics" and output.get(name) is not None]
     return sum(bool(output[name][place] != own[name][0]) for name in names) + int(not same_uid)
 

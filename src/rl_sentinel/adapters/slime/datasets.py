@@ -97,7 +97,7 @@ def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]]
 
 
 def _start(rows: int, last: int) -> int:
-    """The start of the slice of the last rows: a negative index for an odd number of rows, to cover both notations."""
+    """The start of a slice of the last rows; negative for an odd number of rows, so that both notations are covered."""
     return max(0, rows - last) if rows % 2 else -last
 
 

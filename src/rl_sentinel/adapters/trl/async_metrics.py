@@ -53,7 +53,7 @@ _PRODUCER = "async_grpo_trainer.py, RolloutQueueDataset and FixedCountBatcher: a
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of releases whose collators log."""
+    """The metrics, in releases whose collators log them."""
     for trainer, collator, planner in PARTS.values():
         paths = (f"{trainer}.log", f"{collator}.torch_call", planner)
         if not all(map(target.has, paths)) or target.fails(trainer):
@@ -132,7 +132,7 @@ def log_samples(
 
 
 def _no_candidates(tokens: int) -> dict[str, Any]:
-    """The columns of a teacher that gave no candidate for any token."""
+    """Teacher columns without a candidate for any token."""
     return {
         "teacher_topk_ids": np.full((tokens, 1), -1),
         "teacher_topk_logprobs": np.full((tokens, 1), -np.inf, dtype=np.float32),

@@ -12,7 +12,7 @@ ROWS = PerRow("list")
 
 
 def count_differences(found: Sequence[Any], expected: Sequence[Any]) -> float:
-    """The number of places at which two sequences differ; a place that only one of them has counts too."""
+    """The number of positions at which two sequences differ, including those that only one of them has."""
     return float(sum(a != b for a, b in zip(found, expected, strict=False)) + abs(len(found) - len(expected)))
 
 

@@ -102,7 +102,7 @@ class WorkerGroupDouble:
         self.engine, self.about, self.tensors, self.ranks = engine, about, tensors, ranks
 
     def compute_log_prob(self, data: Any) -> Any:  # noqa: ANN401 - a TensorDict
-        """As the worker's ``infer_batch``: set what the data does not say, run the engine, add metrics."""
+        """Like the worker's ``infer_batch``: set missing fields of the data, run the engine, add metrics."""
         self.tensors.assign_non_tensor(data, **{k: v for k, v in self.about.items() if k not in data.keys()})  # noqa: SIM118 - a TensorDict
         outputs = run_on_ranks(self.ranks, lambda _rank: self.engine.infer_batch(copy.copy(data), loss_function=None))
         return self.tensors.get_tensordict(outputs[0]["model_output"], {"metrics": {"mfu": 0.0}})

@@ -180,7 +180,7 @@ def _places(name: str, steps: list[list[int]], prompts: int) -> dict[str, Tensor
 
 
 def few_prompts(batch: Batch) -> Batch:
-    """The first :data:`PROMPTS` rows, each the number of a prompt: a prompt does not depend on others."""
+    """The first :data:`PROMPTS` rows: each row is one prompt, and prompts do not depend on each other."""
     return take_rows(batch, torch.arange(PROMPTS)) if batch.rows > PROMPTS else batch
 
 

@@ -29,7 +29,7 @@ class CodeUse:
 
     @contextmanager
     def binding(self) -> Iterator[None]:
-        """While adapters describe boundaries: what they read shows in the descriptions."""
+        """Context in which adapters describe boundaries; the descriptions already include what adapters read."""
         self.source.binding = True
         try:
             yield

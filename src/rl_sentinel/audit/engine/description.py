@@ -131,7 +131,7 @@ def _class(walk: _Walk, kind: type) -> None:
 
 
 def _set(walk: _Walk, values: set[Any] | frozenset[Any]) -> None:
-    """A set of plain values; the order of others is not the same in two processes."""
+    """Hash a set of plain values; other objects have no order that is equal in two processes."""
     if not all(isinstance(v, (str, int, float, bool, type(None), tuple, enum.Enum)) for v in values):
         raise _UndescribableError
     walk.add_all("set", sorted(values, key=repr))

@@ -128,7 +128,7 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     if not first.calls:
         raise Unwritable("the boundary has no calls")
     if any(encoded.step.inside for encoded in first.calls):
-        raise Unwritable("a step with recorded inner calls has no source")
+        raise Unwritable("a step whose inner calls are recorded has no source text")
     places = {name: _place(first, first.boundary.outputs[name]) for name in outputs if name in first.boundary.outputs}
     later = {use.name for run in runs for use in _uses(run)}
     used = {place.name for place in places.values()} | later

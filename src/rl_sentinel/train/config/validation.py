@@ -51,7 +51,7 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
             "the KL is penalised once, in the reward or in the loss"
         )
     if kl is not None and (kl.target is None) != (kl.horizon is None):
-        raise SentinelError("kl.target and kl.horizon are one without the other, expected both or neither")
+        raise SentinelError("only one of kl.target and kl.horizon is set, expected both or neither")
     if not outcome and rollout.turns > 1 and not rollout.merged:
         raise SentinelError(
             f"rollout.merged is false with {rollout.turns} turns, expected true: estimator {recipe.estimator.name} "
