@@ -117,7 +117,7 @@ def stage_claims(stage: str, claims: tuple[str, ...], algorithm: str = "") -> Cl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a user states about a function: stage, claims, bindings of parameters, and numbers of its formula."""
+    """A user's statements about a function: stage, claims, parameter bindings, and numbers of its formula."""
 
     stage: str
     claims: Claims = field(default_factory=Claims)

@@ -117,7 +117,7 @@ def read_summary(folder: Path) -> str:
 
 
 def _identity(recipe: Recipe) -> dict[str, Any]:
-    """What the verdicts depend on: versions, digests, and how many cases were tried."""
+    """Dependencies of the verdicts: versions, digests, and how many cases were tried."""
     return {
         "rl_sentinel": rl_sentinel.__version__,
         "code": digest_of(Path(rl_sentinel.__file__).parent),

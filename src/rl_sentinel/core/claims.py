@@ -233,7 +233,7 @@ def unknown_claim(name: str) -> str:
 
 
 def _value_kinds(hint: object) -> tuple[object, ...]:
-    """What a claim's value may be: literal values, or types."""
+    """The possible values of a claim: literals, or types."""
     said = next(part for part in get_args(hint) if part is not NoneType)
     (value,) = get_args(said)
     return (True, False) if value is bool else get_args(value) or (value,)

@@ -61,7 +61,7 @@ def per_token(row: Tensor, *, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """What a policy loss is given: the columns, how they become one number, and the framework's configuration."""
+    """The inputs of a policy loss: columns, aggregation, and the framework's configuration."""
 
     logprob: Tensor
     old_logprob: Tensor

@@ -65,7 +65,7 @@ def _labelled(label: str, text: str, *, lines: int = 0) -> list[str]:
 
 
 def sentence(e: Mapping[str, Any]) -> str:
-    """What is wrong, in one sentence; for settings, which of them are accepted or refused wrongly."""
+    """The fault in one sentence; for settings, the ones that are wrongly accepted or refused."""
     expectation = e["expectation"]
     if expectation["kind"] != "Refuses":
         return str(expectation["sentence"])

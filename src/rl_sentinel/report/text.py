@@ -96,7 +96,7 @@ def show(  # noqa: PLR0913 - a report has these parts
 
 
 def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> None:
-    """What was audited, and why some pairs were not checked."""
+    """The extent of the audit, and why some pairs were not checked."""
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
     numbers = f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable"

@@ -180,7 +180,7 @@ def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place:
 
 
 def first_prompt_is_even(batch: Batch) -> Batch:
-    """The batch with a reward of 1 for all of the first prompt, which dynamic sampling must not keep."""
+    """Set all rewards of the first prompt to 1, so that dynamic sampling must drop it."""
     return with_columns(batch, reward=torch.where(batch.group == batch.group[0], 1.0, batch.reward))
 
 
@@ -226,7 +226,7 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
         reads=frozenset({"reward", "group"} | ({"trajectory", "last_step"} if step_wise else set())),
         outputs={
             "keep": Output("B", "", "keep", "group", at=Use("sampled")["keep"], form=form),
-            "columns from other samples": Output("B", "", "columns_of_others", at=Use("sampled")["others"], form=form),
+            "number of columns from other samples": Output("B", "", "columns_of_others", at=Use("sampled")["others"], form=form),
         },
         settings={name: settings},
         claims=_STEPS if step_wise else claims(_DOC, output_algorithms={"keep": _KEPT}),

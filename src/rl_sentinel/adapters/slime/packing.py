@@ -180,7 +180,7 @@ def cpu() -> str:
 
 
 def packing_doubles(target: Target) -> dict[str, Callable[..., Any]]:
-    """Replacements of what moves tensors to the GPU."""
+    """Replacements for functions that move tensors to the GPU."""
     source = module_source(target, DATA)
     doubles: dict[str, tuple[str, Callable[..., Any]]] = {
         ".cuda()": ("Tensor.cuda", unmoved),

@@ -116,7 +116,7 @@ def log_samples(
     planner: Any,  # noqa: ANN401 - a class of the target
     samples: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """What the trainer logs after a micro-batch with these samples, one for each rank."""
+    """The metrics that the trainer logs after a micro-batch with one of these samples per rank."""
     width = max(len(sample["completion_mask"]) for sample in samples)
     queued = [
         as_queued({"advantage": 0.0, **sample}, FIRST + row * width, sample["prompt"])

@@ -107,7 +107,7 @@ def _rows(target: Target, path: str, kind: str) -> Boundary:
         steps=(step,),
         outputs={
             "advantage": Output("B", "reward", at=Use("scored")["advantages"], form=form),
-            "columns from other samples": Output(
+            "number of columns from other samples": Output(
                 "B", "count", "columns_of_others", at=Use("scored")["others"], form=form
             ),
         },

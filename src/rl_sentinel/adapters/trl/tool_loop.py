@@ -120,12 +120,12 @@ def _parameters(entry: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def answered(order: tuple[str, ...], prompts: list[Any], *_arguments: object, **_more: object) -> Any:  # noqa: ANN401 - as the method
-    """The reply to each result of a tool, in the order of what the release returns."""
+    """The reply to each tool result, as a tuple in the order that the release returns."""
     return in_order(order, prompts, [[LAST, END] for _ in prompts])
 
 
 def in_order(order: tuple[str, ...], prompts: list[Any], replies: list[list[int]]) -> Any:  # noqa: ANN401 - as the method
-    """Sampled replies, in the order of what the release returns."""
+    """Sampled replies, as a tuple in the order that the release returns."""
     answers = {"prompt_ids": prompts, "completion_ids": replies}
     returned = tuple(answers.get(name) for name in order)
     return returned if len(returned) > 1 else returned[0]

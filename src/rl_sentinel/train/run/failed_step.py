@@ -93,7 +93,7 @@ def replay_failed_step(place: Path) -> tuple[str, str]:
 def _repeat_minibatch(
     policy: Policy, batch: TrainingBatch, dump: Mapping[str, Any], *, selection: Selection, recipe: Recipe
 ) -> None:
-    """Repeat what failed: the critic's mini-batch, the check after the update, or the policy's mini-batch."""
+    """Repeat the part that failed: the critic's mini-batch, the check after the update, or the policy's mini-batch."""
     if "critic" in dump:
         critic, saved = build_critic(policy, recipe.critic), dump["critic"]
         assert critic is not None  # noqa: S101 - it was fitted
