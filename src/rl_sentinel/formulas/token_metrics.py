@@ -33,7 +33,7 @@ def _accuracy(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _accuracy_of_preferred(batch: Batch, _settings: Settings) -> Tensor:
-    """The same for the preferred responses of pairs."""
+    """The share of trained tokens of preferred responses with the highest probability."""
     return _share_of_best(batch, slice(None, None, 2)) if are_pairs(batch) else torch.tensor(torch.nan)
 
 

@@ -39,7 +39,7 @@ class Responses:
 
 
 def responses(token_rewards: Tensor, *, mask: Tensor, index: object, by_deviation: bool) -> Responses:
-    """Rows of token rewards, whose sums are the outcomes; labels may be numbers or strings.
+    """Inputs from token rewards, whose sum per row is the outcome; labels may be numbers or strings.
 
     Example:
         >>> import torch

@@ -141,7 +141,7 @@ def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, setti
 
 
 def _apart(reading: str, tokens: Tensor, estimator: str, more: Tensor, batch: Batch) -> Readings:
-    """The sum of two means: of the policy's loss in one way, of its KL and entropy terms in the other."""
+    """The sum of two aggregations: the policy's loss by one mode, its KL and entropy terms by the other."""
     return {
         ", ".join(filter(None, (reading, estimator, f"{one}, {n}", f"other terms {other}, {m}"))): x + y
         for one, other in (MEANS, MEANS[::-1])

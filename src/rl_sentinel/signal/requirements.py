@@ -131,7 +131,7 @@ def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why
 
 
 def explain_result(result: Shaped[Tensor, "..."], *, where: Mask, **columns: Shaped[Tensor, "..."]) -> None:
-    """If a result is not finite, raise for a column that is not; finite columns may give an infinite result.
+    """If a result is not finite, raise for an input column that is not; finite inputs may give an infinite result.
 
     Example:
         >>> import torch

@@ -226,7 +226,9 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
         reads=frozenset({"reward", "group"} | ({"trajectory", "last_step"} if step_wise else set())),
         outputs={
             "keep": Output("B", "", "keep", "group", at=Use("sampled")["keep"], form=form),
-            "number of columns from other samples": Output("B", "", "columns_of_others", at=Use("sampled")["others"], form=form),
+            "number of columns from other samples": Output(
+                "B", "", "columns_of_others", at=Use("sampled")["others"], form=form
+            ),
         },
         settings={name: settings},
         claims=_STEPS if step_wise else claims(_DOC, output_algorithms={"keep": _KEPT}),

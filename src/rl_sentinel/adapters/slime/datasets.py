@@ -120,7 +120,9 @@ def _read(settings: Mapping[str, Settings]) -> Boundary:
         reads=frozenset({"length"}),
         outputs={
             "uses": Output("B", "samples", "uses", at=Use("read")["uses"], form=form),
-            "number of columns from other samples": Output("B", "", "columns_of_others", at=Use("read")["others"], form=form),
+            "number of columns from other samples": Output(
+                "B", "", "columns_of_others", at=Use("read")["others"], form=form
+            ),
         },
         settings=settings,
         reach="--prompt-data FILE, FILE@[-2:] or FILE@[1:], --rollout-max-prompt-len",
