@@ -55,7 +55,7 @@ class CodeUsed:
         return not any(file in changed and line in changed[file].functions for file, line in places)
 
     def moved(self, changed: Mapping[str, FileChange]) -> "CodeUsed":
-        """The same functions at their lines in the new state; lambdas outside of functions have no line there."""
+        """These functions at their lines in the new state; lambdas outside of functions are dropped."""
         places = [[_moved(file, line, changed) for file, line in part] for part in (self.functions, self.reads)]
         functions, reads = ([list(place) for place in part if place] for part in places)
         return CodeUsed(functions, reads, self.complete)

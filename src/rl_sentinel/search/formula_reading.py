@@ -31,7 +31,7 @@ MOST_FITS = 128
 
 
 class Fit(NamedTuple):
-    """The name of the accepted value that fits best, empty if there is none, and the number of accepted values."""
+    """The name of the accepted value that fits best (empty: no value) and the number of accepted values."""
 
     name: str
     among: int

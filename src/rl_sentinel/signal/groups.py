@@ -182,7 +182,7 @@ def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:
 
 
 def _centred(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Centred values, by distances to the group's largest value, and the sum of ``share`` (0 on other rows) per group."""
+    """Centred values, by distances to the group's largest value, and each group's sum of ``share``."""
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
     far = wide.double()  # a distance, or a sum of them, may be larger than its type
     counted, nothing = share.to(far.dtype), torch.zeros_like(far)

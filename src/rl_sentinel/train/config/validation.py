@@ -181,5 +181,5 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
         )
     if "turn" in reads and rollout.turns > 1 and not rollout.merged:
         raise SentinelError(
-            f"rollout.merged is false with {rollout.turns} turns, expected true: the turn column counts along one row"
+            f"rollout.merged is false with {rollout.turns} turns, expected true: turns are numbered within one row"
         )
