@@ -149,7 +149,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"loss": {"name": "math:pi", "aggregation": "token-mean"}}, "loss 'math:pi' is 3.14159"),
         (
             {"loss": {"name": "json:loads", "aggregation": "token-mean"}},
-            "loss.s is missing, expected a value, it has no",
+            "loss.s is missing, expected a value: set it, or rename",
         ),
         (
             {"loss": {"name": "training:returns_none", "aggregation": "token-mean"}},

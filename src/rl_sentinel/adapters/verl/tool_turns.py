@@ -73,7 +73,7 @@ class Script:
     tool_schema: Any = None
 
     async def generate(self, *, prompt_ids: list[int], **_request: object) -> SimpleNamespace:
-        """Tokens and log-probs of the next reply, and the experts of all tokens so far: each token's position."""
+        """Tokens and log-probs of the next reply, and experts of all tokens so far, whose numbers are positions."""
         self.turn += 1
         tokens = self.tokenizer(self.turns[self.turn][0] + END)["input_ids"]
         log_probs = [-(self.sampled + n + 1) / 8 for n in range(len(tokens))]
