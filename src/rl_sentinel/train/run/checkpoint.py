@@ -116,8 +116,8 @@ def _load(place: Path, *, whole: bool) -> Mapping[str, Any]:
     seal = json.loads((place / _SEAL).read_text(encoding="utf-8"))
     if seal["edition"] not in (FORMAT, SHARDED_FORMAT):
         raise SentinelError(
-            f"format version of checkpoint {place} is {seal['edition']}, expected {FORMAT} or {SHARDED_FORMAT}: resume with "
-            "the release that wrote it, or name another folder with out=DIR"
+            f"format version of checkpoint {place} is {seal['edition']}, expected {FORMAT} or {SHARDED_FORMAT}: "
+            "resume with the release that wrote it, or name another folder with out=DIR"
         )
     digests = {f"{_SHARDS}/{name}": digest for name, digest in seal.get("shards", {}).items()}
     if any(_digest(place / name) != digest for name, digest in ({_STATE: seal["sha256"]} | digests).items()):
