@@ -142,9 +142,10 @@ def run_and_resume(kind: Any, config: Any, prompts: int) -> dict[str, Any]:  # n
         order = [number for step in drawn for number in step]
         counts = torch.tensor([float(order.count(number)) for number in range(prompts)])
         answer: dict[str, Any] = {"uses": counts / config.trainer.total_epochs, "steps": float(len(drawn))}
-        for name, step in (("inside an epoch", 1), ("after an epoch", len(first.train_dataloader))):
+        for name, step in (("inside an epoch", 1), ("between epochs", len(first.train_dataloader))):
             rest, restored = drawn[step:], _restored(kind, config, prompts, Path(place), step)
-            answer |= _places(f" {name}", rest, prompts) | _places(f", restored {name}", restored, prompts)
+            answer |= _places(f"without a restart {name}", rest, prompts)
+            answer |= _places(f"after a restart {name}", restored, prompts)
     return answer
 
 
@@ -173,9 +174,9 @@ def _places(name: str, steps: list[list[int]], prompts: int) -> dict[str, Tensor
     order = [number for step in steps for number in step]
     places = [[at for at, number in enumerate(order) if number == own] for own in range(prompts)]
     return {
-        f"number of draws{name}": torch.tensor([float(len(one)) for one in places]),
-        f"position of first draw{name}": torch.tensor([float(one[0]) if one else -1.0 for one in places]),
-        f"position of last draw{name}": torch.tensor([float(one[-1]) if one else -1.0 for one in places]),
+        f"number of draws {name}": torch.tensor([float(len(one)) for one in places]),
+        f"position of first draw {name}": torch.tensor([float(one[0]) if one else -1.0 for one in places]),
+        f"position of last draw {name}": torch.tensor([float(one[-1]) if one else -1.0 for one in places]),
     }
 
 
@@ -203,11 +204,11 @@ def _loop(target: Target) -> Boundary:
     result, form = Use("run"), PerRow()
     outputs = {"uses": Output("B", "samples", "uses", at=result["uses"], form=form)}
     outputs["steps"] = Output("", "", at=result["steps"])
-    for when in ("inside an epoch", "after an epoch"):
+    for when in ("inside an epoch", "between epochs"):
         for what in ("number of draws", "position of first draw", "position of last draw"):
-            quantity, own, other = f"{what} {when}", f"{what} {when}", f"{what}, restored {when}"
-            outputs[own] = Output("B", "samples", f"uninterrupted.{quantity}", at=result[own], form=form)
-            outputs[other] = Output("B", "samples", f"resumed.{quantity}", at=result[other], form=form)
+            own, other = f"{what} without a restart {when}", f"{what} after a restart {when}"
+            outputs[own] = Output("B", "samples", f"uninterrupted.{what} {when}", at=result[own], form=form)
+            outputs[other] = Output("B", "samples", f"resumed.{what} {when}", at=result[other], form=form)
     return Boundary(
         path=PATH,
         stage="batch",
