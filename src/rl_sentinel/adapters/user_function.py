@@ -18,16 +18,17 @@ from rl_sentinel.adapters.kit.argument_messages import describe_arguments, looku
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Padded, Ragged
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
-from rl_sentinel.adapters.kit.layout_trial import choose_binding, leaves
+from rl_sentinel.adapters.kit.layout_trial import accepts, choose_binding, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
-from rl_sentinel.adapters.kit.numbers_in_code import literal_bounds, literals, named_numbers, set_accumulation_to_one
+from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers, set_accumulation_to_one
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.prompt_groups import grouping
 from rl_sentinel.adapters.kit.refused_layouts import refuse_one_per_response
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.roles import role_of
+from rl_sentinel.adapters.kit.roles import parameters_of, role_of
+from rl_sentinel.adapters.kit.unstated_choices import with_unstated_choice
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.user_layouts import (
     Domains,
@@ -42,6 +43,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
 from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
+from rl_sentinel.adapters.kit.wrapped_forms import is_time_first, of_one_prompt
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -97,6 +99,9 @@ _UNMASKED = "no parameter says which tokens are trained, so every token of every
 #: Folders of code that is not the user's.
 _PACKAGES = frozenset({"site-packages", "dist-packages", "rl_sentinel"})
 
+#: A larger integer in the code is not tried as the number of responses of a prompt.
+_MOST_RESPONSES = 16
+
 #: The usual floating-point types of signals; a function may refuse others.
 _USUAL = frozenset({torch.float32})
 
@@ -148,17 +153,28 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     if arguments.unknown:
         unknown = {path: path in arguments.attributes for path in arguments.unknown}
         return Unbound(path, kind.stage, unknown_message(name, unknown, leaves(arguments.codecs.values())))
-    passed = {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
+    passed = {name: p.default for name, p in parameters_of(function).items() if p.default is not p.empty}
+    passed |= {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
     accumulation = set_accumulation_to_one(function, passed)
     outside = named_numbers(function, passed)
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
+    constants = literals(function, passed)
     build = partial(_build, path, kind, statement, settings, _group_size(outside, arguments))
     boundary, notes = choose_binding(target, build, arguments)
+    if build.args[-1] == 0 and _may_hold_group_size(arguments) and not accepts(target, boundary):
+        for size in [n for n in constants.sizes if n <= _MOST_RESPONSES]:
+            fixed = partial(_build, path, kind, statement, settings, size)
+            other, found = choose_binding(target, fixed, arguments)
+            if accepts(target, other):
+                note = f"every prompt has {size} adjacent responses, a number that the code holds"
+                build, boundary, notes = fixed, other, (*found, note)
+                break
     whole = [f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation]
     boundary = replace(boundary, notes=(*boundary.notes, *notes, *whole, *_not_compared(boundary)))
-    chosen = with_fitted_numbers(target, boundary, literals(function), literal_bounds(function))
+    chosen = with_fitted_numbers(target, boundary, constants)
     chosen = with_kl_of_gradient(target, chosen)
-    return layout_of_formula(target, build, arguments, chosen, literals(function))
+    chosen = layout_of_formula(target, build, arguments, chosen, constants)
+    return with_unstated_choice(target, chosen, arguments.codecs, statement.bind)
 
 
 def _not_compared(boundary: Boundary) -> tuple[str, ...]:
@@ -170,10 +186,15 @@ def _not_compared(boundary: Boundary) -> tuple[str, ...]:
 
 def _group_size(outside: Mapping[str, float], arguments: Arguments) -> int:
     """The fixed number of responses per prompt in a function without group labels; 0 if it has none."""
-    flat = list(leaves(arguments.codecs.values()))
-    if any("group" in c.columns | c.shapes for c in flat) or not any("reward" in c.columns for c in flat):
+    if not _may_hold_group_size(arguments):
         return 0
     return next((int(x) for name, x in outside.items() if role_of(name) == "group_size" and x > 1), 0)
+
+
+def _may_hold_group_size(arguments: Arguments) -> bool:
+    """Whether it is a function of rewards that no argument tells the prompt of."""
+    flat = list(leaves(arguments.codecs.values()))
+    return any("reward" in c.columns for c in flat) and not any("group" in c.columns | c.shapes for c in flat)
 
 
 def _build(  # noqa: PLR0913 - the parts of a boundary
@@ -213,6 +234,7 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
         packed=any(isinstance(x, CumulativeLengths | Lengths | Packed) for x in (*flat, *forms)),
         grouped=grouped,
         sequences=any(isinstance(f, AfterPrompt) for f in forms),
+        time_first=kind.output.axes == "B T" and any(is_time_first(f) for f in forms),
     )
     claimed = statement.claims
     if statement.stage in DEFINED:
@@ -229,7 +251,8 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
         domain=Domains(tuple(domains)) if domains else None,
         own=True,
     )
-    return replace(boundary, reads=boundary.reads | {"group"}) if group_size else boundary
+    by_position = group_size or any(of_one_prompt(form) for form in forms)
+    return replace(boundary, reads=boundary.reads | {"group"}) if by_position else boundary
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:

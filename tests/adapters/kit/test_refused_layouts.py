@@ -27,6 +27,22 @@ def annotated_time_major(rewards: Annotated[Tensor, "T B"], values: Annotated[Te
     return time_major(rewards, values)
 
 
+def unstated_time_major(rewards: Tensor, values: Tensor) -> Tensor:
+    return time_major(rewards, values)
+
+
+def forgetful(
+    rewards: Annotated[Tensor, "T B"], values: Annotated[Tensor, "T B"], gamma: float = 0.99, lam: float = 0.95
+) -> Tensor:
+    """GAE whose sum ends after the next step."""
+    steps = rewards + gamma * torch.cat([values[1:], torch.zeros_like(values[:1])]) - values
+    return steps + gamma * lam * torch.cat([steps[1:], torch.zeros_like(steps[:1])])
+
+
+def of_envs(rewards: Annotated[Tensor, "T B 1"], values: Annotated[Tensor, "T B 1"]) -> Tensor:
+    return time_major(rewards.squeeze(-1), values.squeeze(-1))
+
+
 def of_one(rewards: Any, values: Any, gamma: float = 0.99, lam: float = 0.95) -> list[float]:
     """Advantages of one trajectory; rewards: [T], values: [T]."""
     return time_major(torch.as_tensor(rewards), torch.as_tensor(values), gamma, lam).tolist()
@@ -54,8 +70,7 @@ def squares(values: Tensor, returns: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("function", "options", "words"),
     [
-        (time_major, GAE, "rewards has the axes [T, B] in its docstring, expected one of [B, T], [B], [B, 1], "),
-        (annotated_time_major, GAE, "rewards has the axes [T, B] in its annotation, expected one of [B, T], [B], "),
+        (of_envs, GAE, "rewards has the axes [T, B, 1] in its annotation, expected one of [B, T], [T, B], [B], "),
         (of_one, GAE, "rewards has the axes [T] in its docstring, of one trajectory, expected [B, T], or for "),
         (of_one_list, GAE, "values is a list of numbers, expected one number per token, so it is of one trajectory: "),
         (of_one_list, {"stage": "advantage"}, "values is a list of numbers, expected one number per token, "),
@@ -91,6 +106,9 @@ def one_by_one(rewards: list[list[float]], values: list[list[float]]) -> list[li
             lambda rewards, values: time_major(rewards.T, values.T).T,
             {**GAE, "bind": {"rewards": "token_rewards[B T]"}},
         ),
+        (time_major, GAE),
+        (annotated_time_major, GAE),
+        (unstated_time_major, GAE),
         (one_by_one, GAE),
         (
             clipped,
@@ -109,9 +127,17 @@ def one_by_one(rewards: list[list[float]], values: list[list[float]]) -> list[li
             {"stage": "value-loss", "algorithm": "ppo", "bind": {"values": "value[N]", "returns": "returns[N]"}},
         ),
     ],
-    ids=["transposed", "one-by-one", "flat-policy-loss", "flat-value-loss"],
+    ids=[
+        "transposed",
+        "time-first-documented",
+        "time-first-annotated",
+        "time-first-unstated",
+        "one-by-one",
+        "flat-policy-loss",
+        "flat-value-loss",
+    ],
 )
-def test_the_fix_in_the_message_is_checked_and_sound(function: Any, options: dict[str, Any]) -> None:
+def test_layouts_that_fit_and_the_fixes_in_the_messages_are_sound(function: Any, options: dict[str, Any]) -> None:
     result = rl_sentinel.check(function, laws=["REF001", "PRM001"], **options)
     assert result.ok, str(result)
     assert "holds" in {v.outcome for v in result.verdicts if v.law == "REF001"}
@@ -143,3 +169,7 @@ def test_a_plural_in_parentheses_is_no_axis() -> None:
         return reward * mask
 
     assert (documented_axes(centred, "reward"), documented_axes(centred, "mask")) == ("", "T")
+
+
+def test_a_fault_of_a_function_with_time_first_is_found() -> None:
+    assert "REF001" in {f.code for f in rl_sentinel.check(forgetful, laws=["REF001"], **GAE).faults}

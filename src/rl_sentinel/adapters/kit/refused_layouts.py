@@ -1,4 +1,4 @@
-"""Refuse layouts that no binding can give: time-major tensors, one trajectory, one number per response for a token."""
+"""Refuse layouts that no binding can give: one trajectory, one number per response for a token."""
 
 from collections.abc import Iterator, Mapping
 
@@ -54,8 +54,8 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
         )
     expected = ", ".join(f"[{', '.join(known)}]" for known in KNOWN)
     raise Unbindable(
-        f"{shape}, expected one of {expected}: check a lambda that transposes, as in "
-        f'lambda {path}: f({path}.T).T, with bind={{"{path}": "{wide}[B T]"}}'
+        f"{shape}, expected one of {expected}: check a lambda that rearranges, as in "
+        f'lambda {path}: f({path}.unsqueeze(-1)).squeeze(-1), with bind={{"{path}": "{wide}[B T]"}}'
     )
 
 

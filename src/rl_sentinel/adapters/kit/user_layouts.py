@@ -106,6 +106,20 @@ class GroupSize(Codec):
         return group_sizes(inputs)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class TrainedTokens(Codec):
+    """The number of trained tokens of the whole batch, as transformers' trainer passes ``num_items_in_batch``."""
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The trained tokens."""
+        return frozenset({"mask"})
+
+    def put(self, inputs: Inputs) -> int:
+        """The number of trained tokens."""
+        return int(inputs.batch.mask.sum())
+
+
 def _first_trained_value(column: Tensor, batch: Batch) -> Tensor:
     """``[B]``: the value at the first trained token of each row, or at its first token if none is trained."""
     return column.gather(1, first_trained(batch).unsqueeze(1)).squeeze(1)
