@@ -65,6 +65,7 @@ def test_variants_equal_their_formula(function: Any, options: dict[str, Any]) ->
         (own.by_batch, _ADVANTAGE),
         (own.one_prompt_inverted, _ONE),
         (own.size_of_default_inverted, _ADVANTAGE),
+        (own.unnormalized, {"stage": "logprob"}),
     ],
 )
 def test_their_faults_are_found(function: Any, options: dict[str, Any]) -> None:

@@ -197,3 +197,8 @@ def size_of_default(rewards: Tensor, k: int = 4) -> Tensor:
 def size_of_default_inverted(rewards: Tensor, k: int = 4) -> Tensor:
     """The other sign."""
     return -size_of_default(rewards, k)
+
+
+def unnormalized(logits: Tensor, index: Tensor) -> Tensor:
+    """The logits of the tokens in place of their log-probs."""
+    return logits.gather(-1, index.unsqueeze(-1)).squeeze(-1)
