@@ -74,7 +74,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
                 "loss": {"name": "training:turn_weighted_loss", "aggregation": "token-mean"},
                 "rollout": {"turns": 2, "merged": False},
             },
-            "rollout.merged is false with 2 turns, expected true: the turn column",
+            "rollout.merged is false with 2 turns, expected true: turns are numbered",
         ),
         ({"loss": {**PPO, "name": "pppo"}}, "loss.name 'pppo' is unknown, did you mean ppo"),
         ({"loss": {**PPO, "clip_low": "a"}}, "loss.clip_low is 'a', expected a float"),
