@@ -292,4 +292,4 @@ def test_advantage_with_a_flipped_sign_shows_wrong_numbers_first() -> None:
 
     found = rl_sentinel.check(flipped, stage="advantage", algorithm="grpo").findings
     assert [f.code for f in found] == ["REF001", "RNK001", "PLC005"]
-    assert "place each outcome" not in str(found[-1])
+    assert "put the outcome at the last trained token" not in str(found[-1])
