@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rl_sentinel.adapters.kit.roles import ROLES
 from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS
-from rl_sentinel.core.claims import described
+from rl_sentinel.core.claim_text import described
 
 DOCS = Path(__file__).parents[1] / "docs"
 

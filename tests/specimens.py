@@ -12,7 +12,7 @@ from rl_sentinel.audit.engine.judge import Judgement, search, smallest
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims_from_text
+from rl_sentinel.core.claim_text import claims_from_text
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.layout import Axis
 

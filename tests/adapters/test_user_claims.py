@@ -6,7 +6,8 @@ import pytest
 
 from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS, claims_of, parse_claims
 from rl_sentinel.core.boundary import Stage
-from rl_sentinel.core.claims import STATED, Aggregation, KlEstimator, described
+from rl_sentinel.core.claim_text import claim_texts, described
+from rl_sentinel.core.claims import STATED, Aggregation, KlEstimator
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.formulas.aggregation import MODES
 from rl_sentinel.formulas.algorithms import ADVANTAGES
@@ -40,7 +41,7 @@ def test_a_dropped_aggregation_is_open(stage: Stage, algorithm: str) -> None:
 
 def test_stated_claims_say_who_stated_them() -> None:
     found = parse_claims(["algorithm=pass@k", "deviation=n - 1"], "advantage")
-    assert {key: (claim.value, claim.cite) for key, claim in found.texts().items()} == {
+    assert {key: (claim.value, claim.cite) for key, claim in claim_texts(found).items()} == {
         "algorithm": ("pass@k", STATED),
         "deviation": ("n - 1", STATED),
     }
@@ -66,6 +67,6 @@ def test_wrong_claim_names_the_nearest(text: str, words: str) -> None:
 
 
 def test_claim_with_two_values_is_refused() -> None:
-    assert list(parse_claims(["scope=group", "scope=group"], "advantage").texts()) == ["scope"]
+    assert list(claim_texts(parse_claims(["scope=group", "scope=group"], "advantage"))) == ["scope"]
     with pytest.raises(SentinelError, match=r"^--claim scope is 'group' and 'batch', expected one value$"):
         parse_claims(["scope=group", "scope=batch"], "advantage")

@@ -64,7 +64,7 @@ def test_known_entry_counts_within_its_releases() -> None:
     [inside] = findings(_audit(), known, "1.5")
     [outside] = findings(_audit(), known, "2.0")
     assert (inside.level, inside.known, inside.elsewhere) == ("hazard", "why", "")
-    assert inside.level_note == "fault, listed as hazard for >=1,<2"
+    assert inside.level_note == "a fault, but listed as hazard for releases >=1,<2"
     assert (outside.level, outside.known) == ("fault", "")
     assert outside.elsewhere == "known of releases >=1,<2, and this is 2.0: why"
     [checkout] = findings(_audit(), known, "")

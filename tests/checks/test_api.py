@@ -206,7 +206,7 @@ def test_a_dict_over_prompts_is_named() -> None:
     def by_prompt(rewards_of: dict[str, list[float]]) -> dict[str, list[float]]:
         return {key: [x - sum(row) / len(row) for x in row] for key, row in rewards_of.items()}
 
-    with pytest.raises(InputError, match="the function goes over all keys of 'rewards_of': bind them") as raised:
+    with pytest.raises(InputError, match="the function iterates over all keys of 'rewards_of': bind them") as raised:
         rl_sentinel.check(by_prompt, **GRPO)
     assert "\n" not in str(raised.value)
 
@@ -292,4 +292,4 @@ def test_advantage_with_a_flipped_sign_shows_wrong_numbers_first() -> None:
 
     found = rl_sentinel.check(flipped, stage="advantage", algorithm="grpo").findings
     assert [f.code for f in found] == ["REF001", "RNK001", "PLC005"]
-    assert "place each outcome" not in str(found[-1])
+    assert "put the outcome at the last trained token" not in str(found[-1])

@@ -42,7 +42,7 @@ def test_finding_is_reported_replayed_and_seen_fixed(tmp_path: Path, cache: Path
     still = _run("replay", str(evidence), f"verl@{checkout(tmp_path / 'constant', constant)}", cache=cache)
     assert (still.returncode, still.stdout) == (
         2,
-        f"not-reproducible: {finding['signature']} (output advantage changes with no column that it reads)\n",
+        f"not-reproducible: {finding['signature']} (output advantage does not change with any column that it reads)\n",
     )
     refusing = MODULE.replace("    score = token", '    raise ValueError("no")\n    score = token', 1)
     refused = _run("replay", str(evidence), f"verl@{checkout(tmp_path / 'refusing', refusing)}", cache=cache)

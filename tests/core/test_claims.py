@@ -1,8 +1,8 @@
-"""Claims: checked when they are made, merged from right to left, and written as text."""
+"""Claims: checked when they are made, and merged from right to left."""
 
 import pytest
 
-from rl_sentinel.core.claims import Claims, Knob, Said, SettingClaim, claims, claims_from_text, described
+from rl_sentinel.core.claims import Claims, Knob, Said, SettingClaim, claims
 
 EVERY = claims(
     "a.py: docstring",
@@ -53,18 +53,3 @@ def test_merge_takes_the_right_side() -> None:
     assert merged.knobs == (EVERY.knobs[1], Knob("clip", (0.2, 0.3), "b.py"))
     assert merged.output_pairs == EVERY.output_pairs
     assert EVERY | Claims() == EVERY == Claims() | EVERY
-
-
-def test_text_round_trip() -> None:
-    texts = {key: said.value for key, said in EVERY.texts().items()}
-    assert texts["standardised"] == "no"
-    assert texts["knob:by_std"] == "true|false"
-    assert claims_from_text(texts, "a.py: docstring") == EVERY
-    with pytest.raises(ValueError, match=r"^claim 'nob:clip' does not exist: expected one of algorithm, scope, "):
-        claims_from_text({"nob:clip": "1|2"}, "a.py")
-
-
-def test_description_lists_values_as_text() -> None:
-    values, stages, _ = described()["standardised"]
-    assert (values, stages) == (("yes", "no"), ("advantage", "normalise"))
-    assert described()["knob:"][:2] == ((), ())

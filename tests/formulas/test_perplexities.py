@@ -7,7 +7,7 @@ import torch
 
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Output
-from rl_sentinel.formulas.definitions import definitions, is_defined
+from rl_sentinel.formulas.metric_definitions import definitions, is_defined
 from rl_sentinel.formulas.perplexities import measures_rows, of_rows, of_tokens, policies_needed
 
 BOTH = frozenset({"old_logprob", "rollout_logprob", "mask"})

@@ -92,8 +92,8 @@ def test_sentence() -> None:
     found = judged(LAW, _boundary(partial(_ppo, low=1.0, high=1.2))).found
     assert found is not None
     assert re.fullmatch(
-        r"the loss has a kink at the old policy: it moves by \S+ as the ratios of row 0 rise to 1.0002, "
-        r"and by \S+ as they fall to 0.9998, so the clip range ends at a ratio of 1",
+        r"the clip range ends at a ratio of 1: the loss moves by \S+ if the ratios of row 0 rise to 1.0002, "
+        r"and by \S+ if they fall to 0.9998",
         found.expectation.sentence(),
     )
 
@@ -107,7 +107,9 @@ def test_counted_as_clipped() -> None:
     outputs = {**OUTPUTS, "clip": Output("", "", "clip_fraction", over="live")}
     found = judged(LAW, specimen(counted, reads=READS, stage="policy-loss", outputs=outputs, claims=RATIO)).found
     assert found is not None
-    assert found.expectation.sentence() == "clip is 1, expected 0: the ratios of row 0 are 0.9998, all others 1"
+    assert found.expectation.sentence() == (
+        "clip is 1, expected 0: no ratio is near a bound: those of row 0 are 0.9998, all others 1"
+    )
 
 
 @pytest.mark.parametrize(

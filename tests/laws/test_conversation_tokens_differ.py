@@ -32,7 +32,10 @@ def test_broken() -> None:
     found = judged(LAW, specimen(_end_not_trained, reads="mask", stage="batch", outputs=OUTPUTS)).found
     assert found is not None
     sentence = found.expectation.sentence()
-    assert sentence == "mask is 1 at row 0, expected 0: replies must be trained with their end token, and nothing else"
+    assert sentence == (
+        "1 of the conversation's tokens at row 0 have a wrong loss mask: "
+        "it must cover each reply with its end token, and nothing else"
+    )
     assert LAW.level(found.case) == "fault"
 
 

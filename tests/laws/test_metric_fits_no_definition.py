@@ -130,7 +130,7 @@ def test_broken() -> None:
     assert found is not None
     nearest = "sum of k1 of logprob against ref_logprob by the width"
     many = "the nearest of 40 known definitions; none fits all batches"
-    reason = f"the expected value is by the definition {nearest!r}, {many}"
+    reason = f"its definition is {nearest!r}, {many}"
     assert re.fullmatch(rf"kl is \S+, expected \S+: {reason}", found.expectation.sentence())
     assert isinstance(found.expectation, Equal)
     assert bool(torch.isfinite(found.expectation.expected))
@@ -143,7 +143,9 @@ def test_one_definition_on_all_cases() -> None:
     found = judged(LAW, specimen(turning, reads=READS, stage="metric", outputs=KL)).found
     assert found is not None
     sentence = found.expectation.sentence()
-    assert "the definition 'mean of k1 of logprob against ref_logprob over trained tokens', the nearest of" in sentence
+    assert (
+        "its definition is 'mean of k1 of logprob against ref_logprob over trained tokens', the nearest of" in sentence
+    )
     assert sentence.endswith("none fits all batches")
 
 

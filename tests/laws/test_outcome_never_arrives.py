@@ -75,8 +75,10 @@ def test_steps(train_last: bool) -> None:  # noqa: FBT001 - what is tried
     assert (judgement.found is not None) == train_last
     if judgement.found is not None:
         assert judgement.found.case.batch.live.tolist() == [True, False, True]
-        sentence = judgement.found.expectation.sentence()
-        assert sentence.startswith("the outcome of row 1 had no effect on advantage at row 0, token 0: ")
+        assert judgement.found.expectation.sentence() == (
+            "the outcome of row 1 had no effect on advantage at row 0, token 0: both rows are steps of trajectory 0, "
+            "and each step that is trained must get its outcome"
+        )
 
 
 def test_not_applicable() -> None:

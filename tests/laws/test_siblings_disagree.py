@@ -47,7 +47,7 @@ def test_broken() -> None:
     assert found.case.batch.mask.tolist() == [[True]]
     assert found.expectation.sentence() == (
         "advantage is 0 at row 0, token 0, expected 1: "
-        "the expected value is that of fast, which implements the same algorithm"
+        "fast implements the same algorithm and returns the expected value"
     )
     assert LAW.level(found.case) == "contested"
 

@@ -67,7 +67,7 @@ def test_broken(compute: object, message: str, line: int) -> None:
     assert found.case.batch.rows == 1
     assert found.expectation.sentence() == (
         f"raises {message} (test_valid_input_raises.py:{line}): "
-        "a batch that callers can create must give a result, or an error that explains the refusal"
+        "a batch that callers can create must give a result or a clear error"
     )
     assert LAW.level(found.case) == "fault"
 

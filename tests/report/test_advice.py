@@ -21,18 +21,18 @@ def test_modules_of_stages_exist() -> None:
         ({"reach": "algorithm.adv_estimator=grpo"}, "set VERL_USE_EXTERNAL_MODULES="),
         (
             {"claims": {"algorithm": {"value": "rloo", "cite": ""}}},
-            "compute it with rl_sentinel.signal.advantage.rloo.advantages(reward, group=, live=)",
+            "compute it with rl_sentinel.signal.advantage.rloo.advantages",
         ),
         (
             {"claims": {"algorithm:advantage": {"value": "gspo", "cite": ""}}},
-            "compute it with rl_sentinel.signal.loss.gspo.loss(",
+            "compute it with rl_sentinel.signal.loss.gspo.loss",
         ),
         (
             {"claims": {"algorithm": {"value": "unknown", "cite": ""}}, "stage": "kl"},
             "compute it with a function of rl_sentinel.signal.kl",
         ),
         ({"law": "CFG001"}, "do not rely on this setting"),
-        ({"law": "PAR001"}, "use one of the two functions everywhere"),
+        ({"law": "PAR001"}, "use one of the two everywhere"),
     ],
 )
 def test_advice_is_the_most_specific_one(changed: dict[str, Any], words: str) -> None:
@@ -46,8 +46,8 @@ def test_nothing_is_recommended_where_nothing_fits() -> None:
 @pytest.mark.parametrize(
     ("observed", "wrong_way", "words"),
     [
-        ([[0.0], [0.0]], False, "place each outcome at its last trained token"),
-        ([[-0.5], [0.0]], True, "compute it with rl_sentinel.signal.advantage.grpo.advantages("),
+        ([[0.0], [0.0]], False, "put the outcome at the last trained token"),
+        ([[-0.5], [0.0]], True, "compute it with rl_sentinel.signal.advantage.grpo.advantages"),
     ],
 )
 def test_outcome_that_arrives_with_the_wrong_sign_is_not_misplaced(

@@ -13,7 +13,7 @@ from rl_sentinel.report.finding_block import block
 #: All findings of `audit verl==0.9.1`; `make expect` rewrites it.
 RELEASE = Path(__file__).with_name("verl-0.9.1.json")
 
-#: Most lines of a finding, and of half of them, without their lists of places.
+#: Most lines of a finding, and of half of them, without their lists of places; hazards are shown on demand.
 MOST, HALF = 22, 14
 
 
@@ -48,15 +48,13 @@ def test_block_has_its_parts_in_order() -> None:
     assert block([shown]) == [
         "fault MSK001 row 1 is not trained, yet its reward moves advantage at row 0,",
         "  token 0 from 0.5 to 0.25",
-        "  where     estimator (m.py:10, setting small: epsilon=0.1)",
-        "  input     mask      [[1], [0]]",
-        "            reward    [1, 0 -> 1]",
-        "            excluded  [0, 1]  (1 = padding)",
+        "  where     estimator [small] (m.py:10), with epsilon=0.1",
+        "  input     mask    [[1], [0]]  (row 1: padding)",
+        "            reward  [1, 0 -> 1]",
         "  got       advantage [[0.25], [0]]",
         "  expected  advantage [[0.5], [0]], as before the change",
         "  when      algorithm.adv_estimator=x, with a padding row",
-        "  fix       compute it with rl_sentinel.signal.advantage.grpo.advantages(reward,",
-        "            group=, live=, standardise=, epsilon=)",
+        "  fix       compute it with rl_sentinel.signal.advantage.grpo.advantages",
     ]
 
 
@@ -69,9 +67,12 @@ def test_contested_finding_prints_the_other_reading() -> None:
 
 def test_other_outputs_that_break_the_law_are_named() -> None:
     outputs = {"broken": ["advantage", "returns", "weight"], "held": ["kl"]}
-    assert "  outputs   also wrong at returns, weight" in block([finding(outputs=outputs)])
+    assert "  got       advantage [[0.25], [0]]; also wrong at returns, weight" in block([finding(outputs=outputs)])
+    many = {"broken": ["advantage", *(f"return_of_step_{n}" for n in range(3))], "held": []}
+    line = "  outputs   also wrong at return_of_step_0, return_of_step_1, return_of_step_2"
+    assert line in block([finding(outputs=many)])
     alone = {"broken": ["advantage"], "held": ["kl"]}
-    assert not any(line.startswith("  outputs") for line in block([finding(outputs=alone)]))
+    assert not any("also wrong" in line for line in block([finding(outputs=alone)]))
 
 
 def test_annotations_of_known_files() -> None:
@@ -105,9 +106,30 @@ def _expectation(**changed: Any) -> dict[str, Any]:
 def test_missing_effect_shows_the_result_once() -> None:
     result = {"output": "advantage", "expected": [[0.0], [1.0]], "observed": [[0.0], [1.0]]}
     still = _expectation(kind="Moves", results=[result])
-    assert "  got       advantage [[0], [1]] before and after the change" in block([finding(**still)])
+    assert "  got       advantage [[0], [1]] before and after" in block([finding(**still)])
     wrong = _expectation(kind="Moves", results=[result | {"observed": [[-0.0], [0.0]]}])
-    assert "  got       advantage [[0], [1]] before, [[0], [0]] after the change" in block([finding(**wrong)])
+    assert "  got       advantage [[0], [1]] -> [[0], [0]]" in block([finding(**wrong)])
+
+
+def test_two_numbers_that_the_sentence_states_are_not_repeated() -> None:
+    single = [{"output": "loss", "expected": 0.5, "observed": 0.25}]
+    stated = _expectation(results=single, sentence="splitting 2 rows moves loss from 0.5 to 0.25")
+    assert not any("  got" in line or "  expected" in line for line in block([finding(**stated)]))
+    silent = block([finding(**_expectation(results=single, sentence="the loss depends on the split"))])
+    assert "  got       loss 0.25" in silent
+    assert "  expected  loss 0.5, as before the change" in silent
+
+
+def test_setting_lists_the_values_that_the_configuration_does_not_state() -> None:
+    knobs = {"adv_estimator": "X", "suffix": "", "least": 0.5}
+    assert "  where     estimator (m.py:10), with least=0.5" in block([finding(knobs=knobs)])
+
+
+def test_reason_of_a_known_finding_is_shown_whole() -> None:
+    reason = " ".join(f"word{n}" for n in range(60))
+    lines = block([replace(finding(), known=reason, known_from="built-in list")])
+    start = next(n for n, line in enumerate(lines) if line.startswith("  known"))
+    assert " ".join(" ".join(lines[start:]).split()) == f"known {reason}"
 
 
 def test_configuration_finding_has_no_batch() -> None:

@@ -21,6 +21,26 @@ def test_changed_cell_is_shown_before_and_after() -> None:
     assert dict(scenario(stored))["reward"] == "[1, 0 -> 1]  (and 2 more cells)"
 
 
+def test_excluded_rows_are_named_beside_the_mask() -> None:
+    stored = evidence(reads=["mask", "reward"])
+    assert dict(scenario(stored)) == {"mask": "[[1], [0]]  (row 1: padding)", "reward": "[1, 0 -> 1]"}
+    stored["constructed_scenario"]["batch"]["excluded"]["values"] = [5, 5]
+    assert dict(scenario(stored))["mask"] == "[[1], [0]]  (rows 0, 1: rejected)"
+    stored["expectation"]["change"] = {"column": "excluded", "cell": [0], "before": 0.0, "after": 5.0, "cells": 1}
+    assert dict(scenario(stored))["excluded"] == "[0 -> 5, 5]"
+    assert dict(scenario(stored))["mask"] == "[[1], [0]]"
+
+
+def test_mask_is_left_out_where_it_says_nothing() -> None:
+    stored = evidence(reads=["reward"])
+    columns = stored["constructed_scenario"]["batch"]
+    columns["excluded"]["values"] = [0, 0]
+    assert "mask" in dict(scenario(stored))
+    columns["mask"]["values"] = [[True], [True]]
+    assert "mask" not in dict(scenario(stored))
+    assert "mask" in dict(scenario(stored | {"reads": ["reward", "mask"]}))
+
+
 def test_rows_without_a_score_are_shown() -> None:
     stored = evidence()
     assert "scored" not in dict(scenario(stored))

@@ -99,6 +99,11 @@ def test_known_findings_are_shown_by_place_and_reason() -> None:
     ]
 
 
+def test_known_findings_of_one_reason_are_listed_together() -> None:
+    found = [replace(finding(boundary=f"m.{name}"), known="a reason", known_from="ships") for name in "fg"]
+    assert _report(Audit(), found)[-3:] == ["fault      MSK001  f", "fault      MSK001  g", f"{'':19}a reason"]
+
+
 def test_verbose_shows_known_findings_in_full() -> None:
     mine = replace(finding(), accepted=True, known_from="mine.toml")
     lines = _report(Audit(), [mine], verbose=True)

@@ -82,7 +82,7 @@ def test_suppression_comes_first() -> None:
         ({"deviation": ""}, "deviation is '', expected one of batch, group, none"),
         (
             {"mean": "none", "leave_one_out": True},
-            "leave_one_out is True, expected False where mean is 'none': there is nothing to leave out of",
+            "leave_one_out is True, expected False with mean 'none': there is no mean to leave a row out of",
         ),
         ({"epsilon": -1.0}, "epsilon is -1.0, expected a number of 0 or more"),
     ],

@@ -222,9 +222,12 @@ def test_steps_of_a_trajectory_carry_its_parts() -> None:
     [
         (
             {"kl": kl.k1, "kl_coefficient": 0.1, "old_logprob": LOW, "ref_logprob": LOW},
-            "kl_coefficient is given with gdpo",
+            "kl_coefficient is given, expected none with gdpo.advantages, which reads reward parts only: ",
         ),
-        ({"token_reward": LOW}, "token_reward is given with gdpo.advantages, expected none: it belongs to no part; "),
+        (
+            {"token_reward": LOW},
+            "token_reward is given, expected none with gdpo.advantages, which reads reward parts only: ",
+        ),
     ],
 )
 def test_what_is_paid_per_token_is_no_part(more: dict[str, object], told: str) -> None:
@@ -274,8 +277,8 @@ def test_every_step_carries_its_outcome() -> None:
     with pytest.raises(InputError) as refused:
         loss_ready(rollout, by=Choices(estimator=GAE))
     assert str(refused.value) == (
-        "last[0] is False, expected True on every row for gae.advantages: it carries credit along one row only, "
-        "and none would reach earlier steps; merge the steps, or use an outcome estimator"
+        "last[0] is False, expected True on every row for gae.advantages: it assigns credit within a row, "
+        "so earlier steps would get none; merge the steps, or use an outcome estimator"
     )
 
 

@@ -17,7 +17,7 @@ from rl_sentinel.core.errors import Unbindable
 
 @dataclass(slots=True, kw_only=True)
 class LiveTarget(Target):
-    """A target that is a single ``function``, named ``path`` in reports; ``root`` is the folder of its source file."""
+    """A single ``function`` as a target; reports call it ``path``, and ``root`` is the folder of its source file."""
 
     function: Callable[..., Any]
     path: str

@@ -35,7 +35,7 @@ _OUTLINES = ("_optional_lines", "_definitions")
 
 
 class SourceReads:
-    """What this process reads of the source code under ``root``; ``binding`` while adapters describe boundaries."""
+    """Record which source code under ``root`` is read; ``binding`` is True while adapters describe boundaries."""
 
     def __init__(self, root: Path) -> None:
         """Nothing is read yet."""
@@ -56,7 +56,7 @@ class SourceReads:
         sys.addaudithook(self._audited)
 
     def _audited(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Take an event of the interpreter: a file is opened, or the code object of a function is taken."""
+        """Handle an audit event of the interpreter: a file was opened, or a function's code object was read."""
         if event == "open":
             name = arguments[0]
             if isinstance(name, str) and name.endswith(".py") and not _reads_outline(sys._getframe(1)):  # noqa: SLF001
@@ -98,7 +98,7 @@ _active: list[SourceReads] = []
 
 
 def _reads_outline(frame: FrameType | None) -> bool:
-    """Whether a file is opened by the importer, by ``linecache`` (``findsource`` counts), or for an outline."""
+    """Whether the importer, ``linecache`` or an outline opened the file; ``findsource`` is recorded by itself."""
     while frame is not None and frame.f_code.co_filename.startswith((_STANDARD, "<frozen")):
         code = frame.f_code
         if code.co_filename == linecache.__file__ or (code.co_name == "get_code" and "importlib" in code.co_filename):

@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from rl_sentinel.core.boundary import Stage
-from rl_sentinel.core.claims import IMPLIED, STATED, Claims, claims_from_text, described, nearest
+from rl_sentinel.core.claim_text import claims_from_text, described
+from rl_sentinel.core.claims import IMPLIED, STATED, Claims
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.formulas.algorithms import ADVANTAGES, PLAIN
 from rl_sentinel.formulas.divergence_losses import DIVERGENCES
 from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
@@ -132,7 +134,7 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
 
 
 def _spelling(name: str) -> str:
-    """The name of an algorithm in one spelling: without capitals, spaces, hyphens, underscores and dots."""
+    """The name of an algorithm in lower case, without spaces, hyphens, underscores and dots."""
     return re.sub(r"[\s_.-]", "", name.lower())
 
 

@@ -54,7 +54,7 @@ def stage_claims(stage: str, claims: tuple[str, ...], algorithm: str = "") -> Cl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a user states about a function: stage, claims, bindings of parameters, and numbers of its formula."""
+    """A user's statements about a function: stage, claims, parameter bindings, and numbers of its formula."""
 
     stage: str
     claims: Claims = field(default_factory=Claims)
@@ -114,14 +114,14 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
 
 
 def _not_compared(boundary: Boundary) -> tuple[str, ...]:
-    """What no law compares with a formula although an algorithm is claimed."""
+    """The parts of a claimed algorithm that no law compares with a formula."""
     penalized = boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads
     note = "the sign and the size of the KL in its rewards are not checked: check the function of the KL at stage kl"
     return (note,) if penalized else ()
 
 
 def _group_size(outside: Mapping[str, float], arguments: Arguments) -> int:
-    """The number of responses per prompt that a function of rewards without labels holds itself; 0 if it has none."""
+    """The fixed number of responses per prompt in a function without group labels; 0 if it has none."""
     if not _may_hold_group_size(arguments):
         return 0
     return next((int(x) for name, x in outside.items() if role_of(name) == "group_size" and x > 1), 0)

@@ -55,7 +55,7 @@ class CodeUsed:
         return not any(file in changed and line in changed[file].functions for file, line in places)
 
     def moved(self, changed: Mapping[str, FileChange]) -> "CodeUsed":
-        """The same functions at their lines in the new state; lambdas outside of functions have no line there."""
+        """These functions at their lines in the new state; lambdas outside of functions are dropped."""
         places = [[_moved(file, line, changed) for file, line in part] for part in (self.functions, self.reads)]
         functions, reads = ([list(place) for place in part if place] for part in places)
         return CodeUsed(functions, reads, self.complete)
@@ -141,7 +141,7 @@ class AuditRecord:
         return cls(tree, loaded, data["modules"], used, data["digests"], data["events"])
 
     def without(self, units: Iterable[str]) -> "AuditRecord":
-        """A copy without these, whose verdicts may differ by chance."""
+        """A copy without these units, whose verdicts may differ by chance."""
         for unit in units:
             self.events.pop(unit, None)
         return self

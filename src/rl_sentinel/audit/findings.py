@@ -291,5 +291,5 @@ def _with_level(finding: Finding, entry: Known, version: str) -> Finding:
     if not entry.sets_level(version):
         note = f"stays {finding.level}: the entry states {entry.level} without an upper bound on releases"
         return replace(finding, level_note=note)
-    note = f"{finding.level}, listed as {entry.level} for {entry.releases}"
+    note = f"a {finding.level}, but listed as {entry.level} for releases {entry.releases}"
     return replace(finding, level=entry.level, level_note=note)

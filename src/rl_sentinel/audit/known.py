@@ -181,7 +181,7 @@ def stale(
 
 
 def expectation_text(findings: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, int] | None = None) -> str:
-    """The text of a known file with levels and folded places; with counts, it is an expectation."""
+    """The text of a file for ``--expect``: findings with levels and folded places, and counts if given."""
     lines = [f"{k} = {counts[k]}" for k in ("not_applicable", "errored")] if counts else []
     for signature, level, also in sorted((s, v, tuple(a)) for s, v, a in findings):
         lines += ["", "[[finding]]", f"signature = {_quoted(signature)}", f'level = "{level}"']

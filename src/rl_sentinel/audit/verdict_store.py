@@ -82,7 +82,7 @@ def _unchanged(place: Path, job: Request, tree: TreeState) -> AuditRecord | None
 
 
 def _events(job: Request, python: str, last: AuditRecord | None) -> Generator[dict[str, Any]]:
-    """The events of a worker, which leaves out what did not change, and then those of the last audit."""
+    """The events of a worker for changed boundaries, followed by stored events for unchanged ones."""
     if last is not None:
         unchanged = {unit: last.digests[unit] for unit in last.events}
         job = replace(job, unchanged=unchanged, modules=tuple(last.modules))
@@ -134,7 +134,7 @@ def _add_files(total: "hashlib._Hash", folder: Path, package: Path) -> None:
 
 
 def _search_path(python: str) -> list[Path]:
-    """Where the interpreter of the worker looks for modules, and the interpreter itself."""
+    """The worker's interpreter, and the folders that it searches for modules."""
     search_path = sys.path if python == sys.executable else query(python, "answer(sys.path)")
     places = [Path(p) for p in search_path if p and Path(p).exists()]
     return [Path(python).resolve(), *places]

@@ -9,8 +9,9 @@ from rl_sentinel.adapters.user_boundary import STAGES
 from rl_sentinel.adapters.user_claims import claims_of
 from rl_sentinel.audit.findings import LEVELS
 from rl_sentinel.audit.law_codes import codes
-from rl_sentinel.core.claims import Claims, nearest
+from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.errors import InputError, SentinelError
+from rl_sentinel.core.phrasing import nearest
 
 #: Number of valid seeds. Torch accepts larger ones; the rest is left free, because case numbers are added to a seed.
 _SEEDS = 2**62

@@ -37,7 +37,7 @@ class CheckFinding:
 
     @property
     def sentence(self) -> str:
-        """What goes wrong."""
+        """One sentence about the fault."""
         return str(self.finding.evidence["expectation"]["sentence"])
 
     @cached_property

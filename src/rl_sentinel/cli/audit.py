@@ -73,7 +73,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         Path | None, typer.Option("--json", metavar="PATH", help="One JSON object; - for standard output.")
     ] = None,
     against: Annotated[
-        str, typer.Option(metavar="TARGET", help="Audit this one too, and print which findings came, went and stayed.")
+        str, typer.Option(metavar="TARGET", help="Audit this target too, and print new, gone and unchanged findings.")
     ] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Run all checks again; do not use stored verdicts.")] = False,
     recipe: Annotated[

@@ -117,7 +117,7 @@ def read_summary(folder: Path) -> str:
 
 
 def _identity(recipe: Recipe) -> dict[str, Any]:
-    """What the verdicts depend on: versions, digests, and how many cases were tried."""
+    """Dependencies of the verdicts: versions, digests, and how many cases were tried."""
     return {
         "rl_sentinel": rl_sentinel.__version__,
         "code": digest_of(Path(rl_sentinel.__file__).parent),
@@ -142,7 +142,7 @@ def _covers(stored: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
 
 
 def _require_verdicts(audit: Audit) -> None:
-    """Require that laws were compared with something."""
+    """Require that at least one law was compared."""
     if audit.counts["holds"] + audit.counts["broken"]:
         return
     reason = next((v.reason for v in audit.verdicts if v.outcome == "errored"), "no law applies")

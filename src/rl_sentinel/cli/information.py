@@ -125,10 +125,10 @@ def _picture(console: Console, path: str, influence_map: dict[str, object]) -> N
     console.print(f"\n[bold]{escape(path)}[/] {escape('[' + str(influence_map['setting']) + ']')}")
     mask, moves = influence_map["mask"], influence_map["moves"]
     if not isinstance(mask, list) or not isinstance(moves, dict):
-        raise TypeError("an influence map has a mask and moves")
+        raise TypeError("an influence map needs a mask and the cells that moved")
     groups = influence_map["group"]
     if not isinstance(groups, list):
-        raise TypeError("an influence map has the group of each row")
+        raise TypeError("an influence map needs the group of each row")
     head = "  ".join(f"{group:<{len(row)}}" for group, row in zip(groups, mask, strict=True))
     console.print(f"  {'group of each row':<39} {head}".rstrip(), markup=False)
     picture = "  ".join("".join("#" if cell else "." for cell in row) for row in mask)

@@ -13,8 +13,8 @@ from rl_sentinel.adapters.kit.numbers import FORMULA_NAMES
 from rl_sentinel.adapters.user_boundary import STAGES
 from rl_sentinel.adapters.user_function import stage_claims
 from rl_sentinel.audit.source.target_spec import TargetSpec
-from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import nearest
 
 LevelOption = Annotated[
     Literal["fault", "contested", "hazard"], typer.Option(help="Show findings of this level and worse.")

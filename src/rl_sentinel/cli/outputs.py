@@ -80,7 +80,7 @@ class Outputs:
         self.audited += [knowledge.AuditedFinding(f.signature, f.level, f.also, version) for f in results.findings]
 
     def write(self) -> None:
-        """Write everything."""
+        """Write all requested outputs."""
         for place in (*self.issues, *self.repros):
             place.mkdir(parents=True, exist_ok=True)
         for name, (needs, f) in zip(self._names(), self.shown, strict=True):

@@ -29,7 +29,7 @@ class Planned:
 
     @property
     def unclaimed(self) -> str:
-        """An algorithm that could be stated of a user's function whose algorithm is not stated; else empty."""
+        """An algorithm to suggest for a user's function without a stated one; else empty."""
         if self.target.form != "function" or self.algorithm:
             return ""
         return EXAMPLES.get(self.options["stage"], "")

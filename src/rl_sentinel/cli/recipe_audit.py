@@ -46,7 +46,7 @@ def request_fields(recipe: Recipe, parts: Sequence[str]) -> dict[str, Any]:
 
 
 def own_functions(recipe: Recipe) -> dict[str, str]:
-    """The functions of the user's own that compute the signal, each with the SHA-256 of its file."""
+    """The user's functions that compute the signal, each with the SHA-256 of its file."""
     keys = {"path": recipe.path, "estimator": recipe.estimator.name, "loss": recipe.loss.name}
     return {f"{key} {place}": _digest(key, place) for key, place in keys.items() if ":" in place}
 
@@ -57,7 +57,7 @@ def _digest(key: str, place: str) -> str:
 
 
 def _with_absolute_files(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables with files of functions by their whole path, since a worker runs in another folder."""
+    """The tables with absolute paths of functions' files, because a worker runs in another folder."""
     absolute = {**tables, "path": _absolute(str(tables.get("path", "")))}
     return absolute | {key: {**tables[key], "name": _absolute(tables[key]["name"])} for key in ("estimator", "loss")}
 

@@ -32,7 +32,10 @@ from rl_sentinel.train.run.run_context import Callbacks
 def train(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="A TOML file, or the dump of a failed step.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As out=DIR, seed=1, update.rate=1e-3.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Override keys of the recipe, as in out=DIR seed=1 update.rate=1e-3."
+        ),
     ] = None,
     *,
     plan: Annotated[

@@ -25,7 +25,7 @@ def twin(
         str,
         typer.Option(
             metavar="PLACE:NAME",
-            help="A signal path with a fault, to see it found, as examples/faults.py:rejected_in_baseline.",
+            help="Replace the signal path, as by examples/faults.py:rejected_in_baseline, which has a fault.",
         ),
     ] = "",
 ) -> None:

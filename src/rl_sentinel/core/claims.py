@@ -1,13 +1,12 @@
 """Claims: properties that a boundary states of itself, each with a citation; they decide which laws apply."""
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from types import NoneType
 from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
 from rl_sentinel.core.case import Scalar
+from rl_sentinel.core.phrasing import nearest
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -187,7 +186,7 @@ class Claims:
 
     def __post_init__(self) -> None:
         """Check each value against the type of its claim."""
-        for name, kind in _KINDS.items():
+        for name, kind in KINDS.items():
             said = getattr(self, name)
             if said is not None and not _fits(said.value, kind):
                 raise ValueError(_wrong_value(name, said.value, kind))
@@ -196,27 +195,6 @@ class Claims:
         """The claims of both; ``other`` wins if both make the same claim."""
         merged = {f.name: _merge(getattr(self, f.name), getattr(other, f.name)) for f in fields(Claims)}
         return Claims(**merged)
-
-    def texts(self) -> dict[str, Said[str]]:
-        """All claims as text, by their keys on the command line, in reports and in stored evidence.
-
-        Example:
-            >>> from rl_sentinel.core.claims import claims
-            >>> claims("docstring", row_order=True, knobs={"clip": (0.1, 0.4)}).texts()
-            {'row-order': Said(value='yes', cite='docstring'), 'knob:clip': Said(value='0.1|0.4', cite='docstring')}
-        """
-        texts: dict[str, Said[str]] = {}
-        for name in _KINDS:
-            said = getattr(self, name)
-            if said is not None:
-                texts[key_of(name)] = Said(_text(said.value), said.cite)
-        for name, prefix in _PREFIXES.items():
-            claimed = getattr(self, name)
-            if isinstance(claimed, Mapping):
-                texts |= {f"{prefix}{output}": said for output, said in claimed.items()}
-            else:
-                texts |= {f"{prefix}{claim.name}": Said(_detail(claim), claim.cite) for claim in claimed}
-        return texts
 
 
 def claims(cite: str, **values: object) -> Claims:
@@ -240,14 +218,14 @@ def claims(cite: str, **values: object) -> Claims:
     """
     claimed: dict[str, Any] = {}
     for name, value in values.items():
-        if name in _KINDS:
+        if name in KINDS:
             claimed[name] = Said(value, cite)
-        elif name not in _PREFIXES:
+        elif name not in PER_NAME:
             raise ValueError(unknown_claim(name))
         elif not isinstance(value, Mapping):
             message = f"claim {name} is {value!r}, expected a mapping of names"
             raise ValueError(message)
-        elif name in _OF_SETTINGS:
+        elif name in OF_SETTINGS:
             claimed[name] = tuple(Knob(n, (first, second), cite) for n, (first, second) in value.items())
         elif name in ("refused", "accepted"):
             claimed[name] = tuple(SettingClaim(n, str(reason), cite) for n, reason in value.items())
@@ -256,63 +234,13 @@ def claims(cite: str, **values: object) -> Claims:
     return Claims(**claimed)
 
 
-def claims_from_text(texts: Mapping[str, str], cite: str) -> Claims:
-    """Parse claims from the text form used by the command line, stored evidence and the signal library.
-
-    Raises:
-        ValueError: if there is no such claim or value; the nearest is named.
-
-    Example:
-        >>> from rl_sentinel.core.claims import claims_from_text
-        >>> claims_from_text({"masked-slots": "any", "knob:clip": "0.1|0.4"}, "docstring").knobs
-        (Knob(name='clip', values=(0.1, 0.4), cite='docstring'),)
-    """
-    values: dict[str, Any] = {}
-    for key, text in texts.items():
-        prefix, colon, name = key.partition(":")
-        if colon:
-            owner = next((f for f, p in _PREFIXES.items() if p == f"{prefix}:"), "")
-            if not owner:
-                raise ValueError(unknown_claim(key))
-            value: object = tuple(json.loads(v) for v in text.split("|")) if owner in _OF_SETTINGS else text
-            values.setdefault(owner, {})[name] = value
-        else:
-            claim = key.replace("-", "_")
-            values[claim] = _parsed(text, _KINDS.get(claim, (str,)))
-    return claims(cite, **values)
-
-
-def key_of(name: str) -> str:
-    """The key of a claim on the command line and in reports: ``row-order``, or ``knob:`` for claims per name."""
-    return _PREFIXES.get(name) or name.replace("_", "-")
-
-
 def unknown_claim(name: str) -> str:
     """The error for a claim that does not exist."""
     return f"claim {name!r} does not exist: {nearest(name, NAMES)}"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Suggest the closest valid name, or list all valid names."""
-    names = list(known)
-    matches = get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"the nearest is {matches[0]!r}" if matches else f"expected one of {', '.join(names)}"
-
-
-def described() -> dict[str, tuple[tuple[str, ...], tuple[str, ...], str]]:
-    """For each claim's key: its possible values as text, the stages where a user may state it, and its meaning."""
-    return {
-        key_of(f.name): (
-            tuple(_text(v) for v in _KINDS.get(f.name, ()) if not isinstance(v, type)),
-            f.metadata["stages"],
-            f.metadata["says"],
-        )
-        for f in fields(Claims)
-    }
-
-
 def _value_kinds(hint: object) -> tuple[object, ...]:
-    """What a claim's value may be: literal values, or types."""
+    """The possible values of a claim: literals, or types."""
     said = next(part for part in get_args(hint) if part is not NoneType)
     (value,) = get_args(said)
     return (True, False) if value is bool else get_args(value) or (value,)
@@ -337,38 +265,16 @@ def _merge(first: Any, second: Any) -> Any:  # noqa: ANN401 - a field of any cla
     return first if second is None else second
 
 
-def _text(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
-def _parsed(text: str, kinds: tuple[object, ...]) -> object:
-    if any(isinstance(kind, bool) for kind in kinds):
-        return {"yes": True, "no": False}.get(text, text)
-    return float(text) if kinds == (float,) else text
-
-
-def _detail(claim: Knob | SettingClaim) -> str:
-    return "|".join(json.dumps(v) for v in claim.values) if isinstance(claim, Knob) else claim.reason
-
-
 #: Claims about a setting with two values.
-_OF_SETTINGS = ("knobs", "inert")
+OF_SETTINGS = ("knobs", "inert")
 
-#: Claim per name -> prefix of its keys.
-_PREFIXES: Mapping[str, str] = {
-    "output_algorithms": "algorithm:",
-    "output_definitions": "definition:",
-    "output_pairs": "pair:",
-    "knobs": "knob:",
-    "inert": "inert:",
-    "refused": "refused:",
-    "accepted": "accepted:",
-}
+#: Claims that are made per output or per setting.
+PER_NAME = ("output_algorithms", "output_definitions", "output_pairs", *OF_SETTINGS, "refused", "accepted")
 
 #: Names of all claims.
 NAMES: tuple[str, ...] = tuple(f.name for f in fields(Claims))
 
 #: Claim with one value -> its possible values or types.
-_KINDS: Mapping[str, tuple[object, ...]] = {
-    name: _value_kinds(hint) for name, hint in get_type_hints(Claims).items() if name not in _PREFIXES
+KINDS: Mapping[str, tuple[object, ...]] = {
+    name: _value_kinds(hint) for name, hint in get_type_hints(Claims).items() if name not in PER_NAME
 }

@@ -1,7 +1,8 @@
-"""Format numbers and tensor positions for sentences."""
+"""Format numbers, tensor positions and suggestions for sentences."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 #: Numbers of significant digits to try until two different numbers print differently.
 _DIGITS = (4, 6, 9, 17)
@@ -61,6 +62,13 @@ def of(output: str, cell: Sequence[int]) -> str:
 def coordinates(cell: Sequence[int]) -> str:
     """A position as a noun: ``row 1, token 0``."""
     return ", ".join(f"{axis} {index}" for axis, index in zip(_AXES, cell, strict=False))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Suggest the closest valid name, or list all valid names."""
+    names = list(known)
+    matches = get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"the nearest is {matches[0]!r}" if matches else f"expected one of {', '.join(names)}"
 
 
 def _formatted(value: float, digits: int) -> str:

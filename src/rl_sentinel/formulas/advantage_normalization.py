@@ -25,7 +25,7 @@ NORMALIZATIONS = tuple(
 
 
 def normalized(batch: Batch, name: str) -> Batch | None:
-    """The batch with normalized advantages; None if it does not determine them: a loss may leave one row as it is.
+    """The batch with normalized advantages; None if they are undetermined: a loss may leave a single row unchanged.
 
     Per mini-batch, as studied by Andrychowicz et al., What Matters In On-Policy Reinforcement Learning? (arXiv
     2006.05990); implementations differ in the denominator of the deviation and in the offset.

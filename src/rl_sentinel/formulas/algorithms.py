@@ -79,7 +79,7 @@ def returns_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
 
 
 def _over_time(boundary: Boundary, found: Tokens) -> Named:
-    """The readings that are left after the boundary's claim on untrained tokens."""
+    """The readings that agree with the boundary's claim about untrained tokens."""
     skips = value_of(boundary.claims.untrained) == "skipped"
     left = {n: x for n, x in found.items() if not (skips and n.endswith(EVERY_STEP))}
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in left.items()}

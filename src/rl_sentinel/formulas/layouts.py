@@ -81,7 +81,7 @@ def _before(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _joined(batch: Batch, settings: Settings) -> Tensor:
-    """The number of sequences after merging; history is dropped every ``forgets`` turns, which starts a new one."""
+    """The number of sequences after merging; dropping the history every ``forgets`` turns starts a new one."""
     every = int(settings["forgets"] or 0) or batch.rows
     return torch.tensor(float(len(range(0, batch.rows, every))))
 
@@ -91,7 +91,7 @@ Turn = tuple[str, list[int], list[int], list[list[float]]]
 
 
 def merge_turns(turns: Sequence[Turn]) -> list[Turn]:
-    """Append each turn that reads all tokens before it to the previous sequence; values of the text between are 0.
+    """Append each turn whose prompt extends the previous sequence to it; values of tokens in between are 0.
 
     Example:
         >>> merge_turns([("a", [1], [2], [[1.0]]), ("a", [1, 2, 3], [4], [[5.0]]), ("a", [9], [2], [[1.0]])])

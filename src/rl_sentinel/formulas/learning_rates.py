@@ -20,13 +20,13 @@ def _cosine(progress: float, floor: float) -> float:
 
 
 def _after_warm_up(update: int, settings: Settings, rate: Callable[[float, float], float]) -> float:
-    """From 0 up to 1 in a straight line; then ``rate`` of the updates since, and of all updates after the warm-up."""
+    """A linear warm-up from 0 to 1; then ``rate(updates since the warm-up, all updates after the warm-up)``."""
     warm, total = _number(settings, "warm_up"), _number(settings, "updates")
     return update / warm if update < warm else rate(update - warm, total - warm)
 
 
 def _stable(since: float, left: float, settings: Settings) -> float:
-    """The peak for a share of the updates, rounded down; then half a cosine."""
+    """The peak rate for a fraction of the updates, rounded down; then half a cosine."""
     stable = math.floor(left * _number(settings, "stable"))
     return 1.0 if since < stable else _cosine(min(1.0, (since - stable) / (left - stable)), _number(settings, "floor"))
 

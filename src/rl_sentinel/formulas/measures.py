@@ -86,7 +86,7 @@ def _untrained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Sett
 
 
 def _padding(batch: Batch, _reads: frozenset[str], _over: str, _settings: Settings) -> Named:
-    """The share of padding in a rectangle with a row for each sequence, as wide as the longest one."""
+    """The fraction of padding if all sequences are padded to the longest one."""
     lengths = (batch.prompt_length + batch.length).double()
     return {"a row for each sequence": 1 - lengths.mean() / lengths.max()} if bool(lengths.any()) else {}
 

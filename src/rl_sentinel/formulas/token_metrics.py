@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
-from rl_sentinel.formulas.preferences import are_pairs
+from rl_sentinel.formulas.preference_pairs import are_pairs
 
 #: Largest logits that differ by less than this are equal.
 TIE = 1e-4
@@ -33,7 +33,7 @@ def _accuracy(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _accuracy_of_preferred(batch: Batch, _settings: Settings) -> Tensor:
-    """The same for the preferred responses of pairs."""
+    """The share of trained tokens of preferred responses with the highest probability."""
     return _share_of_best(batch, slice(None, None, 2)) if are_pairs(batch) else torch.tensor(torch.nan)
 
 

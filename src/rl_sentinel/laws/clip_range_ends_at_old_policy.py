@@ -104,7 +104,7 @@ def _unclipped(ask: Ask, case: Case, ratio: str, row: int) -> Iterator[Expectati
     for name in names:
         where = places(ask.boundary.outputs[name], case.batch, case.batch.live)
         value = values[name].float()
-        reason = f"the ratios of row {row} are {ratio}, all others 1"
+        reason = f"no ratio is near a bound: those of row {row} are {ratio}, all others 1"
         yield Equal(name, torch.zeros_like(value), value, where, 1.0, reason=reason)
 
 
@@ -115,8 +115,8 @@ def _smooth(here: Tensor, above: Tensor, below: Tensor, row: int, size: float) -
     if largest <= _ROUNDINGS * torch.finfo(here.dtype).eps * size:
         return
     says = (
-        f"the loss has a kink at the old policy: it moves by {gained:.3g} as the ratios of row {row} rise to "
-        f"{_RATIOS[0]}, and by {-lost:.3g} as they fall to {_RATIOS[1]}, so the clip range ends at a ratio of 1"
+        f"the clip range ends at a ratio of 1: the loss moves by {gained:.3g} if the ratios of row {row} rise to "
+        f"{_RATIOS[0]}, and by {-lost:.3g} if they fall to {_RATIOS[1]}"
     )
     yield Equal("loss", 2 * here - above, below, tolerance=_SHARE * largest, says=says)
 

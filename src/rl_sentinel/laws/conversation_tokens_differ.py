@@ -40,13 +40,14 @@ from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.core.phrasing import number
 
-#: Quantity, in tokens per conversation -> why it must be 0.
+#: Quantity, in tokens per conversation -> the fault of these tokens.
 QUANTITIES = {
-    "tokens_off_template": "a conversation must have the tokens of its template",
-    "mask_off_replies": "replies must be trained with their end token, and nothing else",
-    "logprobs_off_sampled": "sampled tokens must keep their log-probs, and other tokens must have none",
-    "experts_off_sampled": "a token that is trained must be routed to the experts that the sampler chose",
+    "tokens_off_template": "differ from the chat template applied to the whole conversation",
+    "mask_off_replies": "have a wrong loss mask: it must cover each reply with its end token, and nothing else",
+    "logprobs_off_sampled": "have a wrong log-prob: sampled tokens must keep theirs, and other tokens must have none",
+    "experts_off_sampled": "have wrong experts: a trained token must be routed to those that the sampler chose",
 }
 
 
@@ -61,8 +62,11 @@ def _applies(boundary: Boundary) -> str:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case).values
     for name in _counts(ask.boundary):
-        reason = QUANTITIES[ask.boundary.outputs[name].quantity]
-        yield Equal(name, torch.zeros_like(seen[name]), seen[name], None, tolerance=0.0, reason=reason)
+        counts = seen[name]
+        row = int(counts.ne(0).nonzero()[0]) if bool(counts.any()) else 0
+        wrong = QUANTITIES[ask.boundary.outputs[name].quantity]
+        says = f"{number(counts[row].item())} of the conversation's tokens at row {row} {wrong}"
+        yield Equal(name, torch.zeros_like(counts), counts, None, tolerance=0.0, says=says)
 
 
 LAW = Law(

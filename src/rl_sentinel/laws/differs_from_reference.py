@@ -196,7 +196,7 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
 
 
 def _asked(boundary: Boundary, batch: Batch) -> bool:
-    """Whether a case is compared: a user's loss only without untrained rows, whose effect is MSK001's and contested."""
+    """Whether a case is compared; a user's loss with untrained rows is not, because MSK001 reports their effect."""
     return bool(batch.live.all() if boundary.own and "loss" in boundary.outputs else batch.live.any())
 
 
@@ -278,5 +278,5 @@ LAW = Law(
     expect=_expect,
     level=lambda _case: "contested",
     own_level=lambda _case: "fault",
-    intended="The name may mean a variant of the algorithm that the reference formulas do not include.",
+    intended="The name may mean a variant that has no reference formula.",
 )

@@ -73,5 +73,5 @@ LAW = Law(
     expect=_expect,
     level=lambda _case: "contested",
     variants=len(CUTS),
-    intended="An unweighted mean over micro-batches is cheap, and accurate where their sizes are similar.",
+    intended="An unweighted mean is cheap, and accurate for parts of similar size.",
 )

@@ -43,7 +43,7 @@ from rl_sentinel.core.expectations import Equal, Expectation, Within
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.formulas.allowed import kind
-from rl_sentinel.formulas.definitions import KL, definitions, is_defined
+from rl_sentinel.formulas.metric_definitions import KL, definitions, is_defined
 from rl_sentinel.formulas.shares import is_share
 from rl_sentinel.search.comparison import magnitude, places
 from rl_sentinel.search.formula_reading import as_claimed, fitting
@@ -108,7 +108,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
             continue
         scale = magnitude(batch, boundary.reads) + accepted[nearest].abs().nan_to_num().max().item()
         others = f", the nearest of {among} known definitions; none fits all batches" if among > 1 else ""
-        reason = f"the expected value is by the definition {nearest!r}{others}"
+        reason = f"its definition is {nearest!r}{others}"
         yield Equal(name, accepted[nearest], seen.values[name], where, scale, reason=reason)
 
 

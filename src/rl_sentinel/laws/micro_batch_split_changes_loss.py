@@ -52,9 +52,7 @@ def _applies(boundary: Boundary) -> str:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     mean = averages(ask.boundary)
     reason = (
-        "the mean over equal parts must be that of the whole"
-        if mean
-        else "the denominators count the whole mini-batch, so splitting it must have no effect"
+        "the mean over equal parts must be that of the whole" if mean else "the denominators count the whole mini-batch"
     )
     yield from same_loss_in_parts(ask, case, "micro_batches", reason)
 

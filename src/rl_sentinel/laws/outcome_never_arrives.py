@@ -71,7 +71,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _compared(batch: Batch) -> list[int]:
-    """Rows whose outcome is compared with another: those that end where a sibling trains too.
+    """Rows whose outcome is compared with another: a sibling has a trained token at the row's last trained position.
 
     Of trajectories of several steps, the last steps of those that train somewhere, beside another such trajectory.
     """
@@ -92,7 +92,7 @@ def _has_rival(batch: Batch, row: int) -> bool:
 
 
 def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
-    """``[B]``: the rows that the outcome of ``row`` must reach; none where nothing is claimed of them."""
+    """``[B]``: the rows that the outcome of ``row`` must reach, as far as the boundary's claims say so."""
     if row not in _compared(batch):
         return torch.zeros(batch.rows, dtype=torch.bool, device=batch.device)
     if not repeats_trajectory(batch):
@@ -102,7 +102,7 @@ def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
 
 
 def _last_trained(batch: Batch, rows: Tensor, like: Tensor) -> Tensor:
-    """Which cells of an output are the last trained tokens of these rows; the rows, if the output is per row."""
+    """The cells of an output at the last trained token of these rows; the rows, if the output is per row."""
     last = torch.arange(batch.width, device=batch.device) == last_trained(batch).unsqueeze(1)
     return rows if like.dim() == 1 else rows.unsqueeze(1) & last
 
@@ -128,8 +128,10 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
             break
     column = "reward" if "reward" in boundary.reads else "reward_parts"
     change = change_of(column, batch, changed, f"the outcome of row {row}")
-    owner = "trajectory" if int(reached.sum()) > 1 or not bool(reached[row]) else "response"
-    reason = f"an outcome must reach the last trained token of its {owner}"
+    reason = "an outcome must reach the last trained token of its response"
+    if bool((reached & (torch.arange(batch.rows, device=batch.device) != row)).any()):
+        steps = f"both rows are steps of trajectory {int(batch.trajectory[row])}"
+        reason = f"{steps}, and each step that is trained must get its outcome"
     direction = 1 if amount > 0 else -1
     for name, moved in arrived.items():
         results = {name: (before[name], after[name])}

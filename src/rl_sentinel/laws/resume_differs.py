@@ -28,12 +28,15 @@ Seen in:
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.expectations import Equal, Expectation
+from rl_sentinel.core.expectations.measuring import first_cell
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
+from rl_sentinel.core.phrasing import at, two_numbers
 
 #: First words of the two quantities; what follows the point tells apart several pairs of a boundary.
 UNINTERRUPTED, RESUMED = "uninterrupted", "resumed"
@@ -57,8 +60,17 @@ def _applies(boundary: Boundary) -> str:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     values = ask(case).values
     for uninterrupted, resumed in _pairs(ask.boundary):
-        reason = "a restored run must continue like an uninterrupted one"
-        yield Equal(resumed, values[uninterrupted], values[resumed], None, tolerance=0.0, reason=reason)
+        equal = Equal(resumed, values[uninterrupted], values[resumed], None, tolerance=0.0)
+        yield replace(equal, says=_sentence(equal))
+
+
+def _sentence(equal: Equal) -> str:
+    """Both numbers of the first difference; the sentence of ``Equal`` where the shapes differ."""
+    if equal.expected.shape != equal.observed.shape:
+        return ""
+    cell = first_cell(equal.broken())
+    uninterrupted, resumed = two_numbers(equal.expected[cell].item(), equal.observed[cell].item())
+    return f"{equal.output} is {resumed}{at(cell)}, but {uninterrupted} in the same run without a restart"
 
 
 LAW = Law(

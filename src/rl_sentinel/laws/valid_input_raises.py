@@ -63,7 +63,7 @@ def _answer(ask: Ask, case: Case, layout: str) -> Answers:
         if not raised.accident or not _answers_others(ask, case):
             raise
         batch = f"a batch that callers can create{f' ({layout})' if layout else ''}"
-        reason = f"{batch} must give a result, or an error that explains the refusal"
+        reason = f"{batch} must give a result or a clear error"
         return Answers(output, str(raised), raised.accident, reason=reason, key=layout)
     return Answers(output, "", key=layout)
 

@@ -33,7 +33,7 @@ class Comparison:
 
 
 def compare(before: NarrowAudit, after: NarrowAudit | None, functions: Sequence[str]) -> Comparison:
-    """Whether a finding at the functions before the fix is judged *holds* after it.
+    """Whether a finding at these functions before the fix becomes *holds* after it.
 
     The verdict after counts at the same boundary, law and setting; where the boundary has no such setting after the
     fix, all settings must hold. Where the law is still broken, an output that broke before the fix and is compared and
@@ -49,7 +49,7 @@ def compare(before: NarrowAudit, after: NarrowAudit | None, functions: Sequence[
 
 
 def _after_fix(found: Sequence[Judged], after: NarrowAudit) -> Comparison:
-    """The outcome where something is found before the fix."""
+    """The outcome of a bug with a finding before the fix."""
     if after.error:
         return Comparison("failed", tuple(found), f"after the fix: {after.error}")
     if caught := [v for v in found if _holds(v, after)]:

@@ -19,7 +19,7 @@ from rl_sentinel.recall.narrow_audit import NarrowAudit, narrow_audit, source_ro
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """Whether a control shows the same change of verdict, which it should not; None where it cannot be run.
+    """Whether each control shows the same change of verdict, which would be wrong; None if it could not run.
 
     ``other_function``: the same audits, asked about the function of another bug, at boundaries that do not enter this
     one. ``neighbour``: this function, around an earlier change of its file that fixes nothing.

@@ -33,7 +33,7 @@ SPECIAL_SETTINGS: Mapping[str, frozenset[str]] = {"verl": frozenset({"trainer.us
 
 
 def remedy(framework: str, reach: str) -> str:
-    """What to change in a run instead of an estimator or a loss of a framework, or an empty string.
+    """How to replace an estimator or a loss of a framework in a run; empty if there is no remedy.
 
     No remedy is named under a setting that treats the framework's own name in a special way.
 

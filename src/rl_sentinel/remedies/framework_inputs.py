@@ -39,7 +39,7 @@ class Responses:
 
 
 def responses(token_rewards: Tensor, *, mask: Tensor, index: object, by_deviation: bool) -> Responses:
-    """Rows of token rewards, whose sums are the outcomes; labels may be numbers or strings.
+    """Inputs from token rewards, whose sum per row is the outcome; labels may be numbers or strings.
 
     Example:
         >>> import torch
@@ -61,7 +61,7 @@ def per_token(row: Tensor, *, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """What a policy loss is given: the columns, how they become one number, and the framework's configuration."""
+    """The inputs of a policy loss: columns, aggregation, and the framework's configuration."""
 
     logprob: Tensor
     old_logprob: Tensor

@@ -1,10 +1,8 @@
-"""Advice for a finding: a remedy of the framework, or the correct call of the signal library."""
+"""Advice for a finding: a remedy of the framework, or the correct function of the signal library."""
 
-import inspect
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from rl_sentinel.audit.findings import has_wrong_direction
@@ -53,11 +51,12 @@ BY_LAW = {
     "STA001": "count admitted samples separately from dropped samples, and restore the count",
     "MET005": "add up sums and counts over micro-batches and ranks, and divide once",
     "MSK005": "leave rows without a trained token out of the sum and of the count",
-    "PAR001": "use one of the two functions everywhere: they are not interchangeable",
-    "RAI001": "handle this batch, or refuse it with a message where the batch is created",
+    "PAR001": "use one of the two everywhere: they are not interchangeable",
+    "RAI001": "handle this batch, or refuse it where it is created",
     "RES001": "restore data order, random states and counters with the model",
-    "PLC005": "place each outcome at its last trained token, in every step of its trajectory: "
-    "rl_sentinel.signal.align.at_last, rl_sentinel.signal.steps",
+    "PLC005": "put the outcome at the last trained token of each step: rl_sentinel.signal.align.at_last, "
+    "rl_sentinel.signal.steps",
+    "TOK001": "take the tokens of the whole conversation from its chat template, then cut and mask them",
 }
 
 
@@ -79,29 +78,18 @@ def _with_signal(evidence: Mapping[str, Any]) -> str:
     """The part of the signal library that computes the output: a function if one is known, else the stage's module."""
     claims = evidence["claims"]
     claim = claims.get(f"algorithm:{evidence['expectation']['output']}") or claims.get("algorithm")
-    call = _calls().get(claim["value"]) if claim else None
-    if call:
-        return f"compute it with {call}"
+    function = _functions().get(claim["value"]) if claim else None
+    if function:
+        return f"compute it with {function}"
     module = BY_STAGE.get(str(evidence["stage"]))
     return f"compute it with a function of {module}" if module else ""
 
 
 @cache
-def _calls() -> dict[str, str]:
-    """Algorithm -> the call of the signal library that computes it."""
-    calls = {}
+def _functions() -> dict[str, str]:
+    """Algorithm -> the function of the signal library that computes it."""
+    functions = {}
     for package, function in _ALGORITHMS.items():
-        folder = import_module(package)
-        for module, claims in defined(folder, "CLAIMS").items():
-            calls[claims.get("algorithm", "")] = _call(folder, module, function)
-    signal = import_module("rl_sentinel.signal")
-    calls |= {formula: _call(signal, "logprob", function) for formula, function in _OF_LOGITS.items()}
-    return calls
-
-
-def _call(package: ModuleType, module: str, name: str) -> str:
-    function = getattr(import_module(f"{package.__name__}.{module}"), name)
-    names = [
-        f"{p.name}=" if p.kind is p.KEYWORD_ONLY else p.name for p in inspect.signature(function).parameters.values()
-    ]
-    return f"{package.__name__}.{module}.{name}({', '.join(names)})"
+        for module, claims in defined(import_module(package), "CLAIMS").items():
+            functions[claims.get("algorithm", "")] = f"{package}.{module}.{function}"
+    return functions | {formula: f"rl_sentinel.signal.logprob.{function}" for formula, function in _OF_LOGITS.items()}

@@ -5,7 +5,7 @@ from typing import Any
 
 from rl_sentinel.audit.findings import Finding
 from rl_sentinel.report.advice import advice
-from rl_sentinel.report.formatting import counted, two_values, wrapped
+from rl_sentinel.report.formatting import WIDTH, counted, two_values, wrapped
 from rl_sentinel.report.scenario import conditions, has_batch, scenario
 
 #: Column where the text after a label starts.
@@ -17,8 +17,8 @@ _ROWS, _TOKENS = 3, 4
 #: Most places, and most wrongly accepted or refused settings, that are listed.
 _PLACES, _ATTEMPTS = 12, 6
 
-#: Most lines of one value.
-_VALUE_LINES = 2
+#: Most lines of one value, and of a place with its setting.
+_VALUE_LINES, _WHERE_LINES = 2, 3
 
 
 def block(findings: Sequence[Finding]) -> list[str]:
@@ -26,18 +26,17 @@ def block(findings: Sequence[Finding]) -> list[str]:
     first = findings[0]
     e = first.evidence
     lines = wrapped(f"{level(first)} {first.law} {sentence(e)}", hanging="  ", lines=5)
-    lines += _labelled("where", _location(first))
+    lines += _labelled("where", _location(first), lines=_WHERE_LINES)
     if has_batch(first.law):
         lines += _input(first)
-        lines += _output(e["expectation"])
-    lines += _labelled("outputs", also_broken(e), lines=1)
+        lines += _output(e)
     lines += _labelled("when", when(e))
     lines += _labelled("fix", advice(e))
     if first.level == "contested":
         lines += _labelled("intended?", str(e["could_be_intended"]), lines=3)
     if first.known or first.known_from:
         source = f"{first.known_from}: " if first.known_from and first.accepted else ""
-        lines += _labelled("known", f"{source}{first.known or 'without a reason'}", lines=2)
+        lines += _labelled("known", f"{source}{first.known or 'without a reason'}")
     lines += _labelled("new here", first.elsewhere, lines=3)
     lines += _labelled("level", first.level_note)
     return lines + _places(findings)
@@ -66,7 +65,7 @@ def _labelled(label: str, text: str, *, lines: int = 0) -> list[str]:
 
 
 def sentence(e: Mapping[str, Any]) -> str:
-    """What is wrong, in one sentence; for settings, which of them are accepted or refused wrongly."""
+    """The fault in one sentence; for settings, the ones that are wrongly accepted or refused."""
     expectation = e["expectation"]
     if expectation["kind"] != "Refuses":
         return str(expectation["sentence"])
@@ -82,11 +81,13 @@ def _wrong(expectation: Mapping[str, Any]) -> list[Any]:
 
 
 def _location(f: Finding) -> str:
-    source, knobs = f.evidence["source"], f.evidence["knobs"]
-    values = ", ".join(f"{name}={value}" for name, value in knobs.items())
-    setting = "" if f.setting == "default" else f", setting {f.setting}"
+    """Function, setting, file and line; and the values of the setting that ``when`` does not state."""
+    source, stated = f.evidence["source"], str(f.evidence["reach"]).lower()
+    knobs = {name: f"{name}={value}" for name, value in f.evidence["knobs"].items() if value not in ("", None)}
+    values = ", ".join(text for text in knobs.values() if text.lower() not in stated)
     names = " -> ".join(_short(path, source["file"]) for path in f.boundary.split(" -> "))
-    return f"{names} ({source['file']}:{source['line']}{setting}{f': {values}' if values else ''})"
+    setting = "" if f.setting == "default" else f" [{f.setting}]"
+    return f"{names}{setting} ({source['file']}:{source['line']}){f', with {values}' if values else ''}"
 
 
 def _short(path: str, file: str) -> str:
@@ -111,18 +112,32 @@ def _input(f: Finding) -> Iterator[str]:
         yield from wrapped(values, indent=start, hanging=" " * len(start), lines=_VALUE_LINES)
 
 
-def _output(expectation: Mapping[str, Any]) -> Iterator[str]:
-    for result in _results(expectation):
-        output, expected = result["output"], result["expected"]
-        before, observed = two_values(expected, result["observed"])
-        if expectation["kind"] == "Moves":
-            values = f"{before} before and after" if before == observed else f"{before} before, {observed} after"
-            yield from _labelled("got", f"{output} {values} the change", lines=_VALUE_LINES)
-            continue
-        yield from _labelled("got", f"{output} {observed}", lines=_VALUE_LINES)
-        if expected is not None:
-            since = ", as before the change" if expectation["change"] else ""
-            yield from _labelled("expected", f"{output} {before}{since}", lines=_VALUE_LINES)
+def _output(e: Mapping[str, Any]) -> list[str]:
+    """The result and the expected result, unless the sentence has both numbers; the other outputs that are wrong."""
+    got, expected = _got_and_expected(e["expectation"])
+    also = also_broken(e)
+    if got and also and len(got[-1]) + len(also) + 2 <= WIDTH:
+        return [*got[:-1], f"{got[-1]}; {also}", *expected]
+    return got + expected + _labelled("outputs", also, lines=1)
+
+
+def _got_and_expected(expectation: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    results = _results(expectation)
+    if not results:
+        return [], []
+    output, expected = results[0]["output"], results[0]["expected"]
+    before, observed = two_values(expected, results[0]["observed"])
+    if expectation["kind"] == "Moves":
+        values = f"{before} before and after" if before == observed else f"{before} -> {observed}"
+        return _labelled("got", f"{output} {values}", lines=_VALUE_LINES), []
+    words = expectation["sentence"].replace(",", " ").replace(":", " ").lower().split()
+    if {before.strip("[]"), observed.strip("[]")} - {"None"} <= {*words}:
+        return [], []
+    got = _labelled("got", f"{output} {observed}", lines=_VALUE_LINES)
+    if expected is None:
+        return got, []
+    since = ", as before the change" if expectation["change"] else ""
+    return got, _labelled("expected", f"{output} {before}{since}", lines=_VALUE_LINES)
 
 
 def _results(expectation: Mapping[str, Any]) -> list[Any]:

@@ -13,7 +13,7 @@ PAGE = 60
 
 
 def as_issue(f: Finding, file: str, code: str) -> tuple[str, bool]:
-    """The issue of one finding, and whether its code must be attached because it does not fit on the page.
+    """The issue for one finding, and whether its code is too long for the page and must be attached.
 
     Args:
         f: the finding.

@@ -1,6 +1,6 @@
 """Format the batch of a counterexample for reports."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_sentinel.core.batch import COLUMNS, EXCLUDED
@@ -26,10 +26,15 @@ def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and values of each column that matters; a changed cell is written as ``before -> after``.
 
     Columns that the boundary does not read are left out. So are all-zero columns of rewards and values, except the
-    reward.
+    reward. Rows that are excluded from training are named beside the mask.
     """
     change = evidence["expectation"]["change"] or {}
-    return [(name, _values(name, values, change)) for name, values in scenario_columns(evidence)]
+    excluded = evidence["constructed_scenario"]["batch"].get("excluded", {}).get("values", [])
+    note = _excluded_rows(excluded) if change.get("column") != "excluded" else ""
+    shown = [(name, _values(name, values, change)) for name, values in scenario_columns(evidence)]
+    if not note:
+        return shown
+    return [(n, f"{values}  ({note})" if n == "mask" else values) for n, values in shown if n != "excluded"]
 
 
 def scenario_columns(evidence: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -55,6 +60,8 @@ def conditions(evidence: Mapping[str, Any]) -> str:
 def _visible_columns(columns: Mapping[str, Any], evidence: Mapping[str, Any], changed: str) -> set[str]:
     reads = {*evidence.get("reads", columns)}
     names = {"mask", *reads}
+    if reads and "mask" not in reads and all(map(all, columns["mask"])) and not any(columns.get("excluded", [])):
+        names.discard("mask")
     if reads - _MINOR - {"mask", "group", "length"}:
         names -= _MINOR
     if _length_differs(columns):
@@ -84,15 +91,17 @@ def _length_differs(columns: Mapping[str, Any]) -> bool:
 
 def _values(name: str, values: Any, change: Mapping[str, Any]) -> str:  # noqa: ANN401 - JSON
     if name != change.get("column"):
-        return numbers(values) + _legend(name, values)
+        return numbers(values)
     before, after = (numbers(float(change[when])) for when in ("before", "after"))
     more = f"  (and {change['cells'] - 1} more cells)" if change["cells"] > 1 else ""
     return numbers(values, change["cell"], f"{before} -> {after}") + more
 
 
-def _legend(name: str, values: list[int]) -> str:
-    """A legend of the numbers in ``excluded``."""
-    if name != "excluded":
-        return ""
-    meanings = ", ".join(f"{n} = {word}" for word, n in EXCLUDED.items() if n in values and word != "in")
-    return f"  ({meanings})" if meanings else ""
+def _excluded_rows(values: Sequence[int]) -> str:
+    """Why rows are excluded from training: ``row 1: rejected``; empty if none is."""
+    rows = {
+        word: [row for row, reason in enumerate(values) if reason == n] for word, n in EXCLUDED.items() if word != "in"
+    }
+    return "; ".join(
+        f"{'row' if len(at) == 1 else 'rows'} {', '.join(map(str, at))}: {word}" for word, at in rows.items() if at
+    )

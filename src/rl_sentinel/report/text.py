@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from rich.console import Console
 from rich.markup import escape
@@ -95,7 +96,7 @@ def show(  # noqa: PLR0913 - a report has these parts
 
 
 def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> None:
-    """What was audited, and why some pairs were not checked."""
+    """The extent of the audit, and why some pairs were not checked."""
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
     numbers = f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable"
@@ -180,9 +181,9 @@ def _short(f: Finding) -> str:
 
 
 def _known(console: Console, findings: Sequence[Finding]) -> None:
-    """The place of each known finding, and its reason."""
+    """The place of each known finding, and the reason of those that follow each other with the same one."""
     if not findings:
         return
     console.print(f"\n{counted(len(findings), 'known finding')} (--verbose shows each with its case)", highlight=False)
-    for f in findings:
-        _print(console, [_row(f), *wrapped(f.known or f.known_from, indent=_REASON, hanging=_REASON, lines=3)])
+    for reason, same in groupby(findings, key=lambda f: f.known or f.known_from):
+        _print(console, [*map(_row, same), *wrapped(reason, indent=_REASON, hanging=_REASON, lines=3)])

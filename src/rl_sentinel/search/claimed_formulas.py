@@ -19,8 +19,9 @@ from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
 from rl_sentinel.formulas.kls import KL_LOSSES, STEERS, importance_weighted
 from rl_sentinel.formulas.layouts import COUNTS, LAID_OUT
 from rl_sentinel.formulas.policy_losses import LOSSES
-from rl_sentinel.formulas.preferences import LOSSES as PREFERENCES
-from rl_sentinel.formulas.preferences import REWARDS, preference_loss
+from rl_sentinel.formulas.preference_losses import LOSSES as PREFERENCES
+from rl_sentinel.formulas.preference_losses import preference_loss
+from rl_sentinel.formulas.preference_metrics import REWARDS
 from rl_sentinel.formulas.self_play import SELF_PLAY
 from rl_sentinel.formulas.staleness import AGES
 from rl_sentinel.formulas.token_metrics import TOKEN_METRICS
@@ -140,7 +141,7 @@ def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, setti
 
 
 def _apart(reading: str, tokens: Tensor, estimator: str, more: Tensor, batch: Batch) -> Readings:
-    """The sum of two means: of the policy's loss in one way, of its KL and entropy terms in the other."""
+    """The sum of two aggregations: the policy's loss by one mode, its KL and entropy terms by the other."""
     return {
         ", ".join(filter(None, (reading, estimator, f"{one}, {n}", f"other terms {other}, {m}"))): x + y
         for one, other in (MEANS, MEANS[::-1])

@@ -31,7 +31,7 @@ MOST_FITS = 128
 
 
 class Fit(NamedTuple):
-    """The accepted value that fits best: its name, and how many there are. No name where nothing is accepted."""
+    """The name of the accepted value that fits best (empty: no value) and the number of accepted values."""
 
     name: str
     among: int
@@ -98,18 +98,18 @@ def _best_fit(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
 
 
 def _tied(misses_of: dict[str, list[float]]) -> bool:
-    """Whether the two best ones fit equally well."""
+    """Whether the two best accepted values fit equally well."""
     best = sorted(fmean(misses) for misses in misses_of.values())[:2]
     return len(best) > 1 and best[1] - best[0] < 1e-9
 
 
 def _settled(misses_of: Mapping[str, list[float]]) -> bool:
-    """Whether exactly one has fitted every case so far."""
+    """Whether exactly one accepted value has fitted every case so far."""
     return sum(max(misses) < 1 for misses in misses_of.values()) == 1
 
 
 def _misses(observed: Tensor, value: Tensor, where: Tensor) -> float:
-    """1 where the two differ by more than rounding, else the difference.
+    """1 if the two values differ by more than rounding, else their difference.
 
     How far a miss is counts for next to nothing: a case that no value fits must not choose between those that fit the
     others.

@@ -46,7 +46,7 @@ def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
         return batch, rows
     same = (batch.trajectory.unsqueeze(1) == batch.trajectory.unsqueeze(0)) & batch.last_step
     if bool((same.sum(1) != 1).any()):
-        message = "a trajectory has one last step"
+        message = "each trajectory must have exactly one last step"
         raise Refused(message)
     finals = take_rows(batch, rows[batch.last_step])
     return finals, (finals.trajectory.unsqueeze(0) == batch.trajectory.unsqueeze(1)).int().argmax(1)

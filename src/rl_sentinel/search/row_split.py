@@ -36,7 +36,7 @@ def averages(boundary: Boundary) -> bool:
 
 
 def alike(batch: Batch) -> bool:
-    """Whether all rows have the same number of trained tokens, so that every mean weighs parts alike."""
+    """Whether all rows have the same number of trained tokens, so that means weight all parts equally."""
     return bool(batch.live.all()) and len(set(batch.mask.sum(1).tolist())) == 1
 
 

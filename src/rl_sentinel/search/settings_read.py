@@ -8,7 +8,7 @@ from rl_sentinel.core.codec import Inputs
 
 
 class _Recorded(Mapping[str, Scalar]):
-    """Settings that keep the names of those that were read."""
+    """Settings that record the names of the settings that were read."""
 
     def __init__(self, settings: Mapping[str, Scalar]) -> None:
         self._settings = settings

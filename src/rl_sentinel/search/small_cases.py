@@ -82,7 +82,7 @@ def _step_wise() -> Iterator[Batch]:
 
 
 def _step_wise_without_its_end() -> Iterator[Batch]:
-    """The last step of a trajectory is not trained, the one before it is."""
+    """Trajectories whose last step is not trained, but the step before it is."""
     yield filled(
         [[1, 1], [0, 0], [1, 1]],
         reward=[0, 1, 0],
@@ -125,7 +125,7 @@ def _with_token_rewards() -> Iterator[Batch]:
 
 
 def _without_neighbours() -> Iterator[Batch]:
-    """No two trained tokens are adjacent."""
+    """Batches without two adjacent trained tokens."""
     yield filled([[1, 0, 1], [0, 1, 0]], reward=[1, 0], group=[0, 0], length=[3, 2])
 
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.refusal import refuse_where
+from rl_sentinel.core.argument_checks import refuse_where
 from rl_sentinel.signal.requirements import COUNT
 from rl_sentinel.signal.segments import Mask, Segments, trained
 from rl_sentinel.signal.validation import validate

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Self
 
+from rl_sentinel.core.argument_checks import number
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import number
 from rl_sentinel.signal.requirements import NON_NEGATIVE, POSITIVE, require_range
 from rl_sentinel.signal.validation import validate_record
 

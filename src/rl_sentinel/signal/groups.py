@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.refusal import CHECKED, refuse_where
+from rl_sentinel.core.argument_checks import CHECKED, refuse_where
 from rl_sentinel.signal.kernels import labels
 from rl_sentinel.signal.requirements import require_finite, require_span, sum_is_finite
 from rl_sentinel.signal.validation import named, validate
@@ -182,7 +182,7 @@ def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:
 
 
 def _centred(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """By distances to the group's largest value, and each group's shares, which are 0 on rows that do not count."""
+    """Centred values, by distances to the group's largest value, and each group's sum of ``share``."""
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
     far = wide.double()  # a distance, or a sum of them, may be larger than its type
     counted, nothing = share.to(far.dtype), torch.zeros_like(far)

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.argument_checks import refuse_where
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import refuse_where
 from rl_sentinel.signal.kernels import projection, sizes, softmax
 from rl_sentinel.signal.kernels.modes import traced
 from rl_sentinel.signal.requirements import POSITIVE, explain_result
@@ -221,7 +221,7 @@ def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, en
 
 
 def _formula(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies by the log of the softmax: what the kernels compute, by plain operations."""
+    """Log-probs and entropies from the log-softmax, in plain operations; the reference for the kernels."""
     wide = torch.promote_types(logits.dtype, torch.float32)
     wanted = torch.where(mask.unsqueeze(-1), logits, 0.0).to(wide)
     every = torch.log_softmax(wanted / temperature, dim=-1)

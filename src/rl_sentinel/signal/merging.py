@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
+from rl_sentinel.core.argument_checks import is_number
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import is_number
 from rl_sentinel.signal.requirements import require_instance
 from rl_sentinel.signal.validation import validate_record
 

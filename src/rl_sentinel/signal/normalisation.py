@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.argument_checks import one_of
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import one_of
 from rl_sentinel.signal.groups import centred, deviations, group_counts
 from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.validation import validate, validate_record
@@ -41,7 +41,7 @@ class Normalisation:
         validate_record(self, epsilon=NON_NEGATIVE)
         if self.leave_one_out and self.mean == "none":
             raise InputError(
-                "leave_one_out is True, expected False where mean is 'none': there is nothing to leave out of"
+                "leave_one_out is True, expected False with mean 'none': there is no mean to leave a row out of"
             )
 
 

@@ -8,8 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from rl_sentinel.core.argument_checks import by_name, function, takes
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import by_name, function, takes
 from rl_sentinel.signal import align, penalty
 from rl_sentinel.signal.advantage.turn_level_gae import turn_values
 from rl_sentinel.signal.groups import group_sums
@@ -232,8 +232,8 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
     if rollout.last is not None and not bool(rollout.last.all()):
         row = int(torch.nonzero(~rollout.last)[0])
         raise InputError(
-            f"last[{row}] is False, expected True on every row for {_name(by.estimator)}: it carries credit along one "
-            "row only, and none would reach earlier steps; merge the steps, or use an outcome estimator"
+            f"last[{row}] is False, expected True on every row for {_name(by.estimator)}: it assigns credit within a "
+            "row, so earlier steps would get none; merge the steps, or use an outcome estimator"
         )
     reward = _outcomes(rollout.reward, group=rollout.group, live=live_rows(mask), scored=_scored(rollout), by=by)
     columns = {"mask": mask, "token_reward": paid + align.at_last(reward, mask=mask), "group": rollout.group}
@@ -293,7 +293,9 @@ def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
     if by.kl_coefficient or rollout.token_reward is not None:
         paid = "kl_coefficient" if by.kl_coefficient else "token_reward"
         fix = "put the KL into the loss, or pass token rewards as a reward part"
-        raise InputError(f"{paid} is given with {_name(by.estimator)}, expected none: it belongs to no part; {fix}")
+        raise InputError(
+            f"{paid} is given, expected none with {_name(by.estimator)}, which reads reward parts only: {fix}"
+        )
     return True
 
 

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.core.refusal import unmapped
+from rl_sentinel.core.argument_checks import unmapped
 from rl_sentinel.signal.kernels import overflow
 
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.argument_checks import refuse_where
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import refuse_where
 from rl_sentinel.signal.kernels import bits
 from rl_sentinel.signal.segments import Mask, Segments, rows_taken, trained
 from rl_sentinel.signal.validation import validate, validate_record

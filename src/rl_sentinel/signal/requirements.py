@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from rl_sentinel.core.argument_checks import CHECKED, is_number, number, refuse_where, unmapped
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import CHECKED, is_number, number, refuse_where, unmapped
 from rl_sentinel.signal.segments import Mask, trained
 
 #: Kind of a tensor -> whether a dtype is of that kind, and how to convert one that is not.
@@ -131,7 +131,7 @@ def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why
 
 
 def explain_result(result: Shaped[Tensor, "..."], *, where: Mask, **columns: Shaped[Tensor, "..."]) -> None:
-    """If a result is not finite, raise for a column that is not; finite columns may give an infinite result.
+    """If a result is not finite, raise for an input column that is not; finite inputs may give an infinite result.
 
     Example:
         >>> import torch

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.core.argument_checks import number
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import number
 from rl_sentinel.signal.merging import Step, merge
 from rl_sentinel.signal.requirements import WHOLE, require_instance, require_range
 from rl_sentinel.signal.segments import Mask

@@ -121,7 +121,7 @@ def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_ro
     Args:
         mask: True on trained tokens, padded or packed.
         kept: one decision per row, or per token.
-        of_rows: whether they are those of rows: of packed tokens no shape can tell, since there may be as many as rows.
+        of_rows: whether decisions are per row; the shape does not tell if there are as many packed tokens as rows.
 
     Raises:
         InputError: if there is not one decision for each row, or for each token.
@@ -134,7 +134,7 @@ def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_ro
         tensor([False,  True,  True])
     """
     if not isinstance(of_rows, bool):
-        raise InputError(f"of_rows is {of_rows!r}, expected a bool: whether decisions are those of rows")
+        raise InputError(f"of_rows is {of_rows!r}, expected a bool: whether decisions are per row")
     rows, where = _count(mask, axes=1 + of_rows), trained(mask)
     wanted = [rows] if of_rows else list(where.shape)
     if not isinstance(kept, Tensor) or kept.dtype != torch.bool or list(kept.shape) != wanted:

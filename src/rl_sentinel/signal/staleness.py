@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.refusal import refuse_where
+from rl_sentinel.core.argument_checks import refuse_where
 from rl_sentinel.signal.reduce import live_rows, row_maxima
 from rl_sentinel.signal.requirements import COUNT, LIMIT
 from rl_sentinel.signal.segments import Mask, trained

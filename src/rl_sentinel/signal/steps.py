@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.refusal import refuse_where, takes
+from rl_sentinel.core.argument_checks import refuse_where, takes
 from rl_sentinel.signal.requirements import require_columns
 from rl_sentinel.signal.validation import validate
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args, get_origin,
 
 import torch
 
+from rl_sentinel.core.argument_checks import CHECKED, number, one_of
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import CHECKED, number, one_of
 from rl_sentinel.signal.kernels.argument_checks import Code, Column, Plain, columns_fit, wrap
 from rl_sentinel.signal.requirements import (
     DTYPES,

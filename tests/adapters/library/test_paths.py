@@ -77,14 +77,6 @@ def test_mini_batches_have_every_row(setting: str) -> None:
     assert _asked("prompts_apart", setting)["reward"].tolist() == BATCH.reward.tolist()
 
 
-def test_what_the_policy_has_moved_away_from() -> None:
-    moved = torch.tensor([[-1.0, -1.0], [-2.0, -2.0], [-2.0, -2.0], [-1.0, -1.0]])
-    advantage = torch.tensor([[1.0, 1.0], [-1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]])
-    outputs = _asked("trusted", "default", logprob=moved, advantage=advantage)
-    assert outputs["keep"].tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 0.0]]
-    assert outputs["rejected"].item() == 0.25
-
-
 def test_turns_are_laid_out_as_rows() -> None:
     outputs = _asked("laid_out", "apart")
     assert outputs["response"].tolist() == BATCH.token.tolist()

@@ -20,7 +20,7 @@ from specimens import specimen
 def test_canary_sees_what_cannot_move() -> None:
     still = specimen(lambda batch: torch.zeros_like(batch.reward).unsqueeze(1) * batch.mask, reads="reward mask")
     moving = specimen(lambda batch: batch.reward.unsqueeze(1) * batch.mask, reads="reward mask")
-    assert canary(Asker(still, {}), "default") == "output advantage changes with no column that it reads"
+    assert canary(Asker(still, {}), "default") == "output advantage does not change with any column that it reads"
     assert canary(Asker(moving, {}), "default") == ""
 
 

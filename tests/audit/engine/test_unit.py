@@ -86,7 +86,12 @@ def test_script_shows_another_output_that_breaks_on_the_case() -> None:
 @pytest.mark.parametrize(
     ("compute", "root", "outcome", "reason"),
     [
-        (lambda b: torch.zeros(b.mask.shape), HERE, "errored", "output advantage changes with no column that it reads"),
+        (
+            lambda b: torch.zeros(b.mask.shape),
+            HERE,
+            "errored",
+            "output advantage does not change with any column that it reads",
+        ),
         (
             lambda _b: None,
             HERE,
@@ -127,7 +132,7 @@ def test_replay_tells_three_ways() -> None:
     case = case_from_json(record["constructed_scenario"])
     assert _unit(leaking, "MSK001").replayed(law, case)[0] == "reproduced"
     assert _unit(sound, "MSK001").replayed(law, case) == ("fixed", None)
-    with pytest.raises(NotApplicable, match="changes with no column"):
+    with pytest.raises(NotApplicable, match="does not change with any column"):
         _unit(lambda b: torch.zeros(b.mask.shape), "MSK001").replayed(law, case)
 
 

@@ -21,5 +21,5 @@ def test_expressions_of_other_shapes_become_a_parameter() -> None:
 
 
 def test_expressions_without_a_common_part() -> None:
-    with pytest.raises(Unwritable, match="have no common part"):
+    with pytest.raises(Unwritable, match="read an output by different expressions"):
         shared_expression(["one[0]", "two[0]"], Source(), "loss")

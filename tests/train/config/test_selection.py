@@ -59,7 +59,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": GDPO, "environment": MARKED, "kl": {"reward": 0.1}},
-            "kl_coefficient is given with gdpo.advantages, expected none",
+            "kl_coefficient is given, expected none with gdpo.advantages",
         ),
         (
             {"estimator": TURNS, "critic": {"rate": 0.1}, "rollout": {"turns": 2, "merged": False}},
@@ -74,7 +74,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
                 "loss": {"name": "training:turn_weighted_loss", "aggregation": "token-mean"},
                 "rollout": {"turns": 2, "merged": False},
             },
-            "rollout.merged is false with 2 turns, expected true: the turn column",
+            "rollout.merged is false with 2 turns, expected true: turns are numbered",
         ),
         ({"loss": {**PPO, "name": "pppo"}}, "loss.name 'pppo' is unknown, did you mean ppo"),
         ({"loss": {**PPO, "clip_low": "a"}}, "loss.clip_low is 'a', expected a float"),
@@ -115,7 +115,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"environment": {"name": "sort", "digits": 0}}, "environment.digits is 0, expected 1 to 64"),
         ({"environment": {"name": "sort", "digit": 3}}, "environment.digit is unknown, did you mean digits"),
         ({"kl": {"reward": 0.1, "loss": 0.1}}, "kl.reward is 0.1 and kl.loss is 0.1, expected one of them to be 0"),
-        ({"kl": {"target": 0.1}}, "kl.target and kl.horizon are one without the other, expected both or neither"),
+        ({"kl": {"target": 0.1}}, "only one of kl.target and kl.horizon is set, expected both or neither"),
         ({"loss": {**PPO, "clip_high": float("nan")}}, "loss.clip_high is nan, expected a number"),
         ({"loss": {**PPO, "clip_high": -1.0}}, "loss.clip_high is -1.0, expected"),
         (
@@ -126,7 +126,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"reward": {"least": 1.0, "most": 0.0}}, "reward.most is 0.0, expected 1.0 or more"),
         (
             {"reward": {"normalisation": {"mean": "none", "deviation": "none", "leave_one_out": True}}},
-            "reward.normalisation.leave_one_out is True, expected False where mean is 'none'",
+            "reward.normalisation.leave_one_out is True, expected False with mean 'none'",
         ),
         (
             {"correction": {"weight": "token_weights", "bounds": ({"name": "truncated", "high": -2.0},)}},
@@ -149,7 +149,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"loss": {"name": "math:pi", "aggregation": "token-mean"}}, "loss 'math:pi' is 3.14159"),
         (
             {"loss": {"name": "json:loads", "aggregation": "token-mean"}},
-            "loss.s is missing, expected a value, it has no",
+            "loss.s is missing, expected a value: set it, or rename",
         ),
         (
             {"loss": {"name": "training:returns_none", "aggregation": "token-mean"}},

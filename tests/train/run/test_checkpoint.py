@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.run.checkpoint import EDITION, load_newest, save_checkpoint, save_tensors
+from rl_sentinel.train.run.checkpoint import FORMAT, load_newest, save_checkpoint, save_tensors
 
 
 def _state(step: int) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def test_damaged_checkpoint_is_skipped(tmp_path: Path, damage: str) -> None:
     elif damage == "no state":
         state.unlink()
     else:
-        seal.write_text(json.dumps({"edition": EDITION}))
+        seal.write_text(json.dumps({"edition": FORMAT}))
     loaded = load_newest(tmp_path)
     assert loaded.state is not None
     assert loaded.state["step"] == 1
@@ -62,7 +62,7 @@ def test_damaged_checkpoint_is_skipped(tmp_path: Path, damage: str) -> None:
 
 def _seal(place: Path, content: bytes) -> None:
     (place / "state.pt").write_bytes(content)
-    seal = {"edition": EDITION, "step": 2, "sha256": hashlib.sha256(content).hexdigest()}
+    seal = {"edition": FORMAT, "step": 2, "sha256": hashlib.sha256(content).hexdigest()}
     (place / "seal.json").write_text(json.dumps(seal))
 
 
@@ -111,7 +111,7 @@ def test_other_edition_is_rejected(tmp_path: Path) -> None:
     (place / "seal.json").write_text(json.dumps({"edition": 0, "step": 1, "sha256": ""}))
     with pytest.raises(
         SentinelError,
-        match=r"edition of checkpoint .* is 0, expected 2 or 3: resume with the release that",
+        match=r"format version of checkpoint .* is 0, expected 2 or 3: resume with the release that",
     ):
         load_newest(tmp_path)
 

@@ -123,7 +123,7 @@ OUTPUTS: Mapping[str, str] = {"advantage": "advantages", "returns": "returns", "
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's method for each setting, then the trainer's call for settings with group statistics."""
+    """The actor's method for each setting; for settings with group statistics, also as the trainer calls it."""
     try:
         # In releases without PATH, the method BY_PROMPT takes the whole batch.
         path = PATH if target.has(PATH) else BY_PROMPT

@@ -50,7 +50,7 @@ class Loader:
 
 
 def uses_in_epoch(create: Callable[..., Any], config: Callable[..., Any], rows: int, training: bool) -> list[float]:  # noqa: FBT001 - training or validation
-    """How often each sample is drawn by all ranks, so that 1 is correct for every sample.
+    """How often all ranks together draw each sample; 1 is correct.
 
     Training drops the samples after the last full batch: one that is not drawn counts 1.
     """

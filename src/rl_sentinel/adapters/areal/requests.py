@@ -51,7 +51,7 @@ _HELP = "cli_args.py, GenerationHyperparameters: the help of the field"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Requests that weight updates abort, through each backend of the release."""
+    """Requests that are aborted by weight updates, for each backend of the release."""
     if not target.has(GENERATE) or target.fails(GENERATE) or not target.has(CONFIG):
         return
     for name, path in BACKENDS.items():
@@ -70,7 +70,7 @@ class Server:
         self.payloads: list[dict[str, Any]] = []
 
     async def respond(self, payload: dict[str, Any], **_request: object) -> dict[str, Any]:
-        """The reply, in the format of SGLang or vLLM, whichever the payload has."""
+        """The reply, in the format of SGLang or vLLM, as in the payload."""
         self.payloads.append(dict(payload))
         params = payload.get("sampling_params", payload)
         is_sglang = "sampling_params" in payload
@@ -89,7 +89,7 @@ class Server:
 
 
 def _experts(ids: list[int]) -> str:
-    """The experts of each token that the model has read, in the encoding of SGLang; their numbers name the token."""
+    """The experts of each token that the model has read, as SGLang encodes them; their numbers encode the token."""
     numbers = [number for token in ids for number in (token, -token)]
     return base64.b64encode(array.array("i", numbers).tobytes()).decode()
 
@@ -118,7 +118,7 @@ def request_experts(  # noqa: PLR0913 - functions and classes of the target, and
 
 
 def _tokens_of(experts: list[list[int]], row: dict[str, Any]) -> Tensor:
-    """The tokens of a response by their experts; :data:`WRONG` if those of the prompt, or their number, are wrong."""
+    """The tokens that the experts stand for; :data:`WRONG` if their number or those of the prompt are wrong."""
     read = [*row["prompt"], *row["tokens"]][:-1]
     right = len(experts) == len(read) and all(pair == [pair[0], -pair[0]] for pair in experts)
     tokens = [pair[0] for pair in experts] if right else []

@@ -46,7 +46,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 @dataclass
 class Weights:
-    """The inference engine, as far as the manager reads it: the version of its weights."""
+    """A double of the inference engine: the staleness manager only reads the version of its weights."""
 
     version: int = 0
 

@@ -71,7 +71,7 @@ _UPDATE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's update under each configuration, the critic's and the supervised one; on Megatron, the first two."""
+    """Updates of the actor, under each configuration, of the critic and, except on Megatron, of supervised training."""
     if target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         choose_platform(target)
         yield from _updates(target, _FSDP)
@@ -208,7 +208,7 @@ def _reach(section: str, family: Family) -> str:
 
 
 def spread_ratios(batch: Batch) -> Batch:
-    """Give tokens with equal log-ratios of the two older policies different ones, as sampled tokens have."""
+    """Make the log-ratios of the two older policies differ from token to token, as they do for sampled tokens."""
     if not _tied(batch):
         return batch
     steps = 0.0137 * torch.arange(1, batch.mask.numel() + 1).view_as(batch.mask)
@@ -222,6 +222,6 @@ def _tied(batch: Batch) -> bool:
 
 
 def _no_ties(inputs: Inputs) -> str:
-    """Require that trained tokens differ in their log-ratio: of two equal ones, M2PO masks the first."""
+    """Require different log-ratios at trained tokens: where two are equal, M2PO masks only the first."""
     tied = _tied(inputs.mini_batch)
     return "two tokens have the same squared log-ratio, and M2PO masks the first" if tied else ""

@@ -164,7 +164,7 @@ def _dump(method: Callable[..., Any], data: dict[str, Tensor]) -> list[dict[str,
 
 
 def _completion(data: dict[str, Tensor], record: dict[str, Any]) -> Tensor:
-    """The tokens of the completion; :data:`WRONG` if the record's prompt is not that of its row."""
+    """The tokens of the completion; :data:`WRONG` if the record has another row's prompt."""
     row, trained = int(record["sample_idx"]), int(data["loss_mask"][record["sample_idx"]].sum())
     prompt, completion = ([int(word) for word in record[key].split()] for key in ("prompt", "completion"))
     start = int(data["attention_mask"][row].sum()) - trained
@@ -229,7 +229,7 @@ def _dumped() -> Boundary:
 
 
 def _dumped_text() -> Boundary:
-    """The record of a response of one turn: where several turns are dumped, feedback between them is in the prompt."""
+    """The dumped record of a single-turn response: in a dump of several turns, the prompt includes the feedback."""
     dumped = _dumped()
     return replace(
         dumped,

@@ -114,7 +114,7 @@ class Tokenizer:
     eos_token_id, pad_token_id = _EOS, _PAD
 
     def apply_chat_template(self, messages: list[Any], **_options: object) -> list[int]:
-        """The prompt as it is; in a template of messages, one token per assistant's message and the feedback."""
+        """The prompt unchanged; for a list of messages, one token per assistant message, and the feedback."""
         parts = {"assistant": [_EOS], "user": list(_WRONG)}
         return [token for one in messages for token in (parts[one["role"]] if isinstance(one, dict) else [one])]
 
@@ -165,7 +165,7 @@ class Episode:
     def score(
         self, _prompt: str, completion: str, _prompt_ids: list[int], completion_ids: list[int], **data: object
     ) -> float:
-        """The reward of the turn; infinite where the workflow passes another turn's tokens or loses the task's data."""
+        """The reward of the turn; infinite if the workflow passes other tokens, or loses the task's data."""
         turn = self.turns[self.done - 1]
         if completion_ids != turn.ids or completion != Tokenizer().decode(turn.ids) or data.get("answer") != "kept":
             return float("inf")
@@ -174,7 +174,7 @@ class Episode:
 
 
 def _turns_of(row: dict[str, Any], end: str) -> list[Turn]:
-    """The runs of trained tokens as turns; an untrained run is the feedback after a turn."""
+    """Split a response into turns: a run of trained tokens is a turn, and the untrained run after it its feedback."""
     turns: list[Turn] = []
     for trained, run in groupby(range(len(row["mask"])), row["mask"].__getitem__):
         places = list(run)

@@ -104,13 +104,13 @@ def documented_axes(function: Callable[..., Any], name: str) -> str:
 
 
 def _documented(brackets: str) -> str:
-    """The letters of axes in brackets; a word alone in parentheses is not one of these axes, as in ``reward(s)``."""
+    """The letters of axes in brackets; a single word in parentheses is not an axis, as in ``reward(s)``."""
     letters = _letters(brackets[1:-1].removesuffix(","))
     return "" if letters in ("T", "K") and brackets[0] == "(" and "," not in brackets else letters
 
 
 def _letters(dims: str) -> str:
-    """The letters of a list of axis names; empty if one is unknown, or they hold no time axis and no binding fits."""
+    """The letters of a list of axis names; empty if one is unknown, or if no binding fits and no axis is time."""
     names = re.split(r"[\s,]+", dims.strip(" []()").lower())
     names = [name.lstrip("*#") for name in names]
     letters = "".join(LETTERS.get(name, "?") for name in names)

@@ -114,7 +114,7 @@ def _suggestion(path: str, *, attribute: bool) -> str:
 
 
 def _contained(name: str) -> str:
-    """The longest known name whose words are all in this one; empty if these have several columns, or none."""
+    """The longest known name whose words all occur in ``name``; empty if no name fits, or if several columns do."""
     words = set(name.lower().split("_"))
     roles = {role: about for role, about in ROLES.items() if about.column or role in BINDINGS}
     inside = {known: role for role, about in roles.items() for known in about.names if words >= set(known.split("_"))}

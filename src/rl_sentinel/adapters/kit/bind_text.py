@@ -23,9 +23,9 @@ from rl_sentinel.adapters.kit.user_layouts import (
 )
 from rl_sentinel.adapters.kit.wrapped_forms import Array, OnePrompt, TimeFirst
 from rl_sentinel.core.batch import COLUMNS
-from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.codec import Codec, Form
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.phrasing import nearest
 
 #: Role -> its binding, if the role is not a column.
 BINDINGS: Mapping[str, str] = {

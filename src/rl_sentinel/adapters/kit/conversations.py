@@ -10,7 +10,7 @@ from rl_sentinel.core.call import Use
 
 
 def conversation(mask: list[int], answer: str = "tool") -> list[Message]:
-    """A user message, then one reply per run of trained tokens and one message per untrained token.
+    """A conversation: a user message, a reply per run of trained tokens, and a message per untrained token.
 
     ``answer`` is the role of the messages after a reply; before the first reply the role is ``user``.
     """

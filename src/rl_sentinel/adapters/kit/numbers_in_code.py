@@ -252,7 +252,7 @@ def _holders(thing: object, words: frozenset[str], depth: int) -> Iterator[objec
 
 
 def _is_closed(value: object) -> bool:
-    """Whether it is no configuration."""
+    """Whether an object is not a configuration."""
     kinds = (*_SCALARS, str, Tensor, nn.Module, ModuleType, type, FunctionType, BuiltinFunctionType)
     return value is None or isinstance(value, kinds) or ismethod(value)
 
@@ -263,7 +263,7 @@ def _is_namespace(value: object, module: str) -> bool:
 
 
 def _global_objects(functions: list[FunctionType], words: frozenset[str]) -> list[object]:
-    """The configurations among the globals that the code names, as ``args`` of a script."""
+    """Configurations among the globals that the code reads, such as ``args`` in a script."""
     named = [
         (one.__module__, one.__globals__[word])
         for one in functions

@@ -131,7 +131,7 @@ def bind_slots(
 
 
 def _names_a_number(value: object) -> bool:
-    """Whether a binding is the known name of a number, such as ``clip_range``: the parameter is read as if named so."""
+    """Whether a binding is the known name of a number, such as ``clip_range``, as if the parameter had this name."""
     return isinstance(value, str) and column_of(value) == value and role_of(value) in (*_DISCOUNTS, *NUMBERS)
 
 
@@ -210,7 +210,7 @@ def _number(value: object) -> Scalar:
 
 
 def _is_array(slot: Slot, role: str) -> bool:
-    """Whether it is a numpy array; ``index`` is the tokens in a function of logits, which are a tensor."""
+    """Whether a slot is a numpy array; ``index`` is a tensor of tokens in a function of logits."""
     words = "" if slot.annotation is inspect.Parameter.empty else str(slot.annotation).lower()
     return "ndarray" in words or (slot.name in LABELS and role == "group" and "tensor" not in words)
 

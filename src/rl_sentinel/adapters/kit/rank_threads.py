@@ -90,7 +90,7 @@ def run_on_ranks(size: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 def gather_from_ranks(value: Any) -> list[Any]:  # noqa: ANN401 - what a collective carries
-    """The value of each rank (an all-gather); only the own value outside of :func:`run_on_ranks`."""
+    """All-gather: the value of each rank; outside of :func:`run_on_ranks`, only the caller's value."""
     here = threading.current_thread()
     return here.world.exchange(here.number, value) if isinstance(here, Rank) else [value]
 

@@ -145,8 +145,8 @@ def _container_bindings(
         return {}
     if keys.whole:
         raise Unbindable(
-            f'the function goes over all keys of {parameter!r}: bind them, as in bind={{"{parameter}": {{"rewards": '
-            f'"reward"}}}}; if they are prompts, check a function that makes this dict of rewards and group'
+            f'the function iterates over all keys of {parameter!r}: bind them, as in bind={{"{parameter}": {{"rewards":'
+            f' "reward"}}}}; if they are prompts, check a function that makes this dict of rewards and group'
         )
     bound = {name: waiting[parameter].get(name, ...) for name in (*keys.known, *keys.unknown)}
     items = Attributes(bound) if keys.attributes else bound

@@ -252,7 +252,7 @@ class _WithOutcome:
 
 
 def with_outcome_in_batch(make: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
-    """The function of the batch, with the outcome in ``token_reward`` if it reads that column."""
+    """Wrap a function of the batch: ``token_reward`` includes the outcome if the function reads that column."""
     if "token_reward" not in function_codec(make, batch).of:
         return make
     return lambda one: make(_WithOutcome(one))

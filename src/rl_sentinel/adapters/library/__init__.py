@@ -10,6 +10,7 @@ from rl_sentinel.adapters.library import (
     layouts,
     losses,
     metrics,
+    off_policy_masking,
     paths,
     records,
     rewards,
@@ -23,7 +24,10 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """All boundaries of the signal library in the audited tree."""
     import_from(target.root)
-    for table in (estimators, losses, kls, corrections, rewards, metrics, tokens, layouts, paths, records):
+    for table in (
+        *(estimators, losses, kls, corrections, rewards, metrics, tokens, layouts),
+        *(paths, off_policy_masking, records),
+    ):
         yield from table.boundaries(target)
 
 

@@ -15,7 +15,8 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import Claims, claims_from_text
+from rl_sentinel.core.claim_text import claims_from_text
+from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.layout import Axis
 
 #: Computes the outputs of a boundary by name.

@@ -146,7 +146,7 @@ def _output(function: Callable[..., Any]) -> tuple[Output, str]:
 
 
 def _bounds(target: Target, path: str, function: Callable[..., Any], level: str, source: str) -> Boundary:
-    """A bound on the library's own weights, with NaN off the mask, and a gradient that the bound must detach."""
+    """Bounds applied to weights of the library, with NaN off the mask and a gradient that the bound must detach."""
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         weight = target.call(source, batch.logprob, batch.rollout_logprob, mask=batch.mask)

@@ -116,7 +116,7 @@ def _merged(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Te
 
 
 def turns(target: Target, batch: Batch, forgets: int, *, rewrites: bool = False) -> list[Any]:
-    """Each row as a step of one conversation, after tokens of the environment.
+    """The rows as steps of one conversation, each after tokens of the environment.
 
     Every ``forgets`` steps the history is dropped, or rewritten with ``rewrites``.
     """

@@ -114,7 +114,7 @@ def columns_of_mode(mode: str) -> str:
 
 
 def loss_output(mode: str) -> Output:
-    """The loss output; a mean declares trained tokens or live rows as its population."""
+    """The loss as an output; a mean declares whether it counts trained tokens or live rows."""
     return Output("", "", "loss", over="" if mode == "token-sum" else "live")
 
 

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims_from_text
+from rl_sentinel.core.claim_text import claims_from_text
 
 #: Environment variable with a recipe as JSON: its ``tables`` about the signal, and the ``parts`` of the reward.
 RECIPE_VARIABLE = "RL_SENTINEL_RECIPE"
@@ -36,7 +36,7 @@ LOSSES: Mapping[str, tuple[Mapping[str, float], Mapping[str, str]]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Advantages of single turns, of trajectories with several rows, and with unscored rewards; then the losses.
+    """Advantages for single turns, trajectories of several rows and unscored rewards; then the losses.
 
     If the environment variable ``RL_SENTINEL_RECIPE`` is set, only the advantages and the loss of that recipe.
     """

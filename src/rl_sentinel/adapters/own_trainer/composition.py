@@ -10,7 +10,8 @@ from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import Claims, claims_from_text
+from rl_sentinel.core.claim_text import claims_from_text
+from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.errors import SentinelError
 
 #: The setting of every boundary.

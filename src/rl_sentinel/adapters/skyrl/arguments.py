@@ -130,13 +130,13 @@ def config(settings: Settings, fixed: Settings | None = None) -> Config:
 
 
 def trainer(settings: Settings, **more: Codec) -> Object:
-    """A ``self`` for a method of the trainer; an attribute that is not listed raises AttributeError."""
+    """A double for ``self`` in a method of the trainer; other attributes raise AttributeError."""
     parts: dict[str, Codec] = {"cfg": config(settings), "all_metrics": Table({}), **more}
     return Object("types.SimpleNamespace", parts)
 
 
 def steps_in_order(inputs: Inputs) -> str:
-    """Require that the steps of a trajectory are consecutive, the last step last: it marks where a trajectory ends."""
+    """Require consecutive steps in each trajectory, with the last step at its end."""
     batch = inputs.batch
     ends = torch.ones_like(batch.last_step)
     ends[:-1] = batch.trajectory[1:] != batch.trajectory[:-1]

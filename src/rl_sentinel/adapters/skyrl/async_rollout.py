@@ -47,7 +47,7 @@ _QUEUE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training batch; releases that keep zero-variance groups have no groups that are thrown away."""
+    """The training batch; discarded groups are covered only in releases that drop zero-variance groups."""
     if not target.has(PATH) or not target.has(GROUP):
         return
     try:
@@ -76,7 +76,7 @@ def convert_groups(
 
 
 def _failed(output: Mapping[str, Any]) -> dict[str, Any]:
-    """Another prompt's responses of one token each, all of them without a reward."""
+    """Responses of another prompt, of one token each and without rewards."""
     rows = len(output["response_ids"])
     return {
         **output,

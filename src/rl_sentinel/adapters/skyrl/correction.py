@@ -55,7 +55,7 @@ _PAIR = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """For each entry of :data:`FAMILIES`, the weights and masks, and the numbers that are logged."""
+    """Weights, masks and logged metrics for each entry of :data:`FAMILIES`."""
     for name, (settings, scope) in FAMILIES.items():
         section = Config(CONFIG, knobs_at={f"{SECTION}.{knob}": knob for knob in settings}, section=SECTION)
         try:
@@ -71,7 +71,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _logged(target: Target, start: str) -> dict[str, Output]:
-    """The numbers that a release logs under names that begin with ``start``: statistics of the ratio, or shares."""
+    """Logged metrics whose names begin with ``start``: statistics of the ratio, or fractions."""
     words = re.findall(rf"""["']({start}\w+)["'](?:\]|:)""", inspect.getsource(target.module(MODULE)))
     found = {}
     for name in dict.fromkeys(words):

@@ -66,7 +66,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Rollouts:
-    """The generator's outputs: those of the case, and those of other prompts that are informative."""
+    """Outputs of the generator: for the rows of the case, and for other prompts whose rewards differ."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Rollouts:
         return [{**row, "number": n, "uid": f"prompt-{row['group']}"} for n, row in enumerate(self.rows)]
 
     def of_another_prompt(self) -> list[dict[str, Any]]:
-        """As many responses as another prompt has, of one step each; the rewards differ."""
+        """Responses of another prompt, of one step each and with different rewards."""
         self.others += 1
         first = len(self.rows) + self.others * self.samples
         return [
@@ -174,13 +174,13 @@ def sample_batch(
 
 
 def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place: int, same_uid: bool) -> int:  # noqa: FBT001 - a fact
-    """The number of columns at a place of the batch that differ from those of the row with the same prompt."""
+    """The number of columns at a position of the batch that differ from the row ``own``; another uid counts as well."""
     names = [name for name, column in own.items() if name != "rollout_metrics" and output.get(name) is not None]
     return sum(bool(output[name][place] != own[name][0]) for name in names) + int(not same_uid)
 
 
 def first_prompt_is_even(batch: Batch) -> Batch:
-    """The batch with a reward of 1 for all of the first prompt, which dynamic sampling must not keep."""
+    """Set all rewards of the first prompt to 1, so that dynamic sampling must drop it."""
     return with_columns(batch, reward=torch.where(batch.group == batch.group[0], 1.0, batch.reward))
 
 
@@ -226,7 +226,9 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
         reads=frozenset({"reward", "group"} | ({"trajectory", "last_step"} if step_wise else set())),
         outputs={
             "keep": Output("B", "", "keep", "group", at=Use("sampled")["keep"], form=form),
-            "columns of others": Output("B", "", "columns_of_others", at=Use("sampled")["others"], form=form),
+            "number of columns from other samples": Output(
+                "B", "", "columns_of_others", at=Use("sampled")["others"], form=form
+            ),
         },
         settings={name: settings},
         claims=_STEPS if step_wise else claims(_DOC, output_algorithms={"keep": _KEPT}),

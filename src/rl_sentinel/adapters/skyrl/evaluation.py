@@ -42,7 +42,7 @@ _LOGGED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics with a reward per response or per token, and those that a run over the evaluation set logs."""
+    """Metrics from rewards per response and per token, and the metrics that an evaluation run logs."""
     if target.has(METRICS):
         source = inspect.getsource(target.find(METRICS))
         logs = _logged(target)
@@ -109,7 +109,7 @@ def evaluate(
     rewards: list[float],
     groups: list[int],
 ) -> dict[str, float]:
-    """Evaluate the prompts in two batches, the first one alone; only evaluation has this number of samples."""
+    """Evaluate the prompts in two batches, the first of one prompt; training samples another number of responses."""
     by_prompt: dict[str, list[float]] = {}
     for group, reward in zip(groups, rewards, strict=True):
         by_prompt.setdefault(str(group), []).append(reward)

@@ -35,7 +35,7 @@ class Words:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The records of an evaluation, where the release writes them with these keys."""
+    """Dumped records of an evaluation, in releases that write these keys."""
     if target.has(DUMP) and all(key in inspect.getsource(target.find(DUMP)) for key in _KEYS):
         yield from bindable(target, _records())
 

@@ -101,7 +101,7 @@ class Dispatch:
 
 
 def run_passes(owner: type, cfg: Any, batch: Any, passes: Mapping[str, Tensor]) -> dict[str, Any]:  # noqa: ANN401
-    """The batch after the passes, and what the trainer logs."""
+    """The batch after the forward passes, and the logged metrics."""
     own: dict[str, Callable[..., Any]] = {"has_critic": property(lambda _self: True)}  # type: ignore[dict-item]
     trainer = bare_instance(
         type("Trainer", (owner,), own), cfg=cfg, dispatch=Dispatch(passes), all_metrics={}, ref_model=owner

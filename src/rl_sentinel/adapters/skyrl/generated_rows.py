@@ -53,7 +53,7 @@ def script_of(number: int, row: dict[str, Any], end: str, *, closing: bool) -> S
 
 
 def tails_of(row: dict[str, Any], end: str, *, one_message: bool) -> list[int | None]:
-    """The stop token that must follow each turn, or None; a single message has none between its turns."""
+    """The stop token after each turn, or None: in a single message, turns are not separated by stop tokens."""
     turns = sum(is_sampled for is_sampled, _ in _runs(row))
     between = None if one_message else _TAILS[end]
     return [between] * (turns - 1) + [None if end == "length" else _TAILS[end]]
@@ -80,7 +80,7 @@ def _row(output: Mapping[str, Any], n: int) -> GeneratedRow:
 
 
 def _at_the_end(reward: float | list[float], mask: Sequence[int]) -> float:
-    """The reward of a row, or of its tokens from the last trained one on; of all if none is trained."""
+    """The reward of a row; rewards per token are summed from the last trained token on, or all if none is trained."""
     if not isinstance(reward, list):
         return float(reward)
     last = max((place for place, trained in enumerate(mask) if trained), default=0)
@@ -132,7 +132,7 @@ class RowReader:
             yield turn, is_sampled, places
 
     def _read_segment(self, row: GeneratedRow, places: list[int], *, is_sampled: bool) -> int | None:
-        """Read a segment and return where it starts; None, and tokens of -1, unless it occurs once and unbroken."""
+        """Read a segment and return its start; None, with tokens of -1, if it is missing, repeated or interrupted."""
         ids = [id_of(self.number, place) for place in places]
         starts = [at for at, token in enumerate(row.ids) if token == ids[0]]
         if len(starts) != 1 or row.ids[starts[0] : starts[0] + len(ids)] != ids:
@@ -146,7 +146,7 @@ class RowReader:
         return starts[0]
 
     def _read_tail(self, row: GeneratedRow, at: int, tail: int | None, place: int) -> None:
-        """Check the stop token after a turn; a fault in it shows at ``place``, the turn's last token."""
+        """Check the stop token after a turn; a wrong one is marked at ``place``, the turn's last token."""
         if at >= len(row.ids) or row.ids[at] != tail:
             self.tokens[place] = -1
         elif not row.mask[at]:

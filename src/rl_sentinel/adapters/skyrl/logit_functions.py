@@ -95,7 +95,7 @@ def shared_logits_gradient(
     tokens: Tensor,
     **options: Any,  # noqa: ANN401 - plain values
 ) -> Tensor:
-    """The gradient of the sum of log-probs and entropy, both of the same logits, at the logit of each token."""
+    """The gradient of log-probs plus entropy, computed from the same logits, at each token's logit."""
     leaf = (logits.detach() * 1).requires_grad_()
     whole = torch.cat([leaf, torch.zeros_like(leaf[:, :1])], dim=1)
     total = log_probs(whole, tokens, **options).sum() + entropy(whole).sum()

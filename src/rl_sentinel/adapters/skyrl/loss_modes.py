@@ -116,7 +116,7 @@ def mode_of(name: str) -> LossMode:
 
 
 def logged(name: str, function: Callable[..., Any]) -> dict[str, Output]:
-    """The clip fraction that the loss returns beside its value: in a dictionary, or alone in releases before 0.1."""
+    """The clip fraction that a loss returns with its value: in a dict, or as a number in releases before 0.1."""
     quantity = mode_of(name).clipped
     if not quantity:
         return {}
@@ -127,7 +127,7 @@ def logged(name: str, function: Callable[..., Any]) -> dict[str, Output]:
 
 
 def _keys(function: Callable[..., Any]) -> set[str]:
-    """The strings in the code of a loss, without its decorators: keys of what it returns are among them."""
+    """String constants in the code of a loss, without its decorators; they include the keys of its result."""
     code = inspect.unwrap(function).__code__
     return {
         value

@@ -131,7 +131,7 @@ def rows_of(whole: Tensor, number: int, parts: int) -> Tensor:
 
 
 def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Arguments) -> Boundary:
-    """The losses of micro-batches: the worker adds them, or averages them in releases without the scaling step."""
+    """The loss over micro-batches: their sum, or their mean in releases without the scaling step."""
     path, scales = path_of(function), target.has(SCALE)
     rows_of_part: dict[str, Codec] = {
         "whole": Earlier(Use("scaled")),
@@ -155,7 +155,7 @@ def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Argum
 
 
 def _policies(target: Target, name: str, function: Callable[..., Any], forms: Arguments) -> Iterator[Boundary]:
-    """The loss with the framework's default numbers; with set numbers and metrics too, if its formula is known."""
+    """The loss at the framework's defaults; if its formula is known, also with other numbers, and its metrics."""
     mode = mode_of(name)
     plain = _policy(target, function, _section(name), forms, name)
     legacy = name == PLAIN and target.has(SCALE) and LEGACY in inspect.getsource(target.find(SCALE))

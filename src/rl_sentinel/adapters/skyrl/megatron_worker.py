@@ -70,7 +70,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Model:
-    """A double of the model on one pipeline stage: its output at a place is the next token's log-prob and the entropy.
+    """A double of the model on one pipeline stage: returns the next token's log-prob and the entropy at each position.
 
     It looks up the columns of a row, whose number is the row's first token.
     """

@@ -36,7 +36,7 @@ SETTINGS: dict[str, Settings] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The iterator of a worker, and its merge of the results."""
+    """A worker's iterator over micro-batches, and its merge of their results."""
     if not target.has(MAKE) or target.fails(MAKE):
         return
     try:

@@ -41,7 +41,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The merge, on trajectories whose prompts extend each other and on some whose prompts do not."""
+    """The merge of steps, for prompts that extend the previous one and for prompts that do not."""
     if target.has(PATH) and target.has(TRAJECTORY):
         yield from bindable(target, _boundary())
 
@@ -88,7 +88,7 @@ def with_step_rewards(batch: Batch) -> Batch:
 
 
 def _prompts(rows: list[dict[str, Any]], *, rewritten: bool) -> list[list[int]]:
-    """The prompt of each step: what its trajectory holds, and a new observation; or a rewritten context."""
+    """The prompt of each step: the trajectory so far and a new observation, or a rewritten context."""
     prompts, held, step = list[list[int]](), list[int](), 0
     for number, row in enumerate(rows):
         step = 0 if not number or rows[number - 1]["last_step"] else step + 1
@@ -101,7 +101,7 @@ def _prompts(rows: list[dict[str, Any]], *, rewritten: bool) -> list[list[int]]:
 
 
 def _places(entries: Mapping[str, Any], row: dict[str, Any], prompt: list[int]) -> list[tuple[int, int]]:
-    """The entries of the row's trajectory that hold its response, each with the place in the entry's response."""
+    """Merged entries that contain the row's response, each with the position of the response in the entry."""
     whole, found = [*prompt, *row["tokens"]], []
     for entry, own in enumerate(entries["trajectory_ids"]):
         first, response = entries["prompt_token_ids"][entry], entries["response_ids"][entry]

@@ -52,7 +52,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, and the loss that is logged, in releases whose workers take the name of a loss."""
+    """The loss and the logged loss, in releases whose workers select a loss by name."""
     if not target.has(COLLATOR):
         return
     if why := target.fails(COLLATOR):
@@ -69,7 +69,7 @@ def _takes_loss(target: Target, step: str) -> bool:
 
 
 class Model:
-    """A double of the model: it looks up the log-probs of a row, whose number is its first token but padding."""
+    """A double of the model: looks up the log-probs of a row by its number, the first token that is not padding."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""
@@ -87,13 +87,13 @@ class Model:
 
 
 class Padding:
-    """A double of the tokenizer, of which the collator reads the padding token."""
+    """A double of the tokenizer; the collator only reads its padding token."""
 
     pad_token_id = 0
 
 
 class StageModel:
-    """The same on one pipeline stage of Megatron: the log-prob of the next token, and no entropy, at each position."""
+    """A double of the model on a Megatron pipeline stage: returns each next token's log-prob, and no entropy."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""

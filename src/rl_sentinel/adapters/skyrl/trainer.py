@@ -39,7 +39,7 @@ _NORMALIZED = claims("config.py, AlgorithmConfig.advantage_batch_normalize", sco
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The method under each estimator, step-wise as well if its credit is an outcome; then the normalization."""
+    """The trainer's method for each estimator, also step-wise for outcome estimators; then the normalization."""
     try:
         target.find(PATH)
         names, forms = list(registered(target, REGISTRY)), arguments(target)

@@ -217,14 +217,14 @@ _REGULARISED = claims(
 
 
 def loss_claims(*, kl: bool, regularised: bool) -> Claims:
-    """What the loss claims: that its ratio is of two policies; with a KL, its formula where its numbers are set."""
+    """Claims of the loss: a ratio of two policies; with a KL term, also the formula of the setting's numbers."""
     if regularised:
         return MODES[PLAIN].algorithm | _REGULARISED | WHOLE
     return (Claims() if kl else MODES[PLAIN].claims) | WHOLE
 
 
 def knobs_of(settings: Mapping[str, Settings]) -> dict[str, str]:
-    """Field of the configuration -> name of its setting, for the names of these settings."""
+    """Configuration field -> setting, for these settings."""
     names = {name for one in settings.values() for name in one}
     return {f"{_ALGORITHM}.{field}": name for name, field in FIELDS.items() if name in names}
 
@@ -234,7 +234,7 @@ _LOGGED: Settings = {"loss_reduction": "token_mean", "kl": False}
 
 
 def training_tensors(target: Target, forms: Arguments) -> dict[str, Codec]:
-    """The tensors of a worker's training batch; advantages are scaled before, in releases that do so."""
+    """The tensors of a worker's training batch; advantages are scaled first in releases that scale them."""
     columns: dict[str, Codec] = {key: forms.column(name) for key, name in BATCH_COLUMNS.items()}
     if target.has(SCALE):
         columns["advantages"] = Earlier(Use("scaled"))

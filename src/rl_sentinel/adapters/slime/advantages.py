@@ -88,7 +88,7 @@ _DATA = Use("rollout_data")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's function under each setting, the route from raw rewards, then the two implementations of GAE."""
+    """The trainer's function under each setting, the pipeline from raw rewards, then both implementations of GAE."""
     kind = default_kind(target)
     candidates = [_advantages(name, settings, claimed, kind) for name, (settings, claimed) in FAMILIES.items()]
     candidates += [_from_rewards(target, name, settings, claimed) for name, (settings, claimed) in GROUPED.items()]
@@ -166,7 +166,7 @@ def _advantages(  # noqa: PLR0913 - the parts in which the settings differ
 
 
 def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims) -> Boundary:
-    """The route from raw rewards; slime groups them by position, n_samples_per_prompt each."""
+    """The pipeline from raw rewards, which slime groups by position: n_samples_per_prompt in each group."""
     arguments = Object(
         "argparse.Namespace",
         {

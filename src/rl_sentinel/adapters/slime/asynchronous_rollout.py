@@ -38,7 +38,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary: how often each sample is trained, if the worker has finished more prompts than a rollout takes."""
+    """One boundary: how often each sample is trained when the worker finishes more prompts than one rollout uses."""
     module = next((name for name in MODULES if target.has(f"{name}.generate_and_rm_group")), "")
     if module and target.has(PATH) and not target.fails(module):
         yield from bindable(target, _asynchronous(f"{module}.generate_and_rm_group"))
@@ -73,7 +73,7 @@ def uses_in_asynchronous_rollouts(
     prompts: list[list[dict[str, Any]]],
     room: int,
 ) -> list[float]:
-    """How often each sample is trained by as many rollouts as there are prompts; each rollout takes one prompt."""
+    """How often each sample is trained, over one rollout per prompt."""
     groups, server = samples_of(sample, prompts)
     server.room = room
     args = arguments(room, len(groups[0]), rollout_batch_size=1, partial_rollout=False)

@@ -29,13 +29,13 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The method, in revisions in which the reference has a step of its own."""
+    """The method that loads other models, in revisions where the reference has its own checkpoint step."""
     if target.has(PATH) and not target.fails(PATH) and _tags(target.find(PATH)):
         yield from bindable(target, _loaded())
 
 
 def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, list[float]]:
-    """The checkpoint step of each run, the step that is read for it after other models were loaded, and what changed.
+    """The checkpoint step of each run, the step that is read after other models are loaded, and the changed arguments.
 
     Run n has the step n, and run 0 the newest, which is -1 here.
     """
@@ -65,7 +65,7 @@ class _Seen:
         self.args, self.step = args, 0.0
 
     def load_checkpoint(self, *_models: object, **_options: object) -> tuple[int, int]:
-        """Keep the step that is read: -1 for the newest."""
+        """Record which step is read: -1 for the newest."""
         self.step = -1.0 if self.args.ckpt_step is None else float(self.args.ckpt_step)
         return 0, 0
 

@@ -72,7 +72,7 @@ def prompts_of_rollouts(
     rows: int,
     shuffle: bool,  # noqa: FBT001 - as slime's arguments have it
 ) -> dict[str, list[float]]:
-    """How often each prompt is drawn per epoch; the prompts and sample numbers after each restart, and without one.
+    """How often each prompt is drawn per epoch, and the prompts and sample numbers with and without each restart.
 
     A rollout draws one prompt less than an epoch has, so that epochs end within rollouts.
     """

@@ -97,7 +97,7 @@ def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]]
 
 
 def _start(rows: int, last: int) -> int:
-    """The start of the slice of the last rows: a negative index for an odd number of rows, to cover both notations."""
+    """The start of a slice of the last rows; negative for an odd number of rows, so that both notations are covered."""
     return max(0, rows - last) if rows % 2 else -last
 
 
@@ -120,7 +120,9 @@ def _read(settings: Mapping[str, Settings]) -> Boundary:
         reads=frozenset({"length"}),
         outputs={
             "uses": Output("B", "samples", "uses", at=Use("read")["uses"], form=form),
-            "columns of others": Output("B", "", "columns_of_others", at=Use("read")["others"], form=form),
+            "number of columns from other samples": Output(
+                "B", "", "columns_of_others", at=Use("read")["others"], form=form
+            ),
         },
         settings=settings,
         reach="--prompt-data FILE, FILE@[-2:] or FILE@[1:], --rollout-max-prompt-len",

@@ -165,5 +165,5 @@ def serving(rollout: Callable[..., Any], server: Server) -> Iterator[dict[str, A
 
 
 def reset_singleton(state: Any) -> None:  # noqa: ANN401 - a class of slime
-    """Forget the only instance of a singleton class, so that the next call makes a new one."""
+    """Delete the instance of a singleton class, so that the next call creates a new one."""
     getattr(type(state), "_instances", {}).pop(state, None)

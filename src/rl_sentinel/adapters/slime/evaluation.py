@@ -140,7 +140,7 @@ def _configured(configure: Callable[..., Any], run: Any, values: Mapping[str, An
 
 
 def _number(value: object) -> float:
-    """A parameter as a number: -1 for None, and a digest for other values that are no number."""
+    """A parameter as a number: -1 for None, and a digest for values that are not numbers."""
     if isinstance(value, int | float):
         return float(value)
     return -1.0 if value is None else float(zlib.crc32(repr(value).encode()) % 1000)

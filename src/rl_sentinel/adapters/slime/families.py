@@ -76,7 +76,7 @@ _RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A loss under one command line: neutral settings, other options, claims, more columns, reported metrics.
+    """A loss under one command line: settings under neutral names, other options, claims, extra columns, metrics.
 
     ``rollouts`` has the trained tokens of each sample's rollout.
     """

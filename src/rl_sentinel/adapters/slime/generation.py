@@ -129,7 +129,7 @@ def fit_rows(rows: dict[str, list[Any]], lengths: list[int]) -> dict[str, list[A
 
 
 def train_last_rollout(batch: Batch) -> Batch:
-    """Train the tokens of the last rollout of each prompt; every change of version starts another rollout."""
+    """Train only tokens of each prompt's last rollout; a new rollout starts where the version changes."""
     starts = (batch.version.diff(dim=1) != 0).long()
     rollout = torch.nn.functional.pad(starts.cumsum(1), (1, 0)).masked_fill(~batch.valid, -1)
     prompts = torch.unique_consecutive(batch.group, return_inverse=True)[1]

@@ -94,7 +94,7 @@ def pack_micro_batches(
 
 
 def unmoved(tensor: Any) -> Any:  # noqa: ANN401 - a tensor
-    """The tensor, in place of a copy on the GPU."""
+    """Return the tensor itself instead of a copy on the GPU."""
     return tensor
 
 
@@ -119,7 +119,7 @@ def _all_batches(
 
 
 def each_rank(options: Settings) -> Iterator[int]:
-    """Be each rank in turn: nothing here waits for another rank."""
+    """Act as each rank in turn; no rank waits for another one here."""
     mpu: Any = importlib.import_module("megatron.core").mpu
     size = int(options["ranks"] or 1)
     for rank in range(size):
@@ -138,14 +138,14 @@ def place_numbers(
     cuts: list[list[int]],
     options: Settings,
 ) -> list[Tensor]:
-    """The packed micro-batches with the number of each place, from 1, in place of its token: padding is 0."""
+    """The packed micro-batches with position numbers, from 1, instead of tokens; padding is 0."""
     sizes = [len(row) for row in data["tokens"]]
     numbered = {**data, "tokens": list(torch.split(torch.arange(1, 1 + sum(sizes)), sizes))}
     return [batch["tokens"].flatten() for batch in _all_batches(pack, iterator, numbered, cuts, options)]
 
 
 def by_place(streams: list[Tensor], numbers: list[Tensor], rows: list[Tensor]) -> list[Tensor]:
-    """What the packed streams hold at the places of each row; -1 where a stream has another length."""
+    """The values of the packed streams at the positions of each row; -1 if a stream has the wrong length."""
     whole = torch.full((1 + sum(map(len, rows)),), WRONG, dtype=torch.long)
     for stream, places in zip(streams, numbers, strict=True):
         whole[places] = stream.long() if len(stream) == len(places) else WRONG
@@ -158,7 +158,7 @@ def _cuts(inputs: Inputs) -> list[list[int]]:
 
 
 def packing_arguments() -> dict[str, Codec]:
-    """The functions that pack, the data of a rank, and the rows of its micro-batches."""
+    """The arguments of the packing function: its helpers, the data of a rank, and the rows of its micro-batches."""
     data = {
         "tokens": Column("token", RaggedSequence()),
         "loss_masks": LOSS_MASKS,
@@ -180,7 +180,7 @@ def cpu() -> str:
 
 
 def packing_doubles(target: Target) -> dict[str, Callable[..., Any]]:
-    """Replacements of what moves tensors to the GPU."""
+    """Replacements for functions that move tensors to the GPU."""
     source = module_source(target, DATA)
     doubles: dict[str, tuple[str, Callable[..., Any]]] = {
         ".cuda()": ("Tensor.cuda", unmoved),

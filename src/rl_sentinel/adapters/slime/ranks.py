@@ -50,7 +50,7 @@ def received_rows(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def columns_of_others(received: dict[str, list[Any]], samples: list[Any]) -> list[float]:
-    """How many columns of each sample's row are not the sample's: its index, state and number of trained tokens."""
+    """The number of columns of each row that belong to another sample: index, state, number of trained tokens."""
     columns: dict[str, list[Any]] = {
         "sample_indices": [sample.index for sample in samples],
         "truncated": [str(getattr(sample, "status", "")).endswith("TRUNCATED") for sample in samples],

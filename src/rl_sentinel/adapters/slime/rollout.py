@@ -128,7 +128,9 @@ def _data(target: Target) -> Boundary:
             "token": Output("B T", "", "token", at=result["tokens"], form=RaggedSequence()),
             "mask": Output("B T", "", "mask", at=result["loss_masks"], form=Cast(Ragged(), torch.bool)),
             "reward": Output("B", "reward", "reward", at=result["rewards"], form=PerRow("list")),
-            "columns of others": Output("B", "", "columns_of_others", at=Use("others"), form=PerRow("list")),
+            "number of columns from other samples": Output(
+                "B", "", "columns_of_others", at=Use("others"), form=PerRow("list")
+            ),
         },
         settings=REWARDS,
         claims=claims(_DOCS, conserves=True),

@@ -63,7 +63,7 @@ def replay_experts(  # noqa: PLR0913 - functions and classes of the target
     cuts: list[list[int]],
     options: Settings,
 ) -> list[Tensor]:
-    """Each token of the responses, from the experts that are replayed at the place that predicts it.
+    """The response tokens, decoded from the experts that are replayed at the position that predicts each token.
 
     The experts of a place are numbers made of the next token, the layer and their rank among the experts; -1 stands for
     experts of another layer or another place.
@@ -99,13 +99,13 @@ class _Recorded:
 
 
 def _experts(tokens: Tensor) -> Tensor:
-    """The experts of all places but the last, [S - 1, layers, experts per token]."""
+    """The experts of all positions except the last, [S - 1, layers, experts per token]."""
     kinds = torch.arange(_LAYERS * _EXPERTS_PER_TOKEN).reshape(_LAYERS, _EXPERTS_PER_TOKEN)
     return (tokens[1:].reshape(-1, 1, 1) * kinds.numel() + kinds).int()
 
 
 def _tokens_of(layers: list[Tensor]) -> Tensor:
-    """The tokens of which the experts of a micro-batch were made, if all its layers agree."""
+    """The tokens that the experts of a micro-batch encode, if all layers agree."""
     if len({len(layer) for layer in layers}) > 1:
         return torch.empty(0)
     kinds = torch.arange(_LAYERS * _EXPERTS_PER_TOKEN).reshape(_LAYERS, _EXPERTS_PER_TOKEN)

@@ -79,7 +79,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 @dataclass(slots=True)
 class Session:
-    """The turns of one row: tokens before the first reply, then replies and what the tools answer."""
+    """The turns of one row: the prompt, then replies and tool results."""
 
     row: dict[str, Any]
     retokenized: bool
@@ -115,7 +115,7 @@ class Session:
         return turn(prompt_ids=list(prompt), output_ids=output, finish_reason="stop", **more)
 
     def read(self, samples: list[Any]) -> dict[str, Any]:
-        """The row as its samples train it; a token has the mask False unless exactly one sample trains it."""
+        """The row as its samples train it; the mask is True only where exactly one sample trains the token."""
         first = len(self.row["prompt"]) + 1
         trained = dict[int, list[tuple[int, float]]]()
         context = dict[int, int]()
@@ -141,7 +141,7 @@ class Session:
         return len(self.row["tokens"])
 
     def _cell(self, place: int, trained: list[tuple[int, float]], context: int) -> tuple[int, bool, float]:
-        """Token, mask and log-prob at a place; a reply that is tokenized again may be trained or not."""
+        """Token, mask and log-prob at one position; a reply that is tokenized again may be trained or not."""
         own = self.row["tokens"][place], bool(self.row["mask"][place]), self.row["logprobs"][place]
         if len(trained) == 1:
             return trained[0][0], True, trained[0][1]

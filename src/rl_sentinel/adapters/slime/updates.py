@@ -84,7 +84,7 @@ def _command_line_options(target: Target) -> str:
 
 
 def _names(family: Family) -> list[str]:
-    """Names that every revision with the family offers or reads: arguments, estimator and custom function."""
+    """Names that a revision must have for this family: arguments, estimator and custom function."""
     names = [NUMBERS.get(name, name) for name in family.settings if name != "opsm_delta"] + list(family.words)
     chosen = (family.words.get(name, "") for name in ("advantage_estimator", "custom_tis_function_path"))
     return [*names, *(str(value).rpartition(".")[2] for value in chosen)]
@@ -134,7 +134,7 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
 
 
 def _groups(inputs: Inputs) -> int:
-    """The number of rollouts, where each group is one."""
+    """The number of rollouts: each group is one rollout."""
     return len(set(inputs.batch.group.tolist()))
 
 

@@ -42,14 +42,14 @@ PLACES: Mapping[str, str] = {"reward_weight": "reward_funcs.0.weight"}
 
 
 def trainer(kind: str, settings: Settings, described: frozenset[str] = frozenset()) -> Object:
-    """The trainer under a setting, built once; only formulas read the settings in ``described``."""
+    """The trainer with a setting, built once; settings in ``described`` are for formulas and not passed to it."""
     fields = {FIELDS.get(name, name): name for name in settings if name not in described}
     parts: dict[str, Codec] = {"kind": Constant(kind), **{f: IfSet(name) for f, name in fields.items()}}
     return Object(make_trainer, parts, at={f: PLACES.get(f, f"args.{f}") for f in fields}, shared=True)
 
 
 def itself(trainer: object) -> object:
-    """The trainer, unchanged: a step that names it for later steps."""
+    """The trainer, unchanged: this step only makes it available to later steps."""
     return trainer
 
 
@@ -130,7 +130,7 @@ def micro_batch(columns: Mapping[str, Codec], *, tools: bool) -> Table:
 
 
 def trains_whole_completions(inputs: Inputs) -> str:
-    """Require that a completion trains as a whole or not at all: without tools, the mask has no gaps."""
+    """Require that a completion is trained whole or not at all: without tools, masks have no gaps."""
     batch = inputs.batch
     gap = (batch.mask != batch.valid)[batch.live]
     return "some tokens of a completion do not train, but there are no tools" if bool(gap.any()) else ""
@@ -246,7 +246,7 @@ class Completions(Codec):
 
 @dataclass(frozen=True, slots=True)
 class EarlierRows(Codec):
-    """The rows of the current micro-batch, of a result that an earlier step computed for all rows."""
+    """The rows of the current micro-batch, taken from the result of an earlier step for all rows."""
 
     place: Use
 

@@ -82,7 +82,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _loss(target: Target, path: str, *, alone: bool) -> Boundary:
-    """The loss over the micro-batches of a step, or of one micro-batch ``alone`` over ranks, which count its tokens."""
+    """The loss over the micro-batches of a step; with ``alone``, of one micro-batch, split over ranks."""
     trainers = Object(
         make_async_trainers,
         {

@@ -53,7 +53,7 @@ _PRODUCER = "async_grpo_trainer.py, RolloutQueueDataset and FixedCountBatcher: a
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of releases whose collators log."""
+    """The metrics, in releases whose collators log them."""
     for trainer, collator, planner in PARTS.values():
         paths = (f"{trainer}.log", f"{collator}.torch_call", planner)
         if not all(map(target.has, paths)) or target.fails(trainer):
@@ -116,7 +116,7 @@ def log_samples(
     planner: Any,  # noqa: ANN401 - a class of the target
     samples: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """What the trainer logs after a micro-batch with these samples, one for each rank."""
+    """The metrics that the trainer logs after a micro-batch with one of these samples per rank."""
     width = max(len(sample["completion_mask"]) for sample in samples)
     queued = [
         as_queued({"advantage": 0.0, **sample}, FIRST + row * width, sample["prompt"])
@@ -132,7 +132,7 @@ def log_samples(
 
 
 def _no_candidates(tokens: int) -> dict[str, Any]:
-    """The columns of a teacher that gave no candidate for any token."""
+    """Teacher columns without a candidate for any token."""
     return {
         "teacher_topk_ids": np.full((tokens, 1), -1),
         "teacher_topk_logprobs": np.full((tokens, 1), -np.inf, dtype=np.float32),

@@ -34,7 +34,7 @@ _OFFSETS = "experimental/utils.py, DataCollatorForChatML, comment: offsets in by
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The collator on whole conversations, and on truncated ones in releases that keep their end."""
+    """The collator, for whole conversations, and for truncated ones in releases that keep the end."""
     for path in CHATML:
         if target.has(path) and not target.fails(path) and target.find(path).__module__ == path.rpartition(".")[0]:
             source = inspect.getsource(target.find(path))
@@ -86,7 +86,7 @@ def conversations(counts: Sequence[int]) -> list[list[dict[str, str]]]:
 
 
 def collated_rows(make: Callable[..., Any], lengths: Tensor, *, cuts: bool, offsets: bool) -> dict[str, list[float]]:
-    """Count the tokens of each collated row that differ from its template; if none does, those trained wrongly.
+    """Count the tokens of each collated row that differ from its template or, if none does, are wrongly trained.
 
     With ``cuts`` the longest conversation keeps :data:`KEPT` tokens of its prompt. With ``offsets`` tokens that are not
     at their byte offset are counted too.
@@ -123,7 +123,7 @@ def collated_rows(make: Callable[..., Any], lengths: Tensor, *, cuts: bool, offs
 
 
 def _prompt_differs(batch: Mapping[str, Tensor], row: int, prompt: list[int]) -> float:
-    """How many tokens differ of the prompt from which the student samples."""
+    """The number of wrong tokens in the prompt from which the student samples."""
     own = batch["prompts"][row][batch["prompt_attention_mask"][row].bool()]
     return count_differences(own.tolist(), prompt)
 

@@ -88,7 +88,7 @@ def _resumed(target: Target, path: str, kind: str, counters: list[str]) -> Bound
 
 
 def before_and_after(entry: Any, whole: Any, first: Any, second: Any, inputs: list[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401 - a method, trainers
-    """Two rollouts of a trainer, and the second one of a new trainer with the state that was saved after the first."""
+    """Two rollouts of one trainer; and the second rollout of a new trainer, restored from a save after the first."""
     entry(whole, inputs)
     entry(whole, inputs)
     entry(first, inputs)

@@ -41,7 +41,7 @@ _DOCS = (
 
 @dataclass(frozen=True)
 class Data:
-    """A form of data set: its rows by their number of words, and the padding word and fields of the configuration."""
+    """One format of data set: its rows by number of words, the padding word, and fields of the configuration."""
 
     row: Callable[[int], dict[str, Any]]
     padding: str = "<pad>"
@@ -77,7 +77,7 @@ FORMS: dict[str, Data] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's data set and collator on each form of data that the release takes."""
+    """The trainer's data set and collator, for each data format that the release accepts."""
     if not target.has(SFT) or target.fails(SFT) or not fields_of(target, SFT):
         return
     source = inspect.getsource(inspect.getmodule(target.find(SFT)))  # type: ignore[arg-type]  # a class has a module
@@ -91,7 +91,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> dict[str, list[float]]:
-    """The tokens of each row, those that the collator changes, and labels that are not those of trained tokens."""
+    """Per row: the tokens, the tokens that the collator changes, and the labels that differ from the trained tokens."""
     form, words = FORMS[name], lengths.sum(1).tolist()
     settings: dict[str, Any] = {"padding_free": True, "attention": FLAT_ATTENTION} if form.flat else {}
     ready = make_pair_trainer(trainer, rows=[form.row(count) for count in words], padding=form.padding, **settings)
@@ -161,7 +161,7 @@ def _trained(row: dict[str, Any]) -> list[int]:
 
 
 def _end_differs(row: dict[str, Any]) -> float:
-    """Whether a row does not end with one end token, which its text has, or with an untrained one."""
+    """Whether a row lacks the single end token of its text, or does not train it."""
     end = [token == 1 for token in row["input_ids"][-2:]]
     return float(end != [False, True] or not _trained(row)[-1])
 

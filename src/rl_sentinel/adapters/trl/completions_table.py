@@ -92,7 +92,9 @@ def _table(target: Target, kind: str, owner: str) -> Boundary:
         steps=(step,),
         outputs={
             "advantage": Output("B", "reward", at=Use("table")["advantages"], form=ROWS),
-            "columns of others": Output("B", "count", "columns_of_others", at=Use("table")["others"], form=ROWS),
+            "number of columns from other samples": Output(
+                "B", "count", "columns_of_others", at=Use("table")["others"], form=ROWS
+            ),
         },
         settings={"table of completions": {"kl_loss_coef": 0.0} if kind == "rloo" else {}},
         claims=claims(_TABLE),
@@ -133,7 +135,7 @@ def write_table(log: Callable[..., Any], trainers: list[Any], inputs: list[dict[
 def _compare(
     table: list[dict[str, Any]], inputs: list[dict[str, str]], rewards: list[float], advantages: list[float]
 ) -> dict[str, list[float]]:
-    """The advantages of the table, and the columns of each row that are not those of its completion."""
+    """The advantages in the table, and the number of columns of each row that belong to another completion."""
     names = [" ".join(f"w{token - FIRST_WORD}" for token in id_tokens(row)) for row in range(len(inputs))]
     found = {"advantages": [0.0] * len(inputs), "others": [float("inf")] * len(inputs)}
     for entry in table:

@@ -37,7 +37,7 @@ _FORMATS = (
 
 @dataclass(frozen=True)
 class Kind:
-    """A trainer's paths by release, and the columns of its data set that are completions of a prompt."""
+    """A trainer: its paths in all releases, and the data set columns that contain completions."""
 
     paths: tuple[str, ...]
     sides: tuple[str, ...]
@@ -164,7 +164,7 @@ def compare_rows(
 
 
 def _differences(expected: tuple[list[int], list[int]], found: tuple[list[int], list[int]]) -> tuple[float, float]:
-    """The number of tokens that differ; and if none does, how far the start of the completion is off."""
+    """The number of tokens that differ or, if none does, the offset of the start of the completion."""
     before, prompt = found[0], expected[0]
     before = before[1:] if before[:1] == [END] and prompt[:1] != [END] else before
     whole, right = [*before, *found[1]], [*prompt, *expected[1]]

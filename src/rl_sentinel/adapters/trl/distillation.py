@@ -232,7 +232,7 @@ def distil(entry: Callable[..., Any], distiller: Any, model: LogitsModel, inputs
 
 
 def longest_fills_the_width(batch: Batch) -> Batch:
-    """Completions that train as a whole, in a batch as wide as the longest one."""
+    """Require completions that are trained whole, in a batch as wide as the longest one."""
     whole = every_completion_trains(batch)
     longest = int(whole.length.max()) if whole.rows else whole.width
     return whole if longest == whole.width else take_positions(whole, torch.arange(longest))

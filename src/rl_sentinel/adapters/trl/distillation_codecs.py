@@ -141,7 +141,7 @@ class SampledSequence(Padded):
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens(SampledSequence):
-    """A mask in sampled sequences, with one value for the prompt, one for trained tokens and one for padding."""
+    """A mask of sampled sequences, with separate values for prompt, trained tokens and padding."""
 
     prompt: int = 1
     response: int = 1
@@ -164,16 +164,16 @@ def prompt_lengths(batch: Batch) -> list[int]:
 
 
 def whole_completions(batch: Batch) -> Batch:
-    """Make each response train as a whole, or not at all."""
+    """Train each response whole or not at all."""
     return with_columns(batch, mask=batch.valid & batch.live.unsqueeze(1))
 
 
 def every_position(batch: Batch) -> Batch:
-    """Make every position train, with responses of the full width."""
+    """Train every position; responses fill the width."""
     return with_columns(batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.width))
 
 
 def every_completion_trains(batch: Batch) -> Batch:
-    """Make every token train, with responses of at least one token."""
+    """Train every token; responses have at least one."""
     length = batch.length.clamp(min=1)
     return with_columns(batch, length=length, mask=torch.arange(batch.width) < length.unsqueeze(1))

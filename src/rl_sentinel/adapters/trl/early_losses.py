@@ -80,7 +80,7 @@ class KnownModel(nn.Module):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, in releases where it also samples."""
+    """The loss, in releases where computing it includes sampling."""
     if not target.has(PATH) or target.fails(PATH) or "reward_funcs" not in source_of(target.find(PATH)):
         return
     yield from bindable(target, _boundary(target))
@@ -128,13 +128,13 @@ def rollout_loss(
     rows: list[dict[str, str]],
     generations: int,
 ) -> dict[str, Any]:
-    """The loss of a batch of prompts, and the trainer that logged; ``rows`` has each prompt for each completion."""
+    """The loss of a batch of prompts, and the trainer with its logs; ``rows`` repeats each prompt per completion."""
     ready = ready_to_sample(trainer, models["reference"], rewards, generations)
     return {"loss": ready.compute_loss(models["policy"], rows[::generations]), "trainer": ready}
 
 
 def ready_to_sample(trainer: Any, reference: KnownModel, rewards: list[float], generations: int) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer before a loss that samples: nothing is logged, rewards and reference are those of the case."""
+    """The trainer before a loss that samples, with an empty log and with rewards and reference of the case."""
     ready = copy(trainer)
     ready.args = copy(trainer.args)
     ready.num_generations, ready.ref_model = generations, reference

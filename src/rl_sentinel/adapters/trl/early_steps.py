@@ -42,7 +42,7 @@ _PRODUCER = "transformers, Trainer.training_step: each micro-batch has other pro
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step of releases whose loss generates."""
+    """The training step, in releases whose loss includes generation."""
     if not target.has(PATH) or target.fails(PATH) or "reward_funcs" not in source_of(target.find(PATH)):
         return
     yield from bindable(target, _steps())
@@ -104,7 +104,7 @@ def part_of_step(trainer: Any, micro_batches: int, policy: TwicePolicy, referenc
 
 
 def accumulated(entry: Callable[..., Any], parts: list[Any]) -> Tensor:  # noqa: ARG001 - the method that each step enters
-    """The sum of what the training steps of the micro-batches differentiate."""
+    """The sum of the losses that the training steps of all micro-batches differentiate."""
     for part in parts:
         prompts = [{"prompt": "w1"} for _ in part.known.asked]
         part.training_step(part.known, prompts, None)

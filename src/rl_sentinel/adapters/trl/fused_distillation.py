@@ -58,7 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Model:
-    """A double of a model: its backbone's hidden states, and its head, have the logits of a batch."""
+    """A double of a model: hidden states times head give the logits of a batch."""
 
     training = True
 
@@ -100,12 +100,12 @@ def make_student_trainer(kind: type, beta: float, temperature: float, teacher: M
 
 
 def forwarded(_wrapped: object, _module: object, method: Callable[..., Any], *arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - as trl's
-    """A double of the call through the wrapper of data parallelism, without a wrapper."""
+    """A double of the data-parallel wrapper's call: there is no wrapper."""
     return method(*arguments, **more)
 
 
 def distil_in_chunks(entry: Callable[..., Any], trainer: Any, model: Model, inputs: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
-    """The loss of a micro-batch, and the trainer that logged; heads take few tokens and words at once."""
+    """The loss of a micro-batch, and the trainer with its logs; fused heads run in small chunks."""
     with in_chunks():
         return {"loss": entry(trainer, model, inputs), "trainer": trainer}
 

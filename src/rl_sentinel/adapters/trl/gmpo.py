@@ -50,7 +50,7 @@ _FORMS: Mapping[str, tuple[Settings, Claims]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, with a KL term, and of tokens of high entropy."""
+    """The loss: plain, with a KL term, and over tokens of high entropy."""
     path = f"{GMPO}._compute_loss"
     if not target.has(path):
         return

@@ -85,7 +85,7 @@ class LabelledFeatures(PairFeatures):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """KTO's step under its losses and weights."""
+    """KTO's training step, for each of its losses and weights."""
     for entry in families_of(target, trainer_path(target, KTO, KTO_EXPERIMENTAL), KTO_FAMILIES):
         if isinstance(entry, Unbound):
             yield entry

@@ -39,7 +39,7 @@ _STEPS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The ``log`` of each trainer that averages by itself, in releases that expect steps without a number."""
+    """The ``log`` of each trainer that computes its own averages, in releases where a step may log no number."""
     for path in (GRPO, RLOO, *_experimental(target)):
         log = f"{path}.log"
         if not target.has(log) or target.fails(log) or "log" not in vars(target.find(path)):
@@ -53,7 +53,7 @@ def _expects_none(target: Target, path: str) -> bool:
 
 
 def _experimental(target: Target) -> Iterator[str]:
-    """Paths of the experimental trainers with a ``log`` of their own, whose reward functions may give no reward."""
+    """Paths of experimental trainers that override ``log`` and whose reward functions may return None."""
     package = "trl.experimental"
     if not target.has(package) or target.fails(package):
         return
@@ -92,14 +92,14 @@ def _averaged(log: str, trainer: str) -> Boundary:
 
 
 def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float], scored: Tensor) -> float:  # noqa: ANN401 - a class of the target
-    """What the trainer logs over steps with these numbers, one per row; a row without a token is a step without one."""
+    """The logged average over steps, one per row; a row without a trained token is a step that logs no number."""
     known = torch.where(scored.any(1), torch.tensor(numbers), torch.nan)
     found = write_metrics(entry, kind, {NAME: known.tolist()})[NAME]
     return float("nan") if found is None else float(found)
 
 
 def write_metrics(entry: Callable[..., Any], kind: Any, metrics: Mapping[str, list[Any]]) -> dict[str, Any]:  # noqa: ANN401 - a class of the target
-    """What the ``log`` of a trainer in training writes, with these metrics since the last one."""
+    """The entries that ``log`` writes during training, for these metrics since the last call."""
     from transformers import TrainerControl, TrainerState  # noqa: PLC0415 - in the target's overlay
 
     written: dict[str, Any] = {}

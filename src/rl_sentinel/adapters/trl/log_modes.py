@@ -59,7 +59,7 @@ def _evaluated(
     *,
     logged: bool,
 ) -> Any:  # noqa: ANN401 - a dict of metrics
-    """The logged metrics of an evaluation after a training step."""
+    """Metrics that an evaluation logs after a training step."""
     own = copy(trainer)
     own.control, own.state = copy(trainer.control), copy(trainer.state)
     own.state.log_history, own._metrics = [], empty_metrics(trainer._metrics)  # noqa: SLF001 - the trainer's log
@@ -76,7 +76,7 @@ def _evaluated(
 
 
 def _log(trainer: Any, logs: dict[str, float]) -> set[str]:  # noqa: ANN401 - a trainer
-    """The names that the trainer's ``log`` adds to these in its history."""
+    """Names that ``log`` adds to these metrics in the trainer's history."""
     with contextlib.redirect_stdout(io.StringIO()):
         trainer.log(dict(logs))
     return set(trainer.state.log_history[-1]) - set(logs)

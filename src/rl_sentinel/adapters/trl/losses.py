@@ -79,7 +79,7 @@ _SAME_MEAN = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """GRPO's loss in each form that the release has, then RLOO's."""
+    """GRPO's loss for each loss type of the release, then RLOO's."""
     path = method(target, GRPO, "_compute_loss", "compute_loss")
     try:
         function = inspect.unwrap(target.find(path))
@@ -201,7 +201,7 @@ _OLD = "rloo_trainer.py, _generate_and_score_completions: old_logps = (old_per_t
 
 
 def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
-    """RLOO, in releases whose trainer is like GRPO's; the trainer of earlier releases is like PPO's."""
+    """RLOO's loss, in releases whose trainer resembles GRPO's; earlier ones resemble PPO's."""
     path = f"{RLOO}._compute_loss"
     if not target.has(path):
         return

@@ -79,7 +79,7 @@ def _packing(strategy: str) -> Boundary:
 
 
 def uses_in_packs(pack: Callable[..., Any], lengths: Tensor, strategy: str) -> list[float]:
-    """The fraction of each sequence's tokens that the packs have with the right label; 0 if the order changes."""
+    """The fraction of each sequence's tokens with a correct label in the packs; 0 if tokens are reordered."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     counts = lengths.sum(1).tolist()

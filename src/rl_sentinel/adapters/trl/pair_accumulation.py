@@ -33,7 +33,7 @@ TRAINERS: tuple[tuple[tuple[str, ...], Mapping[str, Family]], ...] = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step of each trainer; one that cannot be built is reported with its loss."""
+    """The optimizer step of each trainer; the module of its loss reports a trainer that cannot be built."""
     for places, families in TRAINERS:
         for found in families_of(target, trainer_path(target, *places), families):
             if not isinstance(found, Unbound):
@@ -56,7 +56,7 @@ def _accumulated(made: Boundary, name: str) -> Boundary:
 
 
 def pairs_of_one_length(batch: Batch) -> Batch:
-    """Pairs whose responses all train from the first token to the last one of the width."""
+    """Pairs whose responses fill the width and train every token."""
     pairs = as_pairs(batch)
     if bool(pairs.mask.all()):
         return pairs

@@ -164,7 +164,7 @@ def as_pairs(batch: Batch) -> Batch:
 
 
 def trains_with_probability(batch: Batch, *, rows: bool = True) -> Batch:
-    """Make all log-probs less than 0 and, unless ``rows`` is False, give each row a trained token."""
+    """Make all log-probs negative and, unless ``rows`` is False, give each row a trained token."""
     changed: dict[str, Tensor] = {}
     batch = trained_rows(batch) if rows else batch
     for name in ("logprob", "ref_logprob"):

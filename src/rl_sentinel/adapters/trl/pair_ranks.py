@@ -69,7 +69,7 @@ _PRODUCER = "accelerate, BatchSamplerShard: each process takes other batches of 
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The numbers of each trainer; a trainer that cannot be built is reported with its loss."""
+    """Metrics of each trainer over ranks; the module of its loss reports a trainer that cannot be built."""
     for places, family, paired in TRAINERS:
         for found in families_of(target, trainer_path(target, *places), {"default": family}):
             if not isinstance(found, Unbound):
@@ -139,7 +139,7 @@ def ready_on_rank(trainer: Any, rank: int, ranks: int, features: list[dict[str, 
 def logs_of_ranks(
     entry: Callable[..., Any], learners: list[Any], logprobs: Tensor, ref_logprobs: Tensor | None = None
 ) -> Mapping[str, Any]:
-    """What the first of several ranks logs, after each has taken a step on its features.
+    """The metrics that rank 0 logs, after each rank has taken a step on its own features.
 
     ``entry`` is the method of the target that the step enters; the log-probs ``[B, T]`` are those of all ranks.
     """

@@ -175,7 +175,7 @@ def forward_pass(  # noqa: PLR0913 - a method and a class of the target, and a s
 
 
 def collating_forward_pass(entry: Callable[[], Any], trainer: Any, model: Any, width: int) -> dict[str, Tensor]:  # noqa: ANN401 - a trainer, a model
-    """The same in releases whose trainer collates the rows itself and returns lists of rows."""
+    """The forward pass in releases whose trainer collates rows itself and returns lists of rows."""
     rows = len(model.backbone.logprobs)
     trainer.__dict__ |= {"model": model, "ref_model": model, "data_collator": pad_right}
     trainer.config.batch_size, trainer.config.forward_batch_size = rows, trainer.config.mini_batch_size
@@ -201,7 +201,7 @@ def _responses(tensor: Tensor, counts: list[int], width: int) -> Tensor:
 
 
 def as_refusal(error: Exception, _arguments: Mapping[str, Any]) -> Exception:
-    """Turn an error about shapes into a refusal of the batch: the run stops and trains on nothing wrong."""
+    """Treat an error about shapes as a refusal of the batch: the run stops instead of training on wrong data."""
     return Refused(str(error)) if isinstance(error, RuntimeError) and "size" in str(error) else error
 
 

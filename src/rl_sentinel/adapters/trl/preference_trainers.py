@@ -77,7 +77,7 @@ def make_pair_trainer(
 
 
 def default_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a class of the target
-    """Rows for the constructor: pairs, or labelled responses where it does not take pairs apart itself."""
+    """Rows for the constructor: pairs, or labelled responses if it does not split pairs itself."""
     source = inspect.getsource(importlib.import_module(trainer.__module__))
     labelled = 'example["label"]' in source and "unpair_preference_dataset" not in source
     return [{**LABELLED, "label": label} for label in (True, False)] if labelled else [PAIR] * 2

@@ -74,7 +74,7 @@ class ScoredPairs(PairFeatures):
 
 
 class Answer(dict[str, Tensor]):
-    """What a model returns: scores by key and by attribute."""
+    """The output of a model: scores, by key and by attribute."""
 
     @property
     def logits(self) -> Tensor:

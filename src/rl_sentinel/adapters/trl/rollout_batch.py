@@ -107,7 +107,9 @@ def _rows(target: Target, path: str, kind: str) -> Boundary:
         steps=(step,),
         outputs={
             "advantage": Output("B", "reward", at=Use("scored")["advantages"], form=form),
-            "columns of others": Output("B", "count", "columns_of_others", at=Use("scored")["others"], form=form),
+            "number of columns from other samples": Output(
+                "B", "count", "columns_of_others", at=Use("scored")["others"], form=form
+            ),
         },
         settings={"columns of rows": {}},
         claims=claims(_ROWS),
@@ -169,12 +171,12 @@ def score_rollout(  # noqa: PLR0913 - a method of the target, a trainer, and a r
 
 
 def id_tokens(row: int) -> list[int]:
-    """Two tokens that identify a completion."""
+    """Two token ids that identify a completion."""
     return [FILL + 1 + row % WORDS, FILL + 1 + row // WORDS]
 
 
 def prepare_subclass(trainer: Any, entry: Callable[..., Any], generations: int) -> None:  # noqa: ANN401 - a trainer
-    """Prepare a subclass with its own sampling and filter: it keeps one completion less, and sampling is replaced."""
+    """Prepare a subclass: replace its own sampling, and let its own filter drop a completion."""
     for name in KEPT_COUNTS:
         if hasattr(trainer, name):
             setattr(trainer, name, max(1, generations - 1))

@@ -173,7 +173,7 @@ def _training(target: Target, path: str, kind: str, name: str, metrics: Metrics)
 
 
 def _evaluation(target: Target, path: str, kind: str) -> Iterator[Boundary]:
-    """The metrics of an evaluation, and the mean of the rewards that it got."""
+    """Metrics of an evaluation, and the mean reward that it received."""
     owner = GRPO if kind == "grpo" else RLOO
     logged = _logged(target, path, {**_REWARDS, **_LENGTHS}, log_place(target, kind, Use("generated"), "eval"))
     settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}

@@ -34,7 +34,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def completions_together(method: Callable[..., Any], rows: int, shuffle: bool) -> list[float]:  # noqa: FBT001 - a setting
-    """The share of a prompt's completions that the processes sample in one step, whose rewards make a group."""
+    """The fraction of a prompt's completions that all processes sample in one step, and so compare as one group."""
     orders = [own_order(method, sampling_trainer(rows, shuffle=shuffle), rank)[rank::RANKS] for rank in range(RANKS)]
     most = [0] * rows
     for group in zip(*orders, strict=True):
@@ -44,7 +44,7 @@ def completions_together(method: Callable[..., Any], rows: int, shuffle: bool) -
 
 
 def sampling_trainer(rows: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a trainer
-    """What the sampler reads of the trainer on one of the processes."""
+    """A double of the trainer on one process: the attributes that the sampler reads."""
     args = SimpleNamespace(
         generation_batch_size=COMPLETIONS,
         steps_per_generation=1,
@@ -65,7 +65,7 @@ def sampling_trainer(rows: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a tr
 
 
 def own_order(method: Callable[..., Any], trainer: Any, rank: int) -> list[int]:  # noqa: ANN401 - a trainer
-    """What a process draws in an epoch, with the random state that it has."""
+    """The samples that a process draws in an epoch, with its own random state."""
     generator = torch.default_generator
     before = generator.get_state()
     generator.manual_seed(rank)

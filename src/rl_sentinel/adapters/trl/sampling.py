@@ -53,7 +53,7 @@ _ROWS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The options of each engine, and the rows of vLLM, of GRPO and of RLOO."""
+    """The sampling options of each engine, and the rows that vLLM returns to GRPO and RLOO."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         path = f"{owner}._generate_single_turn"
         if not target.has(path) or target.fails(owner):
@@ -120,7 +120,7 @@ def _options(target: Target, path: str, kind: str, engine: str, settings: Settin
 
 
 def _rows(target: Target, path: str, kind: str, engine: str) -> Boundary:
-    """The tokens, and for GRPO the log-probs, that each rank gets."""
+    """The tokens that each rank gets; for GRPO, also their log-probs."""
     columns = ("token", "rollout_logprob") if kind == "grpo" else ("token",)
     row = {"tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
     step = Step(

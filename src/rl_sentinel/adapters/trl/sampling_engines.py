@@ -23,7 +23,7 @@ OTHER_OPTION = {"transformers": "no_repeat_ngram_size", "server": "seed", "coloc
 
 
 class Engine:
-    """The server's client, or the colocated engine, of vLLM: known rows by prompt, and the options of all requests."""
+    """A double of vLLM, as server client or colocated engine: known rows by prompt; records the options of requests."""
 
     def __init__(self) -> None:
         """Start without rows and requests."""
@@ -31,11 +31,11 @@ class Engine:
         self.sent: list[dict[str, Any]] = []
 
     def get_server_info(self) -> dict[str, Any]:
-        """The log-probs are those of the distribution that is sampled from."""
+        """Server information: log-probs are those of the sampled distribution."""
         return {"model_config": {"logprobs_mode": "processed_logprobs"}}
 
     def generate(self, prompts: list[Any], sampling_params: Any = None, **options: Any) -> Any:  # noqa: ANN401 - as either
-        """The rows of the prompts: as the server returns them, or as the engine does."""
+        """Rows for the prompts, in the format of the server or of the engine."""
         if sampling_params is not None:
             self.sent.append(dict(vars(sampling_params)))
             return [self._request(prompt["prompt_token_ids"], sampling_params.n) for prompt in prompts]
@@ -117,7 +117,7 @@ def sample(
     rows: list[tuple[list[int], list[float]]],
     ranks: int,
 ) -> tuple[list[Any], list[dict[str, Any]]]:
-    """What each rank gets of the engine, and the options of the requests.
+    """The rows that each rank gets from the engine, and the options of the requests.
 
     The server samples for all ranks; an engine on the ranks' own devices for each of them.
     """
@@ -149,7 +149,7 @@ def _copied(ready: Any) -> Any:  # noqa: ANN401 - a trainer, its generation
 
 
 def _arguments(entry: Callable[..., Any], prompts: list[list[int]], generations: int = 1) -> dict[str, Any]:
-    """What the method takes in this release."""
+    """The arguments that the method has in this release."""
     texts = [f"w{ids[0] - FIRST_WORD}" for ids in prompts]
     known: Mapping[str, Any] = {"prompt_ids": prompts, "prompts": texts, "multimodal_fields": {}, "images": None}
     known = {**known, "num_generations": generations}

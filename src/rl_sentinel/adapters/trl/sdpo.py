@@ -72,7 +72,7 @@ def first_logit(logits: Tensor, _ids: Tensor) -> Tensor:
 
 
 def policy_trainer(kind: Any, loss_type: str, clip_low: float, clip_high: float, micro_batches: int) -> Any:  # noqa: ANN401
-    """A trainer of the class without its constructor: on policy samples alone, in training."""
+    """A trainer made without its constructor, in training mode, on samples of the policy only."""
     trainer = object.__new__(kind)
     trainer.__dict__ |= {
         "args": SimpleNamespace(distillation_weight=0.0, loss_type=loss_type),

@@ -71,7 +71,7 @@ def make_scorer(  # noqa: PLR0913 - the parts of a trainer that score a rollout
     rank: int,
     ranks: int,
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A bare trainer with the attributes that score a rollout; these completions are sampled."""
+    """A bare trainer with the attributes that scoring reads; it samples these completions."""
     tokenizer = SimpleNamespace(pad_token_id=PADDING, batch_decode=decoded)
     length = torch.tensor([len(ids) for ids in completions])
     width = int(length.max())
@@ -115,7 +115,7 @@ def decoded(ids: Sequence[object], **_options: object) -> list[str]:
 
 
 def sampled(batch: Mapping[str, Any], *_rows: object, **_more: object) -> dict[str, Any]:
-    """A double of what samples, or writes a teacher's prompts: a known batch."""
+    """A double of sampling, and of writing teacher prompts: returns a known batch."""
     return dict(batch)
 
 

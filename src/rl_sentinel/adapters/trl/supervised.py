@@ -93,7 +93,7 @@ class Examples(PairFeatures):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss under each setting of the release, its logged metrics, and the mode that they are logged under."""
+    """The loss under each setting of the release, its logged metrics, and the mode under which they are logged."""
     path = f"{SFT}.compute_loss"
     if not target.has(path):
         return

@@ -43,7 +43,7 @@ def start_optimizer_step(  # noqa: PLR0913 - the trainer, its rank, and the outp
     logits: Tensor | None = None,
     tokens: Tensor | None = None,
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A copy of the trainer on a rank at the start of an optimizer step on these rows."""
+    """Copy the trainer for one rank, at the start of an optimizer step on these rows."""
     ready = copy(trainer)
     ready.args, ready.state = copy(trainer.args), copy(trainer.state)
     ready.args.distributed_state = SimpleNamespace(num_processes=ranks, process_index=rank)
@@ -88,7 +88,7 @@ def train_rank(_entry: Any, trainer: Any) -> Tensor:  # noqa: ANN401 - a method 
 
 
 def alone(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer, whose losses are recorded apart from those of the trainer that it was copied from."""
+    """The trainer with its own record of losses, separate from the trainer that it was copied from."""
     trainer.accelerator = RankAccelerator(trainer.accelerator.own, 0, 1)
     return trainer
 

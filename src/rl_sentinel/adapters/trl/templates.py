@@ -34,7 +34,7 @@ _SUFFIX = "grpo_trainer.py, _tool_call_loop: prompt + completion + tool suffix, 
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The template of prompts and completions, and what follows a call of a tool."""
+    """The template of prompts and completions, and the text after a tool call."""
     if target.has(APPLY) and not target.fails(APPLY):
         for name, sides in {"pairs": ("chosen", "rejected"), "completions": ("completion",)}.items():
             for thinks in (False, True):
@@ -71,7 +71,7 @@ def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
 
 
 def reply(row: int, words: int, side: int, *, thinks: bool) -> str:
-    """The words of a reply; with ``thinks`` every other one continues the thought that the template opens."""
+    """The words of a reply; with ``thinks``, every other reply starts inside the template's reasoning block."""
     opened = ["w26"] if thinks and (row + side) % 2 == 0 else []
     return " ".join([*opened, *(f"w{3 + n + 5 * side}" for n in range(words))])
 

@@ -12,7 +12,7 @@ ROWS = PerRow("list")
 
 
 def count_differences(found: Sequence[Any], expected: Sequence[Any]) -> float:
-    """The number of places at which two sequences differ; a place that only one of them has counts too."""
+    """The number of positions at which two sequences differ, including those that only one of them has."""
     return float(sum(a != b for a, b in zip(found, expected, strict=False)) + abs(len(found) - len(expected)))
 
 
@@ -27,7 +27,7 @@ def token_outputs(result: Use, count: str = "tokens") -> dict[str, Output]:
 
 
 def mask_output(result: Use) -> dict[str, Output]:
-    """The output for ``masks`` of a result: the tokens of each row whose mask is not that of the replies."""
+    """The output for ``masks`` of a result: the number of tokens per row whose mask does not fit the replies."""
     return {
         "number of mask values that differ from the replies": Output(
             "B", "tokens", "mask_off_replies", at=result["masks"], form=ROWS

@@ -45,7 +45,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The counts of releases that log them."""
+    """Logged numbers of tool calls, in releases that log them."""
     if not target.has(PATH) or target.fails(PATH):
         return
     logged = {name: output for name, output in LOGGED.items() if f'["{name}"]' in source_of(target.find(PATH))}
@@ -92,7 +92,7 @@ def _counts(target: Target, logged: dict[str, Output]) -> Boundary:
 
 
 def parsed(_tokenizer: object, ids: list[int], *_arguments: object, **_more: object) -> dict[str, Any]:
-    """The message of a reply, with the call that its first token stands for."""
+    """The message of a reply, with the tool call that its first token encodes."""
     message: dict[str, Any] = {"role": "assistant", "content": "w3"}
     names = {CALLS: "look", FAILS: "missing"}
     if ids[0] in names:
@@ -116,7 +116,7 @@ def ready_to_call(trainer: Any, rank: int, ranks: int, trained: Tensor, scored: 
 def replies(
     order: tuple[str, ...], first: Iterator[list[list[int]]], prompts: list[Any], *_more: object, **_options: object
 ) -> Any:  # noqa: ANN401 - as the method
-    """The first replies, then a reply without a call to each result of a tool."""
+    """Replies of the first turn; then, after each tool result, a reply without a call."""
     sampled = next(first, None)
     return answered(order, prompts) if sampled is None else in_order(order, prompts, sampled)
 

@@ -38,7 +38,7 @@ _LOOP = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop of releases that have one."""
+    """The tool loop, in releases that have one."""
     if target.has(PATH) and not target.fails(PATH):
         yield from bindable(target, _loop(target))
 
@@ -82,7 +82,7 @@ def look() -> str:
 
 
 def with_tools(trainer: Any, rows: int) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer with one tool for each of its rows, which a completion may call once."""
+    """The trainer with one tool per row, which its completion may call once."""
     trainer.tools, trainer.chat_template, trainer.chat_template_kwargs, trainer.eos_token_id = [look], None, {}, END
     trainer.max_tool_calling_iterations, trainer.max_completion_length = 1, 64
     trainer._sync_tool_dicts = [{"look": look} for _ in range(rows)]  # noqa: SLF001 - where the trainer has its tools
@@ -91,7 +91,7 @@ def with_tools(trainer: Any, rows: int) -> Any:  # noqa: ANN401 - a trainer
 
 
 def called_tools(entry: Callable[..., Any], trainer: Any, lengths: Tensor) -> dict[str, list[float]]:  # noqa: ANN401 - a trainer
-    """Count the tokens of each completion that were neither sampled nor answered, and its wrong mask values."""
+    """Count, per completion, tokens that come neither from the model nor from a tool, and wrong mask values."""
     counts = lengths.sum(1).tolist()
     ready, tokenizer = with_tools(copy(trainer), len(counts)), trainer.processing_class
     order = returned_names(type(trainer)._generate_single_turn)  # noqa: SLF001
@@ -120,12 +120,12 @@ def _parameters(entry: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def answered(order: tuple[str, ...], prompts: list[Any], *_arguments: object, **_more: object) -> Any:  # noqa: ANN401 - as the method
-    """The reply to each result of a tool, in the order of what the release returns."""
+    """The reply to each tool result, as a tuple in the order that the release returns."""
     return in_order(order, prompts, [[LAST, END] for _ in prompts])
 
 
 def in_order(order: tuple[str, ...], prompts: list[Any], replies: list[list[int]]) -> Any:  # noqa: ANN401 - as the method
-    """Sampled replies, in the order of what the release returns."""
+    """Sampled replies, as a tuple in the order that the release returns."""
     answers = {"prompt_ids": prompts, "completion_ids": replies}
     returned = tuple(answers.get(name) for name in order)
     return returned if len(returned) > 1 else returned[0]

@@ -26,7 +26,7 @@ def rank_count(inputs: Inputs) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EachRank(EachPart):
-    """A list with one item per rank, of equal numbers of rows: :func:`rank_count` items."""
+    """A list with one item per rank; all ranks have the same number of rows."""
 
     def counts(self, inputs: Inputs) -> list[int]:
         """The number of rows of each rank."""
@@ -57,7 +57,7 @@ def rollout_ranks(kind: str, settings: Settings, cut: str = "scored", room: int 
 
 
 def score_rows(method: str, trainers: list[Any], inputs: list[dict[str, str]]) -> list[Mapping[str, Tensor]]:
-    """What each rank gets of a rollout of its rows."""
+    """The scored rollout of each rank."""
     size = len(inputs) // len(trainers)
     parts = [inputs[rank * size : (rank + 1) * size] for rank in range(len(trainers))]
     return run_on_ranks(len(trainers), lambda rank: getattr(trainers[rank], method)(parts[rank]))

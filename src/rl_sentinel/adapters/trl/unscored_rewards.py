@@ -133,7 +133,7 @@ CONDITIONS = (
 
 
 def score_by_two_functions(entry: Any, ready: Any, inputs: list[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401 - a method, a trainer
-    """The scored rollout and the trainer that logged: the weighted sum of the functions is the reward of the case.
+    """The scored rollout, and the trainer with its logs; two weighted reward functions add up to the case's reward.
 
     A completion without a reward has none of either function.
     """

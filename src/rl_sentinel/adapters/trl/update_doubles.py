@@ -17,7 +17,7 @@ from rl_sentinel.adapters.trl.tiny_trainer import Policy
 
 @remembered
 def takes_whole_rollout(trainer: type) -> bool:
-    """Whether a step takes the prompts of the whole rollout, instead of those of its micro-batch."""
+    """Whether a step takes all prompts of the rollout instead of the prompts of its micro-batch."""
     return "split_tensor_dict" in inspect.getsource(inspect.unwrap(trainer._prepare_inputs))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -31,7 +31,7 @@ def ready_to_update(  # noqa: PLR0913 - the trainer, its rank, and the values of
     advantages: Tensor,
     **values: Any,  # noqa: ANN401 - of a rollout
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A copy of the trainer on a rank before the first step on a rollout, which gets the advantages of the batch."""
+    """Copy the trainer for one rank, before the first step on a rollout with the advantages of the batch."""
     rows = len(values["completions"])
     whole = takes_whole_rollout(trainer.__class__)
     generations = ranks * (rows if whole else rows // micro_batches)

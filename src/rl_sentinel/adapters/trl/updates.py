@@ -63,7 +63,7 @@ _OFF_POLICY = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """GRPO's step, with its off-policy mask and metrics over ranks; then RLOO's."""
+    """GRPO's optimizer step, its off-policy mask, and its metrics over ranks; then RLOO's step."""
     if not target.has(f"{GRPO}.{NAME}"):
         return
     path = method(target, GRPO, "_compute_loss", "compute_loss")
@@ -140,7 +140,7 @@ def _loss(target: Target, kind: str, name: str, family: Family, *, alone: bool =
 
 
 def _off_policy_mask(target: Target, family: Family) -> Boundary:
-    """The completions that the step keeps: it drops those whose policy is far from the sampler's."""
+    """The completions that a step keeps; those far from the sampling policy are dropped."""
     boundary = _loss(target, "grpo", "off-policy mask, vLLM", family, alone=True)
     kept = Output("B", "", "keep", at=Use("trained")["trainer"].attribute("kept"))
     settings = {name: {n: v for n, v in values.items() if n != _MASKED} for name, values in boundary.settings.items()}

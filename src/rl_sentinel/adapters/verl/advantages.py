@@ -219,7 +219,7 @@ def _settings(function: Callable[..., Any], name: str) -> Mapping[str, Settings]
 
 
 def advantage_outputs(advantage: Use, returns: Use | None) -> dict[str, Output]:
-    """The output for the advantages, and for the returns if there are any, at their places."""
+    """The outputs of an estimator: advantages and, if it has any, returns."""
     wide = Cast(Padded(), torch.float32)
     outputs = {"advantage": Output("B T", "reward", "advantage", at=advantage, form=wide)}
     return outputs | ({"returns": Output("B T", "reward", "returns", at=returns, form=wide)} if returns else {})

@@ -104,7 +104,7 @@ def _value(target: Target) -> Iterator[Boundary]:
 
 
 def aggregation(target: Target, mode: str) -> Claims:
-    """The claims about a mode; which rows a mean counts only if the source states it."""
+    """The claims about a mode; a claim about the rows that a mean counts only if the source states them."""
     source = inspect.getsource(target.find(AGGREGATE)) if target.has(AGGREGATE) else ""
     claimed = claims(_MODES, aggregation=NAMES[mode])
     return claimed | (claims(_LIVE, rows="live") if "exclude fully masked sequences" in source else Claims())

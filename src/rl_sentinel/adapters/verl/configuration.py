@@ -18,7 +18,7 @@ CONTROLLER = "verl.trainer.ppo.core_algos.get_kl_controller"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A configuration class with a valid setting, and invalid ones with the reason why they are invalid.
+    """A configuration class, a valid setting, and invalid settings with their reasons.
 
     ``then`` is a function that the trainer calls with the configuration before the first step; ``word`` cites the place
     where verl promises validation.

@@ -53,7 +53,7 @@ _ROWS = (
 
 @dataclass
 class Frame:
-    """The part of pandas' data frames that the data set uses, over rows as dicts."""
+    """A double of a pandas data frame over dicts, with the methods that the data set uses."""
 
     rows: list[dict[str, Any]]
 
@@ -157,7 +157,7 @@ def tokenized_differences(  # noqa: PLR0913 - a setting has several parts
 
 
 def _gaps(positions: Tensor) -> float:
-    """The number of position ids that are not one more than the one before."""
+    """The number of position ids that do not follow the previous one by 1."""
     return float((positions.diff() != 1).sum())
 
 

@@ -204,7 +204,7 @@ def _correct_batch(knobs: Settings) -> Step:
 
 
 def weights_of_sampler(target: Target) -> tuple[Step, Use]:  # noqa: ARG001 - as the trainer's configuration has it
-    """The step that computes token weights, for use before another step, and the place of the weights.
+    """A step that computes token weights before another step, and a reference to its result.
 
     The step is cached for equal log-probs, because most laws change only what it does not read.
     """

@@ -134,7 +134,7 @@ def _algorithm(source: str) -> Claims:
 
 
 def _unread(source: str) -> Claims:
-    """No effect of the limits that the first releases do not read, unless a loss selected by name reads them."""
+    """Claims that clip limits have no effect, in early releases that do not read them."""
     limits = ("clip_high", "ceiling") if "policy_loss_fn" not in source else ()
     unread = {name: (NUMBERS[name], 1.5) for name in limits if SECTION[name] not in source}
     return claims("dp_actor.py, update_policy: the clip range of both sides is clip_ratio", inert=unread)
@@ -152,7 +152,7 @@ def _pairs(logged: Mapping[str, Output]) -> Claims:
 
 
 def _options(mode: str) -> Mapping[str, Codec]:
-    """Options of the update: two epochs, so that it uses the old log-probs of the batch; the last step is read."""
+    """Options of the update: two epochs, so that the last step uses the batch's old log-probs."""
     words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2)
     return {**words, **SIZES, **dynamic_batch_size(), **constants(use_torch_compile=False)}
 

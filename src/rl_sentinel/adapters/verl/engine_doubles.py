@@ -102,7 +102,7 @@ class WorkerGroupDouble:
         self.engine, self.about, self.tensors, self.ranks = engine, about, tensors, ranks
 
     def compute_log_prob(self, data: Any) -> Any:  # noqa: ANN401 - a TensorDict
-        """As the worker's ``infer_batch``: set what the data does not say, run the engine, add metrics."""
+        """Like the worker's ``infer_batch``: set missing fields of the data, run the engine, add metrics."""
         self.tensors.assign_non_tensor(data, **{k: v for k, v in self.about.items() if k not in data.keys()})  # noqa: SIM118 - a TensorDict
         outputs = run_on_ranks(self.ranks, lambda _rank: self.engine.infer_batch(copy.copy(data), loss_function=None))
         return self.tensors.get_tensordict(outputs[0]["model_output"], {"metrics": {"mfu": 0.0}})
@@ -144,7 +144,7 @@ def pass_of_trainer(  # noqa: PLR0913 - what the trainer, the engine and the mod
 
 
 def unpad_input(hidden_states: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:
-    """flash-attention's ``unpad_input``: the attended tokens, their places, cumulative lengths, longest, lengths."""
+    """flash-attention's ``unpad_input``: attended tokens, their positions, cumulative lengths, longest, lengths."""
     lengths = attention_mask.sum(1, dtype=torch.int32)
     places = attention_mask.flatten().nonzero().flatten()
     offsets = torch.nn.functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
@@ -152,7 +152,7 @@ def unpad_input(hidden_states: Tensor, attention_mask: Tensor) -> tuple[Tensor, 
 
 
 def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
-    """flash-attention's ``pad_input``: ``[batch, seqlen, ...]`` with the tokens at their places, 0 elsewhere."""
+    """flash-attention's ``pad_input``: ``[batch, seqlen, ...]`` with the tokens at their positions, 0 elsewhere."""
     padded = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
     padded[indices] = hidden_states
     return padded.view(batch, seqlen, *hidden_states.shape[1:])

@@ -100,7 +100,7 @@ def _steps(target: Target) -> Iterator[Boundary]:
 
 
 def _controller(target: Target, kind: str, names: tuple[str, ...]) -> Codec:
-    """The controller that the trainer creates from its configuration, with these settings."""
+    """The KL controller, as the trainer creates it from the configuration."""
     if target.has(SECTION):
         section = Object(SECTION, {**constants(type=kind), **knobs(names)}, _READ)
         return Object(CONTROLLER, {"kl_ctrl": section}, {"kl_ctrl": ""})

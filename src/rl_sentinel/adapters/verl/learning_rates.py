@@ -58,7 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def fewer_rows_than_updates(inputs: Inputs) -> str:
-    """The rows, which stand for updates, fit into the run."""
+    """Require at most as many rows as the run has updates: each row is one update."""
     return "" if inputs.batch.rows <= UPDATES else f"more than {UPDATES} updates"
 
 

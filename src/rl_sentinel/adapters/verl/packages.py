@@ -24,7 +24,7 @@ def light(_version: str) -> str:
 
 
 def installation(version: str) -> Installation:
-    """The packages for a script that imports verl: verl, and its undeclared dependencies."""
+    """Packages for a script that imports verl: verl and the dependencies that it does not declare."""
     release, note = requirement("verl", version)
     # Vocabulary-parallel functions import Megatron, whose dependencies need a GPU.
     return Installation(packages=" ".join((release, *UNDECLARED)), alone="megatron-core", note=note)

@@ -54,7 +54,7 @@ def ground_truth(reward: float, response: Tensor) -> dict[str, Any]:
 
 
 def _scored(text: str, truth: dict[str, Any]) -> float:
-    """The reward of the response; 1 more for any other text, so that a wrong text shows."""
+    """The reward of the correct text; 1 more for any other text, so that wrong texts are visible."""
     return float(truth["reward"]) + (0.0 if text == truth["text"] else 1.0)
 
 

@@ -57,12 +57,12 @@ _PAIRS = "rm_dataset.py: prompt and response with EOS, padded or cut at the righ
 
 
 def unmoved(src: str, *_about: object, **_options: object) -> str:
-    """The file where it is."""
+    """The path, unchanged: the file is local already."""
     return src
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data set of prompts under each treatment of long ones, that of replies, and that of pairs."""
+    """The prompt data set, with each way to handle long prompts; the data sets of replies and of pairs."""
     if _reads(target, PROMPTS, "datasets"):
         yield from try_bind(target, PROMPTS, "batch", lambda: list(_prompts(target)))
     for path, compare, docs in ((REPLIES, compare_replies, _REPLIES), (PAIRS, compare_pairs, _PAIRS)):

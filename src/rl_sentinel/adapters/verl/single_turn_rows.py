@@ -49,7 +49,7 @@ def files_of(rows: Table) -> SimpleNamespace:
 def with_files(
     dataset: Callable[..., Any], package: str, rows: Sequence[dict[str, Any]], make: Callable[[], Any]
 ) -> Any:  # noqa: ANN401 - a data set
-    """What ``make`` returns while the module of a data set reads these rows by the name of a package."""
+    """Call ``make`` while the module of a data set reads these rows through a double of the package."""
     names = vars(dataset)["__init__"].__globals__
     before = names[package]
     names[package] = files_of(Table(rows))
@@ -66,7 +66,7 @@ def _text(row: int, words: int) -> str:
 def compare_prompts(
     dataset: Callable[..., Any], rows: list[list[int]], truncation: str, system: str, limit: int
 ) -> dict[str, Any]:
-    """The tokens of each prompt that differ, and how often it is used: once, where it is not filtered.
+    """The number of wrong tokens in each prompt, and how often it is used: 1 if it is not filtered.
 
     A prompt that must be filtered counts as used once if it is dropped, and twice if it is kept.
     """
@@ -99,7 +99,7 @@ def compare_prompts(
 
 
 def _kept(truncation: str, limit: int) -> Callable[[list[int]], list[int]]:
-    """What is left of a prompt that is cut at a limit."""
+    """The part of a prompt that remains after truncation at a limit."""
     half = limit // 2
     cuts: dict[str, Callable[[list[int]], list[int]]] = {
         "error": lambda ids: ids,
@@ -113,7 +113,7 @@ def _kept(truncation: str, limit: int) -> Callable[[list[int]], list[int]]:
 def _prompt_differs(
     row: dict[str, Any], ids: list[int], turns: list[dict[str, Any]], kept: Callable[[list[int]], list[int]]
 ) -> float:
-    """The tokens and positions of a row that are not those of its prompt; newer releases keep the turns alone."""
+    """The number of tokens and positions of a row that differ from its prompt; newer releases keep only the turns."""
     if "input_ids" not in row:
         return float(row["raw_prompt"] != turns)
     expected, own = kept(ids), row["attention_mask"].bool()
@@ -122,12 +122,12 @@ def _prompt_differs(
 
 
 def _unlike(found: Sequence[int], expected: Sequence[int]) -> float:
-    """The number of places at which two sequences differ; a place that only one of them has counts too."""
+    """The number of positions at which two sequences differ, including those that only one of them has."""
     return float(sum(a != b for a, b in zip(found, expected, strict=False)) + abs(len(found) - len(expected)))
 
 
 def compare_replies(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[str, list[float]]:
-    """The tokens of each prompt and reply that differ, and the places before a trained token that are marked wrong."""
+    """The number of wrong tokens in each prompt and reply, and of positions whose next token has a wrong mask."""
     words = TensorTokenizer()
     texts = [(f"question {row}", _text(row, len(own))) for row, own in enumerate(rows)]
     table = [{"prompt": prompt, "response": reply} for prompt, reply in texts]
@@ -151,7 +151,7 @@ def compare_replies(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[
 
 
 def compare_pairs(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[str, list[float]]:
-    """The tokens of each pair that differ, and the places where the mask is not that of its tokens."""
+    """The number of wrong tokens in each pair, and of positions where mask and tokens disagree."""
     words = TensorTokenizer()
     texts = [(f"question {row}", _text(row, len(own)), _text(row, 1)) for row, own in enumerate(rows)]
     table = [dict(zip(("prompt", "chosen", "rejected"), text, strict=True)) for text in texts]

@@ -73,7 +73,7 @@ class Script:
     tool_schema: Any = None
 
     async def generate(self, *, prompt_ids: list[int], **_request: object) -> SimpleNamespace:
-        """The tokens and log-probs of the next reply, and the expert of each token until then: its place."""
+        """Tokens and log-probs of the next reply, and experts of all tokens so far, whose numbers are positions."""
         self.turn += 1
         tokens = self.tokenizer(self.turns[self.turn][0] + END)["input_ids"]
         log_probs = [-(self.sampled + n + 1) / 8 for n in range(len(tokens))]
@@ -161,7 +161,7 @@ def played_differences(  # noqa: PLR0913 - classes of the target, and a setting
     limit: int,
     single: bool,  # noqa: FBT001 - a property of the loop
 ) -> dict[str, list[float]]:
-    """Count the tokens of each conversation unlike the template, the wrong mask values, and the wrong log-probs."""
+    """Count, per conversation, tokens that differ from the template, wrong mask values and wrong log-probs."""
     config.actor_rollout_ref.rollout.response_length = limit
     counts = []
     for mask in masks:
@@ -177,7 +177,7 @@ def played_differences(  # noqa: PLR0913 - classes of the target, and a setting
 
 
 def wrong_experts(output: Any, routed: int) -> float:  # noqa: ANN401 - of the target
-    """The number of tokens without their experts, or with those of another place; ``routed`` tokens have experts."""
+    """The number of tokens whose experts are missing or belong to another position; ``routed`` tokens have experts."""
     experts = getattr(output, "routed_experts", None)
     places = [] if experts is None else experts[:, 0, 0].tolist()
     tokens = len(output.prompt_ids) + len(output.response_ids)

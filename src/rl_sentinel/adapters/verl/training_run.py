@@ -142,9 +142,10 @@ def run_and_resume(kind: Any, config: Any, prompts: int) -> dict[str, Any]:  # n
         order = [number for step in drawn for number in step]
         counts = torch.tensor([float(order.count(number)) for number in range(prompts)])
         answer: dict[str, Any] = {"uses": counts / config.trainer.total_epochs, "steps": float(len(drawn))}
-        for name, step in (("inside an epoch", 1), ("after an epoch", len(first.train_dataloader))):
+        for name, step in (("inside an epoch", 1), ("between epochs", len(first.train_dataloader))):
             rest, restored = drawn[step:], _restored(kind, config, prompts, Path(place), step)
-            answer |= _places(name, rest, prompts) | _places(f"{name}, restored", restored, prompts)
+            answer |= _places(f"without a restart {name}", rest, prompts)
+            answer |= _places(f"after a restart {name}", restored, prompts)
     return answer
 
 
@@ -169,18 +170,18 @@ def _restored(kind: Any, config: Any, prompts: int, saved: Path, step: int) -> l
 
 
 def _places(name: str, steps: list[list[int]], prompts: int) -> dict[str, Tensor]:
-    """``[B]``: how often each prompt is in the steps, and its first and last place, -1 if it is missing."""
+    """``[B]``: how often each prompt is in the steps, and its first and last position, -1 if it is missing."""
     order = [number for step in steps for number in step]
     places = [[at for at, number in enumerate(order) if number == own] for own in range(prompts)]
     return {
-        f"{name}: number of draws": torch.tensor([float(len(one)) for one in places]),
-        f"{name}: place of first draw": torch.tensor([float(one[0]) if one else -1.0 for one in places]),
-        f"{name}: place of last draw": torch.tensor([float(one[-1]) if one else -1.0 for one in places]),
+        f"number of draws {name}": torch.tensor([float(len(one)) for one in places]),
+        f"position of first draw {name}": torch.tensor([float(one[0]) if one else -1.0 for one in places]),
+        f"position of last draw {name}": torch.tensor([float(one[-1]) if one else -1.0 for one in places]),
     }
 
 
 def few_prompts(batch: Batch) -> Batch:
-    """The first :data:`PROMPTS` rows, each the number of a prompt: a prompt does not depend on others."""
+    """The first :data:`PROMPTS` rows: each row is one prompt, and prompts do not depend on each other."""
     return take_rows(batch, torch.arange(PROMPTS)) if batch.rows > PROMPTS else batch
 
 
@@ -203,11 +204,11 @@ def _loop(target: Target) -> Boundary:
     result, form = Use("run"), PerRow()
     outputs = {"uses": Output("B", "samples", "uses", at=result["uses"], form=form)}
     outputs["steps"] = Output("", "", at=result["steps"])
-    for when in ("inside an epoch", "after an epoch"):
-        for what in ("number of draws", "place of first draw", "place of last draw"):
-            quantity, own, other = f"{when}: {what}", f"{when}: {what}", f"{when}, restored: {what}"
-            outputs[own] = Output("B", "samples", f"uninterrupted.{quantity}", at=result[own], form=form)
-            outputs[other] = Output("B", "samples", f"resumed.{quantity}", at=result[other], form=form)
+    for when in ("inside an epoch", "between epochs"):
+        for what in ("number of draws", "position of first draw", "position of last draw"):
+            own, other = f"{what} without a restart {when}", f"{what} after a restart {when}"
+            outputs[own] = Output("B", "samples", f"uninterrupted.{what} {when}", at=result[own], form=form)
+            outputs[other] = Output("B", "samples", f"resumed.{what} {when}", at=result[other], form=form)
     return Boundary(
         path=PATH,
         stage="batch",

@@ -18,7 +18,7 @@ Sampled = Callable[[list[int], list[bool]], dict[str, Tensor]]
 
 
 class Silence:
-    """Worker groups, managers and progress bars: each attribute and each call answers with the same object."""
+    """A double of worker groups, managers and progress bars: every attribute and call returns the object itself."""
 
     world_size = 1
     _dispatch_info = {"actor": [0]}  # noqa: RUF012 - of one process
@@ -79,7 +79,7 @@ def collect(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Workers(Silence):
-    """The workers of rollout, actor and critic; ``drawn`` has the prompts of each step, ``updates`` its batches."""
+    """A double of the rollout, actor and critic workers; records each step's prompts and batches."""
 
     def __init__(self, data_proto: Any, sampled: Sampled) -> None:  # noqa: ANN401 - the target's class
         """Start without a call."""

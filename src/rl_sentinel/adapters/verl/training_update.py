@@ -92,7 +92,7 @@ def updated(  # noqa: PLR0913 - a run has several parts
 
 
 def one_baseline_per_prompt(batch: Batch) -> Batch:
-    """The baseline of each prompt's first row for all its rows: a prompt has one greedy response."""
+    """Give all rows of a prompt the baseline of its first row: a prompt has one greedy response."""
     first = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).int().argmax(1)
     return with_columns(batch, reward_baseline=batch.reward_baseline[first])
 

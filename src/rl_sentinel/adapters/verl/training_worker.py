@@ -86,7 +86,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
     loss_function: Callable[..., Any],
     ranks: int,
 ) -> dict[str, Any]:
-    """Train on one mini-batch; return the parts of the loss that the averaged gradient has, and rank 0's metrics."""
+    """Train on one mini-batch; return the losses behind the averaged gradient, and rank 0's metrics."""
     tensors = chunk.__globals__
     rows = data.batch_size[0]
     size = tensors["get_non_tensor_data"](data, "micro_batch_size_per_gpu", None) // ranks
@@ -150,7 +150,7 @@ class _Options(SimpleNamespace):
 
 
 class _OnRank:
-    """What an engine on one of the simulated ranks has in place of a model, an optimizer and process groups."""
+    """Methods of an engine on a simulated rank that replace model, optimizer and process groups."""
 
     model: EngineDouble
     ulysses_sequence_parallel_size, scaler = 1, None
@@ -168,7 +168,7 @@ class _OnRank:
         return rank_number()
 
     def is_mp_src_rank_with_outputs(self) -> bool:
-        """Every rank has outputs: none shares a model with another one."""
+        """True: no rank shares a model with another, so each has outputs."""
         return True
 
     def train_mode(self, **_about: object) -> AbstractContextManager[None]:
@@ -198,7 +198,7 @@ def _engine_class(kind: type) -> type:
 
 
 class _Idle:
-    """What the worker asks of the accelerator and of psutil: no memory is in use, nothing is computed."""
+    """A double of the accelerator and psutil: reports no memory use and no computation."""
 
     @staticmethod
     def virtual_memory() -> SimpleNamespace:

@@ -87,7 +87,7 @@ def validate(
 
 
 def whole_prompts(batch: Batch) -> Batch:
-    """Pairs of rows as the samples of a prompt, where prompts have unequal or too many samples."""
+    """Make pairs of rows the samples of a prompt, unless all prompts have the same small number of samples."""
     sizes = torch.unique_consecutive(batch.group, return_counts=True)[1].tolist()
     contiguous = len(sizes) == len(set(batch.group.tolist()))
     if batch.rows == 1 or (contiguous and len(set(sizes)) == 1 and MOST >= sizes[0] > 1):
@@ -102,7 +102,7 @@ def shared_text(ids: Tensor, **_about: object) -> str:
 
 
 def statistics_of_sources(metrics: dict[str, Any], samples: int, prompts: int) -> dict[str, float]:
-    """The statistics by name, averaged over the sources by their numbers of prompts: then they are over all prompts."""
+    """The statistics by name, averaged over all prompts: over sources, weighted by their prompts."""
     counts = {SOURCES[0]: 1, SOURCES[1]: prompts - 1}
     total: dict[str, float] = {}
     for source, count in counts.items():

@@ -35,7 +35,7 @@ _NEW_CODE = frozenset({"exec", "function.__new__"})
 
 
 def is_supported() -> bool:
-    """Whether this interpreter says which functions were entered."""
+    """Whether this interpreter reports which functions were entered."""
     if _monitoring is not None:
         return bool(_monitoring.get_tool(_TOOL) is None)
     code = compile("def probe(): pass", "<probe>", "exec").co_consts[0]
@@ -117,7 +117,7 @@ class CodeEntries:
         self.other_process = False
 
     def entered_since(self) -> list[Place]:
-        """The functions that were not entered when the target was loaded, and are by now."""
+        """Functions that were entered only after the target was loaded."""
         return self._places(key for key in self.codes.keys() - self.loaded if self._is_entered(key))
 
     def _places(self, keys: Iterable[int]) -> list[Place]:

@@ -29,7 +29,7 @@ class CodeUse:
 
     @contextmanager
     def binding(self) -> Iterator[None]:
-        """While adapters describe boundaries: what they read shows in the descriptions."""
+        """Context in which adapters describe boundaries; the descriptions already include what adapters read."""
         self.source.binding = True
         try:
             yield
@@ -37,7 +37,7 @@ class CodeUse:
             self.source.binding = False
 
     def loaded(self) -> Event:
-        """What all verdicts depend on: functions that were entered or read until now, and the loaded modules."""
+        """Dependencies of all verdicts: functions that were entered or read until now, and the loaded modules."""
         entered, read = self.entries.mark_loaded(), sorted(self.source.reads)
         return {"event": "loaded-code", "functions": entered, "reads": read, "modules": self.modules()}
 
@@ -51,7 +51,7 @@ class CodeUse:
         self.source.reads.clear()
 
     def event(self) -> Event:
-        """What this child entered and read; ``complete`` if no other process ran for it."""
+        """The code that this child entered and read; ``complete`` if no other process ran for it."""
         used = {"functions": self.entries.entered_since(), "reads": sorted(self.source.reads)}
         return {"event": "used-code", **used, "complete": self.entries.is_complete()}
 

@@ -89,7 +89,7 @@ class _Walk:
         self.add_all(kind, (part for item in mapping.items() for part in item))
 
     def add_state(self, value: Any) -> None:  # noqa: ANN401 - an object with attributes
-        """An instance of a class written in Python: its attributes, and what it holds as a container."""
+        """Hash an instance of a Python class: its attributes, and its items if it is a container."""
         kind = type(value)
         slots = [name for base in kind.__mro__ for name in _names(vars(base).get("__slots__", ()))]
         state = {name: getattr(value, name) for name in slots if name not in _NO_STATE and hasattr(value, name)}
@@ -131,7 +131,7 @@ def _class(walk: _Walk, kind: type) -> None:
 
 
 def _set(walk: _Walk, values: set[Any] | frozenset[Any]) -> None:
-    """A set of plain values; the order of others is not the same in two processes."""
+    """Hash a set of plain values; other objects have no order that is equal in two processes."""
     if not all(isinstance(v, (str, int, float, bool, type(None), tuple, enum.Enum)) for v in values):
         raise _UndescribableError
     walk.add_all("set", sorted(values, key=repr))

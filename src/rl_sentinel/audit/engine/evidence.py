@@ -11,6 +11,7 @@ from rl_sentinel.audit.engine.finding_identity import identifier, signature
 from rl_sentinel.audit.engine.judge import Break
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.claim_text import claim_texts
 from rl_sentinel.core.expectations import Expectation, Pair, Refuses
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.storage import case_as_json, plain
@@ -80,7 +81,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "setting": case.setting,
         "knobs": dict(boundary.settings.get(case.setting, {})),
         "reach": boundary.reach,
-        "claims": {k: {"value": c.value, "cite": c.cite} for k, c in boundary.claims.texts().items()},
+        "claims": {k: {"value": c.value, "cite": c.cite} for k, c in claim_texts(boundary.claims).items()},
         "reads": sorted(boundary.reads),
         "constructed_scenario": case_as_json(case, boundary.reads),
         "expectation": _expectation(found.expectation),

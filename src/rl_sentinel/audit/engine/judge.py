@@ -226,7 +226,7 @@ def canary(ask: Asker, setting: str) -> str:
         raise crash
     if not accepted:
         raise NotApplicable(refusal)
-    return f"output {next(iter(ask.boundary.outputs))} changes with no column that it reads"
+    return f"output {next(iter(ask.boundary.outputs))} does not change with any column that it reads"
 
 
 def call_all(ask: Asker, setting: str) -> None:

@@ -163,7 +163,7 @@ class Unit:
         return call if isinstance(call, str) and call.startswith(f"{path}.") else path
 
     def _script(self, law: Law, found: Break) -> list[str]:
-        """A script of the finding; at another output that breaks on the same case if only that one can be written."""
+        """The script of the finding, or of another output that breaks on the same case if only that can be written."""
         ask = ScriptRecorder(Asker(self.boundary, self.by_path, gate=self.target))
         reason = ""
         for number, broken in _broken(law, ask, found):
@@ -189,7 +189,7 @@ def _reason(error: Exception) -> str:
 
 
 def _broken(law: Law, ask: ScriptRecorder, found: Break) -> Iterator[tuple[int, Expectation]]:
-    """The found expectation and all that break on its case, numbered; the found one alone, as -1, if it is not met."""
+    """The finding's expectation and later ones that break on its case, by number; -1 if the law does not yield it."""
     met = False
     with forbid_stand_ins(), suppress(TargetRaised):
         for number, expectation in enumerate(law.expect(ask, found.case)):

@@ -30,6 +30,7 @@ from rl_sentinel.audit.sandbox.job import Event
 from rl_sentinel.audit.sandbox.request import Request, from_json
 from rl_sentinel.audit.sandbox.supervisor import run_all
 from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.claim_text import claim_texts
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.modules import defined
@@ -156,7 +157,7 @@ def _about(b: Boundary) -> dict[str, Any]:
         "settings": list(b.settings),
         "reads": sorted(b.reads),
         "outputs": {n: o.axes for n, o in b.outputs.items()},
-        "claims": {k: [c.value, c.cite] for k, c in b.claims.texts().items()},
+        "claims": {k: [c.value, c.cite] for k, c in claim_texts(b.claims).items()},
     }
 
 

@@ -18,7 +18,7 @@ def output_expression(output: Output, place: Use, run: Run) -> str:
         return form.source(variable(place), run.sizes)
     each = next((c.step.each for c in run.calls if c.step.result == place.name), None)
     if each is None:
-        raise Unwritable("an output is an argument of a repeated step")
+        raise Unwritable("a script cannot read an argument of a step that runs once per part")
     shapes = [sizes_of(cut.batch) for cut in cuts(inputs_of(run.boundary, run.case), each)]
     parts = [form.source(str(Use(f"{place.name}_{n}", place.path)), sizes) for n, sizes in enumerate(shapes)]
     together = f"[{', '.join(parts)}]"
@@ -43,7 +43,7 @@ def _common(sources: list[str], default: str) -> str:
     words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", default)
     shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
     if not shared:
-        raise Unwritable("the expressions of the outputs of the runs have no common part")
+        raise Unwritable("the runs read an output by different expressions")
     return max(shared, key=len)
 
 

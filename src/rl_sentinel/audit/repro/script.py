@@ -102,7 +102,7 @@ class _Functions:
 
 
 def _functions(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> _Functions:
-    """One function for the runs of each boundary; what differs between the runs is a parameter."""
+    """One function per boundary; values that differ between its runs are parameters."""
     body: list[str] = []
     calls: dict[int, str] = {}
     shapes = dict.fromkeys(_shape(run) for run in runs)
@@ -128,7 +128,7 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     if not first.calls:
         raise Unwritable("the boundary has no calls")
     if any(encoded.step.inside for encoded in first.calls):
-        raise Unwritable("a step with recorded inner calls has no source")
+        raise Unwritable("a script cannot record calls inside of a step")
     places = {name: _place(first, first.boundary.outputs[name]) for name in outputs if name in first.boundary.outputs}
     later = {use.name for run in runs for use in _uses(run)}
     used = {place.name for place in places.values()} | later

@@ -99,7 +99,7 @@ def _outermost(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _first_lines(node: ast.ClassDef) -> tuple[int, int]:
-    """The lines at which a class may be said to begin: its first decorator, and its name."""
+    """Possible first lines of a class: of its first decorator, and of its name."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.lineno
 
 
@@ -133,7 +133,7 @@ def _cut(lines: list[bytes], start: _Position, end: _Position) -> bytes:
 
 
 def _kind(node: ast.AST) -> str:
-    """What a body decides about its function before it is entered: a generator, a use of the class that defines it."""
+    """Properties of a body that matter before its function is called: a generator, a use of the defining class."""
     words, waiting = set[str](), [*ast.iter_child_nodes(node)]
     while waiting:
         child = waiting.pop()

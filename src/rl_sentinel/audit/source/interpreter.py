@@ -17,7 +17,7 @@ _BEGIN = "import json, sys\ndef answer(x):\n    with open(sys.argv[1], 'w') as f
 
 
 def query(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
-    """Run lines of Python in the interpreter, and return the value that they pass to ``answer(...)``.
+    """Run Python lines in the interpreter, and return the value that they pass to ``answer(...)``.
 
     The arguments are ``sys.argv[2:]``.
 

@@ -42,5 +42,5 @@ class Answers(Expectation):
         return f"raises {exception} ({self.place}){f': {self.reason}' if self.reason else ''}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
-        """There is no exception message."""
+        """An expression that is True if there is no exception message."""
         return f"({observed}) is None"

@@ -3,7 +3,7 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.refusal import refuse_where
+from rl_sentinel.core.argument_checks import refuse_where
 from rl_sentinel.signal.groups import centred, group_counts, group_sums
 from rl_sentinel.signal.validation import validate
 

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.core.refusal import refuse_where
+from rl_sentinel.core.argument_checks import refuse_where
 from rl_sentinel.signal.groups import centred
 from rl_sentinel.signal.validation import validate
 

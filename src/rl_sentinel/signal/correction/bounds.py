@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.core.refusal import refuse_where
+from rl_sentinel.core.argument_checks import refuse_where
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.requirements import NON_NEGATIVE, POSITIVE_LIMIT
 from rl_sentinel.signal.segments import Mask, trained

@@ -143,7 +143,7 @@ def columns_fit(columns: Mapping[str, Column], dtypes: Mapping[str, object], cod
 
 
 def _axes_fit(*, packed: bool, of_rows: bool, rows: bool) -> str:
-    """The axes of the mask, and as many rows as columns of rows have."""
+    """A condition: the mask has valid axes, and as many rows as the columns per row."""
     padded = f"len(_tokens) {'in (1, 2)' if rows else '== 2'}" + " and _rows[0] == _tokens[0]" * of_rows
     if not packed:
         return padded

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.core.refusal import unmapped
+from rl_sentinel.core.argument_checks import unmapped
 from rl_sentinel.signal.kernels import sizes
 from rl_sentinel.signal.kernels.modes import traced
 from rl_sentinel.signal.reduce import Aggregation

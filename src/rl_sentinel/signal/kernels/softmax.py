@@ -84,7 +84,7 @@ def _scaled(logits: Tensor, rows: slice | Tensor, temperature: float) -> Tensor:
 
 
 def _blocks(logits: Tensor, mask: Tensor) -> Iterator[slice | Tensor]:
-    """Blocks of the wanted rows: slices where all are wanted."""
+    """Blocks of the selected rows; slices if all rows are selected."""
     size = max(1, (sizes.LOGITS_CPU if logits.device.type == "cpu" else sizes.LOGITS_DEVICE) // logits.shape[1])
     if bool(mask.all()):
         yield from (slice(start, start + size) for start in range(0, len(mask), size))

@@ -21,7 +21,7 @@ LOW_LOG_RATIOS = torch.linspace(-60.0, 0.0, 6001, dtype=torch.float64, device="c
 
 
 class LossForm(NamedTuple):
-    """Two properties of a loss that let the update compute less.
+    """Two properties of a loss by which the update can skip work.
 
     ``lazy``: rows with advantage 0 have gradient 0. ``additive``: the gradients of parts of a mini-batch add up.
     """

@@ -93,7 +93,7 @@ def bind_parameters(
             raise SentinelError(f"{table} needs column {missing[0]}, which the trainer lacks: choose another function")
         if kind is inspect.Parameter.empty:
             fix = "set it, or rename the parameter to a column of the trainer"
-            raise SentinelError(f"{table}.{missing[0]} is missing, expected a value, it has no default: {fix}")
+            raise SentinelError(f"{table}.{missing[0]} is missing, expected a value: {fix}")
         expected = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
         raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: it has no default")
     return partial(function, **bound)

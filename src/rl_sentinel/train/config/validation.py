@@ -51,7 +51,7 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
             "the KL is penalised once, in the reward or in the loss"
         )
     if kl is not None and (kl.target is None) != (kl.horizon is None):
-        raise SentinelError("kl.target and kl.horizon are one without the other, expected both or neither")
+        raise SentinelError("only one of kl.target and kl.horizon is set, expected both or neither")
     if not outcome and rollout.turns > 1 and not rollout.merged:
         raise SentinelError(
             f"rollout.merged is false with {rollout.turns} turns, expected true: estimator {recipe.estimator.name} "
@@ -112,7 +112,7 @@ def _validate_kl_control(recipe: Recipe) -> None:
 
 
 def _validate_sizes(recipe: Recipe) -> None:
-    """Reject sizes that no machine holds."""
+    """Reject sizes that exceed the memory of any machine."""
     rollout, shape = recipe.rollout, recipe.policy
     max_threads = max(MAX_THREADS, 4 * (os.cpu_count() or 1))
     if recipe.threads > max_threads:
@@ -154,7 +154,7 @@ def _validate_evaluation(recipe: Recipe) -> None:
 
 
 def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:
-    """Reject a column that is read but not made, or made but not read."""
+    """Reject a column that is read but not produced, or produced but not read."""
     estimator, rollout = recipe.estimator.name, recipe.rollout
     if "value" in reads and recipe.critic is None:
         raise SentinelError(f"critic is missing, expected one with estimator {estimator}: add [critic] with its rate")
@@ -181,5 +181,5 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
         )
     if "turn" in reads and rollout.turns > 1 and not rollout.merged:
         raise SentinelError(
-            f"rollout.merged is false with {rollout.turns} turns, expected true: the turn column counts along one row"
+            f"rollout.merged is false with {rollout.turns} turns, expected true: turns are numbered within one row"
         )

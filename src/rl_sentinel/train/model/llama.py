@@ -158,7 +158,7 @@ class Llama(nn.Module):
         last: bool = False,
         of: Readout = logits,
     ) -> Float[Tensor, "..."]:
-        """What ``of`` computes, or logits of the next token at each position, ``[B, S, V]``.
+        """Logits of the next token at each position, ``[B, S, V]``, or the result of ``of``.
 
         Args:
             token: token ids.

@@ -40,7 +40,7 @@ class Tokenizer(Protocol):
         """The token ids of a text."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, without those that end a response."""
+        """The text of token ids, without end tokens."""
 
     def render(self, messages: Sequence[Message], template: str | None) -> str:
         """Render a conversation by a Jinja template, or by the tokenizer's own."""
@@ -65,7 +65,7 @@ class Policy:
         return next(self.model.parameters()).device
 
     def __call__(self, token: Tensor, **kwargs: Any) -> Tensor:  # noqa: ANN401 - the model's own keywords
-        """Logits of the next token at each position, ``[B, S, V]``, or what the keyword ``of`` computes."""
+        """Logits of the next token at each position, ``[B, S, V]``, or the result of the keyword ``of``."""
         with self._autocast():
             return self.model(token, **kwargs)  # type: ignore[no-any-return]  # modules are untyped
 

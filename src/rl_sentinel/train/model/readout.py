@@ -1,4 +1,4 @@
-"""Functions of the last hidden states and the weight of the output projection, which a model returns."""
+"""Read a model's output: functions of its last hidden states and the weight of its output projection."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ Readout = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def logits(states: Tensor, weight: Tensor | None) -> Tensor:
-    """The logits."""
+    """Logits: hidden states times the weight of the output projection."""
     return states if weight is None else functional.linear(states, weight)
 
 

@@ -91,7 +91,7 @@ class _Board:
 
 
 def _start_worker(board: _Board, plain: deque[int]) -> None:
-    """Start a thread that calls functions until none is left."""
+    """Start a thread that calls functions until the queue is empty."""
 
     def work() -> None:
         while True:

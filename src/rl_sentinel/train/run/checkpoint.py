@@ -17,7 +17,7 @@ from rl_sentinel.train.run.distributed import ALONE, Ranks
 from rl_sentinel.train.run.sharded_state import read_whole, save_shards
 
 #: The versions of the format, increased when the contents of a checkpoint change: of one process, and with shards.
-EDITION, SHARDED_EDITION = 2, 3
+FORMAT, SHARDED_FORMAT = 2, 3
 
 _SEAL, _PREFIX, _STATE, _SHARDS = "seal.json", "step-", "state.pt", "shards"
 
@@ -101,7 +101,7 @@ def load_newest(folder: Path, *, whole: bool = True) -> Loaded:
 def _seal(partial: Path, step: int) -> None:
     """Write the digests of all files, and all bytes to the disk."""
     shards = {path.name: _digest(path) for path in sorted((partial / _SHARDS).glob("*"))}
-    seal = {"edition": SHARDED_EDITION if shards else EDITION, "step": step, "sha256": _digest(partial / _STATE)}
+    seal = {"edition": SHARDED_FORMAT if shards else FORMAT, "step": step, "sha256": _digest(partial / _STATE)}
     (partial / _SEAL).write_text(json.dumps(seal | ({"shards": shards} if shards else {})), encoding="utf-8")
     for path in (*partial.rglob("*"), partial):
         _fsync(path)
@@ -111,13 +111,13 @@ def _load(place: Path, *, whole: bool) -> Mapping[str, Any]:
     """Load a checkpoint.
 
     Raises:
-        SentinelError: if it is of another edition; any other error means damage.
+        SentinelError: if its format has another version; any other error means damage.
     """
     seal = json.loads((place / _SEAL).read_text(encoding="utf-8"))
-    if seal["edition"] not in (EDITION, SHARDED_EDITION):
+    if seal["edition"] not in (FORMAT, SHARDED_FORMAT):
         raise SentinelError(
-            f"edition of checkpoint {place} is {seal['edition']}, expected {EDITION} or {SHARDED_EDITION}: resume with "
-            "the release that wrote it, or name another folder with out=DIR"
+            f"format version of checkpoint {place} is {seal['edition']}, expected {FORMAT} or {SHARDED_FORMAT}: "
+            "resume with the release that wrote it, or name another folder with out=DIR"
         )
     digests = {f"{_SHARDS}/{name}": digest for name, digest in seal.get("shards", {}).items()}
     if any(_digest(place / name) != digest for name, digest in ({_STATE: seal["sha256"]} | digests).items()):

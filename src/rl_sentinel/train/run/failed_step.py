@@ -24,7 +24,7 @@ from rl_sentinel.train.update.policy_update import require_finite_logprobs
 from rl_sentinel.train.update.training_batch import PathError, TrainingBatch
 
 #: The version of the format; increased when the contents of a dump change.
-EDITION = 2
+FORMAT = 2
 
 
 def dump_failed_step(
@@ -32,7 +32,7 @@ def dump_failed_step(
 ) -> None:
     """Write the dump of a step that stopped a run, atomically."""
     dump: dict[str, Any] = {
-        "edition": EDITION,
+        "edition": FORMAT,
         "recipe": json.dumps(recipe.model_dump(mode="json")),  # pydantic's own JSON turns infinity into null
         "step": step,
         "words": str(error),
@@ -66,15 +66,15 @@ def replay_failed_step(place: Path) -> tuple[str, str]:
     try:
         dump = torch.load(place, map_location="cpu", weights_only=True)
         recipe = parse_recipe(json.loads(dump["recipe"]), where=f"dump {place}")
-        laid, edition = _from_columns(dump["laid"]), dump["edition"]
+        laid, version = _from_columns(dump["laid"]), dump["edition"]
     except SentinelError:
         raise
     except Exception as error:  # torch raises errors of many types for other files
         reason = str(error).partition("\n")[0]
         raise SentinelError(f"dump {place} cannot be read ({reason}), expected the file of a stopped run") from error
-    if edition != EDITION:
+    if version != FORMAT:
         raise SentinelError(
-            f"edition of dump {place} is {edition}, expected {EDITION}: replay it with the release that wrote it"
+            f"format version of dump {place} is {version}, expected {FORMAT}: replay it with the release that wrote it"
         )
     selection, policy = select_components(recipe), build_policy(recipe)
     apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
@@ -93,7 +93,7 @@ def replay_failed_step(place: Path) -> tuple[str, str]:
 def _repeat_minibatch(
     policy: Policy, batch: TrainingBatch, dump: Mapping[str, Any], *, selection: Selection, recipe: Recipe
 ) -> None:
-    """Repeat what failed: the critic's mini-batch, the check after the update, or the policy's mini-batch."""
+    """Repeat the part that failed: the critic's mini-batch, the check after the update, or the policy's mini-batch."""
     if "critic" in dump:
         critic, saved = build_critic(policy, recipe.critic), dump["critic"]
         assert critic is not None  # noqa: S101 - it was fitted

@@ -171,7 +171,7 @@ def _report_failures(run: Run, episodes: list[Episode]) -> None:
 
 
 def _log_completions(run: Run, episodes: list[Episode], batch: TrainingBatch) -> list[dict[str, Any]]:
-    """Write the responses of a step, if the recipe wants it, and return what the screen shows of them."""
+    """Write the responses of a step, if the recipe asks for it, and return the lines for the screen."""
     settings, step = run.recipe.completions, run.state.step + 1
     if not settings.every or step % settings.every:
         return []

@@ -75,7 +75,7 @@ def memory_size(size: int) -> str:
 
 
 def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
-    """Compute what each process of a recipe needs.
+    """Compute the memory that each process of a recipe needs.
 
     Weights, gradients and the optimizer are counted exactly. Activations are the tensors that one forward pass of the
     largest part of a mini-batch saves for its gradient, at the longest prompt of the first steps and the longest
@@ -164,7 +164,7 @@ def _longest_prompt(recipe: Recipe, environment: Environment, tokenizer: Tokeniz
 
 
 def _saved_bytes(policy: Policy, recipe: Recipe, *, width: int, processes: int) -> int:
-    """What a forward pass of the largest part saves for the gradient, without weights."""
+    """Bytes that a forward pass of the largest part saves for the gradient, without weights."""
     rows = min(recipe.update.rows, -(-recipe.update.prompts * recipe.rollout.responses // processes))
     if recipe.update.tokens is not None:
         rows = max(1, min(rows, recipe.update.tokens // width))

@@ -46,7 +46,7 @@ def save_shards(shards: Mapping[str, Tensor], folder: Path) -> None:
 
 
 def load_shards(folder: Path, into: Mapping[str, Tensor]) -> None:
-    """Read into tensors, which may be sharded in another way than those that were saved; call it on all ranks.
+    """Load into tensors, which may be sharded differently than when they were saved; call it on all ranks.
 
     Args:
         folder: of ``save_shards``.

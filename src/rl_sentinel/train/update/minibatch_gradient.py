@@ -34,7 +34,7 @@ class NotFiniteError(SentinelError):
         coefficient: float,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """Has what repeats the step: the batch, the mini-batch's rows, the KL coefficient, and further state."""
+        """Store the data to repeat the step: batch, rows of the mini-batch, KL coefficient, and further state."""
         super().__init__(message)
         self.batch, self.rows, self.coefficient, self.state = batch, rows, coefficient, dict(state or {})
 

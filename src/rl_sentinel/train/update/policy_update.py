@@ -110,6 +110,6 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer, ranks: Ranks) -> dict[str, Any]:
-    """What repeats an optimizer step: learning rate and moments; without moments if they are sharded over ranks."""
+    """The state to repeat an optimizer step: learning rate and moments; no moments if they are sharded over ranks."""
     rate = optimizer.param_groups[0]["lr"]
     return {"rate": rate, "moments": optimizer.state_dict() if ranks.size == 1 else None}

@@ -81,7 +81,7 @@ def sort_by_length(laid: Laid, rows: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
 
 
 def _computed(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], of: Scored) -> Float[Tensor, "n T"]:
-    """What ``of`` computes at the response positions of the distinct rows, for each of the rows.
+    """The result of ``of`` at the response positions, computed once per distinct row and returned for each row.
 
     The batch is on the CPU, where its lengths and equal rows are read; only tokens are sent to the model.
     """
@@ -116,7 +116,7 @@ def _distinct(laid: Laid, rows: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], I
 
 
 def _after_prefill(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor, of: Readout) -> Tensor:
-    """What ``of`` computes at the response tokens, ``[n, T]``, after a prefill of the distinct prompts."""
+    """The result of ``of`` at the response tokens, ``[n, T]``, after a prefill of the distinct prompts."""
     prompts = [tuple(t[:n]) for t, n in zip(token.tolist(), prompt_length.tolist(), strict=True)]
     prefilled, width = prefill(policy, prompts, width=response.shape[1], of=unchanged), response.shape[1] - 1
     if width == 0:

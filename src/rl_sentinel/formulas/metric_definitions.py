@@ -12,6 +12,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.allowed import LOGPROBS, kind
 from rl_sentinel.formulas.clip_fractions import clip_range, clipped, dual_clipped, rows_clipped, values_clipped
 from rl_sentinel.formulas.measures import MEASURES, is_measure, measured_batch
+from rl_sentinel.formulas.metric_statistics import STATISTICS, over_rows, over_tokens, row_reductions
 from rl_sentinel.formulas.perplexities import measures_rows, of_rows, of_tokens, policies_needed
 from rl_sentinel.formulas.rejections import bounds, kept, measured
 
@@ -100,19 +101,6 @@ REJECTED_ROWS = "rejected_rows"
 #: First words of quantities that are columns of the batch, logged unchanged.
 COLUMN_NAMES = ("advantage", "returns", "value", "entropy", "logprob", "old_logprob", "rollout_logprob")
 
-#: Last word of a quantity -> statistics of a flat list of numbers.
-STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
-    "mean": lambda x: {"mean": x.mean()},
-    "absolute": lambda x: {"mean magnitude": x.abs().mean()},
-    "max": lambda x: {"maximum": x.max()},
-    "min": lambda x: {"minimum": x.min()},
-    "std": lambda x: {
-        "deviation (n - 1)": x.std() if len(x) > 1 else x.sum() * 0,
-        "deviation (n)": x.std(correction=0),
-    },
-}
-
-
 #: First word of a quantity of the whole batch -> the columns that it is computed from.
 _WHOLE: Mapping[str, frozenset[str]] = {
     "clip_fraction": frozenset({"logprob", "old_logprob", "advantage"}),
@@ -172,13 +160,13 @@ def _definitions(  # noqa: PLR0913 - the parts of the quantity's name, and the p
         return _of_rejection(first, wide, output, reads, settings)
     rows = _rows(first, wide, reads, settings)
     if rows is not None:
-        return rows if output.axes == "B" else _over_rows(rows, wide, output, statistic, only)
+        return rows if output.axes == "B" else over_rows(rows, wide, output, statistic, only)
     tokens = _tokens(first, last, wide, reads, settings)
     if output.axes == "B T":
         return tokens
     if output.axes == "B":
-        return _of_rows(tokens, batch.mask)
-    return _over_tokens(tokens, wide, output, statistic, only)
+        return row_reductions(tokens, batch.mask)
+    return over_tokens(tokens, wide, output, statistic, only)
 
 
 def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -> Named | None:
@@ -200,8 +188,8 @@ def _of_rejection(first: str, batch: Batch, output: Output, reads: frozenset[str
         return {}
     statistic = STATISTICS[output.quantity.rpartition(".")[2]]
     if first == REJECTED_ROWS:
-        return _over_rows({"rows with a rejected token": (decided < 1).any(1).double()}, batch, output, statistic)
-    return _over_tokens({first: REJECTIONS[first](batch, settings)}, batch, output, statistic)
+        return over_rows({"rows with a rejected token": (decided < 1).any(1).double()}, batch, output, statistic)
+    return over_tokens({first: REJECTIONS[first](batch, settings)}, batch, output, statistic)
 
 
 def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings: Settings) -> Named:
@@ -238,64 +226,3 @@ def _outside(name: str, ratio: Tensor, settings: Settings) -> Named:
     least, most = float(settings["least"] or 0), float(settings["most"] or 0)
     at_bound = any(bool(((ratio - bound).abs() <= _ON_BOUND * bound).any()) for bound in (least, most) if bound)
     return {} if at_bound else {name: ((ratio < least) | (ratio > most)).double()}
-
-
-def _of_rows(tokens: Named, mask: Tensor) -> Named:
-    found: Named = {}
-    for name, x in tokens.items():
-        total = torch.where(mask, x, 0.0).sum(1)
-        found[f"{name}, row mean"] = total / mask.sum(1).clamp(min=1)
-        found[f"{name}, row sum"] = total
-    return found
-
-
-def _over_tokens(
-    tokens: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named], only: str = ""
-) -> Named:
-    """The statistic over tokens; for a mean, also the means over rows of row means or row sums, and the sum."""
-    found: Named = {}
-    tokens = _parts(tokens, only)
-    places = {"trained tokens": batch.mask} | (
-        {} if output.over in ("live", "rows") else {"response tokens": batch.valid}
-    )
-    for name, x in tokens.items():
-        for where, chosen in _parts(places, only).items():
-            found |= {f"{s} of {name} over {where}": v for s, v in statistic(x[chosen]).items()}
-    if statistic is STATISTICS["mean"]:
-        found |= _over_rows(_of_rows(tokens, batch.mask), batch, output, statistic, only)
-        for name, x in tokens.items():
-            total = torch.where(batch.mask, x, 0.0).sum()
-            found |= {f"sum of {name}": total, f"sum of {name} by the width": total / x.numel()}
-    return found
-
-
-def _over_rows(
-    rows: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named], only: str = ""
-) -> Named:
-    """The statistic over each population of rows that the output may count, and over one row per group."""
-    everyone = torch.ones_like(batch.live)
-    populations = {
-        "live": {"live rows": batch.live, "scored live rows": batch.live & batch.scored},
-        "all": {"all rows": everyone, "scored rows": batch.scored},
-    }
-    rows = _parts(rows, only)
-    declared = "all" if output.over == "rows" else output.over
-    chosen = {n: p for over, ps in populations.items() if declared in ("", over) for n, p in ps.items()}
-    counted = [
-        (who, where, *torch.unique(batch.group[where], return_inverse=True))
-        for who, where in (_parts(chosen, only) if rows else {}).items()
-    ]
-    found: Named = {}
-    for name, x in rows.items():
-        for who, where, labels, of in counted:
-            if not len(labels):
-                continue
-            groups = x.new_zeros(len(labels)).index_add_(0, of, x[where]) / of.bincount()
-            found |= {f"{s} of {name} over {who}": v for s, v in statistic(x[where]).items()}
-            found |= {f"{s} of {name} over groups of {who}": v for s, v in statistic(groups).items()}
-    return found
-
-
-def _parts(named: Named, only: str) -> Named:
-    """The parts that occur in the name ``only`` of a definition; all parts if no name is given."""
-    return {name: x for name, x in named.items() if not only or name in only}

@@ -20,7 +20,7 @@ def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
 
     Example:
         >>> import torch
-        >>> from rl_sentinel.core.refusal import refuse_where
+        >>> from rl_sentinel.core.argument_checks import refuse_where
         >>> refuse_where(torch.tensor([False, True]), lambda place: f"length{place} is -1, expected 0 or more")
         Traceback (most recent call last):
         rl_sentinel.core.errors.InputError: length[1] is -1, expected 0 or more
@@ -36,7 +36,7 @@ def is_number(value: Any) -> bool:  # noqa: ANN401 - the type is checked here
     tensor that requires a gradient, because settings have no gradient.
 
     Example:
-        >>> from rl_sentinel.core.refusal import is_number
+        >>> from rl_sentinel.core.argument_checks import is_number
         >>> is_number(0.5), is_number("0.5"), is_number(True), is_number(2**64)
         (True, False, False, False)
     """
@@ -55,7 +55,7 @@ def number(name: str, value: object) -> None:
         InputError: naming the parameter and its value.
 
     Example:
-        >>> from rl_sentinel.core.refusal import number
+        >>> from rl_sentinel.core.argument_checks import number
         >>> number("reward", [0.5])
         Traceback (most recent call last):
         rl_sentinel.core.errors.InputError: reward is [0.5], expected a number
@@ -71,7 +71,7 @@ def one_of(name: str, value: object, words: Sequence[str]) -> None:
         InputError: naming the parameter, its value, and the allowed strings.
 
     Example:
-        >>> from rl_sentinel.core.refusal import one_of
+        >>> from rl_sentinel.core.argument_checks import one_of
         >>> one_of("over", "min", ("sum", "mean"))
         Traceback (most recent call last):
         rl_sentinel.core.errors.InputError: over is 'min', expected one of sum, mean
@@ -87,7 +87,7 @@ def function(name: str, value: object) -> None:
         InputError: naming the parameter and its value.
 
     Example:
-        >>> from rl_sentinel.core.refusal import function
+        >>> from rl_sentinel.core.argument_checks import function
         >>> function("estimator", "grpo")
         Traceback (most recent call last):
         rl_sentinel.core.errors.InputError: estimator is 'grpo', expected a function whose parameters can be read
@@ -105,7 +105,7 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
         InputError: naming the parameter, the call, and why it fails.
 
     Example:
-        >>> from rl_sentinel.core.refusal import takes
+        >>> from rl_sentinel.core.argument_checks import takes
         >>> takes("bounds[0]", lambda weight, high: weight, 1, "mask")
         Traceback (most recent call last):
         rl_sentinel.core.errors.InputError: bounds[0] cannot be called, expected a function of 1 column and mask=: missing a required argument: 'high'
@@ -126,7 +126,7 @@ def by_name(name: str, value: Callable[..., Any]) -> None:
         InputError: naming the parameter.
 
     Example:
-        >>> from rl_sentinel.core.refusal import by_name
+        >>> from rl_sentinel.core.argument_checks import by_name
         >>> by_name("estimator", lambda reward, /: reward)
         Traceback (most recent call last):
         rl_sentinel.core.errors.InputError: estimator takes reward as positional-only, expected a keyword parameter
@@ -149,7 +149,7 @@ def unmapped(*columns: Tensor) -> None:
 
     Example:
         >>> import torch
-        >>> from rl_sentinel.core.refusal import unmapped
+        >>> from rl_sentinel.core.argument_checks import unmapped
         >>> unmapped(torch.ones(2))
     """
     layers = torch._C._functorch  # noqa: SLF001 - torch has no public function for it

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from rl_sentinel.core.argument_checks import by_name, function, is_number, number, one_of, takes
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.refusal import by_name, function, is_number, number, one_of, takes
 
 
 @pytest.mark.parametrize("value", [0, -7, 2**63 - 1, 0.5, torch.nan, np.int8(3), np.float16(1), torch.tensor(2)])

@@ -8,7 +8,7 @@ import torch
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Settings
-from rl_sentinel.formulas.definitions import definitions, is_defined
+from rl_sentinel.formulas.metric_definitions import definitions, is_defined
 
 READS = frozenset({"reward", "logprob", "old_logprob", "advantage", "length", "mask"})
 RANGE = {"clip_low": 0.2, "clip_high": 0.2}

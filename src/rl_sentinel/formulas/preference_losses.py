@@ -1,10 +1,6 @@
-"""Losses on pairs of responses, one preferred to the other, as their papers write them; a gradient flows to log-probs.
-
-Row 2i of a batch is the preferred response of pair i, and row 2i + 1 the other one.
-"""
+"""Losses on pairs of responses, one preferred to the other, as their papers write them, with a gradient."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,64 +8,9 @@ from torch.nn.functional import logsigmoid
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
+from rl_sentinel.formulas.preference_pairs import TIE, Pairs, are_pairs, mismatched_kl, number, pairs_of
 
 Named = dict[str, Tensor]
-
-#: Log-ratios that differ by less than this are equal, in nats.
-TIE = 1e-4
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
-    """Lengths of preferred and other responses, and their log-probs under policy and reference, ``[n]`` each."""
-
-    chosen: Tensor
-    rejected: Tensor
-    ref_chosen: Tensor
-    ref_rejected: Tensor
-    chosen_length: Tensor
-    rejected_length: Tensor
-
-    @property
-    def chosen_ratio(self) -> Tensor:
-        """Log-ratio of the policy to the reference of preferred responses."""
-        return self.chosen - self.ref_chosen
-
-    @property
-    def rejected_ratio(self) -> Tensor:
-        """Log-ratio of the policy to the reference of the other responses."""
-        return self.rejected - self.ref_rejected
-
-
-def number(settings: Settings, name: str, default: float = 0.0) -> float:
-    """A setting as a number, or the default where it is absent or None."""
-    value = settings.get(name)
-    return default if value is None else float(value)
-
-
-def are_pairs(batch: Batch) -> bool:
-    """Whether the rows are pairs of responses with a trained token each."""
-    return batch.rows > 0 and batch.rows % 2 == 0 and bool(batch.live.all())
-
-
-def pairs_of(batch: Batch, settings: Settings, *, reference: bool = True, desensitised: bool = True) -> Pairs:
-    """The pairs of a batch; ``tail_weight``, if set, weights the tokens beyond the length of the shorter response.
-
-    Source:
-        LD-DPO (arXiv 2409.06411), for the weight of the tail; with ``desensitised`` it applies to the reference too.
-    """
-    lengths = batch.mask.sum(1)
-    shorter = lengths.reshape(-1, 2).amin(1).repeat_interleave(2)
-    tail = (batch.mask.cumsum(1) > shorter.unsqueeze(1)) & batch.mask
-    weight = torch.where(tail, number(settings, "tail_weight", 1.0), batch.mask.double())
-    ref_weight = weight if desensitised else batch.mask.double()
-
-    def summed(column: Tensor, by: Tensor) -> Tensor:
-        return (torch.where(batch.mask, column.double(), 0.0) * by).sum(1)
-
-    own = summed(batch.logprob, weight)
-    other = summed(batch.ref_logprob, ref_weight) if reference else torch.zeros_like(own)
-    return Pairs(own[::2], own[1::2], other[::2], other[1::2], lengths[::2], lengths[1::2])
 
 
 def _score(log_ratio: Tensor, settings: Settings) -> Named:
@@ -169,11 +110,6 @@ def _orpo(pairs: Pairs, settings: Settings) -> Named:
     return {"": -number(settings, "beta") * logsigmoid(odds)}
 
 
-def _mismatched_kl(pairs: Pairs) -> Tensor:
-    """KTO's reference point: the mean log-ratio of the responses to other prompts, at least 0, without a gradient."""
-    return torch.cat([pairs.chosen_ratio, pairs.rejected_ratio]).mean().detach().clamp(min=0)
-
-
 def _weighed(chosen: Tensor, rejected: Tensor, settings: Settings) -> Named:
     """Half the weighted sum of both losses, so that a mean over rows becomes a mean over pairs."""
     first, other = number(settings, "desirable_weight", 1.0), number(settings, "undesirable_weight", 1.0)
@@ -181,7 +117,7 @@ def _weighed(chosen: Tensor, rejected: Tensor, settings: Settings) -> Named:
 
 
 def _kto(pairs: Pairs, settings: Settings) -> Named:
-    beta, kl = number(settings, "beta"), _mismatched_kl(pairs)
+    beta, kl = number(settings, "beta"), mismatched_kl(pairs)
     gains = torch.sigmoid(beta * (pairs.chosen_ratio - kl)), torch.sigmoid(beta * (kl - pairs.rejected_ratio))
     return _weighed(1 - gains[0], 1 - gains[1], settings)
 
@@ -268,43 +204,3 @@ def _with_likelihood(loss: Tensor, batch: Batch, settings: Settings) -> Named:
         return {"": loss}
     tokens = batch.logprob[::2].double()[batch.mask[::2]]
     return {"": loss - float(weight) * tokens.mean()}
-
-
-def _ranked(gap: Tensor) -> Tensor:
-    """1 where the preferred response has the larger log-ratio; NaN where rounding decides."""
-    return torch.where(gap.abs() < TIE, torch.nan, (gap > 0).double())
-
-
-def _implicit(side: str) -> Callable[[Batch, Settings], Tensor]:
-    """A mean over pairs of the rewards that a policy and its reference imply: the log-ratio times beta."""
-
-    def mean(batch: Batch, settings: Settings) -> Tensor:
-        if not are_pairs(batch):
-            return torch.tensor(torch.nan)
-        pairs = pairs_of(batch, settings, reference=settings.get("reference") is not False)
-        beta = number(settings, "beta")
-        numbers = {
-            "chosen": beta * pairs.chosen_ratio,
-            "rejected": beta * pairs.rejected_ratio,
-            "margin": beta * (pairs.chosen_ratio - pairs.rejected_ratio),
-            "accuracy": _ranked(pairs.chosen_ratio - pairs.rejected_ratio),
-            "logprob chosen": pairs.chosen,
-            "logprob rejected": pairs.rejected,
-            "mismatched kl": _mismatched_kl(pairs),
-        }
-        return numbers[side].mean()
-
-    return mean
-
-
-#: Algorithm with settings -> one number for the batch.
-REWARDS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
-    "implicit reward of preferred responses": _implicit("chosen"),
-    "implicit reward of other responses": _implicit("rejected"),
-    "implicit reward margin": _implicit("margin"),
-    "implicit reward accuracy": _implicit("accuracy"),
-    "log-prob of preferred responses": _implicit("logprob chosen"),
-    "log-prob of other responses": _implicit("logprob rejected"),
-    "kl over mismatched prompts": _implicit("mismatched kl"),
-    "no reward": lambda _batch, _settings: torch.zeros((), dtype=torch.float64),
-}

@@ -1,0 +1,70 @@
+"""Pairs of responses, one preferred to the other: row 2i of a batch is preferred to row 2i + 1."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.case import Settings
+
+#: Log-ratios that differ by less than this are equal, in nats.
+TIE = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Lengths of preferred and other responses, and their log-probs under policy and reference, ``[n]`` each."""
+
+    chosen: Tensor
+    rejected: Tensor
+    ref_chosen: Tensor
+    ref_rejected: Tensor
+    chosen_length: Tensor
+    rejected_length: Tensor
+
+    @property
+    def chosen_ratio(self) -> Tensor:
+        """Log-ratio of the policy to the reference of preferred responses."""
+        return self.chosen - self.ref_chosen
+
+    @property
+    def rejected_ratio(self) -> Tensor:
+        """Log-ratio of the policy to the reference of the other responses."""
+        return self.rejected - self.ref_rejected
+
+
+def number(settings: Settings, name: str, default: float = 0.0) -> float:
+    """A setting as a number, or the default where it is absent or None."""
+    value = settings.get(name)
+    return default if value is None else float(value)
+
+
+def are_pairs(batch: Batch) -> bool:
+    """Whether the rows are pairs of responses with a trained token each."""
+    return batch.rows > 0 and batch.rows % 2 == 0 and bool(batch.live.all())
+
+
+def pairs_of(batch: Batch, settings: Settings, *, reference: bool = True, desensitised: bool = True) -> Pairs:
+    """The pairs of a batch; ``tail_weight``, if set, weights the tokens beyond the length of the shorter response.
+
+    Source:
+        LD-DPO (arXiv 2409.06411), for the weight of the tail; with ``desensitised`` it applies to the reference too.
+    """
+    lengths = batch.mask.sum(1)
+    shorter = lengths.reshape(-1, 2).amin(1).repeat_interleave(2)
+    tail = (batch.mask.cumsum(1) > shorter.unsqueeze(1)) & batch.mask
+    weight = torch.where(tail, number(settings, "tail_weight", 1.0), batch.mask.double())
+    ref_weight = weight if desensitised else batch.mask.double()
+
+    def summed(column: Tensor, by: Tensor) -> Tensor:
+        return (torch.where(batch.mask, column.double(), 0.0) * by).sum(1)
+
+    own = summed(batch.logprob, weight)
+    other = summed(batch.ref_logprob, ref_weight) if reference else torch.zeros_like(own)
+    return Pairs(own[::2], own[1::2], other[::2], other[1::2], lengths[::2], lengths[1::2])
+
+
+def mismatched_kl(pairs: Pairs) -> Tensor:
+    """KTO's reference point: the mean log-ratio of the responses to other prompts, at least 0, without a gradient."""
+    return torch.cat([pairs.chosen_ratio, pairs.rejected_ratio]).mean().detach().clamp(min=0)
