@@ -23,7 +23,7 @@ def test_every_formula_is_an_algorithm() -> None:
     assert stages == {*ADVANTAGES, *TEMPORAL, *LOSSES, *VALUE_LOSSES, "entropy", *KL, *REWARDED}
     assert not stages & set(ADAPTED)
     assert set(get_args(KlEstimator)) == set(KL)
-    assert set(get_args(Aggregation)) == {*MODES, "any"}
+    assert set(get_args(Aggregation)) == {*MODES, "token-sum-by-constant", "any"}
     assert {stage for _, stages, _says in described().values() for stage in stages} <= set(get_args(Stage))
 
 
