@@ -75,6 +75,11 @@ def test_variants_equal_their_formula(function: Any, options: dict[str, Any]) ->
         (own.size_of_default_inverted, _ADVANTAGE),
         (own.unnormalized, {"stage": "logprob"}),
         (own.truncated_sampling_of_the_largest, _GRPO),
+        (own.unused_penalty, _GRPO),
+        (own.unused_bonus, _PPO),
+        (own.equal_ranges, _GRPO),
+        (own.unused_clip, {"stage": "value-loss", "algorithm": "ppo"}),
+        (own.undiscounted, {"stage": "advantage", "algorithm": "gae"}),
     ],
 )
 def test_their_faults_are_found(function: Any, options: dict[str, Any]) -> None:
@@ -101,3 +106,9 @@ def test_a_deviation_of_the_batch_is_named() -> None:
 def test_a_group_size_in_the_code_is_reported() -> None:
     result = rl_sentinel.check(own.size_of_global, budget=2, laws=["REF001"], **_ADVANTAGE)
     assert "every prompt has 4 adjacent responses, a number that the code holds" in result.notes
+
+
+def test_a_default_that_the_user_states_is_kept() -> None:
+    for options in ({"bind": {"beta": 0.0}}, {"numbers": {"kl_loss_coef": 0.0}}):
+        result = rl_sentinel.check(own.unused_penalty, budget=2, laws=["REF001"], **options, **_GRPO)
+        assert result.ok, result

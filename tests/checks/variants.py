@@ -234,3 +234,63 @@ def done_at_the_end(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float
         last = rewards[:, t] + gamma * after[:, t] * on - values[:, t] + gamma * lam * on * last
         advantage[:, t] = last
     return advantage
+
+
+def unused_penalty(  # noqa: PLR0913 - columns and two numbers
+    logps: Tensor,
+    old_logps: Tensor,
+    ref_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    clip_eps: float = 0.2,
+    beta: float = 0.0,
+) -> Tensor:
+    """A penalty of the wrong sign, which the default leaves out."""
+    loss = _surrogate((logps - old_logps).exp(), advantages, clip_eps, clip_eps)
+    gap = ref_logps - logps
+    return _token_mean(loss - beta * (gap.exp() - gap - 1), mask)
+
+
+def unused_bonus(  # noqa: PLR0913 - columns and two numbers
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    entropy: Tensor,
+    mask: Tensor,
+    clip_eps: float = 0.2,
+    entropy_coef: float = 0.0,
+) -> Tensor:
+    """An entropy bonus of the wrong sign, which the default leaves out."""
+    loss = _surrogate((logps - old_logps).exp(), advantages, clip_eps, clip_eps)
+    return _token_mean(loss + entropy_coef * entropy, mask)
+
+
+def equal_ranges(  # noqa: PLR0913 - columns and two numbers
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    epsilon_low: float = 0.2,
+    epsilon_high: float = 0.2,
+) -> Tensor:
+    """The two bounds, one for the other; by default they are equal."""
+    return _token_mean(_surrogate((logps - old_logps).exp(), advantages, epsilon_high, epsilon_low), mask)
+
+
+def unused_clip(values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, value_clip: Any = None) -> Tensor:
+    """The smaller of the two errors, where the values are clipped."""
+    error = (values - returns) ** 2
+    if value_clip is not None:
+        held = old_values + (values - old_values).clamp(-value_clip, value_clip)
+        error = torch.min(error, (held - returns) ** 2)
+    return 0.5 * _token_mean(error, mask)
+
+
+def undiscounted(rewards: Tensor, values: Tensor, gamma: float = 1.0, lam: float = 0.95) -> Tensor:
+    """GAE whose decay leaves out the discount; rewards, values: [B, T]."""
+    advantage, last = torch.zeros_like(values), torch.zeros(len(values))
+    after = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1)
+    for t in reversed(range(values.shape[1])):
+        last = rewards[:, t] + gamma * after[:, t] - values[:, t] + lam * last
+        advantage[:, t] = last
+    return advantage

@@ -77,7 +77,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         function = target.find(path)
         if not callable(function):
             return Unbound(path, kind.stage, f"{path} is of type {type(function).__name__}, expected a function")
-        arguments = arguments_of(function, kind.stage, statement.bind)
+        arguments = arguments_of(function, kind.stage, statement.bind, statement.numbers)
         flat = flat_columns(arguments.codecs, kind.stage)
         arguments.codecs = rebind(arguments.codecs, flat)
         refuse_one_per_response(arguments.codecs, kind.stage, statement.claims)

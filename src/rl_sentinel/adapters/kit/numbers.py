@@ -1,7 +1,7 @@
 """Map numeric parameters of a user's function to the names and values of numbers in formulas."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rl_sentinel.adapters.kit.roles import parameters_of, role_of
@@ -29,6 +29,21 @@ FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in nam
 
 #: Roles of parameters that are numbers: those of formulas, and the number of accumulated micro-batches.
 NUMBERS = (*_NUMBERS, "kl_weight", "entropy_weight", "accumulation")
+
+#: Role of a number whose default may leave out a part of the formula -> the role of the column that this part reads.
+OPTIONAL_PARTS: Mapping[str, str] = {
+    "kl_weight": "ref_logprob",
+    "entropy_weight": "entropy",
+    "value_clip": "old_value",
+    "ratio_bound": "advantage",
+    "clip_c": "advantage",
+}
+
+#: Those of which 0 leaves it out too, and not only None.
+_WEIGHTS = ("kl_weight", "entropy_weight")
+
+#: How much wider the upper clip range is than an equal lower one: 0.28 beside 0.2.
+_WIDER = 1.4
 
 #: A smaller ``epsilon`` of a policy loss is the offset of a divisor, not a clip range; that of GSPO is 3e-4.
 SMALLEST_CLIP = 1e-4
@@ -61,6 +76,16 @@ def numbers_by_name(values: Mapping[str, float], stage: Stage) -> dict[str, Scal
     return numbers | {role_of(name): x for name, x in values.items() if role_of(name) in ("gamma", "lambda")}
 
 
+def formula_names(role: str) -> tuple[str, ...]:
+    """The names in formulas of a role's number, at any stage."""
+    weights = {
+        "kl_weight": ("kl_loss_coef", "kl_coef"),
+        "entropy_weight": ("entropy_coeff",),
+        "ratio_bound": ("ceiling",),
+    }
+    return weights.get(role) or _NUMBERS.get(role, ((), 0.0))[0]
+
+
 def _offsets(defaults: Mapping[str, object]) -> list[str]:
     """The names for ``epsilon`` in a policy loss that are the offset of a divisor."""
     clipped = any(role_of(name) in ("clip", "clip_low") for name in defaults)
@@ -69,12 +94,20 @@ def _offsets(defaults: Mapping[str, object]) -> list[str]:
     return [n for n in names if defaults[n] is not inspect.Parameter.empty] if clipped else tiny
 
 
-def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
+def _leaves_out(role: str, default: object) -> bool:
+    """Whether a default leaves out a part of the formula."""
+    return (role in OPTIONAL_PARTS and default is None) or (role in _WEIGHTS and default == 0)
+
+
+def numbers_of(
+    defaults: Mapping[str, object], stage: Stage, changeable: Collection[str] = ()
+) -> tuple[dict[str, Scalar], dict[str, float]]:
     """Like :func:`numbers`, for parameters or configuration fields with these ``defaults``.
 
-    A parameter with a default keeps it and is not passed, except for the temperature of a function of logits. Separate
-    clip ranges override a common one. ``epsilon`` is a clip range in a policy loss, and a divisor's offset elsewhere,
-    where it is tiny, and beside a clip range of another name.
+    A parameter with a default keeps it and is not passed, except for the temperature of a function of logits, and for
+    a ``changeable`` one whose default hides what it does: a weight of 0, an optional bound of None, an upper clip range
+    like the lower one. Separate clip ranges override a common one. ``epsilon`` is a clip range in a policy loss, and a
+    divisor's offset elsewhere, where it is tiny, and beside a clip range of another name.
     """
     table = {
         **_NUMBERS,
@@ -90,12 +123,16 @@ def numbers_of(defaults: Mapping[str, object], stage: Stage) -> tuple[dict[str, 
         table["temperature"] = (("temperature",), _TEMPERATURE)
     offsets = _offsets(defaults) if stage == "policy-loss" else ()
     known = [(name, table[role_of(name)]) for name in defaults if role_of(name) in table and name not in offsets]
+    lows = [x for name, x in defaults.items() if role_of(name) == "clip_low" and isinstance(x, float)]
     values: dict[str, Scalar] = {}
     passed: dict[str, float] = {}
     for name, (formula_names, usual) in sorted(known, key=lambda pair: -len(pair[1][0])):
-        default = defaults[name]
-        if default is inspect.Parameter.empty or (stage == "batch" and formula_names == ("temperature",)):
+        default, role = defaults[name], role_of(name)
+        of_logits = stage == "batch" and formula_names == ("temperature",)
+        if default is inspect.Parameter.empty or of_logits or (name in changeable and _leaves_out(role, default)):
             passed[name] = usual
+        elif name in changeable and role == "clip_high" and default in lows:
+            passed[name] = round(_WIDER * lows[0], 12)
         value = passed.get(name, default)
         if isinstance(value, int | float) and not isinstance(value, bool):
             values |= dict.fromkeys(formula_names, float(value))

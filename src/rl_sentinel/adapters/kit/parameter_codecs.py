@@ -1,14 +1,14 @@
 """Choose the codec of one parameter, field of a dataclass or key of a dict: by its binding, annotation and name."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import axes_of, item_class
 from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, column_of
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
-from rl_sentinel.adapters.kit.numbers import NUMBERS, numbers_of
+from rl_sentinel.adapters.kit.numbers import NUMBERS, OPTIONAL_PARTS, formula_names, numbers_of
 from rl_sentinel.adapters.kit.refused_layouts import supported
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
@@ -58,6 +58,7 @@ class Arguments:
         open: path -> column of the parameters whose axes are not stated, or only in a docstring.
         documented: paths of the parameters whose axes a docstring states.
         attributes: the unknown ones that are attributes of an object.
+        kept: numbers, by their names in formulas, whose parameters keep their defaults because the user states them.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class Arguments:
     open: dict[str, str] = field(default_factory=dict)
     documented: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
+    kept: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ def bind_slots(
     if nan := [name for name, x in stated.items() if x != x]:  # noqa: PLR0124 - NaN
         raise Unbindable(f"bind[{nan[0]}] is nan, expected a number")
     open_slots = [s for s in slots if s.name in stated or bind.get(s.name, ...) is ...]
-    values, passed = numbers_of({renamed.get(s.name, s.name): stated.get(s.name, s.default) for s in open_slots}, stage)
+    numbers = {renamed.get(s.name, s.name): stated.get(s.name, s.default) for s in open_slots}
+    values, passed = numbers_of(numbers, stage, _changeable(slots, {*bind, *arguments.kept}))
     exact = {role_of(name): float(x) for name, x in stated.items() if role_of(name) in (*_DISCOUNTS, "temperature")}
     arguments.numbers |= values | exact
     for slot in slots:
@@ -128,6 +131,14 @@ def bind_slots(
         elif slot.required and slot.name not in renamed:
             arguments.unknown.append(path)
             arguments.attributes |= {path} if isinstance(bind, Attributes) else set()
+
+
+def _changeable(slots: list[Slot], stated: Collection[str]) -> list[str]:
+    """The parameters whose default may be replaced: they are not stated, and their part of the formula is compared."""
+    roles = set(roles_of([slot.name for slot in slots]).values())
+    parts = {**OPTIONAL_PARTS, "clip_high": "advantage"}
+    open_slots = [slot.name for slot in slots if not {slot.name, *formula_names(role_of(slot.name))} & set(stated)]
+    return [name for name in open_slots if parts.get(role_of(name)) in roles]
 
 
 def _names_a_number(value: object) -> bool:
@@ -172,8 +183,9 @@ OPEN_COLUMNS = frozenset(
 def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | None:
     """The codec for a known name, with the axes of the annotation; None for an unknown name."""
     if role in _DISCOUNTS:
-        arguments.numbers[role] = _DISCOUNTS[role] if slot.required else _number(slot.default)
-        return Constant(_DISCOUNTS[role]) if slot.required else None
+        chosen = slot.required or (slot.default == 1 and role not in arguments.kept)
+        arguments.numbers[role] = _DISCOUNTS[role] if chosen else _number(slot.default)
+        return Constant(_DISCOUNTS[role]) if chosen else None
     if role == "accumulation":  # a loss divided by their number has its formula where one step holds the whole batch
         return Constant(1)
     column = BINDINGS.get(role) or (ROLES[role].column if role and role != "pi_squared" else "")

@@ -156,8 +156,8 @@ ROLES: Mapping[str, Role] = {
     "cumulative_lengths": Role(
         ("cu_seqlens", "cu_seq_lens", "cumulative_lengths"), value="`[B + 1]` int32, starts of packed rows"
     ),
-    "gamma": Role(("gamma", "discount"), value="its default, or 0.9"),
-    "lambda": Role(("lam", "lambd", "gae_lambda", "lambda_"), value="its default, or 0.8"),
+    "gamma": Role(("gamma", "discount"), value="its default, or 0.9, also if the default is 1"),
+    "lambda": Role(("lam", "lambd", "gae_lambda", "lambda_"), value="its default, or 0.8, also if the default is 1"),
     "config": Role(("config", "cfg")),
     "standardise": Role(("norm_adv_by_std_in_grpo", "grpo_norm_by_std")),
     "aggregation": Role(("loss_agg_mode",)),
@@ -194,17 +194,18 @@ ROLES: Mapping[str, Role] = {
             "clip_eps_high",
             "clip_higher",
         ),
-        value="its default, or 0.28",
+        value="its default, or 0.28; larger if the default is that of the lower range",
     ),
     "clip_c": Role(("clip_ratio_c", "clip_c", "ceiling", "dual_clip"), value="its default, or 3.0"),
     "ratio_bound": Role(("delta",), value="in a policy loss its default, or 3.0: the largest ratio; unknown elsewhere"),
     "value_clip": Role(("cliprange_value", "value_clip", "clip_range_value"), value="its default, or 0.5"),
     "kl_weight": Role(
-        ("beta", "kl_coef", "kl_coeff", "kl_beta", "kl_loss_coef", "kl_weight"), value="its default, or 0.04"
+        ("beta", "kl_coef", "kl_coeff", "kl_beta", "kl_loss_coef", "kl_weight"),
+        value="its default, or 0.04, also if the default is 0",
     ),
     "entropy_weight": Role(
         ("entropy_coeff", "entropy_coef", "ent_coef", "ent_coeff", "entropy_weight", "entropy_beta", "entropy_bonus"),
-        value="its default, or 0.01",
+        value="its default, or 0.01, also if the default is 0",
     ),
     "fixed_length": Role(
         ("max_completion_length", "max_response_length", "max_tokens", "max_length", "max_len"),

@@ -1,6 +1,6 @@
 """Describe the arguments of a user's function: its parameters, and the keys of the dicts and objects that it reads."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from typing import Any
@@ -31,8 +31,16 @@ def probe_batch() -> Batch:
     )
 
 
-def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, Any]) -> Arguments:
+def arguments_of(
+    function: Callable[..., Any], stage: Stage, bind: Mapping[str, Any], kept: Iterable[str] = ()
+) -> Arguments:
     """Choose a codec for each parameter that is bound or has a known name; other parameters keep their defaults.
+
+    Args:
+        function: the function.
+        stage: its stage.
+        bind: what the user binds, by parameter.
+        kept: numbers, by their names in formulas, whose parameters keep their defaults because the user states them.
 
     Raises:
         Unbindable: if the function cannot be called with keyword arguments, or a binding is wrong.
@@ -67,7 +75,7 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
         bind = {_PROMPT_LABELS: "group", **bind}
     described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
     bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
-    arguments = Arguments()
+    arguments = Arguments(kept=frozenset(kept))
     arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
     for parameter in [*arguments.unknown]:
         waiting = {one: parts.get(one, {}) for one in arguments.unknown if one in parameters}
