@@ -164,7 +164,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
 def _not_compared(boundary: Boundary) -> tuple[str, ...]:
     """What no law compares with a formula although an algorithm is claimed."""
     penalized = boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads
-    note = "the sign and the size of the KL in its rewards are not checked: check the function of the KL at stage kl"
+    note = "the size of the KL in its rewards is not checked: check the function of the KL at stage kl"
     return (note,) if penalized else ()
 
 
@@ -217,6 +217,9 @@ def _build(  # noqa: PLR0913 - the parts of a boundary
     claimed = statement.claims
     if statement.stage in DEFINED:
         claimed |= said(f"stage {statement.stage}", output_algorithms={kind.word: FORMULAS[kind.word]})
+    kl = claimed.kl if kind.stage == "reward" else None
+    if kl is not None:
+        claimed |= said(kl.cite, algorithm=f"less {kl.value}")
     boundary = Boundary(
         path=path,
         stage=kind.stage,

@@ -154,7 +154,9 @@ class Claims:
         "packs several sequences into one, without effect of one sequence on another"
     )
     padding: Said[Literal["zero"]] | None = _claim("0 after the end of the response")
-    kl: Said[KlEstimator] | None = _claim("the KL estimator that a reward, a loss or a metric uses", "policy-loss")
+    kl: Said[KlEstimator] | None = _claim(
+        "the KL estimator that a reward, a loss or a metric uses", "policy-loss", "reward"
+    )
     measure: Said[str] | None = _claim("which mean of the KL a controller reads")
     corrected_at_most: Said[float] | None = _claim(
         "a loss or a baseline is weighted by the ratio to the rollout policy, clamped at this number"
