@@ -45,7 +45,9 @@ def _flipped(reward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def alone_flipped(logps: Tensor, ref_logps: Tensor, mask: Tensor, beta: float = 0.1) -> Tensor:
         return alone(logps, ref_logps, mask, -beta)
 
-    return {per_token: token_flipped, per_row: row_flipped, alone: alone_flipped}[reward]
+    flipped: dict[Callable[..., Tensor], Callable[..., Tensor]]
+    flipped = {per_token: token_flipped, per_row: row_flipped, alone: alone_flipped}
+    return flipped[reward]
 
 
 ESTIMATORS = {per_token: "k1", at_last: "k3", per_row: "k2", alone: "abs"}

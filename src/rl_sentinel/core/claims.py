@@ -48,6 +48,15 @@ class Knob:
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """A setting with the values that the target lists as allowed."""
+
+    name: str
+    values: tuple[Scalar, ...]
+    cite: str
+
+
+@dataclass(frozen=True, slots=True)
 class SettingClaim:
     """A setting that the boundary must refuse, or must accept, and why."""
 
@@ -86,7 +95,7 @@ class Claims:
     """All claims of one boundary; None (or empty) means that a claim was not made.
 
     ``a | b`` has the claims of both; where both make a claim, ``b`` wins. Fields that are mappings hold claims per
-    output (``output_*``) or per setting (``knobs``, ``inert``, ``refused``, ``accepted``).
+    output (``output_*``) or per setting (``knobs``, ``inert``, ``options``, ``refused``, ``accepted``).
 
     Raises:
         ValueError: if a value is not one that the claim can have; the nearest is named.
@@ -175,6 +184,9 @@ class Claims:
     inert: tuple[Knob, ...] = _per_name(
         "a setting that is documented to change only speed or memory; two JSON values, `a|b`", tuple
     )
+    options: tuple[Options, ...] = _per_name(
+        "the values of a setting that are listed as allowed; JSON values, `a|b|c`", tuple
+    )
     refused: tuple[SettingClaim, ...] = _per_name("a setting that must be refused, and why", tuple)
     accepted: tuple[SettingClaim, ...] = _per_name(
         "a setting just within the limits, which must be accepted, and why", tuple
@@ -220,7 +232,7 @@ def claims(cite: str, **values: object) -> Claims:
     Args:
         cite: the line of the target's code or documentation.
         values: claim to value. ``output_*`` map outputs to values, ``knobs`` and ``inert`` settings to pairs of
-            values, ``refused`` and ``accepted`` settings to reasons.
+            values, ``options`` settings to all listed values, ``refused`` and ``accepted`` settings to reasons.
 
     Raises:
         ValueError: if there is no such claim or value; the nearest is named.
@@ -244,6 +256,8 @@ def claims(cite: str, **values: object) -> Claims:
             raise ValueError(message)
         elif name in _OF_SETTINGS:
             claimed[name] = tuple(Knob(n, (first, second), cite) for n, (first, second) in value.items())
+        elif name == "options":
+            claimed[name] = tuple(Options(n, tuple(listed), cite) for n, listed in value.items())
         elif name in ("refused", "accepted"):
             claimed[name] = tuple(SettingClaim(n, str(reason), cite) for n, reason in value.items())
         else:
@@ -269,7 +283,7 @@ def claims_from_text(texts: Mapping[str, str], cite: str) -> Claims:
             owner = next((f for f, p in _PREFIXES.items() if p == f"{prefix}:"), "")
             if not owner:
                 raise ValueError(unknown_claim(key))
-            value: object = tuple(json.loads(v) for v in text.split("|")) if owner in _OF_SETTINGS else text
+            value: object = tuple(json.loads(v) for v in text.split("|")) if owner in _WITH_VALUES else text
             values.setdefault(owner, {})[name] = value
         else:
             claim = key.replace("-", "_")
@@ -342,12 +356,15 @@ def _parsed(text: str, kinds: tuple[object, ...]) -> object:
     return float(text) if kinds == (float,) else text
 
 
-def _detail(claim: Knob | SettingClaim) -> str:
-    return "|".join(json.dumps(v) for v in claim.values) if isinstance(claim, Knob) else claim.reason
+def _detail(claim: Knob | Options | SettingClaim) -> str:
+    return claim.reason if isinstance(claim, SettingClaim) else "|".join(json.dumps(v) for v in claim.values)
 
 
 #: Claims about a setting with two values.
 _OF_SETTINGS = ("knobs", "inert")
+
+#: Claims with values of a setting.
+_WITH_VALUES = (*_OF_SETTINGS, "options")
 
 #: Claim per name -> prefix of its keys.
 _PREFIXES: Mapping[str, str] = {
@@ -356,6 +373,7 @@ _PREFIXES: Mapping[str, str] = {
     "output_pairs": "pair:",
     "knobs": "knob:",
     "inert": "inert:",
+    "options": "option:",
     "refused": "refused:",
     "accepted": "accepted:",
 }

@@ -116,13 +116,8 @@ def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, setti
     if algorithm in CONTROLLERS:
         losses = CONTROLLERS[algorithm](value_of(boundary.claims.kl) or "", batch, settings)
         return {n: x for n, x in losses.items() if len(losses) == 1 or (value_of(boundary.claims.measure) or "") in n}
-    if algorithm in _ONE_READING:
-        return {algorithm: _ONE_READING[algorithm](batch, settings)}
-    if algorithm in SHAPED and boundary.own:
-        batch = _without_unread_rewards(boundary, batch)
-        return {**SHAPED[algorithm](batch, settings), **SHAPED_OUTCOMES[algorithm](batch, settings)}
-    if algorithm in _SEVERAL_READINGS:
-        return _SEVERAL_READINGS[algorithm](batch, settings)
+    if algorithm in _ONE_READING or algorithm in _SEVERAL_READINGS:
+        return _tabled(boundary, algorithm, batch, settings)
     if _of_pairs(boundary, algorithm):
         return preference_loss(algorithm, batch, settings)
     make = _tokens(boundary, name)
@@ -141,6 +136,16 @@ def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, setti
                 losses |= _apart(reading, tokens, estimator, more, batch)
     factor = value_of(boundary.claims.factor)
     return {n: x for n, x in losses.items() if not factor or n.startswith(factor)}
+
+
+def _tabled(boundary: Boundary, algorithm: str, batch: Batch, settings: Settings) -> Readings:
+    """The values of an algorithm that the tables compute from columns alone."""
+    if algorithm in _ONE_READING:
+        return {algorithm: _ONE_READING[algorithm](batch, settings)}
+    if algorithm in SHAPED and boundary.own:
+        batch = _without_unread_rewards(boundary, batch)
+        return {**SHAPED[algorithm](batch, settings), **SHAPED_OUTCOMES[algorithm](batch, settings)}
+    return _SEVERAL_READINGS[algorithm](batch, settings)
 
 
 def _apart(reading: str, tokens: Tensor, estimator: str, more: Tensor, batch: Batch) -> Readings:

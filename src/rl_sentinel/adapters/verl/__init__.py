@@ -22,6 +22,7 @@ from rl_sentinel.adapters.verl import (
     engine_passes,
     kl,
     learning_rates,
+    listed_options,
     log_probs,
     logit_functions,
     losses,
@@ -84,6 +85,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         diagnostics,
         mismatch,
         configuration,
+        listed_options,
     ):
         yield from module.boundaries(target)
 
