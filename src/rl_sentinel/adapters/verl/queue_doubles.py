@@ -17,6 +17,7 @@ class QueuedBatch:
     partition_id: str = "train"
     tags: list[dict[str, Any]] = field(default_factory=list)
     extra_info: dict[str, Any] = field(default_factory=dict)
+    fields: list[str] | None = None
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -62,7 +63,7 @@ class Queue:
     ) -> QueuedBatch:
         """Add fields to the rows of these keys."""
         for name in () if fields is None else fields.keys():
-            values = fields[name].unbind() if isinstance(fields[name], Tensor) else fields[name].tolist()
+            values = _values(fields[name])
             for key, value in zip(keys, values, strict=True):
                 cls.rows.setdefault(key, {})[name] = value
         return QueuedBatch(list(keys), partition_id, tags or [])
@@ -73,6 +74,14 @@ class Queue:
         del partition_id
         for key in keys:
             cls.rows.pop(key, None)
+
+
+def _values(column: Any) -> Iterable[Any]:  # noqa: ANN401 - a tensor, or a stack or list of plain values
+    """The value of each row."""
+    if isinstance(column, Tensor):
+        return column.unbind()
+    values: Iterable[Any] = column.tolist() if hasattr(column, "tolist") else list(column)
+    return values
 
 
 def cut(column: Tensor, lengths: Tensor) -> list[Tensor]:
