@@ -50,7 +50,7 @@ UPSAMPLE = f"{PADDING}.upsample_batch_to_divisible_size"
 #: What a synthetic row has in columns that the trainer adds: numbers as a model gives them.
 _SYNTHETIC = 7.0
 
-#: The reward of an output before the last one of its session, which counts nowhere.
+#: An output before the last one of its session has this reward less that of the last; it counts nowhere.
 _EARLIER = 50.0
 
 _PRODUCED = (
@@ -125,7 +125,7 @@ class Sampler:
             for session, reward in enumerate(self.rewards_of[number]):
                 for output in range(self.outputs):
                     last = output == self.outputs - 1
-                    self._put(f"{uid}_{session}_{output}", uid, number, source, reward if last else _EARLIER)
+                    self._put(f"{uid}_{session}_{output}", uid, number, source, reward if last else _EARLIER - reward)
 
     def _put(self, key: str, uid: str, number: int, source: str, reward: float) -> None:
         Queue.rows[key] = {
