@@ -72,6 +72,7 @@ class HuggingFaceDouble:
 class Hidden(SimpleNamespace):
     """What the body of a model returns; its first entry is the last hidden states."""
 
+    states: Tensor
     past_key_values = hidden_states = attentions = None
 
     def __getitem__(self, number: int) -> Tensor:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rl_sentinel.adapters.kit.codecs import Column
@@ -38,9 +39,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     compute = next((p for p in PLACES if target.has(p)), "")
     for path, (reach, produced) in AGGREGATORS.items():
         if compute and target.has(path):
-            yield from try_bind(
-                target, path, "metric", lambda p=path, r=reach, w=produced: [_aggregated(target, compute, p, r, w)]
-            )
+            yield from try_bind(target, path, "metric", partial(_aggregated, target, compute, path, reach, produced))
 
 
 def aggregate(
@@ -67,7 +66,7 @@ def _sizes(inputs: Inputs) -> list[int]:
     return [rows // parts + (number < rows % parts) for number in range(parts)]
 
 
-def _aggregated(target: Target, compute: str, path: str, reach: str, produced: str) -> Boundary:
+def _aggregated(target: Target, compute: str, path: str, reach: str, produced: str) -> Iterator[Boundary]:
     source = inspect.getsource(target.find(compute))
     names = [name for name in LOGGED if name.startswith(_OF_ROWS) and f'"{name}"' in source]
     tensors = {
@@ -92,7 +91,7 @@ def _aggregated(target: Target, compute: str, path: str, reach: str, produced: s
     def output(name: str) -> Output:
         return replace(LOGGED[name], at=Use("metrics")[name], over="all")
 
-    return Boundary(
+    yield Boundary(
         path=f"{compute} -> {path}",
         stage="metric",
         steps=(step,),

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,13 +60,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for path, (owner, reach) in STEPS.items():
         if not target.has(path) or target.fails(path):
             continue
-        names = [name for name in NAMES if name in estimators(target)]
-        yield from try_bind(
-            target,
-            path,
-            "advantage",
-            lambda p=path, o=owner, r=reach, n=names: [_step(target, p, o, r, one) for one in n],
-        )
+        yield from try_bind(target, path, "advantage", partial(_steps, target, path, owner, reach))
 
 
 def step_of_trainer(  # noqa: PLR0913 - a run has several parts
@@ -110,6 +105,11 @@ async def _one_step_off(trainer: Any, batch: dict[str, Any]) -> None:  # noqa: A
     """Sample with the weights before the step, as the loop does one step ahead, and train."""
     future = trainer._async_gen_next_batch(iter([(0, batch)]))  # noqa: SLF001 - as the trainer's loop
     await trainer.fit_step(future, iter(()))
+
+
+def _steps(target: Target, path: str, owner: str, reach: str) -> Iterator[Boundary]:
+    known = estimators(target)
+    return (_step(target, path, owner, reach, name) for name in NAMES if name in known)
 
 
 def _step(target: Target, path: str, owner: str, reach: str, name: str) -> Boundary:
