@@ -148,14 +148,14 @@ def test_an_unclipped_value_loss_is_no_clipped_one() -> None:
     assert result.errored[0].endswith('state algorithm "squared value", or "ppo" for either')
 
 
-def test_a_kl_inside_rewards_is_said_to_be_unchecked() -> None:
+def test_the_size_of_a_kl_inside_rewards_is_said_to_be_unchecked() -> None:
     def centred(rewards: Tensor, logps: Tensor, ref_logps: Tensor, mask: Tensor, num_generations: int) -> Tensor:
         kl = ((logps - ref_logps) * mask).sum(1)
         groups = (rewards - 0.05 * kl).view(-1, num_generations)
         return (groups - groups.mean(1, keepdim=True)).flatten()
 
     notes = rl_sentinel.check(centred, stage="advantage", algorithm="dr_grpo", laws=["REF001"]).notes
-    assert any("KL in its rewards are not checked" in note for note in notes)
+    assert any("size of the KL in its rewards is not checked" in note for note in notes)
 
 
 def test_temporal_differences_are_no_bound() -> None:

@@ -108,7 +108,7 @@ def test_a_group_size_in_the_code_is_reported() -> None:
     assert "every prompt has 4 adjacent responses, a number that the code holds" in result.notes
 
 
-def test_a_default_that_the_user_states_is_kept() -> None:
-    for options in ({"bind": {"beta": 0.0}}, {"numbers": {"kl_loss_coef": 0.0}}):
-        result = rl_sentinel.check(own.unused_penalty, budget=2, laws=["REF001"], **options, **_GRPO)
-        assert result.ok, result
+@pytest.mark.parametrize("options", [{"bind": {"beta": 0.0}}, {"numbers": {"kl_loss_coef": 0.0}}])
+def test_a_default_that_the_user_states_is_kept(options: dict[str, Any]) -> None:
+    result = rl_sentinel.check(own.unused_penalty, budget=2, laws=["REF001"], **options, **_GRPO)
+    assert result.ok, result

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
+from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED, SHAPED_OUTCOMES
 
 #: Log-ratios 0.5 and -1; -3 where nothing is trained, and a dead row.
 BATCH = batch_of(
@@ -45,6 +45,12 @@ def test_shaped() -> None:
         "less k1, the outcome at the last response token": [[0.75, 0.5, 2.0], [0.0, 0.0, 5.0]],
         "less k1, the outcome at the last trained token": [[0.75, 2.5, 0.0], [0.0, 0.0, 0.0]],
     }
+
+
+def test_shaped_outcomes() -> None:
+    """The KL of a row is summed or averaged over its two trained tokens; a dead row keeps its outcome."""
+    found = {n: x[:, 0].tolist() for n, x in SHAPED_OUTCOMES["less k1"](BATCH, {"kl_coef": 0.5}).items()}
+    assert found == {"less k1, summed over the row": [3.25, 5.0], "less k1, mean over the row": [3.125, 5.0]}
 
 
 def test_controllers() -> None:

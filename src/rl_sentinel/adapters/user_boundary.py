@@ -135,6 +135,9 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
     )
     if stage in DEFINED:
         claimed |= said(f"stage {stage}", output_algorithms={kind.word: FORMULAS[kind.word]})
+    kl = claimed.kl if kind.stage == "reward" else None
+    if kl is not None:
+        claimed |= said(kl.cite, algorithm=f"less {kl.value}")
     boundary = Boundary(
         path=path,
         stage=kind.stage,

@@ -116,7 +116,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
 def _not_compared(boundary: Boundary) -> tuple[str, ...]:
     """The parts of a claimed algorithm that no law compares with a formula."""
     penalized = boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads
-    note = "the sign and the size of the KL in its rewards are not checked: check the function of the KL at stage kl"
+    note = "the size of the KL in its rewards is not checked: check the function of the KL at stage kl"
     return (note,) if penalized else ()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from rl_sentinel.core.claims import KINDS, OF_SETTINGS, Claims, Knob, Said, SettingClaim, claims, unknown_claim
+from rl_sentinel.core.claims import KINDS, OF_SETTINGS, Claims, Knob, Options, Said, SettingClaim, claims, unknown_claim
 
 #: Claim per name -> prefix of its keys.
 PREFIXES: Mapping[str, str] = {
@@ -14,6 +14,7 @@ PREFIXES: Mapping[str, str] = {
     "output_pairs": "pair:",
     "knobs": "knob:",
     "inert": "inert:",
+    "options": "option:",
     "refused": "refused:",
     "accepted": "accepted:",
 }
@@ -60,7 +61,9 @@ def claims_from_text(texts: Mapping[str, str], cite: str) -> Claims:
             owner = next((f for f, p in PREFIXES.items() if p == f"{prefix}:"), "")
             if not owner:
                 raise ValueError(unknown_claim(key))
-            value: object = tuple(json.loads(v) for v in text.split("|")) if owner in OF_SETTINGS else text
+            value: object = (
+                tuple(json.loads(v) for v in text.split("|")) if owner in (*OF_SETTINGS, "options") else text
+            )
             values.setdefault(owner, {})[name] = value
         else:
             claim = key.replace("-", "_")
@@ -95,5 +98,5 @@ def _parsed(text: str, kinds: tuple[object, ...]) -> object:
     return float(text) if kinds == (float,) else text
 
 
-def _detail(claim: Knob | SettingClaim) -> str:
-    return "|".join(json.dumps(v) for v in claim.values) if isinstance(claim, Knob) else claim.reason
+def _detail(claim: Knob | Options | SettingClaim) -> str:
+    return claim.reason if isinstance(claim, SettingClaim) else "|".join(json.dumps(v) for v in claim.values)

@@ -48,6 +48,15 @@ class Knob:
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """A setting with the values that the target lists as allowed."""
+
+    name: str
+    values: tuple[Scalar, ...]
+    cite: str
+
+
+@dataclass(frozen=True, slots=True)
 class SettingClaim:
     """A setting that the boundary must refuse, or must accept, and why."""
 
@@ -86,7 +95,7 @@ class Claims:
     """All claims of one boundary; None (or empty) means that a claim was not made.
 
     ``a | b`` has the claims of both; where both make a claim, ``b`` wins. Fields that are mappings hold claims per
-    output (``output_*``) or per setting (``knobs``, ``inert``, ``refused``, ``accepted``).
+    output (``output_*``) or per setting (``knobs``, ``inert``, ``options``, ``refused``, ``accepted``).
 
     Raises:
         ValueError: if a value is not one that the claim can have; the nearest is named.
@@ -160,7 +169,9 @@ class Claims:
         "packs several sequences into one, without effect of one sequence on another"
     )
     padding: Said[Literal["zero"]] | None = _claim("0 after the end of the response")
-    kl: Said[KlEstimator] | None = _claim("the KL estimator that a reward, a loss or a metric uses", "policy-loss")
+    kl: Said[KlEstimator] | None = _claim(
+        "the KL estimator that a reward, a loss or a metric uses", "policy-loss", "reward"
+    )
     measure: Said[str] | None = _claim("which mean of the KL a controller reads")
     corrected_at_most: Said[float] | None = _claim(
         "a loss or a baseline is weighted by the ratio to the rollout policy, clamped at this number"
@@ -178,6 +189,9 @@ class Claims:
     knobs: tuple[Knob, ...] = _per_name("a setting that is documented to have an effect; two JSON values, `a|b`", tuple)
     inert: tuple[Knob, ...] = _per_name(
         "a setting that is documented to change only speed or memory; two JSON values, `a|b`", tuple
+    )
+    options: tuple[Options, ...] = _per_name(
+        "the values of a setting that are listed as allowed; JSON values, `a|b|c`", tuple
     )
     refused: tuple[SettingClaim, ...] = _per_name("a setting that must be refused, and why", tuple)
     accepted: tuple[SettingClaim, ...] = _per_name(
@@ -203,7 +217,7 @@ def claims(cite: str, **values: object) -> Claims:
     Args:
         cite: the line of the target's code or documentation.
         values: claim to value. ``output_*`` map outputs to values, ``knobs`` and ``inert`` settings to pairs of
-            values, ``refused`` and ``accepted`` settings to reasons.
+            values, ``options`` settings to all listed values, ``refused`` and ``accepted`` settings to reasons.
 
     Raises:
         ValueError: if there is no such claim or value; the nearest is named.
@@ -227,6 +241,8 @@ def claims(cite: str, **values: object) -> Claims:
             raise ValueError(message)
         elif name in OF_SETTINGS:
             claimed[name] = tuple(Knob(n, (first, second), cite) for n, (first, second) in value.items())
+        elif name == "options":
+            claimed[name] = tuple(Options(n, tuple(listed), cite) for n, listed in value.items())
         elif name in ("refused", "accepted"):
             claimed[name] = tuple(SettingClaim(n, str(reason), cite) for n, reason in value.items())
         else:
@@ -269,7 +285,7 @@ def _merge(first: Any, second: Any) -> Any:  # noqa: ANN401 - a field of any cla
 OF_SETTINGS = ("knobs", "inert")
 
 #: Claims that are made per output or per setting.
-PER_NAME = ("output_algorithms", "output_definitions", "output_pairs", *OF_SETTINGS, "refused", "accepted")
+PER_NAME = ("output_algorithms", "output_definitions", "output_pairs", *OF_SETTINGS, "options", "refused", "accepted")
 
 #: Names of all claims.
 NAMES: tuple[str, ...] = tuple(f.name for f in fields(Claims))

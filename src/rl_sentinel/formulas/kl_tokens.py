@@ -58,6 +58,25 @@ def _less(kind: str) -> Callable[[Batch, Settings], Named]:
     return rewards
 
 
+def _outcomes_less(kind: str) -> Callable[[Batch, Settings], Named]:
+    """The outcome of the row minus its weighted KL, summed or averaged over its trained tokens; at every token."""
+
+    def rewards(batch: Batch, settings: Settings) -> Named:
+        found: Named = {}
+        for estimator, kl in KL[kind](batch).items():
+            trained = torch.where(batch.mask, kl, 0.0).sum(1)
+            outcome = batch.reward.double() + torch.where(batch.valid, batch.token_reward.double(), 0.0).sum(1)
+            for how, count in (("summed", torch.ones_like(trained)), ("mean", batch.mask.sum(1).clamp(min=1))):
+                row = outcome - _weight(settings) * trained / count
+                found[f"less {estimator}, {how} over the row"] = row.unsqueeze(1).expand_as(kl)
+        return found
+
+    return rewards
+
+
+#: Shaped outcome -> the row's value at each of its tokens, by reading.
+SHAPED_OUTCOMES: Mapping[str, Callable[[Batch, Settings], Named]] = {f"less {n}": _outcomes_less(n) for n in KL}
+
 #: Shaped reward -> values per token, by reading.
 SHAPED: Mapping[str, Callable[[Batch, Settings], Named]] = {f"less {kind}": _less(kind) for kind in KL}
 

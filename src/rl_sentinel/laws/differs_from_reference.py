@@ -100,7 +100,9 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         at = replace(case, override={**case.override, **change})
         suffix = "".join(f", at {n} {v}" for n, v in change.items())
         try:
-            yield from (_compare_advantages if _is_estimator(ask.boundary) else _compare_numbers)(ask, at, suffix)
+            if _is_estimator(ask.boundary):
+                yield from _compare_advantages(ask, at, suffix)
+            yield from _compare_numbers(ask, at, suffix)
         except Refused:
             if not change:
                 raise
@@ -161,7 +163,7 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
     if value_of(boundary.claims.scope) == "sequence" and "advantage" in boundary.reads:
         case = with_batch(case, row_constant(case.batch))
     batch = case.batch
-    if not _asked(boundary, batch):
+    if not _asked(boundary, batch) or not any(known_output(boundary, name) for name in boundary.outputs):
         return
     settings, sloping = _settings(boundary, case), _sloping(boundary)
     columns = _sloped(boundary) if sloping else ()

@@ -15,7 +15,7 @@ from rl_sentinel.formulas.algorithms import PLAIN
 from rl_sentinel.formulas.corrections import SHARES
 from rl_sentinel.formulas.distillation import DISTILLATIONS
 from rl_sentinel.formulas.divergence_losses import DIVERGENCES
-from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
+from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED, SHAPED_OUTCOMES
 from rl_sentinel.formulas.kls import KL_LOSSES, STEERS, importance_weighted
 from rl_sentinel.formulas.layouts import COUNTS, LAID_OUT
 from rl_sentinel.formulas.policy_losses import LOSSES
@@ -92,12 +92,13 @@ def known_output(boundary: Boundary, name: str) -> bool:
 def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
     """Where an output must equal its formula: at live rows and trained tokens; token rewards in the whole response.
 
+    The rewards of a user's function count at trained tokens: it may return one per row, which others do not have.
     An output that the mask rearranges counts everywhere, and so does one that is claimed to be 0 elsewhere.
     """
     algorithm = claimed(boundary, name)
     if (algorithm in LAID_OUT and "mask" in boundary.reads) or (algorithm in PLAIN and boundary.claims.masked):
         return torch.ones_like(batch.mask if boundary.outputs[name].axes == "B T" else batch.live)
-    whole = algorithm in SHAPED or algorithm in PLACED
+    whole = (algorithm in SHAPED and not boundary.own) or algorithm in PLACED
     return batch.valid if whole else places(boundary.outputs[name], batch, batch.live)
 
 
@@ -116,10 +117,8 @@ def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, setti
     if algorithm in CONTROLLERS:
         losses = CONTROLLERS[algorithm](value_of(boundary.claims.kl) or "", batch, settings)
         return {n: x for n, x in losses.items() if len(losses) == 1 or (value_of(boundary.claims.measure) or "") in n}
-    if algorithm in _ONE_READING:
-        return {algorithm: _ONE_READING[algorithm](batch, settings)}
-    if algorithm in _SEVERAL_READINGS:
-        return _SEVERAL_READINGS[algorithm](batch, settings)
+    if algorithm in _ONE_READING or algorithm in _SEVERAL_READINGS:
+        return _tabled(boundary, algorithm, batch, settings)
     if _of_pairs(boundary, algorithm):
         return preference_loss(algorithm, batch, settings)
     make = _tokens(boundary, name)
@@ -138,6 +137,16 @@ def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, setti
                 losses |= _apart(reading, tokens, estimator, more, batch)
     factor = value_of(boundary.claims.factor)
     return {n: x for n, x in losses.items() if not factor or n.startswith(factor)}
+
+
+def _tabled(boundary: Boundary, algorithm: str, batch: Batch, settings: Settings) -> Readings:
+    """The values of an algorithm that the tables compute from columns alone."""
+    if algorithm in _ONE_READING:
+        return {algorithm: _ONE_READING[algorithm](batch, settings)}
+    if algorithm in SHAPED and boundary.own:
+        batch = _without_unread_rewards(boundary, batch)
+        return {**SHAPED[algorithm](batch, settings), **SHAPED_OUTCOMES[algorithm](batch, settings)}
+    return _SEVERAL_READINGS[algorithm](batch, settings)
 
 
 def _apart(reading: str, tokens: Tensor, estimator: str, more: Tensor, batch: Batch) -> Readings:
@@ -264,6 +273,12 @@ def _estimates(estimator: str, boundary: Boundary, batch: Batch) -> Readings:
     if not boundary.own or not (stated or boundary.reads & {"old_logprob", "rollout_logprob"}):
         return values
     return values | {f"{n} {WEIGHTED}": importance_weighted(x, batch) for n, x in values.items()}
+
+
+def _without_unread_rewards(boundary: Boundary, batch: Batch) -> Batch:
+    """The batch with a reward of 0 where the function is passed none: it may return the penalty alone."""
+    unread = {"reward", "token_reward"} - boundary.reads
+    return with_columns(batch, **{name: torch.zeros_like(getattr(batch, name)) for name in unread})
 
 
 def _as_read(boundary: Boundary, batch: Batch) -> Batch:

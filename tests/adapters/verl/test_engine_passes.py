@@ -163,7 +163,8 @@ SOUND = {
 }
 
 
-def _tree(**broken: str) -> dict[str, str]:
+def engine_tree(**broken: str) -> dict[str, str]:
+    """The files of trainer and engine, with parts of their code replaced."""
     words = {**SOUND, **broken}
 
     def written(source: str) -> str:
@@ -189,7 +190,7 @@ def _bound(loads: Loads, tree: dict[str, str]) -> tuple[Target, dict[str, Bounda
 
 def test_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip."""
-    target, mine = _bound(loads, _tree())
+    target, mine = _bound(loads, engine_tree())
     assert set(mine) == {"packed", "padded", "sequence parallel", "values padded"}
     check_round_trips(target, mine.values())
 
@@ -219,7 +220,7 @@ def test_found_where_broken_alone(
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
     """Temperature, shift, positions, order, attention mask, labels that are rolled on a rank's share."""
-    target, mine = _bound(loads, _tree(**(broken if found else {})))
+    target, mine = _bound(loads, engine_tree(**(broken if found else {})))
     judgement = judged_at(law, mine[setting], setting, target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found

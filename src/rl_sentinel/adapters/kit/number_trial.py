@@ -12,6 +12,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.algorithms import known_advantages
+from rl_sentinel.formulas.kl_tokens import SHAPED
 from rl_sentinel.formulas.temporal import TEMPORAL
 from rl_sentinel.search.claimed_formulas import known_output, references
 
@@ -20,6 +21,7 @@ _USUAL: Mapping[str, tuple[float, ...]] = {
     "clip_low": (0.2, 0.1, 0.3),
     "clip_high": (0.2, 0.28, 0.1, 0.3),
     "kl_loss_coef": (0.001, 0.01, 0.04, 0.1),
+    "kl_coef": (0.001, 0.01, 0.04, 0.1),
 }
 
 #: Numbers that a formula has a default for.
@@ -58,6 +60,8 @@ def missing_numbers(boundary: Boundary) -> list[str]:
         if value_of(boundary.claims.algorithm) == "reinforce++":
             names = ["gamma"]  # rewards to go have no decay
         return [name for name in names if name not in settings]
+    if boundary.stage == "reward":
+        return ["kl_coef"] if value_of(boundary.claims.algorithm) in SHAPED and "kl_coef" not in settings else []
     if boundary.stage == "batch":
         return [] if "temperature" in settings else ["temperature"]
     if "loss" not in boundary.outputs or not known_output(boundary, "loss"):
@@ -86,11 +90,13 @@ def candidates(name: str, literals: tuple[float, ...]) -> tuple[float, ...]:
     if name in ("clip_low", "clip_high"):
         bounds = [round(abs(1 - x), 12) for x in literals if 0 < abs(1 - x) < 1]
         inside = [*inside, *bounds]
+    if name == "kl_coef":  # the sign of a penalty may be part of the literal
+        inside = [abs(x) for x in literals if 0 < abs(x) < 1]
     if name == "epsilon":
         inside = [x for x in inside if x <= _OFFSET]
     if name in ("gamma", "lambda"):
         inside = [1.0, *(x for x in inside if x > _OFFSET)]
-    if name not in ("clip_low", "clip_high", "kl_loss_coef", "epsilon", "gamma", "lambda"):
+    if name not in ("clip_low", "clip_high", "kl_loss_coef", "kl_coef", "epsilon", "gamma", "lambda"):
         inside = [x for x in literals if x > 0]
     return tuple(dict.fromkeys([*inside, *(_USUAL.get(name, ()) if not inside else ())]))
 

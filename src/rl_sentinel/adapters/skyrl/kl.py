@@ -27,6 +27,8 @@ _ESTIMATORS = (
     "_forward_backward_micro: its mean is a term of the loss if use_kl_loss is set"
 )
 
+_SHAPED = "trainer.py, apply_reward_kl_penalty, docstring: applies a KL penalty to the rewards"
+
 _MASKED = (
     "ppo_utils.py, compute_approx_kl: the mask of the trainable tokens; newer releases, comment: multiplying by it "
     "can leak NaN from masked positions"
@@ -88,5 +90,6 @@ def _step(kind: str, forms: Arguments) -> Boundary:
             "kl": Output("", "nats", "kl.row_mean", at=after.attribute("metadata")["metrics"]["avg_kl"]),
         },
         settings={kind: {"kl_coef": 0.001, "kind": kind}},
+        claims=claims(_SHAPED, output_algorithms={"token_reward": f"less {kind}"}),
         reach=f"trainer.algorithm.use_kl_in_reward=true, kl_estimator_type={kind}",
     )

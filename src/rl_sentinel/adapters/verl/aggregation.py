@@ -11,6 +11,7 @@ from rl_sentinel.adapters.kit.roles import by_role
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants, try_bind
+from rl_sentinel.adapters.verl.listed_options import aggregations
 from rl_sentinel.adapters.verl.registries import MODULE
 from rl_sentinel.adapters.verl.source_names import defined_functions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -120,6 +121,7 @@ def _entropy(target: Target) -> Iterator[Boundary]:
     }
     names = dict(zip(passed, takes, strict=False))
     arguments = {names[name]: codec for name, codec in passed.items() if name in names}
+    listed = aggregations(target) if "loss_agg_mode" in takes else Claims()
     for mode in ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in takes else ("token-mean",):
         yield Boundary(
             path=ENTROPY,
@@ -131,7 +133,9 @@ def _entropy(target: Target) -> Iterator[Boundary]:
             ),
             outputs={"loss": Output("", "nats", "entropy.mean", over="live", at=Use("loss"))},
             settings={mode: {"loss_agg_mode": mode}},
-            claims=claims(_ENTROPY, algorithm="entropy") | aggregation(target, mode),
+            claims=claims(_ENTROPY, algorithm="entropy")
+            | aggregation(target, mode)
+            | (listed if mode == "token-mean" else Claims()),
             reach="actor.entropy_coeff above 0",
         )
 

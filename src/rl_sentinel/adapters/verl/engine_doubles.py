@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -65,6 +67,67 @@ class HuggingFaceDouble:
         answers = self.model.packed(ids, places, starts_of_positions(places))
         own = input_ids.shape[1]
         return SimpleNamespace(logits=answers[rank_number() * own :][:own].unsqueeze(0))
+
+
+class Hidden(SimpleNamespace):
+    """What the body of a model returns; its first entry is the last hidden states."""
+
+    states: Tensor
+    past_key_values = hidden_states = attentions = None
+
+    def __getitem__(self, number: int) -> Tensor:
+        """The hidden states ``[1, N, H]`` or ``[B, S, H]``, for 0."""
+        return (self.states,)[number]
+
+
+class FusedModel:
+    """A model whose ``forward`` the target replaces by one that makes log-probs of hidden states.
+
+    The hidden states are the logits, and the weights of the head are those that leave them as they are.
+    """
+
+    def __init__(self, model: HuggingFaceDouble) -> None:
+        """Wrap the double of the model that gives logits."""
+        self.body, self.config = model, SimpleNamespace(model_type="", output_attentions=False)
+        self.config.output_hidden_states = False
+        self.lm_head = SimpleNamespace(weight=torch.eye(model.model.answers[0].shape[-1]))
+
+    def model(self, input_ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor, **_about: object) -> Hidden:
+        """The hidden states of all tokens."""
+        return Hidden(states=self.body(input_ids, attention_mask, position_ids).logits)
+
+    def forward(self, **_arguments: object) -> Any:  # noqa: ANN401 - the output of the target
+        """Replaced by the target.
+
+        Raises:
+            TypeError: always: the target did not choose a forward pass.
+        """
+        message = "the forward pass was not replaced"
+        raise TypeError(message)
+
+    def __call__(self, **arguments: Any) -> Any:  # noqa: ANN401 - arguments and output of the target
+        """Run the forward pass that the target chose."""
+        return self.forward(**arguments)
+
+
+@dataclass
+class FusedForward:
+    """Gives a model the forward pass that the target chooses for fused kernels."""
+
+    choose: Callable[..., None]
+    backend: str
+
+    def __call__(self, model: CausalModel) -> FusedModel:
+        """The model, as the worker's ``build`` prepares it."""
+        kind = type("FusedModel", (FusedModel,), {})  # the target writes to the class
+        made: FusedModel = kind(HuggingFaceDouble(model))
+        with redirect_stdout(None):
+            self.choose(made, use_fused_kernels=True, fused_kernels_backend=self.backend)
+        return made
+
+
+class PolicyOutput(SimpleNamespace):
+    """A double of the target's output class, whose base is a class of transformers."""
 
 
 class SequenceRanks:

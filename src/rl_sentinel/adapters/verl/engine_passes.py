@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.causal_model import CausalModel
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
@@ -19,7 +18,9 @@ from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, sectio
 from rl_sentinel.adapters.verl.doubles import cpu_device
 from rl_sentinel.adapters.verl.engine_doubles import (
     SEQUENCE_GROUP,
+    FusedForward,
     HuggingFaceDouble,
+    PolicyOutput,
     SequenceRanks,
     fsdp_engine,
     pad_input,
@@ -43,6 +44,10 @@ LM_HEAD, VALUE_HEAD = f"{MODULE}.FSDPEngineWithLMHead", f"{MODULE}.FSDPEngineWit
 CONFIG = "verl.workers.config.FSDPEngineConfig"
 ULYSSES = "verl.utils.ulysses"
 
+#: The function that replaces the forward pass of a model, and the module of the replacements for dense models.
+CHOOSE = "verl.models.transformers.monkey_patch.patch_forward_with_backends"
+DENSE = "verl.models.transformers.dense_common"
+
 _CLAIMS = claims(
     "ray_trainer.py, _compute_old_log_prob: old_log_probs and entropys of the responses, in the rows of the batch; "
     "temperature of the rollout in meta_info",
@@ -65,6 +70,12 @@ PADDED: Settings = {"temperature": 0.5, "use_remove_padding": False, "use_dynami
 
 #: Packed sequences of which two ranks have a part each.
 TWO_RANKS: Settings = {"temperature": 0.5, "use_remove_padding": True, "use_dynamic_bsz": False, "ranks": 2}
+
+#: The same passes, with log-probs and entropies made of hidden states in chunks, without logits.
+FUSED: Mapping[str, Settings] = {
+    name: {**settings, "use_fused_kernels": True}
+    for name, settings in {"packed": DYNAMIC, "padded": PADDED, "sequence parallel": TWO_RANKS}.items()
+}
 
 
 #: Most rows and response tokens of a batch of these boundaries: a call costs time for each.
@@ -91,8 +102,11 @@ WORKER: Mapping[str, Codec] = {
     "use_dynamic_bsz": Knob("use_dynamic_bsz"),
     "max_token_len_per_gpu": Derived(_longest),
     "micro_batch_size_per_gpu": MICRO_BATCH,
-    "use_fused_kernels": Constant(value=False),
+    "use_fused_kernels": Knob("use_fused_kernels", default=False),
 }
+
+#: Makes the model that the engine calls.
+HUGGING_FACE = Constant(HuggingFaceDouble)
 
 #: Number of ranks that share each sequence.
 RANKS = Knob("ranks", default=1)
@@ -127,6 +141,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(path, "batch", str(why))
             continue
         yield from bindable(target, *make(target, path))
+        if method == LOG_PROBS:
+            yield from _fused(target)
 
 
 def present(target: Target, doubles: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
@@ -145,16 +161,20 @@ def fsdp(kind: str) -> Object:
     return Object(fsdp_engine, parts, at={"config": "engine_config"})
 
 
-def trainer_step(
+def trainer_step(  # noqa: PLR0913 - the parts in which the passes differ
     method: str,
     engine: Codec,
     columns: str,
     *,
-    wrap: Callable[[CausalModel], Any] = HuggingFaceDouble,
+    wrap: Codec = HUGGING_FACE,
+    squares: bool = True,
     doubles: Mapping[str, Callable[..., Any]],
 ) -> Step:
-    """The step that runs a method of the trainer with an engine; the model answers ``columns``."""
-    about = constants(calculate_sum_pi_squared=True)
+    """The step that runs a method of the trainer with an engine; the model answers ``columns``.
+
+    ``wrap`` makes the model that the engine calls; ``squares`` asks for sums of squared probabilities too.
+    """
+    about = constants(calculate_sum_pi_squared=squares)
     config = section({"actor_rollout_ref": Table({"actor": Table(about)})}, shared=True)
     return Step(
         call=pass_of_trainer,
@@ -165,7 +185,7 @@ def trainer_step(
             "owner": Constant(Function(TRAINER)),
             "config": config,
             "engine": engine,
-            "wrap": Constant(wrap),
+            "wrap": wrap,
             "data": trainer_batch(Knob("temperature")),
             "columns": Column(columns),
             "about": Table(WORKER),
@@ -175,10 +195,12 @@ def trainer_step(
     )
 
 
-def log_prob_boundary(target: Target, path: str, step: Step, settings: Mapping[str, Settings], reach: str) -> Boundary:
+def log_prob_boundary(  # noqa: PLR0913 - the parts in which the passes differ
+    target: Target, path: str, step: Step, settings: Mapping[str, Settings], reach: str, *, squares: bool = True
+) -> Boundary:
     """The boundary of a pass that gives log-probs and entropies."""
     places = {"logprob": "old_log_probs", "entropy": "entropys"}
-    if "sum_pi_squared" in inspect.getsource(target.find(LOG_PROBS)):
+    if squares and "sum_pi_squared" in inspect.getsource(target.find(LOG_PROBS)):
         places["pi_squared"] = "sum_pi_squared"
     return Boundary(
         path=path,
@@ -218,6 +240,24 @@ def _log_probs(target: Target, path: str) -> Iterator[Boundary]:
     step = trainer_step(LOG_PROBS, fsdp(LM_HEAD), "logits", doubles=present(target, DOUBLES))
     reach = "padded: model.use_remove_padding=False; sequence parallel: actor.ulysses_sequence_parallel_size=2"
     yield log_prob_boundary(target, path, step, settings, reach)
+
+
+def _fused(target: Target) -> Iterator[Boundary | Unbound]:
+    """The same pass of the actor with fused kernels, where the release has them for dense models."""
+    path = f"{LOG_PROBS} -> {LM_HEAD}.forward_step -> {DENSE}.forward_with_torch_backend"
+    if not target.has(CHOOSE) or not target.has(f"{DENSE}.forward_with_torch_backend"):
+        return
+    if why := target.fails(CHOOSE) or target.fails(DENSE):
+        yield Unbound(path, "batch", why)
+        return
+    wrap = Object(FusedForward, {"choose": Constant(Function(CHOOSE)), "backend": Constant("torch")})
+    doubles = {**DOUBLES, f"{DENSE}.CausalLMOutputForPPO": PolicyOutput}
+    step = trainer_step(LOG_PROBS, fsdp(LM_HEAD), "logits", wrap=wrap, squares=False, doubles=present(target, doubles))
+    reach = (
+        "model.use_fused_kernels=True, model.fused_kernel_options.impl_backend=torch; padded: "
+        "model.use_remove_padding=False; sequence parallel: actor.ulysses_sequence_parallel_size=2"
+    )
+    yield from bindable(target, log_prob_boundary(target, path, step, FUSED, reach, squares=False))
 
 
 def _values(target: Target, path: str) -> Iterator[Boundary]:

@@ -18,10 +18,11 @@ from rl_sentinel.adapters.verl.arguments import (
     trainer_data,
     try_bind,
 )
+from rl_sentinel.adapters.verl.listed_options import kl_kinds
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
 
 PENALTY = "verl.trainer.ppo.core_algos.kl_penalty"
@@ -72,6 +73,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _penalties(target: Target) -> Iterator[Boundary]:
+    listed = kl_kinds(target)
     kinds = KINDS | (STRAIGHT if "kl_penalty[:-1]" in inspect.getsource(target.find(PENALTY)) else {})
     arguments: dict[str, Codec] = {
         "logprob": Column("logprob"),
@@ -85,7 +87,8 @@ def _penalties(target: Target) -> Iterator[Boundary]:
             steps=(Step(call=PENALTY, name="kl", arguments=arguments),),
             outputs={"kl": Output("B T", "nats", f"kl.{name}", form=Padded())},
             settings={kind: {"kind": kind}},
-            claims=claims(_ESTIMATORS, algorithm=name, gradient="k2" if kind in STRAIGHT else name),
+            claims=claims(_ESTIMATORS, algorithm=name, gradient="k2" if kind in STRAIGHT else name)
+            | (listed if kind == "kl" else Claims()),
             reach=f"algorithm.kl_penalty={kind}, or actor.kl_loss_type={kind}",
         )
 

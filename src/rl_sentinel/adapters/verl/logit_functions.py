@@ -1,10 +1,14 @@
 """Boundaries of verl's functions of logits: log-probs and entropy, also in chunks or vocabulary-parallel."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from rl_sentinel.adapters.kit.logit_kernels import OneRank, bind_backward, bind_logits, no_compile, with_flat_logits
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -15,6 +19,10 @@ _PARALLEL = "verl.utils.megatron.tensor_parallel"
 
 #: Chunk sizes: most response lengths are not a multiple of ``CHUNK``, some responses fit into one ``WIDE`` chunk.
 CHUNK, WIDE = 2, 4
+
+_FUSED = "verl.utils.experimental.torch_functional.FusedLinearForPPO"
+
+_REPLACES = "experimental/torch_functional.py, FusedLinearForPPO: log-probs and entropy without all logits at a time"
 
 _CITE = "torch_functional.py, docstrings: per-token log-probabilities of the labels; Shannon entropy from logits"
 _SHARDED = "tensor_parallel.py, docstrings: entropy when the logits are sharded in tp ranks; here one rank has all"
@@ -39,6 +47,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     chunked = f"{_FUNCTIONS}.entropy_from_logits_with_chunking"
     if target.has(chunked):
         yield from try_bind(target, chunked, "batch", lambda: [_plain(chunked, "entropy", chunk_size=CHUNK)])
+    yield from try_bind(target, _FUSED, "batch", _fused)
     for name, quantity, chunk in (
         ("vocab_parallel_entropy", "entropy", {}),
         ("vocab_parallel_entropy_with_chunking", "entropy", {"chunk_size": CHUNK}),
@@ -47,6 +56,52 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         path = f"{_PARALLEL}.{name}"
         if target.has(path):
             yield from try_bind(target, path, "batch", lambda p=path, q=quantity, c=chunk: _sharded(p, q, **c))  # type: ignore[misc]
+
+
+def _fused() -> Iterator[Boundary]:
+    """Log-probs and entropies of hidden states in chunks, with gradients of the hidden states and of the head."""
+    for quantity in ("logprob", "entropy"):
+        for leaf, call in (("hidden states", of_hidden_states), ("head", of_head)):
+            boundary = bind_logits(
+                _FUSED,
+                quantity,
+                cite=_REPLACES,
+                reach="model.use_fused_kernels=True, model.fused_kernel_options.impl_backend=torch",
+                produced_by="models/transformers/dense_common.py, forward_with_torch_backend: last hidden states, the "
+                "weight of the head, labels rolled by one position",
+                setting=f"{quantity}, {leaf}",
+                arguments={"temperature": Knob("temperature"), "quantity": Constant(quantity)},
+                call=call,
+            )
+            yield replace(boundary, settings={f"{quantity}, {leaf}": {"temperature": 0.5}})
+
+
+def of_hidden_states(
+    kind: type, logits: Tensor, tokens: Tensor | None = None, *, temperature: float, quantity: str
+) -> Tensor:
+    """The kernel with hidden states that are the logits, ``[B, T, V]``, and a head that leaves them as they are."""
+    head = torch.eye(logits.shape[-1], dtype=logits.dtype)
+    return _both(kind, logits, head, logits.shape[:-1], tokens, temperature)[quantity]
+
+
+def of_head(kind: type, logits: Tensor, tokens: Tensor | None = None, *, temperature: float, quantity: str) -> Tensor:
+    """The kernel with a hidden state of its own for each token, and a head that holds the logits of all."""
+    flat = logits.reshape(-1, logits.shape[-1])
+    states = torch.eye(len(flat), dtype=logits.dtype).view(*logits.shape[:-1], -1)
+    return _both(kind, states, flat.t(), logits.shape[:-1], tokens, temperature)[quantity]
+
+
+def _both(  # noqa: PLR0913 - the arguments of the kernel
+    kind: Any,  # noqa: ANN401 - a class of the target
+    states: Tensor,
+    head: Tensor,
+    shape: torch.Size,
+    tokens: Tensor | None,
+    temperature: float,
+) -> dict[str, Tensor]:
+    labels = torch.zeros(shape, dtype=torch.int64) if tokens is None else tokens
+    log_probs, entropy = kind(chunk_size=CHUNK).forward(states, head, labels, temperature)
+    return {"logprob": log_probs, "entropy": entropy}
 
 
 def _plain(path: str, quantity: str, **options: int) -> Boundary:

@@ -195,7 +195,7 @@ def _engine(kind: str) -> Object:
 
 def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
     settings = {"padded": PADDED, "context parallel": TWO_RANKS}
-    step = trainer_step(LOG_PROBS, _engine(LM_HEAD), "logits", wrap=modules_of, doubles=doubles)
+    step = trainer_step(LOG_PROBS, _engine(LM_HEAD), "logits", wrap=Constant(modules_of), doubles=doubles)
     reach = (
         "actor.strategy=megatron; padded: model.use_remove_padding=False; context parallel: "
         "actor.megatron.context_parallel_size=2"
@@ -204,5 +204,5 @@ def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., An
 
 
 def _values(_target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
-    step = trainer_step(VALUES, _engine(VALUE_HEAD), "value", wrap=modules_of, doubles=doubles)
+    step = trainer_step(VALUES, _engine(VALUE_HEAD), "value", wrap=Constant(modules_of), doubles=doubles)
     yield value_boundary(path, step, {"packed": DYNAMIC}, "critic.strategy=megatron")

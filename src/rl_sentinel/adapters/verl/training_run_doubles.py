@@ -195,7 +195,7 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
     """A trainer of the target's class without its constructor, with doubles for its workers and its data set."""
     config.trainer.default_local_dir = str(folder)
     trainer = bare_trainer(kind, config, sampled, critic=critic)
-    _compute_in_process(trainer, trainer.actor_rollout_wg, _source(inspect.unwrap(kind.fit)))
+    compute_in_process(trainer, trainer.actor_rollout_wg, _source(inspect.unwrap(kind.fit)))
     dataset = Prompts(prompts, tokenized=data_set_tokenizes())
     trainer._create_dataloader(dataset, dataset, collect, None)  # noqa: SLF001 - the trainer's own
     return trainer
@@ -246,7 +246,7 @@ def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = Fal
     return trainer
 
 
-def _compute_in_process(trainer: Any, workers: Workers, loop: str) -> None:  # noqa: ANN401 - of the target
+def compute_in_process(trainer: Any, workers: Workers, loop: str) -> None:  # noqa: ANN401 - of the target
     """Replace the methods by which newer trainers send a batch to their workers."""
     if "self._compute_old_log_prob" not in loop:
         return

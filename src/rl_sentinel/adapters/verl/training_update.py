@@ -1,7 +1,7 @@
 """Boundary of verl's training loop: the advantages of the batch that it passes to the update of the actor."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from rl_sentinel.adapters.verl.arguments import MASK, constants, every_token_is_
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.dispatch import unused_of
 from rl_sentinel.adapters.verl.training_run import PATH, RUN, TRAINER, can_run, doubles
-from rl_sentinel.adapters.verl.training_run_doubles import train, trainer_of
+from rl_sentinel.adapters.verl.training_run_doubles import Sampled, train, trainer_of
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -36,7 +36,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 NAMES = ("grpo", "gae", "remax")
 
 #: One step over all prompts, in order; batches are balanced over the ranks, as by default.
-_STEP: Mapping[str, Any] = {
+STEP: Mapping[str, Any] = {
     **RUN,
     "data.shuffle": False,
     "trainer.total_epochs": 1,
@@ -63,7 +63,18 @@ def _updates(target: Target) -> Iterator[Boundary]:
     functions = estimators(target)
     loop = inspect.getsource(inspect.unwrap(target.find(PATH)))
     for name in (name for name in NAMES if name in functions):
-        yield _update(target, name, knows_mask='"response_mask" not in batch.batch' in loop)
+        yield update_boundary(
+            target,
+            name,
+            path=PATH,
+            owner=TRAINER,
+            call=updated,
+            fixed=STEP,
+            doubles=doubles(target),
+            setting=f"update, {name}",
+            reach=f"algorithm.adv_estimator={name}",
+            knows_mask='"response_mask" not in batch.batch' in loop,
+        )
 
 
 def updated(  # noqa: PLR0913 - a run has several parts
@@ -75,17 +86,27 @@ def updated(  # noqa: PLR0913 - a run has several parts
     critic: bool,  # noqa: FBT001 - passed by name
 ) -> dict[str, Tensor]:
     """Run one step; return the advantages and returns of the batch of the update, in the order of ``groups``."""
-    names = list(dict.fromkeys(groups))
-    prompts = len(names)
+    prompts, sampled = sampled_prompts(columns, groups, size)
     config.data.train_batch_size, config.actor_rollout_ref.rollout.n = prompts, size
+    trainer = trainer_of(kind, config, prompts, sampled, _NO_FOLDER, critic=critic)
+    train(trainer)
+    return updated_batch(trainer)
+
+
+def sampled_prompts(columns: Mapping[str, Tensor], groups: list[str], size: int) -> tuple[int, Sampled]:
+    """The number of prompts, and a sampler that gives each its rows of ``columns``, ``size`` of them in order."""
+    names = list(dict.fromkeys(groups))
     rows_of = [[row for row, own in enumerate(groups) if own == name] for name in names]
 
     def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
         rows = [rows_of[number][numbers[:place].count(number) % size] for place, number in enumerate(numbers)]
-        return _rows_of(columns, numbers, torch.tensor(rows), torch.tensor(greedy))
+        return rows_of_prompts(columns, numbers, torch.tensor(rows), torch.tensor(greedy))
 
-    trainer = trainer_of(kind, config, prompts, sampled, _NO_FOLDER, critic=critic)
-    train(trainer)
+    return len(names), sampled
+
+
+def updated_batch(trainer: Any) -> dict[str, Tensor]:  # noqa: ANN401 - of the target
+    """The advantages and returns of the first update, in the order of the columns that were sampled."""
     batch = trainer.actor_rollout_wg.updates[0].batch
     order = torch.argsort(batch["own_row"])
     return {name: batch[name][order] for name in ("advantages", "returns")}
@@ -104,7 +125,9 @@ def has_one_baseline_per_prompt(inputs: Inputs) -> str:
     return "" if same else "responses of a prompt have different greedy responses"
 
 
-def _rows_of(columns: Mapping[str, Tensor], numbers: list[int], rows: Tensor, greedy: Tensor) -> dict[str, Tensor]:
+def rows_of_prompts(
+    columns: Mapping[str, Tensor], numbers: list[int], rows: Tensor, greedy: Tensor
+) -> dict[str, Tensor]:
     """The tensors of sampled rows: a prompt token, which is the prompt's number, and the response of each row.
 
     The reward of a greedy response is the baseline.
@@ -125,7 +148,20 @@ def _rows_of(columns: Mapping[str, Tensor], numbers: list[int], rows: Tensor, gr
     }
 
 
-def _update(target: Target, name: str, *, knows_mask: bool) -> Boundary:
+def update_boundary(  # noqa: PLR0913 - the parts in which the loops differ
+    target: Target,
+    name: str,
+    *,
+    path: str,
+    owner: str,
+    call: Callable[..., dict[str, Tensor]],
+    fixed: Mapping[str, Any],
+    doubles: Mapping[str, Callable[..., Any]],
+    setting: str,
+    reach: str,
+    knows_mask: bool = True,
+) -> Boundary:
+    """The advantages of the first update of a trainer with one estimator; ``call`` runs it with ``fixed`` settings."""
     critic = name == "gae"
     columns: dict[str, Codec] = {
         "responses": Column("token"),
@@ -138,35 +174,37 @@ def _update(target: Target, name: str, *, knows_mask: bool) -> Boundary:
     columns |= {"baselines": Column("reward_baseline")} if name == "remax" else {}
     read = {"gae": "value", "remax": "reward_baseline"}.get(name)
     discounts = {f"algorithm.{knob}": Knob(knob, 1.0) for knob in ("gamma", "lam")}
-    fixed = constants(**_STEP)
     step = Step(
-        call=updated,
+        call=call,
         name="updated",
         arguments={
-            "kind": Constant(Function(TRAINER)),
+            "kind": Constant(Function(owner)),
             "config": default_config(
-                target, "", {**fixed, **discounts, "algorithm.adv_estimator": Constant(name)}, resolved=True
+                target,
+                "",
+                {**constants(**fixed), **discounts, "algorithm.adv_estimator": Constant(name)},
+                resolved=True,
             ),
             "columns": Table(columns),
             "groups": PromptIds("strings-list"),
             "size": Derived(lambda inputs: group_sizes(inputs)[0]),
             "critic": Constant(critic),
         },
-        doubles=doubles(target),
+        doubles=doubles,
         produced_by={"columns": _PRODUCED},
     )
     result = Use("updated")
     more = () if knows_mask else (every_token_is_trained,)
     return Boundary(
-        path=PATH,
+        path=path,
         stage="advantage",
         steps=(step,),
         reads=frozenset(filter(None, ("reward", "token_reward", "mask", "group", "length", read))) - unused_of(name),
         unused=unused_of(name) | {"old_logprob"},
         outputs=advantage_outputs(result["advantages"], result["returns"]),
-        settings={f"update, {name}": DISCOUNTED.get(name, {})},
+        settings={setting: DISCOUNTED.get(name, {})},
         claims=estimator_claims(name, estimators(target)[name]),
-        reach=f"algorithm.adv_estimator={name}",
+        reach=reach,
         requires=(prompts_are_contiguous, groups_are_equal, no_empty_response, has_one_baseline_per_prompt, *more)
         if name == "remax"
         else (prompts_are_contiguous, groups_are_equal, no_empty_response, *more),

@@ -39,7 +39,7 @@ SOURCES = ("first", "other")
 SAMPLES = "actor_rollout_ref.rollout.val_kwargs.n"
 
 #: Nothing is written to a file or to a table of samples.
-_QUIET: Mapping[str, Any] = {
+QUIET: Mapping[str, Any] = {
     "trainer.validation_data_dir": None,
     "trainer.log_val_generations": 0,
     "trainer.val_generations_to_log_to_wandb": 0,
@@ -126,10 +126,12 @@ def _validation(target: Target) -> Boundary:
         name="logged",
         arguments={
             "kind": Constant(Function(TRAINER)),
-            "config": default_config(target, "", {**constants(**_QUIET), SAMPLES: Derived(_size)}, resolved=True),
+            "config": default_config(
+                target, "", {**constants(**QUIET), SAMPLES: Derived(size_of_groups)}, resolved=True
+            ),
             "rewards": Labels("reward"),
             "groups": PromptIds("strings-list"),
-            "size": Derived(_size),
+            "size": Derived(size_of_groups),
         },
         doubles={BOOTSTRAP: enumerate_draws} if target.has(BOOTSTRAP) else {},
         produced_by={"rewards": _PRODUCED},
@@ -139,7 +141,7 @@ def _validation(target: Target) -> Boundary:
         name="statistics",
         arguments={
             "metrics": Earlier(Use("logged")),
-            "samples": Derived(_size),
+            "samples": Derived(size_of_groups),
             "prompts": Derived(lambda inputs: len(group_sizes(inputs))),
         },
     )
@@ -167,5 +169,6 @@ def _logged(target: Target) -> Mapping[str, Output]:
     return {"mean": ALWAYS["mean"]} if by_source_only else ALWAYS
 
 
-def _size(inputs: Inputs) -> int:
+def size_of_groups(inputs: Inputs) -> int:
+    """The number of samples of each prompt."""
     return group_sizes(inputs)[0]
