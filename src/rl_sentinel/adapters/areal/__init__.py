@@ -14,6 +14,7 @@ from rl_sentinel.adapters.areal import (
     micro_batches,
     preferences,
     requests,
+    reward_model,
     rewards,
     sessions,
     staleness,
@@ -60,6 +61,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         supervised,
         preferences,
         updates,
+        reward_model,
         forward,
     ):
         yield from module.boundaries(target)

@@ -80,7 +80,7 @@ class RecordedLoss:
     def backward(self) -> None:
         """Record the loss of the micro-batch, and add its gradients."""
         self.losses.append(self.loss.detach())
-        self.loss.backward()
+        self.loss.backward()  # type: ignore[no-untyped-call]  # torch's
 
 
 class PlacedModel:
