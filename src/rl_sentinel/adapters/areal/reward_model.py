@@ -30,9 +30,6 @@ COLLATE = "areal.trainer.rw_trainer.rw_modeling_collate_fn"
 RW = "areal.trainer.rw.rw_engine.RWEngine"
 TRAIN = f"{RW}.train_rw"
 
-#: What the double of the model outputs before the last token of a sequence.
-_WRONG = 9.0
-
 #: The score is the sum of the log-probs of a response, without a reference.
 _SCORES: Settings = {"beta": 1, "reference": False}
 
@@ -43,9 +40,10 @@ _LOGGED = {
 }
 _PAIRED = claims("rw_trainer.py, rw_modeling_collate_fn, docstring: chosen first, then rejected", pairing="adjacent")
 _LOSS = claims(
-    "rw_engine.py, compute_rw_loss: the log-sigmoid of the difference of the scores at the last tokens, averaged over "
-    "pairs",
+    "rw_engine.py: the log-sigmoid of the difference of the scores at the last tokens, averaged over pairs; a "
+    "micro-batch counts by its sequences",
     algorithm="bradley-terry",
+    denominator="given",
     output_algorithms=_LOGGED,
 )
 
@@ -77,20 +75,22 @@ def _reads_packed(target: Target) -> str:
 
 
 class ScoreModel:
-    """A double of a reward model: the score of a sequence at its last token, which is odd, and a wrong one elsewhere.
+    """A double of a reward model: the score of a sequence at its last token, which is odd, and its opposite elsewhere.
 
     The other tokens of row ``b`` have the id ``2 b + 2``; the last has the next one.
     """
 
     def __init__(self) -> None:
-        """Without scores, which an update sets."""
-        self.scores = torch.zeros(0)
+        """Without responses, which an update sets."""
+        self.responses = list[tuple[list[int], Tensor]]()
 
     def __call__(self, input_ids: Tensor, **_more: object) -> Any:  # noqa: ANN401 - what a model returns
         """``[1, N, 1]`` outputs at each place."""
         ids = input_ids.reshape(1, -1).long()
-        own = self.scores[(ids // 2 - 1).clamp(min=0)]
-        return SimpleNamespace(logits=torch.where(ids % 2 == 1, own, _WRONG).unsqueeze(-1))
+        # Summed for each micro-batch anew, because each frees what its gradient needs.
+        scores = [torch.where(torch.tensor(mask) > 0, row, 0.0).sum() for mask, row in self.responses]
+        own = torch.stack(scores)[(ids // 2 - 1).clamp(min=0)]
+        return SimpleNamespace(logits=torch.where(ids % 2 == 1, own, -own).unsqueeze(-1))
 
 
 def reward_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
@@ -109,8 +109,7 @@ def train_pairs(
     logprobs: list[Tensor],
 ) -> dict[str, Any]:
     """The loss of one update on pairs, whose scores are sums of log-probs of trained tokens, and what it logs."""
-    scores = [torch.where(torch.tensor(mask) > 0, row, 0.0).sum() for mask, row in zip(masks, logprobs, strict=True)]
-    trainer.engine.model.scores = torch.stack(scores)
+    trainer.engine.model.responses = list(zip(masks, logprobs, strict=True))
     ids = [[2 * n + 2] * len(row) + [2 * n + 3] for n, row in enumerate(logprobs)]
     items = [{"chosen_ids": ids[n], "rejected_ids": ids[n + 1]} for n in range(0, len(ids), 2)]
     names = tuple(name.removesuffix("/avg") for name in _LOGGED)
