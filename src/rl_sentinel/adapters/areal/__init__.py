@@ -10,6 +10,7 @@ from rl_sentinel.adapters.areal import (
     correction,
     dataloader,
     forward,
+    learning_rates,
     losses,
     micro_batches,
     preferences,
@@ -63,6 +64,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         updates,
         reward_model,
         forward,
+        learning_rates,
     ):
         yield from module.boundaries(target)
 

@@ -24,6 +24,7 @@ from rl_sentinel.adapters.slime import (
     fsdp,
     generation,
     kl,
+    learning_rates,
     logprobs,
     losses,
     metrics,
@@ -83,6 +84,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         packing,
         routing_replay,
         checkpoints,
+        learning_rates,
         fsdp,
     ):
         yield from module.boundaries(target)
