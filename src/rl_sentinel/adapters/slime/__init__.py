@@ -22,6 +22,7 @@ from rl_sentinel.adapters.slime import (
     distillation,
     evaluation,
     fsdp,
+    fsdp_step,
     generation,
     kl,
     learning_rates,
@@ -86,6 +87,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         checkpoints,
         learning_rates,
         fsdp,
+        fsdp_step,
     ):
         yield from module.boundaries(target)
 
