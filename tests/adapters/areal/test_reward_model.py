@@ -12,7 +12,7 @@ from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, reward_model
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
@@ -123,6 +123,4 @@ def test_a_release_that_cannot_train(loads: Loads) -> None:
     def _rw_loss_weight(data):
         return data["cu_seqlens"]
 """
-    (unbound,) = reward_model.boundaries(loads(FRAMEWORK, files))
-    assert isinstance(unbound, Unbound)
-    assert "raises KeyError 'cu_seqlens' on every batch" in unbound.reason
+    assert list(reward_model.boundaries(loads(FRAMEWORK, files))) == []

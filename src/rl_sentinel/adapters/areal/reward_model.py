@@ -49,29 +49,26 @@ _LOSS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update, in releases whose trainer has a collator of its own."""
+    """The update, in releases whose trainer has a collator of its own and whose method answers any batch."""
     if not target.has(COLLATE) or not target.has(TRAIN) or not target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         return
     for path in (COLLATE, TRAIN, f"{ENGINE}.train_batch"):
         if why := target.fails(path):
             yield Unbound(TRAIN, "policy-loss", why)
             return
-    if why := _reads_packed(target):
-        yield Unbound(TRAIN, "policy-loss", why)
+    if _always_raises(target):
         return
     choose_platform(target)
     yield from bindable(target, _update())
 
 
-def _reads_packed(target: Target) -> str:
-    """Why an update cannot run: the method counts pairs in the padded batch as the loss does in packed sequences."""
+def _always_raises(target: Target) -> bool:
+    """Whether the method counts pairs by ``cu_seqlens`` before the engine packs: a KeyError on every padded batch.
+
+    There is no signal to check then: releases from 1.0.4 on.
+    """
     source = inspect.getsource(target.find(f"{RW}._train_rw")) if target.has(f"{RW}._train_rw") else ""
-    if "_rw_loss_weight(data)" not in source:
-        return ""
-    return (
-        f"{RW}._train_rw raises KeyError 'cu_seqlens' on every batch: it counts pairs before the engine packs the "
-        "sequences that rw_modeling_collate_fn has padded"
-    )
+    return "_rw_loss_weight(data)" in source
 
 
 class ScoreModel:
