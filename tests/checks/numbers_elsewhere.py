@@ -212,9 +212,10 @@ def weighted(  # noqa: PLR0913 - columns and a number
     mask: Tensor,
     clip: float = 0.2,
 ) -> Tensor:
-    """A loss with a truncated importance weight to the sampler."""
+    """A loss that leaves out the tokens which the sampler finds much less likely."""
     ratio = (logprobs - old_logprobs).exp()
-    weight = (old_logprobs - rollout_logprobs).exp().clamp(max=2).detach()
+    weight = (old_logprobs - rollout_logprobs).exp().detach()
+    weight = torch.where(weight > 2, 0.0, weight)
     tokens = -weight * torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
     return (tokens * mask).sum() / mask.sum()
 

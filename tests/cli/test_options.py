@@ -3,7 +3,7 @@
 import pytest
 
 from command_line import error_line, run_cli
-from rl_sentinel.adapters.user_function import STAGES
+from rl_sentinel.adapters.user_boundary import STAGES
 from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.cli.options import FunctionOptions, function_request
 from rl_sentinel.core.errors import SentinelError

@@ -22,6 +22,9 @@ DROPPED = "none"
 #: Value of a claim that leaves open which value it has.
 OPEN = "any"
 
+#: A statistic over all rows.
+BATCH = "batch"
+
 #: Page that lists all claims.
 PAGE = "docs/claims.md"
 
@@ -46,7 +49,10 @@ ADAPTED = (*(n for n in VALUES if n not in REWARDED), *_RECOMPUTED)
 #: Other spelling, or name of the whole method -> stage -> the name used here and further claims.
 ALIASES: Mapping[str, Mapping[Stage, tuple[str, Mapping[str, str]]]] = {
     "grpo": {"policy-loss": ("ppo", {})},
-    "dr_grpo": {"advantage": ("grpo", {"standardised": "no"}), "policy-loss": ("ppo", {})},
+    "dr_grpo": {
+        "advantage": ("grpo", {"standardised": "no"}),
+        "policy-loss": ("ppo", {"aggregation": "token-sum-by-constant"}),
+    },
     "dapo": {"advantage": ("grpo", {}), "policy-loss": ("ppo", {"aggregation": "token-mean"})},
     "ppo": {"advantage": ("gae", {}), "value-loss": ("ppo value", {})},
     "rloo": {"policy-loss": ("reinforce", {})},
@@ -65,7 +71,9 @@ USUAL: Mapping[Stage, Mapping[str, Mapping[str, str]]] = {
         "reinforce++": {"credit": "temporal"},
     },
     "policy-loss": {
-        **dict.fromkeys(("ppo", "dual clip", "cispo", "gspo", "sapo", "gmpo", "importance sampling"), _BY_RATIO),
+        **dict.fromkeys(
+            ("ppo", "dual clip", "cispo", "gspo", "sequence ppo", "sapo", "gmpo", "importance sampling"), _BY_RATIO
+        ),
         **{key: {"aggregation": "any"} for key in ("reinforce", "negative log-likelihood")},
     },
     "value-loss": {key: {"aggregation": "any"} for key in VALUE_LOSSES},
@@ -112,6 +120,8 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
         )
     keys = [text.partition("=")[0] for text in texts]
     usual = {**USUAL.get(stage, {}).get(name, {}), **more}
+    if f"deviation-of={BATCH}" in texts:
+        usual["scope"] = BATCH
     implied = {key: value for key, value in usual.items() if key not in keys}
     dropped = {text for text in texts if text.partition("=")[2] == DROPPED and text.partition("=")[0] in _keys(stage)}
     unstated = {text.partition("=")[0] for text in dropped} & set(usual)

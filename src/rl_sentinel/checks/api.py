@@ -8,8 +8,8 @@ from rl_sentinel.adapters.live_target import forward_of, path_of
 from rl_sentinel.adapters.user_claims import EXAMPLES
 from rl_sentinel.adapters.user_function import Statement
 from rl_sentinel.audit.findings import LEVELS, findings
-from rl_sentinel.audit.formula_notes import formula_notes
 from rl_sentinel.audit.function_check import audit_function, why_no_replay
+from rl_sentinel.audit.uncompared import with_uncompared
 from rl_sentinel.checks.options import (
     bindings,
     chosen_laws,
@@ -90,7 +90,8 @@ def check(  # noqa: PLR0913 - the options of a check
         numbers=parsed_numbers(numbers),
     )
     audit = audit_function(function, statement, **options, jobs=1)
-    audit.notes.extend(formula_notes(audit, algorithm or value_of(statement.claims.algorithm) or ""))
+    stated = algorithm or value_of(statement.claims.algorithm) or ""
+    audit.verdicts = with_uncompared(audit.verdicts, stated)
     all_findings = findings(audit, (), "")
     visible = [f for f in all_findings if LEVELS.index(f.level) <= LEVELS.index(level)]
     return CheckResult(

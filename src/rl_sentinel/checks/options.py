@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from rl_sentinel.adapters.kit.numbers import FORMULA_NAMES
+from rl_sentinel.adapters.user_boundary import STAGES
 from rl_sentinel.adapters.user_claims import claims_of
-from rl_sentinel.adapters.user_function import STAGES
 from rl_sentinel.audit.findings import LEVELS
 from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.core.claims import Claims, nearest

@@ -10,7 +10,8 @@ import typer
 
 from rl_sentinel.adapters.kit.bind_text import AXES
 from rl_sentinel.adapters.kit.numbers import FORMULA_NAMES
-from rl_sentinel.adapters.user_function import STAGES, stage_claims
+from rl_sentinel.adapters.user_boundary import STAGES
+from rl_sentinel.adapters.user_function import stage_claims
 from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.errors import SentinelError

@@ -20,6 +20,7 @@ Aggregation = Literal[
     "sequence-mean-token-mean",
     "sequence-mean-token-sum-by-width",
     "prompt-mean",
+    "token-sum-by-constant",
     "any",
 ]
 
@@ -105,6 +106,10 @@ class Claims:
     )
     standardised: Said[bool] | None = _claim("rewards are divided by a standard deviation, or not", *_RELATIVE)
     deviation: Said[Literal["n - 1", "n"]] | None = _claim("the denominator of the standard deviation", "advantage")
+    deviation_of: Said[Literal["group", "batch"]] | None = _claim(
+        "whose standard deviation divides a reward that is compared within its prompt; `batch` implies that scope",
+        "advantage",
+    )
     credit: Said[Literal["outcome", "temporal"]] | None = _claim(
         "the outcome credits all tokens of the response equally, or each token by later rewards", "advantage"
     )
@@ -123,7 +128,9 @@ class Claims:
         "the gradient of the first step deliberately differs from the policy gradient", "policy-loss"
     )
     aggregation: Said[Aggregation] | None = _claim(
-        "how token losses are reduced to one number; `any`: by one of these reductions, not stated which", *_LOSSES
+        "how token losses are reduced to one number; `token-sum-by-constant`: a sum divided by nothing, the rows, the "
+        "width or a fixed length, so that no response's own length counts; `any`: not stated which of these",
+        *_LOSSES,
     )
     rows: Said[Literal["live", "all"]] | None = _claim("which rows a mean over sequences counts", *_LOSSES)
     factor: Said[Literal["half", "the square"]] | None = _claim(

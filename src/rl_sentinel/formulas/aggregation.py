@@ -18,13 +18,16 @@ MODES = {
     "prompt-mean": "its prompt's trained tokens",
 }
 
+#: Modes in which a response's own length does not count.
+BY_CONSTANT = ("token-sum", "sequence-mean-token-sum", "sequence-mean-token-sum-by-width")
+
 
 def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows: str = "") -> Named:
     """Reduce ``[B, T]`` numbers to one, by reading: a mean over rows or prompts counts "live" ones or "all".
 
     If that is not claimed, both are readings. Settings ``tokens`` and ``rows`` are given denominators, ``length`` is a
-    fixed length by which a sum over all rows is divided, ``scale`` replaces the width, and a loss on one of several
-    ``ranks`` is multiplied by their number.
+    fixed length by which a sum over all rows is divided, or that a row's sum may be divided by, as by the width;
+    ``scale`` replaces the width, and a loss on one of several ``ranks`` is multiplied by their number.
 
     Source:
         DAPO (arXiv 2503.14476), equation 8, for the mean over tokens; GRPO (arXiv 2402.03300),
@@ -47,7 +50,11 @@ def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows
     if mode == "prompt-mean":
         counts = {"live": max(1, len(set(batch.group[batch.live].tolist()))), "all": len(set(batch.group.tolist()))}
     of = "prompts" if mode == "prompt-mean" else "rows"
-    return {f"by {who} {of}": total / count for who, count in counts.items() if rows in ("", who)}
+    found = {f"by {who} {of}": total / count for who, count in counts.items() if rows in ("", who)}
+    if MODES[mode] == "the width" and settings.get("length") and not settings.get("scale"):
+        by_length = batch.width / _number(settings, "length", 1)
+        found |= {f"{name} and the fixed length": x * by_length for name, x in found.items()}
+    return found
 
 
 def _number(settings: Settings, name: str, default: float) -> float:

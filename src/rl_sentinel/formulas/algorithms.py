@@ -53,7 +53,9 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
     if name in TEMPORAL:
         found = _over_time(boundary, TEMPORAL[name](batch, settings))
         return found | (_by_rows(batch, settings) if boundary.own and name == "reinforce++" else {})
-    readings = {**ADVANTAGES, **IN_PARTS}[name](batch, settings)
+    of_batch = name == "grpo" and value_of(boundary.claims.deviation_of) == "batch"
+    compute = _grpo_by_batch if of_batch else {**ADVANTAGES, **IN_PARTS}[name]
+    readings = compute(batch, settings)
     chosen = {n: x for n, x in readings.items() if standardised is None or standardised == ("by deviation" in n)}
     counted = value_of(boundary.claims.deviation)
     chosen = {n: x for n, x in chosen.items() if not counted or f"deviation ({counted})" in n or "deviation" not in n}
@@ -123,12 +125,17 @@ def _centred(batch: Batch, weights: list[float] | None = None) -> list[float]:
 
 def _by_deviation(found: list[float], batch: Batch, settings: Settings) -> Rows:
     """Divide by the deviation of the rewards in each row's group; unchanged where it is 0."""
-    reward, readings = batch.reward.tolist(), Rows()
+    return _divided(found, batch.reward.tolist(), _groups(batch), settings)
+
+
+def _divided(found: list[float], numbers: list[float], populations: list[list[int]], settings: Settings) -> Rows:
+    """Divide by the deviation of the numbers of each row's population, with every accepted use of an epsilon."""
+    readings = Rows()
     for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
-        spreads = [1.0] * batch.rows
-        for rows in _groups(batch):
+        spreads = [1.0] * len(found)
+        for rows in populations:
             for b in rows:
-                spreads[b] = deviation([reward[j] for j in rows])
+                spreads[b] = deviation([numbers[j] for j in rows])
         forms = {
             "": [s + epsilon for s in spreads],
             " within the root": [sqrt(s * s + epsilon) for s in spreads],
@@ -143,6 +150,16 @@ def _by_deviation(found: list[float], batch: Batch, settings: Settings) -> Rows:
 def _grpo(batch: Batch, settings: Settings) -> Rows:
     centred = _centred(batch)
     return {"centred": centred} | _by_deviation(centred, batch, settings)
+
+
+def _grpo_by_batch(batch: Batch, settings: Settings) -> Rows:
+    """Centre in the group, divide by the deviation of all live rows: of their rewards, or of their centred rewards."""
+    centred, readings = _centred(batch), Rows()
+    live = [b for b, alive in enumerate(batch.live.tolist()) if alive]
+    for what, numbers in {"rewards": batch.reward.tolist(), "centred rewards": centred}.items():
+        for name, shares in _divided(centred, numbers, [live] if live else [], settings).items():
+            readings[f"{name}, {what} of the batch"] = shares
+    return readings
 
 
 def _rloo(batch: Batch, _settings: Settings) -> Rows:

@@ -63,6 +63,13 @@ def _gspo(batch: Batch, settings: Settings) -> Tensor:
     return -weight * _cut(ratio, weight, settings)
 
 
+def _sequence_ppo(batch: Batch, settings: Settings) -> Tensor:
+    """PPO with a whole response as one action: its ratio is the product of its tokens' ratios (arXiv 2402.14740)."""
+    log_ratio, weight, _ = _columns(batch)
+    ratio = log_ratio.sum(1, keepdim=True).expand(log_ratio.shape).exp()
+    return -weight * _cut(ratio, weight, settings)
+
+
 def _sapo(batch: Batch, settings: Settings) -> Tensor:
     log_ratio, weight, _ = _columns(batch)
     steep = torch.where(weight > 0, _number(settings, "temperature"), _number(settings, "negative_temperature"))
@@ -98,7 +105,7 @@ def _dynamic_fine_tuning(batch: Batch, settings: Settings) -> Tensor:
 
 
 #: Algorithms with one ratio per response, and one advantage.
-OF_RESPONSES = frozenset({"gspo", "gmpo"})
+OF_RESPONSES = frozenset({"gspo", "gmpo", "sequence ppo"})
 
 #: Algorithm -> loss per token.
 LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
@@ -106,6 +113,7 @@ LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "dual clip": _dual_clip,
     "cispo": _cispo,
     "gspo": _gspo,
+    "sequence ppo": _sequence_ppo,
     "sapo": _sapo,
     "gmpo": _gmpo,
     "importance sampling": _importance_sampling,

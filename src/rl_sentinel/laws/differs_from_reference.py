@@ -256,6 +256,7 @@ LAW = Law(
         "corrected_at_most",
         "corrected_by",
         "deviation",
+        "deviation_of",
         "factor",
         "gradient",
         "grouping",

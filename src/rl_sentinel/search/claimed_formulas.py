@@ -10,7 +10,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.advantage_normalization import SETTING, normalized
-from rl_sentinel.formulas.aggregation import MODES, aggregated
+from rl_sentinel.formulas.aggregation import BY_CONSTANT, MODES, aggregated
 from rl_sentinel.formulas.algorithms import PLAIN
 from rl_sentinel.formulas.corrections import SHARES
 from rl_sentinel.formulas.distillation import DISTILLATIONS
@@ -133,7 +133,7 @@ def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, setti
                 reduced = aggregated(tokens + more, batch, mode, settings, rows)
                 prefix = ", ".join(filter(None, (reading, estimator, mode if len(_modes(boundary)) > 1 else "")))
                 losses |= {f"{prefix}, {n}" if prefix else n: x for n, x in reduced.items()}
-            if boundary.own and len(_modes(boundary)) > 1 and isinstance(more, Tensor):
+            if boundary.own and set(MEANS) <= set(_modes(boundary)) and isinstance(more, Tensor):
                 losses |= _apart(reading, tokens, estimator, more, batch)
     factor = value_of(boundary.claims.factor)
     return {n: x for n, x in losses.items() if not factor or n.startswith(factor)}
@@ -152,7 +152,8 @@ def _apart(reading: str, tokens: Tensor, estimator: str, more: Tensor, batch: Ba
 def _modes(boundary: Boundary) -> tuple[str, ...]:
     """The accepted ways of aggregation; all where the claim leaves it open, none without a claim."""
     claimed_mode = value_of(boundary.claims.aggregation) or ""
-    return tuple(MODES) if claimed_mode == "any" else (claimed_mode,) if claimed_mode in MODES else ()
+    several = {"any": tuple(MODES), "token-sum-by-constant": BY_CONSTANT}
+    return several.get(claimed_mode, (claimed_mode,) if claimed_mode in MODES else ())
 
 
 def _of_pairs(boundary: Boundary, algorithm: str) -> bool:

@@ -27,6 +27,22 @@ def annotated_time_major(rewards: Annotated[Tensor, "T B"], values: Annotated[Te
     return time_major(rewards, values)
 
 
+def unstated_time_major(rewards: Tensor, values: Tensor) -> Tensor:
+    return time_major(rewards, values)
+
+
+def forgetful(
+    rewards: Annotated[Tensor, "T B"], values: Annotated[Tensor, "T B"], gamma: float = 0.99, lam: float = 0.95
+) -> Tensor:
+    """GAE whose sum ends after the next step."""
+    steps = rewards + gamma * torch.cat([values[1:], torch.zeros_like(values[:1])]) - values
+    return steps + gamma * lam * torch.cat([steps[1:], torch.zeros_like(steps[:1])])
+
+
+def of_envs(rewards: Annotated[Tensor, "T B 1"], values: Annotated[Tensor, "T B 1"]) -> Tensor:
+    return time_major(rewards.squeeze(-1), values.squeeze(-1))
+
+
 def of_one(rewards: Any, values: Any, gamma: float = 0.99, lam: float = 0.95) -> list[float]:
     """Advantages of one trajectory; rewards: [T], values: [T]."""
     return time_major(torch.as_tensor(rewards), torch.as_tensor(values), gamma, lam).tolist()
@@ -51,26 +67,34 @@ def squares(values: Tensor, returns: Tensor) -> Tensor:
     return ((values - returns) ** 2).mean()
 
 
+def of_rows_and_tokens(values: Tensor, returns: Tensor) -> Tensor:
+    """The mean squared error; values: [B], returns: [B, T]."""
+    return squares(values.unsqueeze(1), returns)
+
+
+def largest(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor) -> Tensor:
+    """The larger of the two products; log_prob: [T], old_log_prob: [T], advantages: [T]."""
+    return -clipped(log_prob, old_log_prob, -advantages)
+
+
 @pytest.mark.parametrize(
     ("function", "options", "words"),
     [
-        (time_major, GAE, "rewards has the axes [T, B] in its docstring, expected one of [B, T], [B], [B, 1], "),
-        (annotated_time_major, GAE, "rewards has the axes [T, B] in its annotation, expected one of [B, T], [B], "),
+        (of_envs, GAE, "rewards has the axes [T, B, 1] in its annotation, expected one of [B, T], [T, B], [B], "),
         (of_one, GAE, "rewards has the axes [T] in its docstring, of one trajectory, expected [B, T], or for "),
         (of_one_list, GAE, "values is a list of numbers, expected one number per token, so it is of one trajectory: "),
         (of_one_list, {"stage": "advantage"}, "values is a list of numbers, expected one number per token, "),
         (of_rewards, {"stage": "advantage", "algorithm": "reinforce++"}, "rewards is a list of numbers, and nothing "),
         (
-            clipped,
-            {"stage": "policy-loss", "algorithm": "ppo"},
-            "log_prob is logprob with one number per response, expected one per token, [B, T] or, for a flat batch of ",
-        ),
-        (
             lambda log_prob, old_log_prob, advantages: clipped(log_prob, old_log_prob, advantages, 0.2),
             {"stage": "policy-loss", "bind": {"log_prob": "logprob", "old_log_prob": "old_logprob[B]"}},
             "old_log_prob is old_logprob with one number per response, expected one per token, ",
         ),
-        (squares, {"stage": "value-loss", "algorithm": "ppo"}, "values is value with one number per response, "),
+        (
+            of_rows_and_tokens,
+            {"stage": "value-loss", "algorithm": "ppo"},
+            "values is value with one number per response, expected one per token, [B, T] or, for a flat batch of ",
+        ),
     ],
 )
 def test_layouts_without_a_binding_are_refused(function: Any, options: dict[str, Any], words: str) -> None:
@@ -91,7 +115,16 @@ def one_by_one(rewards: list[list[float]], values: list[list[float]]) -> list[li
             lambda rewards, values: time_major(rewards.T, values.T).T,
             {**GAE, "bind": {"rewards": "token_rewards[B T]"}},
         ),
+        (time_major, GAE),
+        (annotated_time_major, GAE),
+        (unstated_time_major, GAE),
         (one_by_one, GAE),
+        (clipped, {"stage": "policy-loss", "algorithm": "ppo"}),
+        (squares, {"stage": "value-loss", "algorithm": "ppo"}),
+        (
+            unstated_time_major,
+            {**GAE, "bind": {"rewards": lambda batch: batch.token_reward.T, "values": lambda batch: batch.value.T}},
+        ),
         (
             clipped,
             {
@@ -109,9 +142,8 @@ def one_by_one(rewards: list[list[float]], values: list[list[float]]) -> list[li
             {"stage": "value-loss", "algorithm": "ppo", "bind": {"values": "value[N]", "returns": "returns[N]"}},
         ),
     ],
-    ids=["transposed", "one-by-one", "flat-policy-loss", "flat-value-loss"],
 )
-def test_the_fix_in_the_message_is_checked_and_sound(function: Any, options: dict[str, Any]) -> None:
+def test_layouts_that_fit_and_the_fixes_in_the_messages_are_sound(function: Any, options: dict[str, Any]) -> None:
     result = rl_sentinel.check(function, laws=["REF001", "PRM001"], **options)
     assert result.ok, str(result)
     assert "holds" in {v.outcome for v in result.verdicts if v.law == "REF001"}
@@ -143,3 +175,15 @@ def test_a_plural_in_parentheses_is_no_axis() -> None:
         return reward * mask
 
     assert (documented_axes(centred, "reward"), documented_axes(centred, "mask")) == ("", "T")
+
+
+@pytest.mark.parametrize(
+    ("function", "options"), [(forgetful, GAE), (largest, {"stage": "policy-loss", "algorithm": "ppo"})]
+)
+def test_faults_in_these_layouts_are_found(function: Any, options: dict[str, Any]) -> None:
+    assert "REF001" in {f.code for f in rl_sentinel.check(function, laws=["REF001"], **options).faults}
+
+
+def test_a_flat_batch_is_noted() -> None:
+    result = rl_sentinel.check(squares, stage="value-loss", algorithm="ppo", laws=["REF001"], budget=2)
+    assert "values, returns were passed as the tokens of all responses, [N]" in result.notes

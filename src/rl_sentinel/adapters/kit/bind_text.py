@@ -7,7 +7,6 @@ from typing import Literal
 
 import torch
 
-from rl_sentinel.adapters.kit.array_form import Array
 from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths, Lengths, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Packed, Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
@@ -20,7 +19,9 @@ from rl_sentinel.adapters.kit.user_layouts import (
     GroupSize,
     PerResponse,
     PromptList,
+    TrainedTokens,
 )
+from rl_sentinel.adapters.kit.wrapped_forms import Array, OnePrompt, TimeFirst
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.claims import nearest
 from rl_sentinel.core.codec import Codec, Form
@@ -32,6 +33,7 @@ BINDINGS: Mapping[str, str] = {
     "lengths": "lengths",
     "cumulative_lengths": "cu_seqlens",
     "group_size": "group_size",
+    "trained_tokens": "trained_tokens",
 }
 
 #: Axes in a binding, without commas and spaces -> their meaning.
@@ -43,6 +45,10 @@ AXES = {
     "GKT": "prompts by responses by tokens",
     "Gragged": "a list with one tensor per prompt",
     "Glists": "a list with one list of numbers per prompt",
+    "TB": "one number per token, padded, time first",
+    "K": "one number per response of one prompt",
+    "KT": "one number per token, padded, of the responses of one prompt",
+    "Klist": "a list of numbers, one per response of one prompt",
     "N": "the tokens of all responses end to end",
     "ragged": "a list with one tensor per response",
     "list": "a list of numbers, one per response",
@@ -55,7 +61,16 @@ DTYPES = {"bool": torch.bool, "int": torch.int64, "int64": torch.int64, "int32":
 #: Words in a binding that are not columns of the batch.
 WORDS = (
     *("token_rewards", "lengths", "cu_seqlens", "valid", "input_ids", "attention_mask", "completion_mask_of_sequence"),
-    *("prompt_ids", "prompt_mask", "prompt_length", "model", "completion_ids", "labels", "group_size"),
+    *(
+        "prompt_ids",
+        "prompt_mask",
+        "prompt_length",
+        "model",
+        "completion_ids",
+        "labels",
+        "group_size",
+        "trained_tokens",
+    ),
     *("logits_of_sequence", "token_of_sequence"),
 )
 
@@ -117,6 +132,7 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         "completion_ids": InputIds(response_only=True),
         "labels": TargetIds(),
         "group_size": GroupSize(),
+        "trained_tokens": TrainedTokens(),
         "prompt_ids": PromptTokens(),
         "prompt_mask": PromptTokens(mask=True),
         "model": PolicyModel(),
@@ -135,7 +151,7 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         return PromptIds(listed if axes == "list" else "strings" if array else "tensor", name)
     if COLUMNS[name]["axes"].startswith("B T") and axes in ("B", "B1", "GK", "list"):
         return PerResponse(name, int(axes == "B1"), axes == "GK", axes == "list")
-    if name == "reward" and form is not None and axes in ("BT", "ragged", "lists"):
+    if name == "reward" and form is not None and axes in ("BT", "TB", "KT", "ragged", "lists"):
         return TokenRewards(form, dtype)
     kind = GroupedColumn if isinstance(form, Grouped) else Column
     return kind(name, dtype=dtype) if form is None else kind(name, form, dtype)
@@ -149,6 +165,10 @@ def _form(axes: str, *, per_token: bool) -> Form | None:
         "GKT": GroupedTokens(),
         "Gragged": PromptList(),
         "Glists": PromptList(plain=True),
+        "TB": TimeFirst(Padded()),
+        "K": OnePrompt(PerRow("tensor")),
+        "KT": OnePrompt(Padded()),
+        "Klist": OnePrompt(PerRow("list")),
         "N": Packed() if per_token else PerRow("tensor"),
         "ragged": Ragged(),
         "list": PerRow("list"),

@@ -36,6 +36,17 @@ def probes_of(boundary: Boundary) -> list[Batch]:
     return probes if boundary.domain is None else [boundary.domain(probe) for probe in probes]
 
 
+def unclipped_probes(boundary: Boundary) -> list[Batch]:
+    """Two batches whose ratios are near 1, within any clip range; in the second the advantages are small."""
+    batch = domain_probe(boundary)
+    ratios = torch.linspace(-0.03, 0.03, batch.mask.numel()).reshape(batch.mask.shape)
+    probes = [
+        with_columns(batch, old_logprob=batch.logprob - ratios, advantage=batch.advantage / scale)
+        for scale in (1, 1000)
+    ]
+    return probes if boundary.domain is None else [boundary.domain(probe) for probe in probes]
+
+
 def fits_reading(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> bool:
     """Whether an output equals a reading of the formula, where the formula counts."""
     readings, where = _readings(boundary, name, batch, settings)

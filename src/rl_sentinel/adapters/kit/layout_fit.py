@@ -5,12 +5,15 @@ from dataclasses import replace
 from itertools import islice
 
 from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, accepts, changes, mixes_rows, rebind
-from rl_sentinel.adapters.kit.number_fit import fits_formula, with_fitted_numbers
+from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
+from rl_sentinel.adapters.kit.number_trial import fits_formula
+from rl_sentinel.adapters.kit.numbers_in_code import Literals
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.codec import Codec
+from rl_sentinel.formulas.temporal import TEMPORAL
 
 #: Maximum number of other bindings that are compared.
 _MOST = 24
@@ -21,7 +24,7 @@ def layout_of_formula(
     build: Callable[[Mapping[str, Codec]], Boundary],
     arguments: Arguments,
     chosen: Boundary,
-    literals: tuple[float, ...],
+    literals: Literals,
 ) -> Boundary:
     """The chosen boundary, or one with other axes if the function computes its formula only with these.
 
@@ -32,9 +35,10 @@ def layout_of_formula(
     if claimed is None or chosen.stage != "advantage" or not arguments.open or fits_formula(target, chosen):
         return chosen
     per_token = [path for path, column in arguments.open.items() if column in PER_TOKEN]
-    for changed in islice(changes(arguments, chosen), _MOST):
-        if any("[" in changed.get(path, "") for path in per_token):
-            continue
+    others = [c for c in islice(changes(arguments, chosen), _MOST) if not any("[" in c.get(p, "") for p in per_token)]
+    if value_of(claimed) in TEMPORAL:
+        others.insert(0, _time_first(arguments))
+    for changed in others:
         other = build(rebind(arguments.codecs, changed))
         if not accepts(target, other) or mixes_rows(target, other):
             continue
@@ -47,3 +51,13 @@ def layout_of_formula(
             ]
             return replace(fitted, notes=(*fitted.notes, *notes))
     return chosen
+
+
+def _time_first(arguments: Arguments) -> dict[str, str]:
+    """All columns of tokens with the axis of time first, as environments that step together are stored."""
+    columns = {path: column.partition("[")[0] for path, column in arguments.open.items()}
+    return {
+        path: f"{'token_rewards' if column == 'reward' else column}[T B]"
+        for path, column in columns.items()
+        if column in PER_TOKEN | {"reward", "token_rewards"}
+    }

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.array_form import Array
 from rl_sentinel.adapters.kit.bind_text import codec_of
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Container
@@ -16,6 +15,7 @@ from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_arguments import probe_batch
+from rl_sentinel.adapters.kit.wrapped_forms import Array
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, lazily
 from rl_sentinel.core.boundary import Boundary

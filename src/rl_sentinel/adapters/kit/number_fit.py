@@ -2,51 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice, product
 
 import torch
 
-from rl_sentinel.adapters.kit.formula_fit import NEAR, fits_reading, probes_of
+from rl_sentinel.adapters.kit.clip_bounds import clip_bounds
+from rl_sentinel.adapters.kit.formula_fit import NEAR, unclipped_probes
 from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on
 from rl_sentinel.adapters.kit.normalized_advantages import normalizes_advantages
+from rl_sentinel.adapters.kit.number_trial import OPTIONAL, candidates, fitting_numbers, is_temporal, missing_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import Literals
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Scalar, Settings
-from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims, value_of
 from rl_sentinel.formulas.advantage_normalization import NORMALIZATIONS, SETTING
-from rl_sentinel.formulas.algorithms import known_advantages
-from rl_sentinel.formulas.temporal import TEMPORAL
-from rl_sentinel.search.claimed_formulas import known_output, of_one_policy, references
-
-#: Values to try where the code has no literal for a number.
-_USUAL: Mapping[str, tuple[float, ...]] = {
-    "clip_low": (0.2, 0.1, 0.3),
-    "clip_high": (0.2, 0.28, 0.1, 0.3),
-    "kl_loss_coef": (0.001, 0.01, 0.04, 0.1),
-}
-
-#: Numbers that a formula has a default for.
-_OPTIONAL = frozenset({"epsilon", "temperature"})
-
-#: Numbers without which a formula is tried first: it has a form without them.
-_TRIED_WITHOUT = _OPTIONAL | {"gamma", "lambda", "value_clip"}
+from rl_sentinel.search.claimed_formulas import of_one_policy
 
 #: Numbers that change nothing at a ratio of 1.
 _OF_RATIOS: Mapping[str, float] = {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
 
-#: Largest literal that may be the offset of a divisor, and no discount.
-_OFFSET = 0.1
 
-#: Maximum number of combinations.
-_MOST = 600
-
-
-def with_fitted_numbers(
-    target: Target,
-    boundary: Boundary,
-    literals: tuple[float, ...],
-    bounds: frozenset[tuple[float, float]] = frozenset(),
-) -> Boundary:
+def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) -> Boundary:
     """The boundary with the numbers that its formula needs, or undecided if they are unknown.
 
     A formula without a number that it needs would be compared wrongly, so it is not compared.
@@ -54,29 +30,37 @@ def with_fitted_numbers(
     Args:
         target: where the function is looked up.
         boundary: its boundary, with the numbers that are known by name.
-        literals: numbers in its code, which are tried.
-        bounds: pairs of literals in its code; those of a clip range are taken where no number fits.
+        literals: numbers in its code, which are tried; the bounds of a clip range are taken where no number fits.
     """
-    stated = boundary.claims.algorithm is not None
-    if stated and (why := _not_of_formula(boundary)):
-        return _without_formula(boundary, why)
-    if stated and of_one_policy(boundary):
-        boundary = _with_settings(boundary, {**_OF_RATIOS, **boundary.settings["default"]})
-    if stated and boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
-        return _normalizing(target, boundary, literals)
-    missing = _missing(boundary)
-    if stated and (bounded := _with_ceiling(target, boundary, missing, literals)):
-        return bounded
-    if not missing:
-        return boundary
-    chosen = _fitting(target, boundary, missing, literals)
+    if boundary.claims.algorithm is not None:
+        if of_one_policy(boundary):
+            boundary = _with_settings(boundary, {**_OF_RATIOS, **boundary.settings["default"]})
+        if variant := _variant(target, boundary, literals):
+            return variant
+    missing = missing_numbers(boundary)
+    chosen = fitting_numbers(target, boundary, missing, literals) if missing or "loss" in boundary.outputs else {}
     if chosen is None:
-        chosen = _clip_range(missing, bounds)
+        chosen = _with_fixed_length(target, boundary, missing, literals) or _of_another_mean(target, boundary, literals)
+    if chosen is None and set(missing) == {"clip_low", "clip_high"}:
+        chosen = clip_bounds(target, boundary, candidates("clip_low", literals.floats))
+    if chosen is None:
+        chosen = _clip_range(missing, literals.bounds)
     if chosen is not None:
         return _with_settings(boundary, chosen, *_note(chosen, boundary))
-    required = [name for name in missing if name not in _OPTIONAL]
-    default = not required or (_is_temporal(boundary) and (not literals or _undiscounted(target, boundary)))
+    required = [name for name in missing if name not in OPTIONAL]
+    default = not required or (is_temporal(boundary) and (not literals.floats or _undiscounted(target, boundary)))
     return boundary if default else _without_formula(boundary, _undecided(boundary, required))
+
+
+def _variant(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
+    """The boundary of a variant of its algorithm, or without the formula where it is another one's; None if neither."""
+    if weighted := _with_sampler_weight(target, boundary, literals):
+        return weighted
+    if why := _not_of_formula(boundary):
+        return _without_formula(boundary, why)
+    if boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
+        return _normalizing(target, boundary, literals)
+    return _with_upper_bound_only(target, boundary, literals) or _with_ceiling(target, boundary, literals)
 
 
 def _without_formula(boundary: Boundary, reason: str) -> Boundary:
@@ -89,21 +73,84 @@ def _with_settings(boundary: Boundary, numbers: Settings, *notes: str) -> Bounda
     return replace(boundary, settings={"default": settings}, notes=(*boundary.notes, *notes))
 
 
-def _with_ceiling(
-    target: Target, boundary: Boundary, missing: list[str], literals: tuple[float, ...]
-) -> Boundary | None:
+def _with_ceiling(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
     """The loss of PPO with a literal as the bound of its ratio (dual clip); None if it fits without, or with none."""
+    missing = missing_numbers(boundary)
     open_ = value_of(boundary.claims.algorithm) == "ppo" and "ceiling" not in boundary.settings["default"]
-    ceilings = sorted(x for x in literals if x > 1) if open_ and boundary.stage == "policy-loss" else []
-    if not ceilings or _fitting(target, boundary, missing, literals) is not None:
+    ceilings = sorted(x for x in literals.floats if x > 1) if open_ and boundary.stage == "policy-loss" else []
+    if not ceilings or fitting_numbers(target, boundary, missing, literals) is not None:
         return None
     for ceiling in ceilings:
         trial = _with_settings(boundary, {"ceiling": ceiling})
-        chosen = _fitting(target, trial, missing, literals)
+        chosen = fitting_numbers(target, trial, missing, literals)
         if chosen is not None:
             found = {**chosen, "ceiling": ceiling}
             return _with_settings(boundary, found, *_note(found, boundary))
     return None
+
+
+def _with_upper_bound_only(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
+    """CISPO without a lower bound of its weights, as its authors use it; None if it fits only with one.
+
+    The upper bound is 1 plus a number, or the number itself.
+    """
+    known = boundary.settings["default"]
+    if value_of(boundary.claims.algorithm) != "cispo" or float(known.get("clip_low") or 1) < 1:
+        return None
+    stated = known.get("clip_high")
+    numbers = [float(stated)] if isinstance(stated, int | float) else [x for x in literals.floats if x > 0]
+    for high in (*numbers, *(x - 1 for x in numbers if x > 1)):
+        trial = _with_settings(boundary, {"clip_low": 1.0, "clip_high": high})  # a ratio is never below 0
+        chosen = fitting_numbers(target, trial, missing_numbers(trial), literals)
+        if chosen is not None:
+            return _with_settings(trial, chosen, *_note(chosen, boundary))
+    return None
+
+
+def _with_sampler_weight(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
+    """The loss weighted by the truncated ratio to the sampler; None if it reads no such ratio, or fits with no bound.
+
+    What fits where no ratio is clipped has this weight, and its clipping may be wrong.
+    """
+    if boundary.stage != "policy-loss" or not {"old_logprob", "rollout_logprob", "advantage"} <= boundary.reads:
+        return None
+    caps = [x for x in (*literals.floats, *map(float, literals.sizes)) if x >= 1]
+    trials = [
+        replace(boundary, claims=boundary.claims | claims("its code", corrected_at_most=cap, corrected_by=by))
+        for cap in caps
+        for by in ("token", "row")
+    ]
+    for probes in (None, unclipped_probes(boundary)):
+        for trial in trials:
+            missing = missing_numbers(trial)
+            chosen = fitting_numbers(target, trial, missing, literals, probes)
+            if chosen is not None and (probes is None or not missing):
+                cap = value_of(trial.claims.corrected_at_most)
+                note = f"the loss is weighted by the ratio to the sampler, at most {cap:g}"
+                return _with_settings(trial, chosen, note, *_note(chosen, trial))
+    return None
+
+
+def _with_fixed_length(
+    target: Target, boundary: Boundary, missing: list[str], literals: Literals
+) -> dict[str, float] | None:
+    """The numbers of a loss that divides by a fixed length, which the code holds; None if none fits."""
+    if "loss" not in boundary.outputs or "length" in boundary.settings["default"]:
+        return None
+    for length in literals.sizes:
+        chosen = fitting_numbers(target, _with_settings(boundary, {"length": float(length)}), missing, literals)
+        if chosen is not None:
+            return {**chosen, "length": float(length)}
+    return None
+
+
+def _of_another_mean(target: Target, boundary: Boundary, literals: Literals) -> dict[str, float] | None:
+    """The numbers with which a loss fits under another aggregation than the claimed one, which is then its fault."""
+    stated = boundary.claims.aggregation
+    if stated is None or stated.value == "any" or not (missing := missing_numbers(boundary)):
+        return None
+    open_ = replace(boundary, claims=replace(boundary.claims, aggregation=replace(stated, value="any")))
+    return fitting_numbers(target, open_, missing, literals)
 
 
 def _clip_range(missing: list[str], bounds: frozenset[tuple[float, float]]) -> dict[str, float] | None:
@@ -127,26 +174,24 @@ def _undiscounted(target: Target, boundary: Boundary) -> bool:
     return all(torch.allclose(row, row[:1].expand_as(row), atol=NEAR) for row in rows)
 
 
-def _normalizing(target: Target, boundary: Boundary, literals: tuple[float, ...]) -> Boundary:
+def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boundary:
     """The loss compared with a formula of normalized advantages; undecided if no normalization fits."""
     # A claimed ratio says how the gradient follows the advantages that are passed.
     boundary = replace(boundary, claims=replace(boundary.claims, ratio=None))
-    for name in NORMALIZATIONS:
-        trial = _with_settings(boundary, {SETTING: name}, f"the loss normalizes its advantages, {name}")
-        chosen = _fitting(target, trial, _missing(trial), literals)
+    trials = [
+        _with_settings(boundary, {SETTING: name}, f"the loss normalizes its advantages, {name}")
+        for name in NORMALIZATIONS
+    ]
+    for trial in trials:
+        chosen = fitting_numbers(target, trial, missing_numbers(trial), literals)
         if chosen is not None:
             return _with_settings(trial, chosen, *_note(chosen, trial))
+    if missing_numbers(boundary) == list(known := _clip_range(missing_numbers(boundary), literals.bounds) or {}):
+        # Near a ratio of 1 no clip range is reached: what fits there normalizes so, and its clipping may be wrong.
+        for trial in (_with_settings(one, known) for one in trials):
+            if fitting_numbers(target, trial, [], Literals(), unclipped_probes(trial)) is not None:
+                return trial
     return _without_formula(boundary, _normalised(boundary))
-
-
-def fits_formula(target: Target, boundary: Boundary) -> bool:
-    """Whether the function computes a reading of its claimed formula on small batches."""
-    if boundary.claims.algorithm is None or not set(missing := _missing(boundary)) <= _TRIED_WITHOUT:
-        return False
-    try:
-        return _fitting(target, boundary, missing, ()) is not None
-    except Exception:  # noqa: BLE001 - without a reading on these batches, nothing fits
-        return False
 
 
 def _not_of_formula(boundary: Boundary) -> str:
@@ -194,77 +239,3 @@ def _note(chosen: Mapping[str, float], boundary: Boundary) -> list[str]:
     known = {n: x for n, x in chosen.items() if boundary.settings["default"].get(n) != x}
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in known.items())
     return [f"numbers of the formula, found in the code: state them with numbers={{{numbers}}}"] if known else []
-
-
-def _is_temporal(boundary: Boundary) -> bool:
-    return boundary.stage == "advantage" and value_of(boundary.claims.algorithm) in TEMPORAL
-
-
-def _missing(boundary: Boundary) -> list[str]:
-    """The numbers of the claimed formula that are not known."""
-    settings = boundary.settings["default"]
-    if boundary.stage == "advantage" and known_advantages(boundary):
-        names = ["gamma", "lambda"] if _is_temporal(boundary) else ["epsilon"]
-        if value_of(boundary.claims.algorithm) == "reinforce++":
-            names = ["gamma"]  # rewards to go have no decay
-        return [name for name in names if name not in settings]
-    if boundary.stage == "batch":
-        return [] if "temperature" in settings else ["temperature"]
-    if "loss" not in boundary.outputs or not known_output(boundary, "loss"):
-        return []
-    names = ["kl_loss_coef"] if boundary.stage == "policy-loss" and "ref_logprob" in boundary.reads else []
-    if value_of(boundary.claims.algorithm) == "ppo value" and "old_value" in boundary.reads:
-        names = ["value_clip"]
-    missing, trial = [name for name in names if name not in settings], dict(settings)
-    while (name := _key_needed(boundary, trial)) and name not in trial:
-        missing.append(name)
-        trial[name] = 0.5
-    return missing
-
-
-def _key_needed(boundary: Boundary, settings: Settings) -> str:
-    try:
-        references(boundary, "loss", domain_probe(boundary), settings)
-    except KeyError as missing:
-        return str(missing.args[0])
-    return ""
-
-
-def _candidates(name: str, literals: tuple[float, ...]) -> tuple[float, ...]:
-    """The values to try for a number; a clip range may be written as its bounds, 0.8 and 1.2."""
-    inside = [x for x in literals if 0 < x < 1]
-    if name in ("clip_low", "clip_high"):
-        bounds = [round(abs(1 - x), 12) for x in literals if 0 < abs(1 - x) < 1]
-        inside = [*inside, *bounds]
-    if name == "epsilon":
-        inside = [x for x in inside if x <= _OFFSET]
-    if name in ("gamma", "lambda"):
-        inside = [1.0, *(x for x in inside if x > _OFFSET)]
-    if name not in ("clip_low", "clip_high", "kl_loss_coef", "epsilon", "gamma", "lambda"):
-        inside = [x for x in literals if x > 0]
-    return tuple(dict.fromkeys([*inside, *(_USUAL.get(name, ()) if not inside else ())]))
-
-
-def _fitting(
-    target: Target, boundary: Boundary, missing: list[str], literals: tuple[float, ...]
-) -> dict[str, float] | None:
-    """The first values of the missing numbers with which a reading of the formula equals the function's result."""
-    settings = dict(boundary.settings["default"])
-    try:
-        observed = [(batch, outputs_on(target, boundary, batch)) for batch in probes_of(boundary)]
-    except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
-        return None
-
-    def fits(chosen: Mapping[str, float]) -> bool:
-        trial: dict[str, Scalar] = {**settings, **chosen}
-        try:
-            return all(
-                fits_reading(boundary, n, x, batch, trial) for batch, values in observed for n, x in values.items()
-            )
-        except (IndexError, RuntimeError, KeyError):  # a result in another shape, or a formula that needs a number
-            return False
-
-    if set(missing) <= _TRIED_WITHOUT and fits({}):
-        return {}
-    options = islice(product(*(_candidates(name, literals) for name in missing)), _MOST)
-    return next((chosen for values in options if fits(chosen := dict(zip(missing, values, strict=True)))), None)

@@ -2,6 +2,7 @@
 
 import dis
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from functools import partial
 from inspect import ismethod
 from itertools import pairwise
@@ -105,39 +106,51 @@ def _assigned_one(holder: object, name: str) -> bool:
     return True
 
 
-def literals(function: Callable[..., Any]) -> tuple[float, ...]:
-    """The float literals of a function, of the functions of its module that it names, and of their defaults.
+@dataclass(frozen=True, slots=True)
+class Literals:
+    """The numbers in a function's code without a known name, and in the functions of its module that it names.
 
-    Floats that the code reads by name, from a global or from its object, count too.
+    Attributes:
+        floats: literals, defaults of parameters, and floats that the code reads from a global, its object or a
+            configuration.
+        sizes: integers above 1 at the same places.
+        bounds: pairs of floats that the code passes one after the other, as in ``clamp(ratio, 1 - 0.2, 1.3)``.
     """
-    found: dict[float, None] = {}
+
+    floats: tuple[float, ...] = ()
+    sizes: tuple[int, ...] = ()
+    bounds: frozenset[tuple[float, float]] = frozenset()
+
+
+def literals(function: Callable[..., Any], passed: Mapping[str, Any] | None = None) -> Literals:
+    """The literals of a function; the arguments are those of :func:`named_numbers`.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.numbers_in_code import literals
+        >>> def loss(ratio, width=8): return ratio.clamp(1 - 0.25, 1.5) / width
+        >>> literals(loss)
+        Literals(floats=(0.75, 1.5), sizes=(8,), bounds=frozenset({(0.75, 1.5)}))
+    """
     owner = _owner(function)
     functions = list(_read_functions(unwrap(function), owner))
     words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
-    found |= {value: None for _, value in _values(functions, words, [owner]) if isinstance(value, float)}
+    objects = [owner, *(passed or {}).values(), *_global_objects(functions, words)]
+    found = [value for _, value in _values(functions, words, objects)]
+    bounds = set[tuple[float, float]]()
     for one in functions:
-        constants = [c for code in _codes(one.__code__) for x in code.co_consts for c in _parts(x)]
-        for value in (*constants, *(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()):
-            if isinstance(value, float):
-                found[value] = None
-    return tuple(found)
+        found += [c for code in _codes(one.__code__) for x in code.co_consts for c in _parts(x)]
+        found += [*(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()]
+        bounds |= _pairs(one)
+    floats = dict.fromkeys(x for x in found if isinstance(x, float))
+    sizes = dict.fromkeys(x for x in found if isinstance(x, int) and not isinstance(x, bool) and x > 1)
+    return Literals(tuple(floats), tuple(sizes), frozenset(bounds))
 
 
-def literal_bounds(function: Callable[..., Any]) -> frozenset[tuple[float, float]]:
-    """The pairs of literals that the code passes one after the other, as in ``clamp(ratio, 1 - 0.2, 1.3)``.
-
-    Example:
-        >>> from rl_sentinel.adapters.kit.numbers_in_code import literal_bounds
-        >>> def loss(ratio): return ratio.clamp(1 - 0.25, 1.5)
-        >>> literal_bounds(loss)
-        frozenset({(0.75, 1.5)})
-    """
-    found = set[tuple[float, float]]()
-    for one in _read_functions(unwrap(function), _owner(function)):
-        steps = [step for code in _codes(one.__code__) for step in dis.get_instructions(code)]
-        pairs = [(a.argval, b.argval) for a, b in pairwise(steps) if a.opname == b.opname == "LOAD_CONST"]
-        found |= {(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)}
-    return frozenset(found)
+def _pairs(function: FunctionType) -> set[tuple[float, float]]:
+    """The pairs of floats that the code loads one after the other."""
+    steps = [step for code in _codes(function.__code__) for step in dis.get_instructions(code)]
+    pairs = [(a.argval, b.argval) for a, b in pairwise(steps) if a.opname == b.opname == "LOAD_CONST"]
+    return {(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)}
 
 
 def _parts(constant: object) -> tuple[object, ...]:
@@ -171,20 +184,20 @@ def _words(code: CodeType) -> frozenset[str]:
 
 
 def _read_functions(plain: Callable[..., Any], owner: object) -> Iterator[FunctionType]:
-    """The function, and the functions of its module and methods of its object that it names, and so on."""
-    waiting, known = [plain], set[int]()
+    """The function, and what it names: functions of its module, methods of its object and of classes; and so on."""
+    waiting: list[object] = [plain]
+    known = set[int]()
     while waiting:
         one = waiting.pop(0)
         if not isinstance(one, FunctionType) or id(one) in known:
             continue
         known.add(id(one))
         yield one
-        for word in sorted(_words(one.__code__)):
-            other = one.__globals__.get(word)
-            if isinstance(other, FunctionType) and other.__module__ == one.__module__:
-                waiting.append(other)
-            if owner is not None and isinstance(method := getattr(type(owner), word, None), FunctionType):
-                waiting.append(method)
+        words = sorted(_words(one.__code__))
+        named = [one.__globals__[word] for word in words if word in one.__globals__]
+        waiting += [other for other in named if isinstance(other, FunctionType) and other.__module__ == one.__module__]
+        classes = [*([] if owner is None else [type(owner)]), *(x for x in named if _is_namespace(x, one.__module__))]
+        waiting += [getattr(kind, word, None) for kind in classes for word in words]
 
 
 def _values(
@@ -219,9 +232,15 @@ def _assigned(code: CodeType) -> Iterator[tuple[str, object]]:
 
 
 def _of_object(thing: object, words: frozenset[str], depth: int) -> Iterator[tuple[str, object]]:
-    """The values of attributes or keys that the code names, of an object and of the objects in them."""
-    for holder in _holders(thing, words, depth):
-        yield from _entries(holder, words)
+    """The values of attributes or keys that the code names, of an object and of the objects in them.
+
+    One of an inner object has two names: ``low`` and ``clip_low`` for ``config.clip.low``.
+    """
+    for name, value in _entries(thing, words):
+        yield name, value
+        if depth > 1 and not _is_closed(value):
+            for inner, number in _of_object(value, words, depth - 1):
+                yield from ((inner, number), (f"{name}_{inner}", number))
 
 
 def _holders(thing: object, words: frozenset[str], depth: int) -> Iterator[object]:
@@ -238,10 +257,20 @@ def _is_closed(value: object) -> bool:
     return value is None or isinstance(value, kinds) or ismethod(value)
 
 
+def _is_namespace(value: object, module: str) -> bool:
+    """Whether it is a class of this module, whose attributes may be settings: ``class args: clip_coef = 0.2``."""
+    return isinstance(value, type) and value.__module__ == module and not issubclass(value, nn.Module)
+
+
 def _global_objects(functions: list[FunctionType], words: frozenset[str]) -> list[object]:
     """The configurations among the globals that the code names, as ``args`` of a script."""
-    named = [one.__globals__[word] for one in functions for word in sorted(words) if word in one.__globals__]
-    return [value for value in named if not _is_closed(value)]
+    named = [
+        (one.__module__, one.__globals__[word])
+        for one in functions
+        for word in sorted(words)
+        if word in one.__globals__
+    ]
+    return [value for module, value in named if not _is_closed(value) or _is_namespace(value, module)]
 
 
 def _entries(thing: object, words: frozenset[str]) -> Iterator[tuple[str, object]]:

@@ -149,6 +149,8 @@ def _from_binding(  # noqa: PLR0913 - the slot and its context
         default = ROLES[role].column if role else ""
         axes = "" if "[" in value else _axes(slot, value, place.removesuffix("."), arguments)
         text = f"{value}[{axes}]" if axes else value
+        if axes_of(slot.annotation) == "list":
+            text = text.replace("[K]", "[K list]")
         return codec_of(text, default, array=_is_array(slot, role))
     if isinstance(value, Mapping) and item_class(slot.annotation) is None:
         return _container(value, slot, stage, arguments, place)

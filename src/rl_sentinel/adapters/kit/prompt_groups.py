@@ -7,7 +7,8 @@ import torch
 
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.user_layouts import Grouped, PromptList
-from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.adapters.kit.wrapped_forms import of_one_prompt
+from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.core.codec import Codec, Inputs
 
 
@@ -21,6 +22,20 @@ BY_PROMPT = (prompts_are_contiguous, prompts_have_siblings)
 
 #: Preconditions of functions that group by position, with the same number of responses for every prompt.
 BY_POSITION = (*BY_PROMPT, groups_are_equal)
+
+
+def is_one_prompt(inputs: Inputs) -> str:
+    """All responses belong to one prompt, for functions that are called once per prompt."""
+    return "" if len(group_sizes(inputs)) <= 1 else "the batch has several prompts"
+
+
+def one_prompt(batch: Batch) -> Batch:
+    """Give all rows to one prompt; unchanged if they are of one already."""
+    return with_columns(batch, group=torch.zeros_like(batch.group)) if len(set(batch.group.tolist())) > 1 else batch
+
+
+#: Preconditions of functions that are called once per prompt.
+BY_ONE_PROMPT = (is_one_prompt, prompts_have_siblings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +96,8 @@ class FixedGroups:
         if not prompts_are_contiguous(inputs) and set(group_sizes(inputs)) == {self.size}:
             return batch
         chosen = [members[n % len(members)] for members in _by_prompt(batch) for n in range(self.size)]
-        return take_rows(batch, torch.tensor(chosen))
+        filled = take_rows(batch, torch.tensor(chosen))
+        return with_columns(filled, trajectory=torch.arange(filled.rows))  # a repeated row is another response
 
 
 def grouping(
@@ -96,9 +112,13 @@ def grouping(
     if group_size:
         return (FixedGroups(group_size),), (*BY_POSITION, GroupsOf(group_size))
     forms = [(c, getattr(c, "form", None)) for c in codecs]
-    grouped = [form for codec, form in forms if "group" in codec.shapes or isinstance(form, Grouped)]
+    grouped = [
+        form for codec, form in forms if "group" in codec.shapes or isinstance(form, Grouped) or of_one_prompt(form)
+    ]
     if not grouped:
         return (), ()
+    if all(of_one_prompt(form) for form in grouped):
+        return (one_prompt,), BY_ONE_PROMPT
     if all(isinstance(form, PromptList) for form in grouped):
         return (adjacent_groups,), BY_PROMPT
     return (equal_groups,), BY_POSITION

@@ -1,4 +1,4 @@
-"""Refuse layouts that no binding can give: time-major tensors, one trajectory, one number per response for a token."""
+"""Refuse layouts that no binding can give: one trajectory, one number per response for a token."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,6 +17,9 @@ _VALUES = frozenset({"value", "old_value", "returns"})
 
 #: Columns of which one number per response, the one at the first trained token, says nothing about the others.
 _PER_TOKEN = _VALUES | {"logprob", "old_logprob", "ref_logprob", "rollout_logprob"}
+
+#: Stages whose functions may take the tokens of a mini-batch end to end.
+_OF_TOKENS = ("policy-loss", "value-loss", "kl")
 
 #: How to check a function of one trajectory.
 _ONE_BY_ONE = (
@@ -54,9 +57,30 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
         )
     expected = ", ".join(f"[{', '.join(known)}]" for known in KNOWN)
     raise Unbindable(
-        f"{shape}, expected one of {expected}: check a lambda that transposes, as in "
-        f'lambda {path}: f({path}.T).T, with bind={{"{path}": "{wide}[B T]"}}'
+        f"{shape}, expected one of {expected}: check a lambda that rearranges, as in "
+        f'lambda {path}: f({path}.unsqueeze(-1)).squeeze(-1), with bind={{"{path}": "{wide}[B T]"}}'
     )
+
+
+def flat_columns(codecs: Mapping[str, Codec], stage: Stage) -> dict[str, str]:
+    """Bindings as ``[N]`` for the columns of a loss that are all stated as ``[B]``: a flat mini-batch has no responses.
+
+    Empty if one of them has another layout, or another argument tells responses apart.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.bind_text import codec_of
+        >>> from rl_sentinel.adapters.kit.refused_layouts import flat_columns
+        >>> flat_columns({"newlogp": codec_of("logprob[B]"), "adv": codec_of("advantage[B]")}, "policy-loss")
+        {'newlogp': 'logprob[N]', 'adv': 'advantage[N]'}
+    """
+    carried = {path: codec for path, codec in _parts(codecs) if codec.columns or codec.shapes}
+    flat = {path: codec for path, codec in carried.items() if isinstance(codec, PerResponse)}
+    of_tokens = any(codec.name in _PER_TOKEN for codec in flat.values())
+    if stage not in _OF_TOKENS or not of_tokens or len(flat) != len(carried):
+        return {}
+    if any(codec.dims or codec.grouped or codec.listed for codec in flat.values()):
+        return {}
+    return {path: f"{codec.name}[N]" for path, codec in flat.items()}
 
 
 def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: Claims) -> None:

@@ -29,7 +29,17 @@ ROLES: Mapping[str, Role] = {
         value="`[B, T]`, the outcome reward on the last response token",
     ),
     "reward": Role(
-        ("reward", "rewards", "score", "scores", "outcome", "outcomes", "outcome_rewards", "sequence_rewards"),
+        (
+            "reward",
+            "rewards",
+            "score",
+            "scores",
+            "outcome",
+            "outcomes",
+            "outcome_rewards",
+            "sequence_rewards",
+            "group_rewards",
+        ),
         "reward",
         value="`[B]`, the outcome reward",
     ),
@@ -167,7 +177,10 @@ ROLES: Mapping[str, Role] = {
         value="its default, or 0.2, to both sides; in a value loss the range of the values",
     ),
     "clip_low": Role(
-        ("cliprange_low", "clip_ratio_low", "clip_low", "eps_clip_low", "epsilon_low", "eps_low", "clip_eps_low"),
+        (
+            *("cliprange_low", "clip_ratio_low", "clip_low", "eps_clip_low", "epsilon_low", "eps_low", "clip_eps_low"),
+            "clip_lower",
+        ),
         value="its default, or 0.2",
     ),
     "clip_high": Role(
@@ -179,6 +192,7 @@ ROLES: Mapping[str, Role] = {
             "epsilon_high",
             "eps_high",
             "clip_eps_high",
+            "clip_higher",
         ),
         value="its default, or 0.28",
     ),
@@ -206,6 +220,13 @@ ROLES: Mapping[str, Role] = {
             *("completions_per_prompt", "num_completions_per_prompt"),
         ),
         value="the number of responses of each prompt; they are adjacent",
+    ),
+    "trained_tokens": Role(
+        (
+            *("num_items_in_batch", "num_items", "num_loss_tokens", "num_action_tokens", "num_valid_tokens"),
+            *("num_trained_tokens", "num_trainable_tokens"),
+        ),
+        value="the number of trained tokens of the batch",
     ),
     "accumulation": Role(
         (

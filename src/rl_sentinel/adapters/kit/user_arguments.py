@@ -54,7 +54,9 @@ def arguments_of(function: Callable[..., Any], stage: Stage, bind: Mapping[str, 
         raise Unbindable(
             f"{name} takes a model ({models[0]}), expected logits: pass the function that takes the logits instead"
         )
-    packed = any(role_of(n) in ("lengths", "cumulative_lengths") for n in parameters)
+    # A loss of [T] is one of all tokens, as beside lengths: trial decides on their layout.
+    packed = stage in ("policy-loss", "value-loss", "kl")
+    packed = packed or any(role_of(n) in ("lengths", "cumulative_lengths") for n in parameters)
     slots = [
         Slot(n, p.annotation, p.default, documented_axes(function, n), packed)
         for n, p in parameters.items()

@@ -106,6 +106,20 @@ class GroupSize(Codec):
         return group_sizes(inputs)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class TrainedTokens(Codec):
+    """The number of trained tokens of the whole batch, as transformers' trainer passes ``num_items_in_batch``."""
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The trained tokens."""
+        return frozenset({"mask"})
+
+    def put(self, inputs: Inputs) -> int:
+        """The number of trained tokens."""
+        return int(inputs.batch.mask.sum())
+
+
 def _first_trained_value(column: Tensor, batch: Batch) -> Tensor:
     """``[B]``: the value at the first trained token of each row, or at its first token if none is trained."""
     return column.gather(1, first_trained(batch).unsqueeze(1)).squeeze(1)
@@ -193,6 +207,17 @@ class _ReadRecorder:
         return getattr(self._batch, name)
 
 
+def _equal(one: object, other: object) -> bool:
+    """Whether two arguments are the same; False for what cannot be compared."""
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return torch.equal(one, other)
+    return isinstance(one, int | float | str | list) and not _has_tensors(one) and one == other
+
+
+def _has_tensors(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(x, Tensor) or _has_tensors(x) for x in value)
+
+
 def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
     """The codec for a function in ``bind``; a call with ``batch`` finds the columns that it reads.
 
@@ -201,7 +226,9 @@ def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
     """
     names = set[str]()
     try:
-        make(_ReadRecorder(batch, names))
+        made = make(_ReadRecorder(batch, names))
+        if "mask" in names and _equal(made, make(with_columns(batch, mask=~batch.mask))):
+            names -= {"mask"}  # only its shape is read
     except Exception as error:
         message = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise Unbindable(f"a function in bind raised {message}, expected it to compute an argument") from error

@@ -27,6 +27,7 @@ class NamedOutput(Form):
         packed: also accept ``[N]`` packed tokens.
         grouped: also accept ``[G, K]`` rows.
         sequences: also accept ``[B, 1 + T]`` with a column of zeros for the position without a prediction.
+        time_first: read ``[T, B]``.
     """
 
     name: str
@@ -35,6 +36,7 @@ class NamedOutput(Form):
     packed: bool = False
     grouped: bool = False
     sequences: bool = False
+    time_first: bool = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -88,8 +90,10 @@ class NamedOutput(Form):
         return output
 
     def _rows(self, output: Tensor, sizes: Sizes) -> Tensor:
-        """The output as ``[B, T]`` or ``[B]``, from the packed, grouped or sequence layout."""
+        """The output as ``[B, T]`` or ``[B]``, from the time-first, packed, grouped or sequence layout."""
         rows = sizes.rows or 0
+        if self.time_first and output.dim() == 2:
+            return output.transpose(0, 1)
         if self.packed and output.dim() == 1 and sizes.length is not None and len(output) == int(sizes.length.sum()):
             return Packed().read(output, sizes)
         if self.grouped and output.dim() > 1 and output.shape[0] * output.shape[1] == rows:
@@ -117,7 +121,7 @@ class NamedOutput(Form):
         """Source that selects the output; one number per row becomes a column."""
         if self.packed or self.grouped:
             raise NotImplementedError("no script: results in a packed or grouped layout are not supported")
-        selected = f"(lambda r: {self._source()})({expression})"
+        selected = f"(lambda r: {self._source()})({expression}){'.transpose(0, 1)' if self.time_first else ''}"
         return f"(lambda x: x.unsqueeze(1) if x.dim() == 1 else x)({selected})" if self.per_token else selected
 
     def _source(self) -> str:

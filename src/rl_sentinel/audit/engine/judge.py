@@ -254,7 +254,7 @@ def _moves(ask: Asker, case: Case) -> bool:
         if COLUMNS[name]["role"] != "signal":
             continue
         for where in (place == 0, rows, place == case.batch.rows - 1):
-            batch = moved(case.batch, name, _first_vocabulary_entry(case, name, where), -0.5)
+            batch = moved(case.batch, name, _every_other_entry(case, name, where), -0.5)
             try:
                 after = ask(Case(batch, case.setting, case.override, {}, case.seed))
             except Refused as refused:
@@ -267,10 +267,10 @@ def _moves(ask: Asker, case: Case) -> bool:
     return not any(COLUMNS[n]["role"] == "signal" for n in ask.boundary.reads)
 
 
-def _first_vocabulary_entry(case: Case, column: str, rows: torch.Tensor) -> torch.Tensor:
-    """``rows``, or only their first vocabulary entry: a softmax does not change when all logits move equally."""
+def _every_other_entry(case: Case, column: str, rows: torch.Tensor) -> torch.Tensor:
+    """``rows``, or every other entry of their vocabulary: a softmax does not change when all logits move equally."""
     if "V" not in COLUMNS[column]["axes"].split():
         return rows
     like = getattr(case.batch, column)
-    first = torch.arange(like.shape[-1]) == 0
-    return (rows.reshape(-1, 1, 1) & first).expand(like.shape)
+    other = torch.arange(like.shape[-1]) % 2 == 0
+    return (rows.reshape(-1, 1, 1) & other).expand(like.shape)

@@ -1,0 +1,59 @@
+"""What a user has not stated about a function, and its result gives away: one prompt per call, another deviation."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from rl_sentinel.adapters.kit.layout_trial import leaves
+from rl_sentinel.adapters.kit.number_trial import fits_formula
+from rl_sentinel.adapters.kit.prompt_groups import one_prompt
+from rl_sentinel.adapters.kit.user_layouts import Domains
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.claims import STATED, Said, value_of
+from rl_sentinel.core.codec import Codec
+
+
+def with_unstated_choice(
+    target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
+) -> Boundary:
+    """The boundary, undecided where one statement more makes a sound function of a wrong one, or with a note on it.
+
+    A function without a parameter that tells prompts apart may be called once per prompt. Then a mean over all its
+    rewards is right, and else it is a fault; only the user knows.
+
+    Args:
+        target: where the function is looked up.
+        boundary: its boundary, whose formula it may miss.
+        codecs: the codecs of its parameters.
+        stated: the parameters whose axes the user binds.
+    """
+    if boundary.stage != "advantage" or boundary.claims.algorithm is None or fits_formula(target, boundary):
+        return boundary
+    if "group" not in boundary.reads and value_of(boundary.claims.scope) == "group":
+        domain = Domains((one_prompt, *([boundary.domain] if boundary.domain else [])))
+        rewards = [name for name, codec in codecs.items() if _has_reward(codec)]
+        if rewards and rewards[0] not in stated and fits_formula(target, replace(boundary, domain=domain)):
+            return _undecided(boundary, rewards[0])
+    of_batch = replace(boundary.claims, deviation_of=Said("batch", STATED))
+    if boundary.claims.deviation_of is None and fits_formula(target, replace(boundary, claims=of_batch)):
+        note = (
+            f"it computes {value_of(boundary.claims.algorithm)} with the standard deviation of the whole batch: if "
+            'that is intended, state claims={"deviation-of": "batch"}, or --claim deviation-of=batch on the command '
+            "line"
+        )
+        return replace(boundary, notes=(*boundary.notes, note))
+    return boundary
+
+
+def _has_reward(codec: Codec) -> bool:
+    return any({"reward", "token_reward"} & part.columns for part in leaves([codec]))
+
+
+def _undecided(boundary: Boundary, name: str) -> Boundary:
+    """The boundary without claims that compare responses of a prompt."""
+    why = (
+        f"it computes {value_of(boundary.claims.algorithm)} only for one prompt, and nothing says how many a call has: "
+        f'state bind={{"{name}": "reward[K]"}} for one, "reward[B]" for several'
+    )
+    left = replace(boundary.claims, algorithm=None, scope=None, baseline=None, grouping=None)
+    return replace(boundary, claims=left, undecided=why)

@@ -1,0 +1,187 @@
+"""The boundary of a user's function: what its stage returns, the batches that suit its layouts, and its failures."""
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.argument_messages import describe_arguments
+from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, ResponseMask
+from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Padded, Ragged
+from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, leaves
+from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
+from rl_sentinel.adapters.kit.prompt_groups import grouping
+from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.user_layouts import (
+    Domains,
+    FunctionCodec,
+    Grouped,
+    GroupedTokens,
+    PerResponse,
+    full_width,
+    last_token_trains,
+    one_advantage_per_row,
+    whole_responses,
+)
+from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
+from rl_sentinel.adapters.kit.wrapped_forms import is_time_first, of_one_prompt
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Step
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Scalar
+from rl_sentinel.core.claims import Claims, value_of
+from rl_sentinel.core.claims import claims as said
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import NotApplicable
+from rl_sentinel.formulas.policy_losses import OF_RESPONSES
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """The output of a stage, and the ``word`` that names it in a dict that the function returns."""
+
+    stage: Stage
+    word: str
+    output: Output
+
+
+#: Values of ``--stage``.
+STAGES: Mapping[str, _Kind] = {
+    "advantage": _Kind("advantage", "advantage", Output("B T", "reward", "advantage")),
+    "policy-loss": _Kind("policy-loss", "loss", Output("", "", "loss")),
+    "value-loss": _Kind("value-loss", "loss", Output("", "", "loss")),
+    "kl": _Kind("kl", "kl", Output("B T", "nats", "kl")),
+    "aggregate": _Kind("aggregate", "loss", Output("", "", "loss")),
+    "reward": _Kind("reward", "reward", Output("B T", "reward", "token_reward")),
+    "normalise": _Kind("normalise", "reward", Output("B T", "reward", "reward")),
+    "weight": _Kind("correct", "weight", Output("B T", "ratio", "weight")),
+    "keep": _Kind("correct", "mask", Output("B T", "", "keep")),
+    "logprob": _Kind("batch", "logprob", Output("B T", "nats", "logprob")),
+    "entropy": _Kind("batch", "entropy", Output("B T", "nats", "entropy")),
+}
+
+#: Stages whose output has a single definition.
+DEFINED = ("logprob", "entropy")
+
+#: Exceptions by which a function refuses its input: laws judge them, so their type is kept.
+_REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
+
+
+#: Stages whose functions, without a parameter that tells trained tokens from others, are passed full rows.
+_WITHOUT_MASK = frozenset({"advantage", "policy-loss", "value-loss", "aggregate"})
+
+#: Note on such a loss.
+_UNMASKED = "no parameter says which tokens are trained, so every token of every row was"
+
+#: Folders of code that is not the user's.
+_PACKAGES = frozenset({"site-packages", "dist-packages", "rl_sentinel"})
+
+#: The usual floating-point types of signals; a function may refuse others.
+_USUAL = frozenset({torch.float32})
+
+
+def user_boundary(  # noqa: PLR0913 - the parts of a boundary
+    path: str,
+    stage: str,
+    claimed: Claims,
+    settings: Mapping[str, Scalar],
+    group_size: int,
+    codecs: Mapping[str, Codec],
+) -> Boundary:
+    """The boundary of the function at ``path``, with these codecs for its parameters.
+
+    Args:
+        path: dotted path of the function.
+        stage: a key of :data:`STAGES`.
+        claimed: the claims about it.
+        settings: the numbers of its formula.
+        group_size: the number of responses per prompt that the function holds itself; 0 if it holds none.
+        codecs: the codec of each parameter.
+    """
+    kind = STAGES[stage]
+    flat = list(leaves(codecs.values()))
+    forms = [c.form for c in flat if hasattr(c, "form")]
+    grouped = any("group" in c.shapes for c in flat) or any(isinstance(f, Grouped) for f in forms)
+    group_domain, requires = grouping(flat, group_size)
+    by_response = kind.stage == "policy-loss" and value_of(claimed.algorithm) in OF_RESPONSES
+    by_response = by_response or any(isinstance(c, PerResponse) and c.name == "advantage" for c in flat)
+    unpadded = any(isinstance(f, Packed | Ragged) for f in forms)
+    masked = any("mask" in c.columns for c in flat)
+    padded = any(isinstance(getattr(f, "inner", f), Padded | GroupedTokens) for f in forms)
+    padded |= any(isinstance(c, FunctionCodec) and c.of & PER_TOKEN for c in flat)
+    padded &= kind.stage in _WITHOUT_MASK
+    measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask) for c in flat)
+    # A function in ``bind`` may put the outcome on the last token as well.
+    per_token = any(isinstance(c, TokenRewards) or {"reward", "token_reward"} <= c.columns for c in flat)
+    domains = [
+        *([last_token_trains] if per_token else []),
+        *([whole_responses] if unpadded and not masked else []),
+        *([full_width] if padded and not measured else []),
+        *group_domain,
+        *([one_advantage_per_row] if by_response else []),
+    ]
+    form = NamedOutput(
+        kind.word,
+        kind.output.axes == "B T",
+        decision=stage == "keep",
+        packed=any(isinstance(x, CumulativeLengths | Lengths | Packed) for x in (*flat, *forms)),
+        grouped=grouped,
+        sequences=any(isinstance(f, AfterPrompt) for f in forms),
+        time_first=kind.output.axes == "B T" and any(is_time_first(f) for f in forms),
+    )
+    if stage in DEFINED:
+        claimed |= said(f"stage {stage}", output_algorithms={kind.word: FORMULAS[kind.word]})
+    boundary = Boundary(
+        path=path,
+        stage=kind.stage,
+        steps=(Step(call=path, name="result", arguments=codecs, explain=partial(_explain, codecs)),),
+        outputs={kind.output.quantity: replace(_output(kind, claimed), at=Use("result"), form=form)},
+        settings={"default": settings},
+        claims=claimed,
+        notes=(_UNMASKED,) if padded and not measured and "loss" in kind.word else (),
+        requires=requires,
+        domain=Domains(tuple(domains)) if domains else None,
+        own=True,
+    )
+    by_position = group_size or any(of_one_prompt(form) for form in forms)
+    return replace(boundary, reads=boundary.reads | {"group"}) if by_position else boundary
+
+
+def _output(kind: _Kind, claimed: Claims) -> Output:
+    """The output of a stage, with the kind of KL and the scope of a decision that the claims state."""
+    if kind.stage == "kl" and claimed.algorithm:
+        return replace(kind.output, quantity=f"kl.{claimed.algorithm.value}")
+    if kind.stage == "correct" and claimed.scope:
+        return replace(kind.output, scope=claimed.scope.value)
+    return kind.output
+
+
+def _explain(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str, Any]) -> Exception:
+    """Add the passed arguments to the exception of a call; a refusal with a message keeps its type."""
+    if isinstance(error, NotApplicable):
+        return error
+    words, arguments = " ".join(str(error).split()), describe_arguments(codecs, passed)
+    if (type(error) in _REFUSALS or isinstance(error, ArithmeticError)) and words:
+        return type(error)(f"{words}; passed {arguments}")
+    if isinstance(error, _REFUSALS):
+        return error
+    if isinstance(error, TypeError | RuntimeError) and (other := _unusual_types(passed)):
+        return NotApplicable(f"the function refuses {other}: {type(error).__name__}: {words}")
+    return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}; passed {arguments}")
+
+
+def _line_of(error: Exception) -> str:
+    """`` at FILE:LINE`` of the last line outside of packages, where the function raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not _PACKAGES & set(Path(f.filename).parts)]
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+
+
+def _unusual_types(passed: Mapping[str, Any]) -> str:
+    """The unusual floating-point types among the passed tensors, as text."""
+    floating = {x.dtype for x in passed.values() if isinstance(x, Tensor) and x.is_floating_point()}
+    return ", ".join(sorted(str(kind).removeprefix("torch.") for kind in floating - _USUAL))

@@ -1,0 +1,103 @@
+"""Variants of usual algorithms can be stated, are sound, and their faults are found."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import rl_sentinel
+from checks import variants as own
+
+_PPO: dict[str, Any] = {"stage": "policy-loss", "algorithm": "ppo"}
+_GRPO: dict[str, Any] = {"stage": "policy-loss", "algorithm": "grpo"}
+_CISPO: dict[str, Any] = {"stage": "policy-loss", "algorithm": "cispo"}
+_DR_GRPO: dict[str, Any] = {"stage": "policy-loss", "algorithm": "dr_grpo"}
+_WHOLE: dict[str, Any] = {"stage": "policy-loss", "algorithm": "sequence ppo"}
+_ADVANTAGE: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo"}
+_BATCH: dict[str, Any] = {**_ADVANTAGE, "claims": {"deviation-of": "batch"}}
+_ONE: dict[str, Any] = {**_ADVANTAGE, "bind": {"rewards": "reward[K]"}}
+_ONE_BY_TOKEN: dict[str, Any] = {
+    **_ADVANTAGE,
+    "bind": {"token_level_rewards": "token_rewards[K T]", "response_mask": "mask[K T]"},
+}
+_GAE: dict[str, Any] = {
+    "stage": "advantage",
+    "algorithm": "gae",
+    "bind": {"dones": lambda b: (torch.arange(b.mask.shape[1]) == b.length.unsqueeze(1) - 1).float()},
+}
+_TRAINER = own.Algorithm()
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (own.class_settings, _PPO),
+        (_TRAINER.loss, _GRPO),
+        (own.cispo, _CISPO),
+        (own.cispo_by_literal, _CISPO),
+        (own.dr_grpo, _DR_GRPO),
+        (own.dr_grpo_by_global, _DR_GRPO),
+        (own.by_items, _GRPO),
+        (own.of_responses, _WHOLE),
+        (own.by_batch, _BATCH),
+        (own.one_prompt, _ONE),
+        (own.one_prompt_documented, _ADVANTAGE),
+        (own.one_prompt_listed, _ONE),
+        (own.one_prompt_by_token, _ONE_BY_TOKEN),
+        (own.size_of_config, _ADVANTAGE),
+        (own.size_of_global, _ADVANTAGE),
+        (own.size_of_default, _ADVANTAGE),
+        (own.truncated_sampling, _GRPO),
+        (own.done_at_the_end, _GAE),
+    ],
+)
+def test_variants_equal_their_formula(function: Any, options: dict[str, Any]) -> None:
+    result = rl_sentinel.check(function, budget=4, **options)
+    assert result.ok, result
+    assert {f.code for f in result.findings} <= {"MSK001"}, result  # contested by design
+    assert [v.outcome for v in result.verdicts if v.law == "REF001"] == ["holds"]
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (own.class_settings_least, _PPO),
+        (_TRAINER.swapped, _GRPO),
+        (own.normalizing, _PPO),
+        (own.cispo_with_gradient, _CISPO),
+        (own.dr_grpo_by_lengths, _DR_GRPO),
+        (own.helper_of_the_largest, _GRPO),
+        (own.helper_twice_divided, _GRPO),
+        (own.of_mean_ratios, _WHOLE),
+        (own.by_group, _BATCH),
+        (own.by_batch, _ADVANTAGE),
+        (own.one_prompt_inverted, _ONE),
+        (own.size_of_default_inverted, _ADVANTAGE),
+        (own.unnormalized, {"stage": "logprob"}),
+        (own.truncated_sampling_of_the_largest, _GRPO),
+    ],
+)
+def test_their_faults_are_found(function: Any, options: dict[str, Any]) -> None:
+    assert {f.code for f in rl_sentinel.check(function, laws=["REF001"], **options).faults} == {"REF001"}
+
+
+@pytest.mark.parametrize("function", [own.one_prompt, own.one_prompt_listed, own.one_prompt_by_token])
+def test_how_many_prompts_a_call_has_must_be_stated(function: Any) -> None:
+    result = rl_sentinel.check(function, budget=2, **_ADVANTAGE)
+    assert (result.ok, result.faults) == (False, ()), result
+    assert 'reward[K]"} for one, "reward[B]" for several' in result.errored[0]
+
+
+def test_several_prompts_that_are_mixed_are_a_fault() -> None:
+    result = rl_sentinel.check(own.one_prompt, budget=2, bind={"rewards": "reward[B]"}, **_ADVANTAGE)
+    assert {"GRP001", "REF001"} <= {f.code for f in result.faults}
+
+
+def test_a_deviation_of_the_batch_is_named() -> None:
+    result = rl_sentinel.check(own.by_batch, budget=2, laws=["REF001"], **_ADVANTAGE)
+    assert any('claims={"deviation-of": "batch"}' in note for note in result.notes)
+
+
+def test_a_group_size_in_the_code_is_reported() -> None:
+    result = rl_sentinel.check(own.size_of_global, budget=2, laws=["REF001"], **_ADVANTAGE)
+    assert "every prompt has 4 adjacent responses, a number that the code holds" in result.notes

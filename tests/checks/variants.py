@@ -1,0 +1,236 @@
+"""Variants of usual algorithms, correct ones and some with one fault, as public code writes them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SAMPLES = 4
+MAX_LENGTH = 16
+
+
+class args:  # noqa: N801 - scripts with one file name the class of their settings so
+    """Settings of a script."""
+
+    clip_coef = 0.2
+
+
+@dataclass
+class Clip:
+    """Clip range of a nested configuration."""
+
+    low: float = 0.2
+    high: float = 0.28
+
+
+@dataclass
+class Config:
+    """A configuration with the number of responses per prompt."""
+
+    num_generations: int = 4
+    clip: Clip = field(default_factory=Clip)
+
+
+def _surrogate(ratio: Tensor, advantages: Tensor, low: float = 0.2, high: float = 0.2) -> Tensor:
+    return -torch.min(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
+
+
+def _token_mean(tokens: Tensor, mask: Tensor) -> Tensor:
+    return (tokens * mask).sum() / mask.sum().clamp(min=1)
+
+
+def class_settings(newlogprob: Tensor, b_logprobs: Tensor, b_advantages: Tensor) -> Tensor:
+    ratio = (newlogprob - b_logprobs).exp()
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    return torch.max(-b_advantages * ratio, -b_advantages * clipped).mean()
+
+
+def class_settings_least(newlogprob: Tensor, b_logprobs: Tensor, b_advantages: Tensor) -> Tensor:
+    """The smaller of the two losses."""
+    ratio = (newlogprob - b_logprobs).exp()
+    clipped = torch.clamp(ratio, 1 - args.clip_coef, 1 + args.clip_coef)
+    return torch.min(-b_advantages * ratio, -b_advantages * clipped).mean()
+
+
+class Algorithm:
+    """Losses with a nested configuration."""
+
+    def __init__(self) -> None:
+        """The default configuration."""
+        self.config = Config()
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        ratio = (batch["logprobs"] - batch["old_logprobs"]).exp()
+        loss = _surrogate(ratio, batch["advantages"], self.config.clip.low, self.config.clip.high)
+        return _token_mean(loss, batch["response_mask"])
+
+    def swapped(self, batch: dict[str, Tensor]) -> Tensor:
+        """The bounds of the clip range, one for the other."""
+        ratio = (batch["logprobs"] - batch["old_logprobs"]).exp()
+        loss = _surrogate(ratio, batch["advantages"], self.config.clip.high, self.config.clip.low)
+        return _token_mean(loss, batch["response_mask"])
+
+
+def normalizing(logprob: Tensor, old_logprob: Tensor, advantages: Tensor, clip_range: float = 0.2) -> Tensor:
+    """A loss that normalizes its advantages, and takes the smaller one."""
+    scaled = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    ratio = (logprob - old_logprob).exp()
+    return torch.min(-scaled * ratio, -scaled * torch.clamp(ratio, 1 - clip_range, 1 + clip_range)).mean()
+
+
+def cispo(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, epsilon_high: float = 5.0) -> Tensor:
+    """CISPO with an upper bound of its weights only; advantages: (B,)."""
+    weight = (logps - old_logps).exp().clamp(max=epsilon_high).detach()
+    return _token_mean(-weight * advantages.unsqueeze(1) * logps, mask)
+
+
+def cispo_by_literal(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    weight = (logps - old_logps).exp().clamp(max=5.0).detach()
+    return _token_mean(-weight * advantages * logps, mask)
+
+
+def cispo_with_gradient(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """A gradient through the weights."""
+    weight = (logps - old_logps).exp().clamp(max=5.0)
+    return _token_mean(-weight * advantages * logps, mask)
+
+
+def dr_grpo(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, max_tokens: int = 8) -> Tensor:
+    loss = _surrogate((logps - old_logps).exp(), advantages)
+    return (loss * mask).sum(-1).div(max_tokens).mean()
+
+
+def dr_grpo_by_global(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    loss = _surrogate((logps - old_logps).exp(), advantages)
+    return (loss * mask).sum() / (len(loss) * MAX_LENGTH)
+
+
+def helper_of_the_largest(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """The larger product, with a clip range that only a helper holds."""
+    ratio = (logps - old_logps).exp()
+    return _token_mean(-_surrogate(ratio, -advantages), mask)
+
+
+def helper_twice_divided(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """A mean over tokens that is divided by the rows too."""
+    return _token_mean(_surrogate((logps - old_logps).exp(), advantages), mask) / len(mask)
+
+
+def dr_grpo_by_lengths(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """The length bias that Dr. GRPO removes."""
+    loss = _surrogate((logps - old_logps).exp(), advantages)
+    return (loss * mask).sum(-1).div(mask.sum(-1).clamp(min=1)).mean()
+
+
+def by_items(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, num_items_in_batch: int) -> Tensor:
+    loss = _surrogate((logps - old_logps).exp(), advantages)
+    return (loss * mask).sum() / num_items_in_batch
+
+
+def of_responses(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, clip: float = 0.2) -> Tensor:
+    """PPO of whole responses; advantages: [B]."""
+    ratio = ((logps - old_logps) * mask).sum(1).exp()
+    return _surrogate(ratio, advantages, clip, clip).mean()
+
+
+def of_mean_ratios(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, clip: float = 0.2) -> Tensor:
+    """The geometric mean of the ratios in place of their product; advantages: [B]."""
+    ratio = (((logps - old_logps) * mask).sum(1) / mask.sum(1).clamp(min=1)).exp()
+    return _surrogate(ratio, advantages, clip, clip).mean()
+
+
+def by_batch(rewards: Tensor, num_generations: int) -> Tensor:
+    """GRPO with the deviation of the batch."""
+    mean = rewards.view(-1, num_generations).mean(1).repeat_interleave(num_generations)
+    return (rewards - mean) / (rewards.std() + 1e-4)
+
+
+def by_group(rewards: Tensor, num_generations: int) -> Tensor:
+    """GRPO with the deviation of each group."""
+    grouped = rewards.view(-1, num_generations)
+    return ((grouped - grouped.mean(1, keepdim=True)) / (grouped.std(1, keepdim=True) + 1e-4)).flatten()
+
+
+def one_prompt(rewards: Tensor) -> Tensor:
+    return rewards - rewards.mean()
+
+
+def one_prompt_documented(rewards: Tensor) -> Tensor:
+    """The rewards [K] of one prompt against their mean."""
+    return rewards - rewards.mean()
+
+
+def one_prompt_listed(rewards: list[float]) -> list[float]:
+    mean = sum(rewards) / len(rewards)
+    return [r - mean for r in rewards]
+
+
+def one_prompt_by_token(token_level_rewards: Tensor, response_mask: Tensor) -> Tensor:
+    outcome = token_level_rewards.sum(-1)
+    return ((outcome - outcome.mean()) / (outcome.std() + 1e-6)).unsqueeze(-1) * response_mask
+
+
+def one_prompt_inverted(rewards: Tensor) -> Tensor:
+    """A mean that is too large by n / (n - 1)."""
+    return rewards - rewards.sum() / (len(rewards) - 1)
+
+
+def _by_position(rewards: Tensor, size: int) -> Tensor:
+    return by_group(rewards, size)
+
+
+def size_of_config(rewards: Tensor, config: Any = Config()) -> Tensor:  # noqa: B008 - as public code does
+    return _by_position(rewards, config.num_generations)
+
+
+def size_of_global(rewards: Tensor) -> Tensor:
+    grouped = rewards.view(-1, SAMPLES)
+    return (grouped - grouped.mean(1, keepdim=True)).flatten()
+
+
+def size_of_default(rewards: Tensor, k: int = 4) -> Tensor:
+    grouped = rewards.view(-1, k)
+    return (grouped - grouped.mean(1, keepdim=True)).flatten()
+
+
+def size_of_default_inverted(rewards: Tensor, k: int = 4) -> Tensor:
+    """The other sign."""
+    return -size_of_default(rewards, k)
+
+
+def unnormalized(logits: Tensor, index: Tensor) -> Tensor:
+    """The logits of the tokens in place of their log-probs."""
+    return logits.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+
+
+def truncated_sampling(  # noqa: PLR0913 - columns and two numbers
+    logps: Tensor,
+    old_logps: Tensor,
+    rollout_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    clip_eps: float = 0.2,
+    cap: float = 2.0,
+) -> Tensor:
+    weight = (old_logps - rollout_logps).exp().clamp(max=cap).detach()
+    return _token_mean(_surrogate((logps - old_logps).exp(), advantages, clip_eps, clip_eps) * weight, mask)
+
+
+def truncated_sampling_of_the_largest(  # noqa: PLR0913 - columns and a number
+    logps: Tensor, old_logps: Tensor, rollout_logps: Tensor, advantages: Tensor, mask: Tensor, clip_eps: float = 0.2
+) -> Tensor:
+    """The larger product, with the weight of truncated sampling."""
+    weight = (old_logps - rollout_logps).exp().clamp(max=2).detach()
+    return _token_mean(-_surrogate((logps - old_logps).exp(), -advantages, clip_eps, clip_eps) * weight, mask)
+
+
+def done_at_the_end(rewards: Tensor, values: Tensor, dones: Tensor, gamma: float = 0.99, lam: float = 0.95) -> Tensor:
+    """GAE that ends where a step is done; rewards, values, dones: [B, T]."""
+    advantage, last = torch.zeros_like(values), torch.zeros(len(values))
+    after = torch.cat([values[:, 1:], torch.zeros_like(values[:, :1])], 1)
+    for t in reversed(range(values.shape[1])):
+        on = 1 - dones[:, t]
+        last = rewards[:, t] + gamma * after[:, t] * on - values[:, t] + gamma * lam * on * last
+        advantage[:, t] = last
+    return advantage
