@@ -48,7 +48,7 @@ class _Sides:
     after: str
 
 
-def measure(  # noqa: PLR0913 - what is measured, and how
+def measure(  # noqa: PLR0913 - the options of the command
     bugs: Sequence[Bug],
     corpus_bugs: Sequence[Bug],
     histories: Histories | None,
