@@ -60,21 +60,42 @@ TRAINER = """
             return entries[: len(entries) * SAMPLES // workers * workers // (SAMPLES)]
 """
 
+STEPS = """
+    from types import SimpleNamespace
+
+    from skyrl.train.generators.utils import get_metrics_from_generator_output
+
+    async def evaluate_step_wise(batches, generator, cfg, step, tokenizer):
+        count, rewards, uids = cfg.generator.eval_n_samples_per_prompt, [], []
+        for prompts in batches:
+            rows = [prompt for prompt in prompts for _ in range(count)]
+            own = [SimpleNamespace(instance_id=prompt["uid"]) for prompt in rows]
+            answer = await generator.generate({"prompts": [row["prompt"] for row in rows], "trajectory_ids": own})
+            chosen = [n for n, last in enumerate(answer["is_last_step"]) if LAST]
+            rewards += [answer["rewards"][n] for n in chosen]
+            uids += [answer["trajectory_ids"][n].instance_id for n in chosen]
+        found = get_metrics_from_generator_output({"rewards": rewards}, uids)
+        keys = {"avg_score": "avg_score", "mean_positive_reward": "mean_positive_reward"}
+        keys[f"pass_at_{count}"] = "pass_at_n"
+        return {f"eval/{of}/{k}": found[name] for of in ("all", "task") for k, name in keys.items()}
+"""
+
 SOLVED = "solved.get(uid, False) or reward > 0"
 SAMPLES = "self.cfg.generator.n_samples_per_prompt"
 
 
 def _bound(
-    loads: Loads, solved: str = SOLVED, count: str = "n_samples_per_prompt", samples: str = SAMPLES
+    loads: Loads, solved: str = SOLVED, count: str = "n_samples_per_prompt", samples: str = SAMPLES, last: str = "last"
 ) -> tuple[Target, dict[str, Boundary]]:
     files = {
         "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
         "skyrl/backends/skyrl_train/training_batch.py": BATCH,
         "skyrl/train/config.py": CONFIG.replace(
-            "n_samples_per_prompt=5", "n_samples_per_prompt=5, eval_sampling_params={}"
+            "n_samples_per_prompt=5", "n_samples_per_prompt=5, eval_sampling_params={}, step_wise_trajectories=False"
         ),
         "skyrl/train/dataset/preprocess.py": PREPROCESS,
         "skyrl/train/trainer.py": TRAINER.replace("COUNT", count).replace("SAMPLES", samples),
+        "skyrl/train/evaluate.py": STEPS.replace("LAST", last),
         "skyrl/train/generators/utils.py": UTILS.replace("SOLVED", solved),
     }
     target = loads(FRAMEWORK, files)
@@ -85,7 +106,7 @@ def _bound(
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert len(boundaries) == 5
+    assert len(boundaries) == 6
     named = {(name, name.partition(", ")[2]): boundary for name, boundary in boundaries.items()}
     assert answering(named, target) == []
 
@@ -94,6 +115,7 @@ CASES = [
     (MET001, "get_metrics_from_generator_output, rewards per response", {"solved": "reward > 0"}),
     (MET001, "get_metrics_from_generator_output, rewards per token", {"solved": "reward > 0"}),
     (MET001, "eval, default", {"solved": "reward > 0"}),
+    (MET001, "evaluate_step_wise, default", {"last": "True"}),
     (PLC004, "_prepare_generator_input, default", {"count": SAMPLES}),
     (DAT002, "_remove_tail_data, default", {"samples": "1"}),
 ]
@@ -108,7 +130,7 @@ def test_found_where_broken_alone(
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """The last response alone decides, environments of as many samples as training has, prompts counted as samples."""
+    """The last response alone decides, every step counts, environments of as many samples as training has, and more."""
     target, boundaries = _bound(loads, **(broken if found else {}))
     judgement = judged_at(law, boundaries[name], name.partition(", ")[2], target)
     assert judgement.tried > 0

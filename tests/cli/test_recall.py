@@ -1,6 +1,7 @@
 """``recall``: options, and what is written."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,22 @@ def test_nothing_could_be_audited(corpus: Path, capsys: pytest.CaptureFixture[st
 def test_options(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "recall", str(corpus), "--rows", "two") == "--rows is 'two', expected one of one"
     assert error_line(capsys, "recall", str(corpus), "--cpu", "hard").startswith("no bug of the corpus matches")
+
+
+def test_interpreter(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git = ("--git", str(tmp_path / "git"))
+    refusal = "--python is '/bin/true', expected a Python interpreter: it did not run Python code"
+    assert error_line(capsys, "recall", str(corpus), *git, "--python", "/bin/true") == refusal
+
+
+def test_code_is_imported_in_the_interpreter(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, other = tmp_path / "runs.txt", tmp_path / "python"
+    other.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    other.chmod(0o755)
+    outputs = ("--git", str(tmp_path / "git"), "--no-controls", "--python", str(other))
+    status, said, _ = run_cli(capsys, "recall", str(corpus), *outputs)
+    assert (status, said.splitlines()[0]) == (0, "no boundary: one")
+    workers = [
+        line for line in log.read_text(encoding="utf-8").splitlines() if "rl_sentinel.audit.engine.worker" in line
+    ]
+    assert len(workers) == len(("before the fix", "after the fix"))

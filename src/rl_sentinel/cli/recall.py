@@ -1,6 +1,7 @@
 """``rl-sentinel recall``: which known bugs an audit reports before their fix, and not after it."""
 
 import json
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from rl_sentinel.audit.source.interpreter import check_interpreter
 from rl_sentinel.cli.output_paths import put, writable
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.recall.bugs import Bug, read_bugs
@@ -31,6 +33,7 @@ def recall(  # noqa: PLR0913 - the options of the command
     cpu: Annotated[
         list[str] | None, typer.Option(metavar="yes|hard|no", help="Only bugs that show on a CPU: yes, hard or no.")
     ] = None,
+    python: Annotated[str, typer.Option(help="Python interpreter of the environment to audit in.")] = sys.executable,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Number of bugs that are audited at a time.")] = 2,
     controls: Annotated[
         bool, typer.Option(help="Also run two controls: the functions of another bug, and a commit that fixes nothing.")
@@ -40,12 +43,13 @@ def recall(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Audit the code before and after the fix of each bug in CORPUS; exit 0, or 2 if nothing could be audited."""
     paths = {path: writable(path, option) for path, option in ((page, "--page"), (json_path, "--json")) if path}
+    check_interpreter(python)
     corpus_bugs = read_bugs(corpus)
     bugs = _selected(corpus_bugs, rows, framework, cpu)
     histories = Histories(git) if git is not None else None
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     results = list[Row]()
-    for row in measure(bugs, corpus_bugs, histories, jobs=jobs, controls=controls):
+    for row in measure(bugs, corpus_bugs, histories, jobs=jobs, controls=controls, python=python):
         results.append(row)
         console.print(_line(row), markup=False)
     console.print(_total(results), markup=False)

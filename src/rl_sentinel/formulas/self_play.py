@@ -1,4 +1,4 @@
-"""Losses of policies that play against themselves, per token ``[B, T]``; a gradient flows to log-probs."""
+"""Losses of whole responses without a ratio, per token ``[B, T]``; a gradient flows to log-probs."""
 
 from collections.abc import Callable, Mapping
 
@@ -25,5 +25,23 @@ def nash_md(batch: Batch, settings: Settings) -> dict[str, Tensor]:
     return {n: torch.where(batch.mask, (beta * ratio - gain) * logprob, 0.0) for n, ratio in ratios.items()}
 
 
+def regressed_advantage(batch: Batch, settings: Settings) -> dict[str, Tensor]:
+    """The squared distance of ``beta`` times the log-ratio of a response to its advantage, shared by its tokens.
+
+    The advantage is ``reward`` minus ``reward_baseline``, an estimate of the value of the optimal policy at the prompt.
+
+    Source:
+        A*-PO, arXiv 2505.20686.
+    """
+    beta = float(settings.get("beta") or 0)
+    log_ratio = torch.where(batch.mask, batch.logprob.double() - batch.ref_logprob.double(), 0.0).sum(1)
+    distance = beta * log_ratio - (batch.reward.double() - batch.reward_baseline.double())
+    shares = batch.mask / batch.mask.sum(1, keepdim=True).clamp(min=1)
+    return {"": distance.square().unsqueeze(1) * shares}
+
+
 #: Algorithm -> loss per token, by reading.
-SELF_PLAY: Mapping[str, Callable[[Batch, Settings], dict[str, Tensor]]] = {"nash-md": nash_md}
+SELF_PLAY: Mapping[str, Callable[[Batch, Settings], dict[str, Tensor]]] = {
+    "nash-md": nash_md,
+    "regressed advantage": regressed_advantage,
+}

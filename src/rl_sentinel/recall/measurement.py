@@ -1,6 +1,7 @@
 """Measure recall: audit both sides of each bug's fix, and two controls on the same histories."""
 
 import hashlib
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,37 +48,46 @@ class _Sides:
     after: str
 
 
-def measure(
-    bugs: Sequence[Bug], corpus_bugs: Sequence[Bug], histories: Histories | None, *, jobs: int, controls: bool
+def measure(  # noqa: PLR0913 - the options of the command
+    bugs: Sequence[Bug],
+    corpus_bugs: Sequence[Bug],
+    histories: Histories | None,
+    *,
+    jobs: int,
+    controls: bool,
+    python: str = sys.executable,
 ) -> Iterator[Row]:
-    """The result of each bug, in order; ``jobs`` bugs run at a time. Controls use any of ``corpus_bugs``."""
+    """The result of each bug, in order; ``jobs`` bugs run at a time. Controls use any of ``corpus_bugs``.
+
+    ``python`` is the interpreter in which the targets are imported.
+    """
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda bug: _row(bug, corpus_bugs, histories, controls=controls), bugs)
+        yield from pool.map(lambda bug: _row(bug, corpus_bugs, histories, controls=controls, python=python), bugs)
 
 
-def _row(bug: Bug, corpus_bugs: Sequence[Bug], histories: Histories | None, *, controls: bool) -> Row:
+def _row(bug: Bug, corpus_bugs: Sequence[Bug], histories: Histories | None, *, controls: bool, python: str) -> Row:
     try:
         sides = _sides(bug, histories)
-        root = source_root(sides.before)
+        root = source_root(sides.before, python)
     except SentinelError as error:
         return Row(bug, Comparison("failed", detail=str(error)))
     functions = function_names(root, bug.file, bug.function)
     if not functions:
         return Row(bug, Comparison("failed", detail=f"{bug.file} is not in the tree of {sides.before}"))
     other_functions = _function_of_another(bug, corpus_bugs, root, functions) if controls else ()
-    before, after = _audits(sides, (*functions, *other_functions))
+    before, after = _audits(sides, (*functions, *other_functions), python)
     comparison = compare(before, after, functions)
     if not controls:
         return Row(bug, comparison, functions)
     other_changed = None
     if other_functions and after is not None and not before.error and not after.error:
         other_changed = changed(before, after, other_functions, without=functions)
-    return Row(bug, comparison, functions, Controls(other_changed, _neighbour(bug, histories, functions)))
+    return Row(bug, comparison, functions, Controls(other_changed, _neighbour(bug, histories, functions, python)))
 
 
-def _audits(sides: _Sides, functions: tuple[str, ...]) -> tuple[NarrowAudit, NarrowAudit | None]:
-    before = narrow_audit(sides.before, functions, jobs=1)
-    return before, narrow_audit(sides.after, functions, jobs=1) if sides.after else None
+def _audits(sides: _Sides, functions: tuple[str, ...], python: str) -> tuple[NarrowAudit, NarrowAudit | None]:
+    before = narrow_audit(sides.before, functions, jobs=1, python=python)
+    return before, narrow_audit(sides.after, functions, jobs=1, python=python) if sides.after else None
 
 
 def _sides(bug: Bug, histories: Histories | None) -> _Sides:
@@ -119,7 +129,7 @@ def _function_of_another(bug: Bug, corpus_bugs: Sequence[Bug], root: Path, funct
     return ()
 
 
-def _neighbour(bug: Bug, histories: Histories | None, functions: tuple[str, ...]) -> bool | None:
+def _neighbour(bug: Bug, histories: Histories | None, functions: tuple[str, ...], python: str) -> bool | None:
     """Whether the verdicts at the functions change around a neighbouring commit that fixes nothing."""
     repository = histories.of(bug.parent_commit) if histories is not None and bug.parent_commit else None
     if repository is None or bug.parent_commit is None:
@@ -127,7 +137,9 @@ def _neighbour(bug: Bug, histories: Histories | None, functions: tuple[str, ...]
     commit = previous_harmless_change(repository, bug.parent_commit, bug.file)
     if not commit:
         return None
-    before, after = _audits(_Sides(*(f"{bug.framework}@{repository}#{c}" for c in (f"{commit}~", commit))), functions)
+    before, after = _audits(
+        _Sides(*(f"{bug.framework}@{repository}#{c}" for c in (f"{commit}~", commit))), functions, python
+    )
     if before.error or after is None or after.error:
         return None
     return changed(before, after, functions)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -61,23 +62,26 @@ class NarrowAudit:
         return path_matches(verdict.boundary, function) or any(entry_matches(n, function) for n in names)
 
 
-def source_root(target: str) -> Path:
+def source_root(target: str, python: str = sys.executable) -> Path:
     """The folder that holds the import package of a target.
 
     Raises:
         SentinelError: if the target's code cannot be fetched.
     """
-    return Path(request(parse_target(target), "boundaries")[0].root)
+    return Path(request(parse_target(target), "boundaries", python=python)[0].root)
 
 
-def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int) -> NarrowAudit:
-    """Audit a target where it enters one of the functions, or read the stored result of the same audit."""
+def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int, python: str = sys.executable) -> NarrowAudit:
+    """Audit a target where it enters one of the functions, or read the stored result of the same audit.
+
+    ``python`` is the interpreter of the environment in which it is imported.
+    """
     try:
-        job, _ = request(parse_target(target), "audit", enters=functions, budget=_BUDGET, jobs=jobs)
-        place = home() / "recall" / f"{_key(job)}.json"
+        job, _ = request(parse_target(target), "audit", python=python, enters=functions, budget=_BUDGET, jobs=jobs)
+        place = home() / "recall" / f"{_key(job, python)}.json"
         if place.exists():
             return _read(json.loads(place.read_text(encoding="utf-8")))
-        with closing(events(job)) as stream:
+        with closing(events(job, python)) as stream:
             result = _collected(stream, functions)
     except SentinelError as error:
         return NarrowAudit(error=str(error))
@@ -86,11 +90,12 @@ def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int) -> Narro
     return result
 
 
-def _key(job: Request) -> str:
-    """A digest of the target's code, our own code that judges it, and the request."""
+def _key(job: Request, python: str) -> str:
+    """A digest of the target's code, our own code that judges it, the request, and another interpreter."""
     package, total = Path(rl_sentinel.__file__).parent, hashlib.sha256()
     inputs = (job.framework, job.target["digest"], job.version, job.overlays, job.enters, job.seed, job.budget)
-    total.update(json.dumps(inputs).encode())
+    environment = () if python == sys.executable else (str(Path(python).absolute()),)
+    total.update(json.dumps([*inputs, *environment]).encode())
     for part in sorted(p for p in package.iterdir() if p.is_dir() and p.name not in _IRRELEVANT):
         folders = [part] if part.name != "adapters" else [part, part / "kit", part / job.framework]
         for folder in folders:

@@ -10,10 +10,12 @@ from rl_sentinel.adapters.areal import (
     correction,
     dataloader,
     forward,
+    learning_rates,
     losses,
     micro_batches,
     preferences,
     requests,
+    reward_model,
     rewards,
     sessions,
     staleness,
@@ -60,7 +62,9 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         supervised,
         preferences,
         updates,
+        reward_model,
         forward,
+        learning_rates,
     ):
         yield from module.boundaries(target)
 

@@ -1,6 +1,7 @@
 """Doubles for AReaL: an FSDP engine of one process, a model with fixed outputs, and a filter for its tracker."""
 
 import importlib
+import inspect
 import logging
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -61,6 +62,90 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
     return object.__new__(type("Engine", (owner,), own))
 
 
+#: Key of the data with the number of each position, where an engine copies its inputs and so cuts gradients.
+PLACES = "output_places"
+
+
+class RecordedLoss:
+    """A loss that its engine scales; ``backward`` also records it."""
+
+    def __init__(self, loss: Tensor, losses: list[Tensor]) -> None:
+        """Store the loss, and the list to which ``backward`` adds it."""
+        self.loss, self.losses = loss, losses
+
+    def __mul__(self, scale: Any) -> "RecordedLoss":  # noqa: ANN401 - a tensor or a number
+        """The scaled loss."""
+        return RecordedLoss(self.loss * scale, self.losses)
+
+    def backward(self) -> None:
+        """Record the loss of the micro-batch, and add its gradients."""
+        self.losses.append(self.loss.detach())
+        self.loss.backward()  # type: ignore[no-untyped-call]  # torch's
+
+
+class PlacedModel:
+    """A double of the model that looks up its output by place: log-prob of the next token and entropy, or a value."""
+
+    def __init__(self) -> None:
+        """Without outputs, which an update sets."""
+        self.columns: list[Tensor] = []
+
+    def __call__(self, **inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
+        """Outputs at each place, ``[1, N, 2]``, or ``[1, N, 1]`` of a critic."""
+        places = inputs[PLACES].reshape(1, -1)
+        return SimpleNamespace(logits=torch.stack([column.reshape(-1)[places] for column in self.columns], -1))
+
+    def parameters(self) -> list[Tensor]:
+        """None: nothing is updated."""
+        return []
+
+    def take_columns(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The data with places instead of the model's outputs, which are stored."""
+        self.columns = [data[name] for name in (LOGPROBS, ENTROPY, VALUES) if name in data]
+        others = {name: value for name, value in data.items() if name not in (LOGPROBS, ENTROPY, VALUES)}
+        return others | {PLACES: torch.arange(self.columns[0].numel()).view(self.columns[0].shape)}
+
+
+def placed_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
+    """The engine of :func:`fsdp_engine` with :class:`PlacedModel`, for releases that copy the inputs."""
+    engine = fsdp_engine(owner, config)
+    kind: Any = type(engine)
+    kind.model = PlacedModel()
+    kind._compute_logprobs_entropy = lambda _engine, outputs, *_more: (  # noqa: SLF001 - the audited class
+        outputs[..., 0],
+        outputs[..., 1],
+    )
+    return engine
+
+
+def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
+    """The same for a class that calls model, loss and ``backward`` inside of ``train_batch``."""
+    engine = placed_engine(owner, config)
+    kind: Any = type(engine)
+    losses = engine.losses
+
+    def train_batch(*inputs: Any, loss_fn: Callable[..., Tensor], **options: Any) -> Any:  # noqa: ANN401 - as the method
+        def recorded(*args: Any, **more: Any) -> RecordedLoss:  # noqa: ANN401 - as the loss
+            return RecordedLoss(loss_fn(*args, **more), losses)
+
+        readers = {
+            "gather_logprobs_entropy": lambda outputs, *_more, **_options: (outputs[..., 0], outputs[..., 1]),
+            "gather_logprobs": lambda outputs, *_more, **_options: outputs[..., 0],
+        }
+        clips = dict.fromkeys(("fsdp2_clip_grad_norm", "fsdp2_clip_grad_norm_"), lambda *_a, **_o: torch.tensor(0.0))
+        # Both may be decorated by a function of another module, whose globals they would seem to have.
+        loss, own = (inspect.unwrap(one) for one in (getattr(loss_fn, "func", loss_fn), owner.train_batch))
+        with replaced_globals(loss.__globals__, **readers), replaced_globals(own.__globals__, **clips):
+            return owner.train_batch(*inputs, loss_fn=recorded, **options)
+
+    kind.train_batch = train_batch
+    kind.optimizer = SimpleNamespace(zero_grad=lambda: None, step=lambda: None)
+    kind.optimizer_config = SimpleNamespace(gradient_clipping=1.0)
+    kind.lr_scheduler = SimpleNamespace(get_last_lr=lambda: [0.0])
+    kind.world_mesh = kind.data_parallel_group = None
+    return engine
+
+
 #: The tracker's functions that log metrics by name, and the names of their options.
 LOGGING = ("stat", "scalar")
 OPTIONS = frozenset({"denominator", "reduce_type", "reduce_group"})
@@ -77,8 +162,9 @@ def update(method: Callable[..., Any], trainer: Any, data: dict[str, Any], log: 
     trainer.engine.losses.clear()
     names = (*LOGGING, *(() if log else ("denominator",)))
     filters = {name: _only_names(getattr(tracker, name), log) for name in names if hasattr(tracker, name)}
+    model = getattr(trainer.engine, "model", None)
     with replaced_globals(vars(tracker), **filters):
-        method(trainer, data)
+        method(trainer, model.take_columns(data) if isinstance(model, PlacedModel) else data)
     return {"loss": torch.stack(trainer.engine.losses).sum(), "logged": tracker.export_all() if log else {}}
 
 

@@ -8,7 +8,15 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
-from rl_sentinel.adapters.areal.doubles import ENTROPY, LOGPROBS, VALUES, fsdp_engine, update
+from rl_sentinel.adapters.areal.doubles import (
+    ENTROPY,
+    LOGPROBS,
+    VALUES,
+    fsdp_engine,
+    inline_engine,
+    placed_engine,
+    update,
+)
 from rl_sentinel.adapters.areal.megatron_double import megatron_engine
 from rl_sentinel.adapters.areal.update_families import (
     ACTOR_FAMILIES,
@@ -59,6 +67,10 @@ class Engine:
 
 
 _FSDP, _MEGATRON = Engine(ENGINE, fsdp_engine), Engine(MEGATRON, megatron_engine)
+#: The engine of 2025, which reads the model's logits and calls ``backward`` inside of its method.
+_INLINE = Engine(ENGINE, inline_engine)
+#: The engine of January 2026, which copies what it passes to the loss.
+_COPYING = Engine(ENGINE, placed_engine)
 
 #: The engine on Megatron computes the same loss, and scales it for its schedule: one family shows how.
 _PLAIN = {"ppo": ACTOR_FAMILIES["ppo"]}
@@ -74,7 +86,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Updates of the actor, under each configuration, of the critic and, except on Megatron, of supervised training."""
     if target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         choose_platform(target)
-        yield from _updates(target, _FSDP)
+        yield from _updates(target, _COPYING if copies_inputs(target) else _FSDP)
+    elif trains_inline(target):
+        choose_platform(target)
+        yield from _updates(target, _INLINE)
     # Earlier releases compute the loss inside train_batch, on an engine of several processes.
     if target.has(f"{MEGATRON}._compute_logprobs_and_loss") and not target.fails(MEGATRON):
         choose_platform(target)
@@ -85,7 +100,7 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
     outputs = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}
     can_read = target.has(CONFIG) and not target.fails(CONFIG)
     known = {one.name for one in fields(target.find(CONFIG))} if can_read else set()
-    for name, family in (ACTOR_FAMILIES if engine is _FSDP else _PLAIN).items():
+    for name, family in (_PLAIN if engine is _MEGATRON else ACTOR_FAMILIES).items():
         if (can_read and not known.issuperset(family.words)) or not _is_read(target, family.more):
             continue  # the release lacks an option of this family
         data = {
@@ -97,7 +112,7 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
             **dict.fromkeys(("kl_rewards", "tot_rewards"), Column("token_reward", _SHIFTED)),
             **family.more,
         }
-        method = f"{ACTOR}._ppo_update"
+        method = method_of(target, ACTOR, "ppo_update")
         # The tracker is slow, and its aggregation does not depend on the loss: one setting is enough.
         logged = LOGGED if name == "ppo" and engine is _FSDP else {}
         boundary = _boundary(name, method, (ACTOR, CONFIG), family, data, logged, engine)
@@ -111,14 +126,34 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
         "values": Column("old_value", _SHIFTED),
         "returns": Column("returns", _SHIFTED),
     }
-    method, numbers = f"{CRITIC}._ppo_update", CRITIC_LOGGED if engine is _FSDP else {}
+    method, numbers = method_of(target, CRITIC, "ppo_update"), CRITIC_LOGGED if engine is _FSDP else {}
     classes = (CRITIC, CRITIC_CONFIG)
     boundary = _boundary("critic", method, classes, CRITIC_FAMILY, critic, numbers, engine, stage="value-loss")
     yield from _bound(target, boundary, method, engine)
-    if engine is _FSDP:
-        method = f"{LM}._train_lm"
-        boundary = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, outputs, SFT_LOGGED, engine)
+    if engine is not _MEGATRON:
+        method, numbers = method_of(target, LM, "train_lm"), SFT_LOGGED if engine is _FSDP else {}
+        boundary = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, outputs, numbers, engine)
         yield from _bound(target, boundary, method, engine)
+
+
+def method_of(target: Target, owner: str, name: str) -> str:
+    """The path of a trainer's method that takes a whole batch: private where a method of that name takes a list."""
+    path = f"{owner}._{name}"
+    return path if target.has(path) or not target.has(f"{owner}.{name}") else f"{owner}.{name}"
+
+
+def copies_inputs(target: Target) -> bool:
+    """Whether the engine of the release copies the inputs of the loss, and with them tensors that have a gradient."""
+    path = f"{ENGINE}.forward_backward_batch"
+    return target.has(path) and not target.fails(path) and "asdict(" in inspect.getsource(target.find(path))
+
+
+def trains_inline(target: Target) -> bool:
+    """Whether the engine of the release computes the loss inside of its method, from a dict."""
+    if not target.has(_INLINE.train) or target.fails(_INLINE.train):
+        return False
+    annotations = [str(p.annotation) for p in inspect.signature(target.find(_INLINE.train)).parameters.values()]
+    return not any("TensorDict" in annotation for annotation in annotations)
 
 
 def _is_read(target: Target, entries: Mapping[str, Codec]) -> bool:

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.requirements import (
 )
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier
-from rl_sentinel.adapters.skyrl.arguments import TRAINER, UIDS, config
+from rl_sentinel.adapters.skyrl.arguments import STEP_WISE, TRAINER, UIDS, config
 from rl_sentinel.adapters.skyrl.rollout import GENERATED
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -28,11 +28,16 @@ from rl_sentinel.core.errors import Unbindable
 
 METRICS = "skyrl.train.generators.utils.get_metrics_from_generator_output"
 EVALUATE, EVAL = "skyrl.train.evaluate.evaluate", f"{TRAINER}.eval"
+STEP_WISE_EVALUATE = "skyrl.train.evaluate.evaluate_step_wise"
 
 _CLAIMS = claims(
     "generators/utils.py, get_metrics_from_generator_output, docstring: pass@n from the rewards of an example's "
     "trajectories, which are grouped by uid",
     grouping="id",
+)
+_STEPS = (
+    "skyrl_gym_generator.py, agent_loop, step_wise_trajectories: a row per step with rewards per token; evaluate.py, "
+    "evaluate_step_wise, docstring: the reward of a trajectory is that of its last step"
 )
 _LOGGED: Mapping[str, Output] = {
     "avg_score": Output("", "reward", "outcome.mean", over="all"),
@@ -49,12 +54,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _metrics("response", logs))
         if "isinstance(rewards[0], list)" in source:
             yield from bindable(target, _metrics("token", logs))
-    path = EVALUATE if target.has(EVALUATE) else EVAL
-    try:
-        if target.has(path):
-            yield from bindable(target, _evaluation(target, path))
-    except Unbindable as why:
-        yield Unbound(path, "metric", str(why))
+    for path in (EVALUATE if target.has(EVALUATE) else EVAL, STEP_WISE_EVALUATE):
+        try:
+            if target.has(path):
+                yield from bindable(target, _evaluation(target, path))
+        except Unbindable as why:
+            yield Unbound(path, "metric", str(why))
 
 
 def _logged(target: Target) -> Mapping[str, Output]:
@@ -102,8 +107,33 @@ class Generator:
         }
 
 
-def evaluate(
+class StepGenerator(Generator):
+    """The same with a row per step: a trajectory has one to three, and the last one has its reward."""
+
+    async def generate(self, request: Mapping[str, Any], **options: object) -> dict[str, Any]:
+        """The steps of each trajectory, one after the other, with a reward per token."""
+        whole = await super().generate(request, **options)
+        steps = [(row, last) for row in range(len(whole["rewards"])) for last in _last_steps(row)]
+        ones = [[1] for _ in steps]
+        return whole | {
+            "prompt_token_ids": ones,
+            "response_ids": ones,
+            "rewards": [[whole["rewards"][row] if last else 0.0] for row, last in steps],
+            "loss_masks": ones,
+            "stop_reasons": ["stop"] * len(steps),
+            "trajectory_ids": [request["trajectory_ids"][row] for row, _ in steps],
+            "is_last_step": [last for _, last in steps],
+        }
+
+
+def _last_steps(row: int) -> list[bool]:
+    """Whether each step of a trajectory is its last one; trajectories in turn have 2, 3 and 1 steps."""
+    return [*[False] * ((row + 1) % 3), True]
+
+
+def evaluate(  # noqa: PLR0913 - the function, objects that it needs, and the responses
     run: Callable[..., Any],
+    stub: Callable[..., Generator],
     trainer: Any,  # noqa: ANN401 - the target's class
     cfg: Any,  # noqa: ANN401 - the target's class
     rewards: list[float],
@@ -125,7 +155,7 @@ def evaluate(
         for name in by_prompt
     ]
     batches = [batch for batch in (prompts[:1], prompts[1:]) if batch]
-    generator, tokenizer = Generator(by_prompt), Tokenizer()
+    generator, tokenizer = stub(by_prompt), Tokenizer()
     if trainer is None:
         logged = asyncio.run(run(batches, generator, cfg, 0, tokenizer))
     else:
@@ -186,17 +216,22 @@ def _metrics(per: str, logs: Mapping[str, Output]) -> Boundary:
 
 
 def _evaluation(target: Target, path: str) -> Boundary:
+    step_wise = path == STEP_WISE_EVALUATE
     step = Step(
         call=evaluate,
         name="logged",
         arguments={
             "run": Constant(Function(path)),
+            "stub": Constant(StepGenerator if step_wise else Generator),
             "trainer": Constant(Function(TRAINER) if path == EVAL else None),
-            "cfg": config({}),
+            "cfg": config({}, {STEP_WISE: True} if step_wise else {}),
             "rewards": Labels("reward"),
             "groups": Labels("group"),
         },
-        produced_by={"rewards": GENERATED, "groups": "trainer.py, eval: a batch of prompts of the evaluation set"},
+        produced_by={
+            "rewards": _STEPS if step_wise else GENERATED,
+            "groups": "trainer.py, eval: a batch of prompts of the evaluation set",
+        },
     )
     logs = _logged(target)
     return Boundary(
@@ -210,6 +245,8 @@ def _evaluation(target: Target, path: str) -> Boundary:
             for n, o in logs.items()
         },
         claims=_CLAIMS,
-        reach="every evaluation; generator.eval_n_samples_per_prompt other than n_samples_per_prompt",
+        reach=f"{STEP_WISE}=true"
+        if step_wise
+        else "every evaluation; generator.eval_n_samples_per_prompt other than n_samples_per_prompt",
         requires=(prompts_are_contiguous, groups_are_equal),
     )

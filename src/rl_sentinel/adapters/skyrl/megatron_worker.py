@@ -96,6 +96,15 @@ def stored_log_probs(outputs: Tensor, *_tokens: object, **_options: object) -> T
     return outputs[:, :-1, 0]
 
 
+class StoredLogProbs:
+    """A double of the log-probs of tokens, where the model's outputs are log-probs over a vocabulary."""
+
+    @staticmethod
+    def apply(outputs: Tensor, tokens: Tensor, *_options: object) -> Tensor:
+        """The output of each token, ``[1, N]`` of ``[1, N, V]``."""
+        return outputs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+
 def stored_entropy(outputs: Tensor, **_options: object) -> Tensor:
     """A double of the entropy of logits, from the outputs of :class:`Model`."""
     return outputs[..., 1]
@@ -108,13 +117,14 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,
     ranks: int,
+    packed: bool = False,  # noqa: FBT001, FBT002 - as in the configuration
     **options: object,
 ) -> tuple[Tensor, list[Any]]:
     """The loss of a mini-batch that each rank trains in ``parts`` micro-batches, and what the step of each returns.
 
     The double of Megatron's schedule divides each loss by the number of micro-batches (schedules.py, forward_step: a
     loss function that returns two values); gradients are averaged over the ranks. ``code`` are functions and classes of
-    the target.
+    the target. With ``packed`` the worker removes padding, and the model's outputs are log-probs over a vocabulary.
     """
     total: list[Tensor] = []
 
@@ -137,6 +147,7 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     state = SimpleNamespace(**parallel_state_of_one_process())
     vars(state).update(
         get_data_parallel_world_size=lambda **_options: ranks,
+        get_tensor_model_parallel_world_size=lambda **_options: code["tensor_parallel"],
         is_pipeline_first_stage=lambda **_options: True,
         get_pipeline_model_parallel_last_rank=lambda: 0,
     )
@@ -147,18 +158,26 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
         "from_parallel_logits_to_logprobs": stored_log_probs,
         "vocab_parallel_entropy": stored_entropy,
         "clear_router_replay": lambda: None,
+        "PackedSeqParams": SimpleNamespace,
+        "DistributedLogprob": StoredLogProbs,
     }
     one_stage = {"broadcast_object_list": lambda *_objects, **_options: None}
-    names = ("step", "model_step", "padding", "replay")
-    modules = [code[name].__globals__ for name in names if code[name] is not None]
-    worker = _worker(code, cfg, model)
+    names = ("step", "model_step", "padding", "replay", "packed_log_probs")
+    modules = [code[name].__globals__ for name in names if code.get(name) is not None]
+    worker = _worker(code, cfg, model, packed=packed)
     with replaced_globals(*modules, **doubles), replaced_globals(vars(torch.distributed), **one_stage):
         shares = data.chunk(data.batch_size // ranks) if ranks > 1 else [data]
         returned = [code["step"](worker, share, **options) for share in shares]
     return torch.stack(total).sum() / ranks, returned
 
 
-def _worker(code: dict[str, Any], cfg: Any, model: Callable[..., Any]) -> Any:  # noqa: ANN401 - the target's classes
+def _worker(
+    code: dict[str, Any],
+    cfg: Any,  # noqa: ANN401 - the target's class
+    model: Callable[..., Any],
+    *,
+    packed: bool,
+) -> Any:  # noqa: ANN401 - the target's class
     """A worker and its wrapper of the model, with doubles of model, optimizer and strategy."""
     modules, own = [model], cfg.trainer if code["section"] else cfg
     wrapper = bare_instance(
@@ -167,7 +186,7 @@ def _worker(code: dict[str, Any], cfg: Any, model: Callable[..., Any]) -> Any:  
         actor_module=modules,
         actor_optimizer=None,
         policy_loss_fn=code["losses"].get(cfg.trainer.algorithm.policy_loss_type),
-        remove_microbatch_padding=False,
+        remove_microbatch_padding=packed,
         use_sample_packing=False,
         is_vlm=False,
         _fused_lm_head=False,
@@ -215,8 +234,11 @@ def has_worker(target: Target) -> bool:
     return all(target.has(path) and not target.fails(path) for path in (STEP, MODEL_STEP, PADDING))
 
 
-def code_of(target: Target) -> Table:
-    """The functions and classes of the target that :func:`run_on_megatron` calls or replaces."""
+def code_of(target: Target, packed_log_probs: str = "", tensor_parallel: int = 1) -> Table:
+    """The functions and classes of the target that :func:`run_on_megatron` calls or replaces.
+
+    ``packed_log_probs`` is the path of the log-probs of packed rows; ``tensor_parallel`` ranks share a sequence.
+    """
     paths = {
         "step": STEP,
         "model_step": MODEL_STEP,
@@ -228,7 +250,10 @@ def code_of(target: Target) -> Table:
     replay = Constant(Function(REPLAY) if target.has(REPLAY) else None)
     whole = any("self.cfg.trainer." in inspect.getsource(target.find(path)) for path in (STEP, MODEL_STEP))
     functions = {name: Constant(Function(path)) for name, path in paths.items()}
-    return Table({**functions, "replay": replay, "section": Constant(not whole)})
+    if packed_log_probs:
+        functions["packed_log_probs"] = Constant(Function(packed_log_probs))
+    sizes = {"tensor_parallel": Constant(tensor_parallel)}
+    return Table({**functions, **sizes, "replay": replay, "section": Constant(not whole)})
 
 
 def device_double(target: Target) -> dict[str, Callable[..., Any]]:

@@ -22,8 +22,10 @@ from rl_sentinel.adapters.slime import (
     distillation,
     evaluation,
     fsdp,
+    fsdp_step,
     generation,
     kl,
+    learning_rates,
     logprobs,
     losses,
     metrics,
@@ -83,7 +85,9 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         packing,
         routing_replay,
         checkpoints,
+        learning_rates,
         fsdp,
+        fsdp_step,
     ):
         yield from module.boundaries(target)
 

@@ -21,6 +21,8 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.arguments import LOSS_MASKS, RESPONSE_LENGTHS, REWARDS, samples
+from rl_sentinel.adapters.slime.packing import cpu
+from rl_sentinel.adapters.slime.samples import module_source
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -34,7 +36,8 @@ ACTOR = "slime.backends.fsdp_utils.actor.FSDPTrainRayActor"
 #: Paths of the method that computes log-probs of packed sequences, newest first.
 PASSES = (f"{ACTOR}._compute_log_prob", f"{ACTOR}.compute_log_prob")
 
-_DATA: Mapping[str, Codec] = {
+#: The samples that are packed.
+DATA: Mapping[str, Codec] = {
     "tokens": Column("token", RaggedSequence()),
     "loss_masks": LOSS_MASKS,
     "rewards": REWARDS,
@@ -53,18 +56,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The packing, and the log-probs of packed sequences."""
     if not target.has(PACK) or not target.has(UNPACK):
         return
-    yield from bindable(target, _packing())
+    yield from bindable(target, _packing(target))
     passes = next((path for path in PASSES if target.has(path)), "")
     if passes and not target.fails(passes):
-        yield from bindable(target, _log_probs(passes))
+        yield from bindable(target, _log_probs(target, passes))
 
 
 def pack_and_unpack(
     pack: Callable[..., Any], unpack: Callable[..., Any], data: dict[str, Any], packs: int
 ) -> dict[str, list[Any]]:
     """Pack and unpack the data, and return it in the order of the samples."""
-    samples_ = [sample for part in _packs(pack, data, packs) for sample in unpack(part)]
-    return _in_order(samples_, (*data, "raw_rewards"))
+    samples_ = [sample for part in packs_of(pack, data, packs) for sample in unpack(part)]
+    return _in_order(samples_, tuple(data))
 
 
 def log_probs_of_packs(  # noqa: PLR0913 - functions of the target, and their arguments
@@ -77,18 +80,18 @@ def log_probs_of_packs(  # noqa: PLR0913 - functions of the target, and their ar
     packs: int,
 ) -> dict[str, list[Any]]:
     """The log-probs of each response; the double of the model returns the logits of a pack's sequences."""
-    parts = _packs(pack, data, packs)
-    outputs = iter([torch.cat([logits[row] for row in part["raw_rewards"]]).unsqueeze(0) for part in parts])
+    parts = packs_of(pack, data, packs)
+    outputs = iter([torch.cat([logits[row] for row in rows_of(part)]).unsqueeze(0) for part in parts])
 
     def model(**_inputs: object) -> SimpleNamespace:
         return SimpleNamespace(logits=next(outputs))
 
     actor.model = model
     compute(actor, "actor", parts)
-    return _in_order([sample for part in parts for sample in unpack(part)], ("log_probs", "raw_rewards"))
+    return _in_order([sample for part in parts for sample in unpack(part)], ("log_probs",))
 
 
-def _packs(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list[dict[str, Any]]:
+def packs_of(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list[dict[str, Any]]:
     """The packs; the raw reward of each sample is its row number, since training does not read raw rewards."""
     plain = {key: [x.tolist() if isinstance(x, Tensor) else x for x in values] for key, values in data.items()}
     known = inspect.signature(pack).parameters
@@ -97,21 +100,34 @@ def _packs(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list[d
     return packed
 
 
+def pack_doubles(target: Target) -> dict[str, Callable[..., Any]]:
+    """The CPU as the current device, in revisions whose packing asks for it."""
+    asks = "torch.cuda.current_device()" in module_source(target, PACKING)
+    return {f"{PACKING}.torch.cuda.current_device": cpu} if asks else {}
+
+
+def rows_of(part: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of a pack or of one sample
+    """The row numbers that stand for raw rewards, under the name of the revision."""
+    return part["raw_rewards"] if "raw_rewards" in part else part["raw_reward"]
+
+
 def _in_order(samples_: list[dict[str, Any]], keys: tuple[str, ...]) -> dict[str, list[Any]]:
-    rows = sorted(samples_, key=lambda row: int(row["raw_rewards"]))
-    return {key: [row[key] for row in rows] for key in keys if all(key in row for row in rows)}
+    rows = sorted(samples_, key=lambda row: int(rows_of(row)))
+    columns = {key: [row[key] for row in rows] for key in keys if all(key in row for row in rows)}
+    return columns | {"raw_rewards": [rows_of(row) for row in rows]}
 
 
-def _packing() -> Boundary:
+def _packing(target: Target) -> Boundary:
     step = Step(
         call=pack_and_unpack,
         name="unpacked",
         arguments={
             "pack": Constant(Function(PACK)),
             "unpack": Constant(Function(UNPACK)),
-            "data": Table(_DATA),
+            "data": Table(DATA),
             "packs": MICRO_BATCHES,
         },
+        doubles=pack_doubles(target),
         produced_by={"data": _CALLER},
     )
     unpacked, form = Use("unpacked"), Ragged()
@@ -146,7 +162,7 @@ class _Count(PerRow):
         return f"torch.tensor(float(len({expression})))"
 
 
-def _log_probs(path: str) -> Boundary:
+def _log_probs(target: Target, path: str) -> Boundary:
     profiler = Namespace(iterate_train_log_probs=Constant(iter))
     parts: dict[str, Codec] = {
         "owner": Constant(Function(ACTOR)),
@@ -165,10 +181,11 @@ def _log_probs(path: str) -> Boundary:
             "pack": Constant(Function(PACK)),
             "unpack": Constant(Function(UNPACK)),
             "actor": Object(bare_instance, parts),
-            "data": Table(_DATA),
+            "data": Table(DATA),
             "logits": Column("logits", RaggedSequence(shift=1)),
             "packs": MICRO_BATCHES,
         },
+        doubles=pack_doubles(target),
         produced_by={"data": _CALLER},
     )
     return Boundary(

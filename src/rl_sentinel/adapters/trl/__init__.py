@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import (
+    a2po,
     async_loss,
     async_metrics,
     bco,
@@ -86,6 +87,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         collated_labels,
         packing,
         nash_md,
+        a2po,
         templates,
         chatml,
         tool_counts,

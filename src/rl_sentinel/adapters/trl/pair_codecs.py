@@ -146,6 +146,16 @@ class PairFeatures(Codec):
         return {"mask": batch.mask}
 
 
+@dataclass(frozen=True, slots=True)
+class TripleFeatures(PairFeatures):
+    """The same with a third response, as which the preferred one serves."""
+
+    def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
+        """The tokens of one pair, and those of the third response."""
+        pair = PairFeatures.feature(self, number, chosen, rejected, most)
+        return pair | {"reference_ids": list(pair[self.names[1]])}
+
+
 def longest(inputs: Inputs) -> int:
     """The length of the longest response with a prompt of one token."""
     return int(inputs.mini_batch.mask.sum(1).max()) + 1

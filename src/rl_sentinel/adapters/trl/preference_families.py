@@ -18,6 +18,8 @@ FIELDS: Mapping[str, str] = {
     "likelihood_weight": "rpo_alpha",
     "margin": "simpo_gamma",
     "cpo_likelihood_weight": "cpo_alpha",
+    "tpo_likelihood_weight": "tpo_alpha",
+    "tpo_margin": "tpo_l_gamma",
 }
 
 _DOC = "dpo_config.py, DPOConfig, docstring of {}"
@@ -192,6 +194,37 @@ ORPO_FAMILIES: Mapping[str, Family] = {
         sorts=True,
         rewards=False,
         prompts=1,
+    ),
+}
+
+_TPO = "tpo_config.py, TPOConfig, docstring of loss_type: {}"
+_PAIRS_ALONE: Settings = {**_BETA, "tpo_likelihood_weight": 0.0, "reference": False}
+
+#: Without the third response but in the first one, whose third response is the preferred one.
+TPO_FAMILIES: Mapping[str, Family] = {
+    "default": Family(
+        {**_BETA, "tpo_likelihood_weight": 0.5, "likelihood_weight": 0.5, "reference": False},
+        claims("tpo_config.py, tpo_alpha: weight of the likelihood of the gold response", algorithm="cpo"),
+        described=frozenset({"reference", "likelihood_weight"}),
+        sorts=True,
+    ),
+    "smoothed": Family(
+        {**_PAIRS_ALONE, "loss_type": "sigmoid", "label_smoothing": 0.1},
+        _loss("sigmoid", "cpo", _TPO),
+        described=_NO_REFERENCE,
+        truncated=True,
+    ),
+    "ipo": Family(
+        {**_PAIRS_ALONE, "loss_type": "ipo"},
+        _loss("ipo", "ipo of means", _TPO),
+        described=_NO_REFERENCE,
+        rewards=False,  # of mean log-probs, like the loss
+    ),
+    "tpo-l": Family(
+        {**_PAIRS_ALONE, "loss_type": "tpo-l", "tpo_margin": 0.25, "margin": 0.25},
+        claims(_TPO.format("'tpo-l' subtracts a target margin of mean log-probs"), algorithm="simpo"),
+        described=_NO_REFERENCE | {"margin"},
+        rewards=False,
     ),
 }
 

@@ -34,6 +34,7 @@ DEFAULTS: Mapping[str, Any] = {
 OPTIONAL_PACKAGES = ("is_sklearn_available", "is_joblib_available")
 
 PAIR = {"prompt": "w1 w2", "chosen": "w3 w4", "rejected": "w5"}
+TRIPLE = {**PAIR, "reference": "w6 w7"}
 LABELLED = {"prompt": "w1 w2", "completion": "w3 w4"}
 
 
@@ -77,8 +78,10 @@ def make_pair_trainer(
 
 
 def default_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a class of the target
-    """Rows for the constructor: pairs, or labelled responses if it does not split pairs itself."""
+    """Rows for the constructor: pairs, with a third response, or labelled responses if it does not split pairs itself."""
     source = inspect.getsource(importlib.import_module(trainer.__module__))
+    if '"reference_ids"' in source:
+        return [TRIPLE] * 2
     labelled = 'example["label"]' in source and "unpair_preference_dataset" not in source
     return [{**LABELLED, "label": label} for label in (True, False)] if labelled else [PAIR] * 2
 

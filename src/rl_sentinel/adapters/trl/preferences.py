@@ -18,6 +18,7 @@ from rl_sentinel.adapters.trl.pair_codecs import (
     Cut,
     PairFeatures,
     TokenLogprobs,
+    TripleFeatures,
     as_pairs,
     longest,
     tokens_have_probabilities,
@@ -27,6 +28,7 @@ from rl_sentinel.adapters.trl.preference_families import (
     DPO_FAMILIES,
     FIELDS,
     ORPO_FAMILIES,
+    TPO_FAMILIES,
     Family,
 )
 from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer, start_optimizer_step, train_on_logprobs
@@ -42,6 +44,7 @@ CPO = "trl.trainer.cpo_trainer.CPOTrainer"
 CPO_EXPERIMENTAL = "trl.experimental.cpo.cpo_trainer.CPOTrainer"
 ORPO = "trl.trainer.orpo_trainer.ORPOTrainer"
 ORPO_EXPERIMENTAL = "trl.experimental.orpo.orpo_trainer.ORPOTrainer"
+TPO = "trl.experimental.tpo.tpo_trainer.TPOTrainer"
 
 _PRODUCER = "the trainer's own data collator, on token ids of a tokenized data set: no padding"
 PAIRED = claims("dpo_trainer.py: chosen and rejected completions of the same prompt", pairing="adjacent")
@@ -89,12 +92,13 @@ class Release:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """DPO's step under each loss, divergence and truncation of the release; then CPO's and ORPO's."""
+    """DPO's step under each loss, divergence and truncation of the release; then CPO's, ORPO's and TPO's."""
     yield from _trainer_boundaries(target, DPO, DPO_FAMILIES)
     yield from _trainer_boundaries(
         target, next((p for p in (CPO, CPO_EXPERIMENTAL) if target.has(p)), CPO), CPO_FAMILIES
     )
     yield from _trainer_boundaries(target, trainer_path(target, ORPO, ORPO_EXPERIMENTAL), ORPO_FAMILIES)
+    yield from _trainer_boundaries(target, TPO, TPO_FAMILIES)
 
 
 def trainer_path(target: Target, *paths: str) -> str:
@@ -128,7 +132,8 @@ def _trainer_boundaries(target: Target, path: str, families: Mapping[str, Family
             continue
         release, name, family = entry
         yield from bindable(target, training_step(release, name, family))
-        cuts: tuple[Cut, ...] = ("keep_start", "keep_end") if release.reference else ()
+        truncates = release.reference or '"reference_ids"' in release.source
+        cuts: tuple[Cut, ...] = ("keep_start", "keep_end") if truncates else ()
         if family.truncated:
             yield from bindable(
                 target, *(training_step(release, name, family, cut) for cut in cuts if _truncates(release, cut))
@@ -192,10 +197,11 @@ def training_step(release: Release, name: str, family: Family, cut: Cut = "") ->
     entry = f"{release.path}.compute_loss"
     settings = {**family.settings, **({"truncation_mode": cut} if cut else {})}
     before = Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family, cut)})
+    features = TripleFeatures if '"reference_ids"' in release.source else PairFeatures
     arguments: dict[str, Codec] = {
         "entry": Constant(Function(entry)),
         "learner": Earlier(Use("trainer")),
-        "features": PairFeatures(whole=release.whole, cut=cut, names=release.names, prompts=family.prompts),
+        "features": features(whole=release.whole, cut=cut, names=release.names, prompts=family.prompts),
         "logprobs": TokenLogprobs("logprob"),
     }
     if release.reference:

@@ -1,0 +1,140 @@
+"""AReaL's learning rates: the schedules that its engines on FSDP and Megatron build from the configuration."""
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.areal.updates import ENGINE, MEGATRON
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.learning_rates import (
+    KINDS,
+    PEAK,
+    UPDATES,
+    MegatronSchedule,
+    rate_boundary,
+    rates_of,
+)
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+
+#: Names of the method that builds optimizer and schedule, newest first.
+METHODS = ("_create_optimizer", "create_optimizer")
+#: Names of the method that ends an update, newest first.
+ADVANCES = ("lr_scheduler_step", "step_lr_scheduler")
+OPTIONS = "areal.api.cli_args.OptimizerConfig"
+RUN = "areal.api.io_struct.FinetuneSpec"
+
+#: Epochs and prompts per update of the run; a last batch that is not full is dropped.
+_EPOCHS, _PROMPTS = 2, 4
+
+_DOCS = (
+    "cli_args.py, OptimizerConfig: lr_scheduler_type, warmup_steps_proportion of the training steps, min_lr_ratio "
+    "after annealing"
+)
+_ORDER = "areal/trainer/rl_trainer.py, train: lr_scheduler_step after each update"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """Each engine with the constant and the cosine schedule."""
+    if not target.has(OPTIONS) or target.fails(OPTIONS):
+        return
+    run = RUN if target.has(RUN) else "areal.api.cli_args.FinetuneSpec"
+    for engine in (ENGINE, MEGATRON):
+        path = next((f"{engine}.{name}" for name in METHODS if target.has(f"{engine}.{name}")), "")
+        if path and not target.fails(path) and "lr_scheduler_type" in inspect.getsource(target.find(path)):
+            for kind in KINDS:
+                yield from bindable(target, _rates(path, run, kind, target.locate(path).rpartition(".")[0]))
+
+
+class _Anything:
+    """Options that do not matter here: each is a name that is also one of torch's types."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - options of many types
+        return _Anything() if name in ("ddp", "config") else "float32"
+
+
+def engine_rates(
+    build: Callable[..., Any],
+    owner: Any,  # noqa: ANN401 - AReaL's engine class
+    options: Any,  # noqa: ANN401 - AReaL's class
+    run: Any,  # noqa: ANN401 - AReaL's class
+    count: int,
+) -> list[float]:
+    """The learning rates of ``count`` updates of an engine, as fractions of the peak."""
+    megatron = "get_megatron_optimizer" in build.__globals__
+    optimizer = SimpleNamespace(param_groups=[{"lr": 0.0}])
+    own: dict[str, Any] = {
+        "optimizer_config": options,
+        "logger": logging.getLogger("areal"),
+        "config": SimpleNamespace(use_lora=True, optimizer_dtype="float32"),
+        "model": [torch.nn.Linear(1, 1)] if megatron else torch.nn.Linear(1, 1),
+        "mcore_config": _Anything(),
+        "dtype": torch.float32,
+        "enable_fp8": False,
+    }
+    doubles: dict[str, Any] = {
+        "get_megatron_optimizer": lambda *_options, **_more: optimizer,
+        "MCoreOptimizerConfig": SimpleNamespace,
+        "OptimizerParamScheduler": MegatronSchedule,
+        "MegatronCheckpointManager": lambda **_options: None,
+    }
+    engine = bare_instance(owner, **own)
+    with replaced_globals(build.__globals__, **doubles):
+        build(engine, run)
+    advance = next(getattr(owner, name) for name in ADVANCES if hasattr(owner, name))
+    return rates_of(engine.optimizer, lambda: advance(engine), count)
+
+
+def make_options(factory: Callable[..., Any], kind: str, warm_up: int, floor: float) -> Any:  # noqa: ANN401 - AReaL's class
+    """The optimizer's configuration."""
+    share = warm_up / UPDATES
+    return factory(type="sgd", lr=PEAK, lr_scheduler_type=kind, warmup_steps_proportion=share, min_lr_ratio=floor)
+
+
+def make_run(factory: Callable[..., Any], updates: int) -> Any:  # noqa: ANN401 - AReaL's class
+    """A run of so many updates, whose data set is not a multiple of a batch."""
+    size = updates // _EPOCHS * _PROMPTS + 1
+    return factory(total_train_epochs=_EPOCHS, dataset_size=size, train_batch_size=_PROMPTS)
+
+
+def rates(  # noqa: PLR0913 - the parts of a configuration
+    build: Callable[..., Any],
+    owner: Any,  # noqa: ANN401 - AReaL's class
+    options: Callable[..., Any],
+    run: Callable[..., Any],
+    count: int,
+    kind: str,
+    warm_up: int,
+    updates: int,
+    floor: float,
+) -> list[float]:
+    """The learning rates of an engine under a configuration."""
+    return engine_rates(build, owner, make_options(options, kind, warm_up, floor), make_run(run, updates), count)
+
+
+def _rates(path: str, run: str, kind: str, engine: str) -> Boundary:
+    algorithm, settings = KINDS[kind]
+    families = {f"{kind}, {name}": own for name, own in settings.items()}
+    arguments: dict[str, Codec] = {
+        "build": Constant(Function(path)),
+        "owner": Constant(Function(engine)),
+        "options": Constant(Function(OPTIONS)),
+        "run": Constant(Function(run)),
+        "count": Derived(lambda inputs: inputs.batch.rows),
+        "kind": Constant(kind),
+        "warm_up": Knob("warm_up"),
+        "updates": Constant(UPDATES),
+        "floor": Knob("floor") if kind == "cosine" else Constant(0.0),
+    }
+    step = Step(call=rates, name="rates", arguments=arguments, produced_by={"count": _ORDER})
+    claimed = claims(_DOCS, algorithm=algorithm)
+    return rate_boundary(path, step, families, claimed, f"actor.optimizer.lr_scheduler_type={kind}")

@@ -1,0 +1,154 @@
+"""SkyRL's supervised fine-tuning on Megatron with examples that its collator packs into rows."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.configs import Config
+from rl_sentinel.adapters.kit.containers import EachRow
+from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.skyrl.arguments import CONFIG
+from rl_sentinel.adapters.skyrl.megatron_worker import (
+    MODEL_STEP,
+    RANKS,
+    STEP,
+    code_of,
+    device_double,
+    has_worker,
+    run_on_megatron,
+)
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+COLLATOR = "skyrl.train.dataset.collators.PackedDataCollator"
+LOG_PROBS = (
+    "skyrl.backends.skyrl_train.distributed.megatron.model_utils.from_parallel_logits_to_logprobs_packed_sequences"
+)
+
+#: The number of padding, of each token of a response, and of the prompt of the first row; a prompt is one token.
+_PADDING, _TOKEN, _FIRST_PROMPT = 0, 1, 2
+
+#: What the double of the model outputs for every token that does not come next.
+_WRONG = 9.0
+
+#: Ranks that share a sequence, which makes every example begin at an even position.
+_TENSOR_PARALLEL = 2
+
+_CLAIMS = claims(
+    "collators.py, PackedDataCollator: the workers sum; the mask is divided by the trained tokens of the batch to get "
+    "the true loss value",
+    algorithm="negative log-likelihood",
+    aggregation="token-mean",
+    denominator="given",
+)
+_PRODUCER = (
+    "skyrl/train/sft_trainer.py, tokenize_chat_example: input_ids, num_actions and the loss mask of the response; "
+    "_build_collator: parallel sizes, capacity and batch size; train_step: loss_fn=cross_entropy"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loss, in releases that pack."""
+    if not target.has(COLLATOR) or not target.has(LOG_PROBS) or not has_worker(target):
+        return
+    if why := target.fails(COLLATOR) or target.fails(LOG_PROBS):
+        yield Unbound(COLLATOR, "policy-loss", why)
+        return
+    yield from bindable(target, _packed(target))
+
+
+class PackedModel:
+    """A double of the model on packed rows: log-probs over the vocabulary, right at the token that comes next alone."""
+
+    def __init__(self, logprobs: list[Tensor]) -> None:
+        """Store the log-probs of all responses."""
+        self.logprobs = logprobs
+
+    def __call__(self, sequences: Tensor, *_inputs: object, packed_seq_params: Any, **_options: object) -> Tensor:  # noqa: ANN401 - Megatron's class
+        """The output at every position, ``[1, N, V]``; an example's number is its first token."""
+        outputs = torch.full((1, sequences.shape[1], _FIRST_PROMPT + len(self.logprobs)), _WRONG)
+        for start in packed_seq_params.cu_seqlens_q_padded.tolist()[:-1]:
+            own = self.logprobs[int(sequences[0, start]) - _FIRST_PROMPT]
+            outputs[0, start : start + len(own), _TOKEN] = own
+        return outputs
+
+    def zero_grad_buffer(self) -> None:
+        """Do nothing."""
+
+
+class Padding:
+    """A double of the tokenizer, of which the collator reads the padding token."""
+
+    pad_token_id = _PADDING
+
+
+def train_packed(  # noqa: PLR0913 - classes of the target, and the arguments of its trainer
+    collator: Callable[..., Any],
+    code: dict[str, Any],
+    cfg: Any,  # noqa: ANN401 - the target's class
+    masks: list[list[int]],
+    logprobs: list[Tensor],
+    parts: int,
+    ranks: int,
+) -> Tensor:
+    """Pack the examples into rows, a ``parts``-th of their tokens each where they fit, and train a row at a time."""
+    lengths = [1 + len(mask) for mask in masks]
+    collate = collator(
+        tokenizer=Padding(),
+        max_tokens_per_microbatch=max(*lengths, 2, math.ceil(sum(lengths) / (parts * ranks))),
+        tp_size=_TENSOR_PARALLEL,
+        pp_size=1,
+        cp_size=1,
+        dp_size=ranks,
+        batch_size=len(masks),
+        micro_train_batch_size_per_gpu=1,
+    )
+    examples = [
+        {"input_ids": [_FIRST_PROMPT + n, *[_TOKEN] * len(mask)], "num_actions": len(mask), "loss_mask": mask}
+        for n, mask in enumerate(masks)
+    ]
+    data = collate(examples, batch_size=len(examples))
+    rows_of_rank = data.batch_size // ranks
+    loss, _ = run_on_megatron(
+        code, cfg, PackedModel(logprobs), data, rows_of_rank, ranks, packed=True, loss_fn="cross_entropy"
+    )
+    return loss
+
+
+def _packed(target: Target) -> Boundary:
+    step = Step(
+        call=train_packed,
+        name="loss",
+        arguments={
+            "collator": Constant(Function(COLLATOR)),
+            "code": code_of(target, packed_log_probs=LOG_PROBS, tensor_parallel=_TENSOR_PARALLEL),
+            "cfg": Config(CONFIG),
+            "masks": EachRow(RowTokens("mask", "int")),
+            "logprobs": Column("logprob", Ragged()),
+            "parts": MICRO_BATCHES,
+            "ranks": RANKS,
+        },
+        doubles=device_double(target),
+        produced_by={"masks": _PRODUCER},
+    )
+    return Boundary(
+        path=f"{COLLATOR} -> {STEP} -> {MODEL_STEP}",
+        stage="policy-loss",
+        steps=(step,),
+        outputs={"loss": Output("", "", "loss", at=Use("loss"))},
+        settings={"supervised, packed": {}},
+        claims=_CLAIMS,
+        reach="supervised fine-tuning with strategy=megatron, use_sequence_packing=true",
+        requires=(no_empty_response, equal_parts, has_trained_token),
+    )

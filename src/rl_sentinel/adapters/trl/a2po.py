@@ -1,0 +1,119 @@
+"""TRL's A*-PO: the regression of the log-ratios of sampled completions onto their advantages."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.requirements import every_row_trains
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import trains_whole_completions
+from rl_sentinel.adapters.trl.sdpo import Model, first_logit
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+MODULE = "trl.experimental.a2po.a2po_trainer"
+TRAINER = f"{MODULE}.A2POTrainer"
+
+#: The log-probs of padding, to which a model gives some too.
+_PADDING, _REF_PADDING = -7.0, -3.0
+
+_DOC = "a2po_trainer.py, compute_loss: beta2 times the log-ratio of the completion, regressed onto r - V*"
+_PRODUCER = (
+    "a2po_trainer.py, _prepare_inputs: one completion per prompt, whose mask ends with the first end token; ref_logps "
+    "of the reference by the same function; v_star of the prompt"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loss of the second stage."""
+    path = f"{TRAINER}.compute_loss"
+    if not target.has(path) or not target.has(f"{TRAINER}._get_sequence_logps"):
+        return
+    if why := target.fails(TRAINER):
+        yield Unbound(path, "policy-loss", why)
+        return
+    yield from bindable(target, _loss(path))
+
+
+def regression_trainer(kind: Any, beta: float) -> Any:  # noqa: ANN401 - a class of the target
+    """A trainer of the class without its constructor, in training."""
+    trainer = object.__new__(kind)
+    trainer.__dict__ |= {
+        "args": SimpleNamespace(beta2=beta),
+        "model": SimpleNamespace(training=True),
+        "model_kwarg_keys": frozenset({"logits_to_keep"}),
+        "_metrics": {"train": defaultdict(list)},
+    }
+    return trainer
+
+
+def regress(  # noqa: PLR0913 - the columns of a batch
+    entry: Callable[..., Tensor],
+    trainer: Any,  # noqa: ANN401 - a class of the target
+    tokens: Tensor,
+    mask: Tensor,
+    logprobs: Tensor,
+    ref_logprobs: Tensor,
+    rewards: Tensor,
+    values: Tensor,
+) -> Tensor:
+    """The loss of completions after a prompt of one token, whose reference log-probs its own method computes."""
+    ids = torch.cat([torch.ones_like(tokens[:, :1]), tokens], 1)
+    attention = torch.cat([torch.ones_like(mask[:, :1]), mask], 1).int()
+    width = tokens.shape[1]
+    own, other = (torch.where(mask > 0, x, y) for x, y in ((logprobs, _PADDING), (ref_logprobs, _REF_PADDING)))
+    with torch.no_grad():
+        ref = trainer._get_sequence_logps(Model(other, tokens), ids, attention, width)  # noqa: SLF001 - as the caller
+    inputs = {"input_ids": ids, "attention_mask": attention, "logits_to_keep": width, "ref_logps": ref}
+    return entry(trainer, Model(own, tokens), {**inputs, "rewards": rewards, "v_star": values})
+
+
+def trains_all(batch: Batch) -> Batch:
+    """Train every token of every completion."""
+    return batch if bool((batch.mask == batch.valid).all()) else with_columns(batch, mask=batch.valid)
+
+
+def _loss(path: str) -> Boundary:
+    trainer = Object(
+        regression_trainer,
+        {"kind": Constant(Function(TRAINER)), "beta": Knob("beta")},
+        at={"kind": "__class__", "beta": "args.beta2"},
+    )
+    step = Step(
+        call=regress,
+        name="loss",
+        arguments={
+            "entry": Constant(Function(path)),
+            "trainer": trainer,
+            "tokens": Column("token"),
+            "mask": Column("mask", dtype=torch.int64),
+            "logprobs": Column("logprob"),
+            "ref_logprobs": Column("ref_logprob"),
+            "rewards": Column("reward"),
+            "values": Column("reward_baseline"),
+        },
+        doubles={f"{MODULE}.selective_log_softmax": first_logit},
+        produced_by={"mask": _PRODUCER, "values": _PRODUCER},
+    )
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(step,),
+        unused=frozenset({"token"}),
+        outputs={"loss": Output("", "", "loss", at=Use("loss"))},
+        settings={"default": {"beta": 0.5}},
+        claims=claims(_DOC, algorithm="regressed advantage", aggregation="sequence-mean-token-sum"),
+        reach="every step of A2POTrainer",
+        requires=(every_row_trains, trains_whole_completions),
+        domain=trains_all,
+    )

@@ -1,0 +1,82 @@
+"""TRL's A*-PO, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from adapters.checks import answering, judged_at, outputs_of
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, a2po
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+
+Loads = Callable[..., Target]
+
+TRAINER = """
+    def selective_log_softmax(logits, ids):
+        raise RuntimeError("there is no vocabulary")
+
+    class A2POTrainer:
+        def _get_sequence_logps(self, model, input_ids, attention_mask, logits_to_keep):
+            logits = model(input_ids=input_ids, attention_mask=attention_mask).logits[:, :-1][:, -logits_to_keep:]
+            each = selective_log_softmax(logits, input_ids[:, -logits_to_keep:])
+            return (each * MASK).sum(1)
+
+        def compute_loss(self, model, inputs):
+            names = ("input_ids", "attention_mask", "logits_to_keep")
+            own = self._get_sequence_logps(model, *(inputs[name] for name in names))
+            target = inputs["rewards"] SIGN inputs["v_star"]
+            return ((self.args.beta2 * (own - inputs["ref_logps"]) - target) ** 2).mean()
+"""
+
+MASK = "attention_mask[:, -logits_to_keep:]"
+
+
+def _bound(loads: Loads, mask: str = MASK, sign: str = "-") -> tuple[Target, Boundary]:
+    source = TRAINER.replace("MASK", mask).replace("SIGN", sign)
+    target = loads(FRAMEWORK, {"trl/experimental/a2po/a2po_trainer.py": source}, overlay())
+    (boundary,) = a2po.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    return target, boundary
+
+
+def test_by_hand(loads: Loads) -> None:
+    """Half of a log-ratio of 4 is 2, the advantage is 1 - 2 = -1; then 0 and 1: the mean of 9 and 1."""
+    target, boundary = _bound(loads)
+    assert answering({("loss", "default"): boundary}, target) == []
+    check_round_trips(target, [boundary])
+    batch = batch_of(
+        torch.tensor([[True, True], [True, False]]),
+        reward=torch.tensor([1.0, 1.0]),
+        reward_baseline=torch.tensor([2.0, 0.0]),
+        logprob=torch.tensor([[-1.0, -1.0], [-1.0, 0.0]]),
+        ref_logprob=torch.tensor([[-3.0, -3.0], [-1.0, 0.0]]),
+        length=torch.tensor([2, 1]),
+    )
+    assert outputs_of(target, boundary, "default", batch)["loss"].item() == 5
+
+
+CASES: list[tuple[Law, dict[str, str]]] = [
+    (REF001, {"sign": "+"}),
+    (REF001, {"mask": "1"}),
+]
+
+
+@pytest.mark.parametrize(("law", "broken"), CASES)
+@pytest.mark.parametrize("found", [False, True])
+def test_found_where_broken_alone(
+    loads: Loads,
+    law: Law,
+    broken: dict[str, str],
+    found: bool,  # noqa: FBT001 - parametrised
+) -> None:
+    """A value that is added to the reward, and padding that counts."""
+    target, boundary = _bound(loads, **(broken if found else {}))
+    judgement = judged_at(law, boundary, "default", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
