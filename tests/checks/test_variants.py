@@ -49,6 +49,9 @@ _TRAINER = own.Algorithm()
         (own.size_of_default, _ADVANTAGE),
         (own.truncated_sampling, _GRPO),
         (own.done_at_the_end, _GAE),
+        (own.decoupled, _GRPO),
+        (own.entropy, {"stage": "entropy"}),
+        (own.without_gradient, {"stage": "logprob"}),
     ],
 )
 def test_variants_equal_their_formula(function: Any, options: dict[str, Any]) -> None:
@@ -80,6 +83,11 @@ def test_variants_equal_their_formula(function: Any, options: dict[str, Any]) ->
         (own.equal_ranges, _GRPO),
         (own.unused_clip, {"stage": "value-loss", "algorithm": "ppo"}),
         (own.undiscounted, {"stage": "advantage", "algorithm": "gae"}),
+        (_TRAINER.undiscounted, {"stage": "advantage", "algorithm": "gae"}),
+        (_TRAINER.swapped_equals, _GRPO),
+        (own.literal_of_gains_only, _GRPO),
+        (own.normalizing_with_other_sign, _PPO),
+        (own.entropy_of_constant_weights, {"stage": "entropy"}),
     ],
 )
 def test_their_faults_are_found(function: Any, options: dict[str, Any]) -> None:
@@ -112,3 +120,9 @@ def test_a_group_size_in_the_code_is_reported() -> None:
 def test_a_default_that_the_user_states_is_kept(options: dict[str, Any]) -> None:
     result = rl_sentinel.check(own.unused_penalty, budget=2, laws=["REF001"], **options, **_GRPO)
     assert result.ok, result
+
+
+def test_numbers_of_an_object_that_hide_their_effect_are_changed_in_the_check_only() -> None:
+    result = rl_sentinel.check(_TRAINER.undiscounted, stage="advantage", algorithm="gae", laws=["REF001"], budget=2)
+    assert "gamma is set to 0.9 in the check, so that its effect shows" in result.notes
+    assert _TRAINER.gamma == 1.0

@@ -57,13 +57,24 @@ class Algorithm:
     """Losses with a nested configuration."""
 
     def __init__(self) -> None:
-        """The default configuration."""
-        self.config = Config()
+        """The default configuration, and numbers that hide what they do."""
+        self.config, self.gamma, self.lam = Config(), 1.0, 0.95
+        self.clip_low = self.clip_high = 0.2
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         ratio = (batch["logprobs"] - batch["old_logprobs"]).exp()
         loss = _surrogate(ratio, batch["advantages"], self.config.clip.low, self.config.clip.high)
         return _token_mean(loss, batch["response_mask"])
+
+    def swapped_equals(self, batch: dict[str, Tensor]) -> Tensor:
+        """The lower bound on both sides, which equal bounds hide."""
+        ratio = (batch["logprobs"] - batch["old_logprobs"]).exp()
+        loss = _surrogate(ratio, batch["advantages"], self.clip_low, self.clip_low + 0 * self.clip_high)
+        return _token_mean(loss, batch["response_mask"])
+
+    def undiscounted(self, rewards: Tensor, values: Tensor) -> Tensor:
+        """GAE whose decay leaves out the discount; rewards, values: [B, T]."""
+        return undiscounted(rewards, values, self.gamma, self.lam)
 
     def swapped(self, batch: dict[str, Tensor]) -> Tensor:
         """The bounds of the clip range, one for the other."""
@@ -294,3 +305,39 @@ def undiscounted(rewards: Tensor, values: Tensor, gamma: float = 1.0, lam: float
         last = rewards[:, t] + gamma * after[:, t] - values[:, t] + lam * last
         advantage[:, t] = last
     return advantage
+
+
+def literal_of_gains_only(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """A clip range that holds for positive advantages only."""
+    ratio = (logps - old_logps).exp()
+    return _token_mean(-torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages.abs()), mask)
+
+
+def normalizing_with_other_sign(
+    logprob: Tensor, old_logprob: Tensor, advantages: Tensor, clip_range: float = 0.2
+) -> Tensor:
+    """A loss that normalizes its advantages and rises with them."""
+    scaled = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    return -_surrogate((logprob - old_logprob).exp(), scaled, clip_range, clip_range).mean()
+
+
+def decoupled(  # noqa: PLR0913 - columns and a number
+    logps: Tensor, old_logps: Tensor, rollout_logps: Tensor, advantages: Tensor, mask: Tensor, clip_eps: float = 0.2
+) -> Tensor:
+    weight = (old_logps - rollout_logps).exp().detach()
+    return _token_mean(_surrogate((logps - old_logps).exp(), advantages, clip_eps, clip_eps) * weight, mask)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    return torch.logsumexp(logits, -1) - (logits.softmax(-1) * logits).sum(-1)
+
+
+def entropy_of_constant_weights(logits: Tensor) -> Tensor:
+    """The right value, with no gradient through the probabilities."""
+    return torch.logsumexp(logits, -1) - (logits.softmax(-1).detach() * logits).sum(-1)
+
+
+def without_gradient(logits: Tensor, index: Tensor) -> Tensor:
+    """Log-probs of an old policy."""
+    with torch.no_grad():
+        return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)).squeeze(-1)

@@ -11,24 +11,25 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.adapters.kit.argument_messages import lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
-from rl_sentinel.adapters.kit.layout_trial import accepts, choose_binding, leaves, rebind
+from rl_sentinel.adapters.kit.layout_trial import accepts, choose_binding, has_gradient, leaves, rebind
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
-from rl_sentinel.adapters.kit.numbers import numbers_by_name
-from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers, set_accumulation_to_one
+from rl_sentinel.adapters.kit.numbers import numbers_by_name, visible_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.refused_layouts import flat_columns, refuse_one_per_response
-from rl_sentinel.adapters.kit.roles import parameters_of, role_of
+from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of
 from rl_sentinel.adapters.kit.unstated_choices import with_unstated_choice
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.user_results import NamedOutput
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.user_boundary import STAGES, user_boundary
+from rl_sentinel.adapters.user_boundary import DEFINED, STAGES, user_boundary
 from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.claims import Claims
+from rl_sentinel.core.claims import claims as said
 from rl_sentinel.core.errors import SentinelError, Unbindable
 
 #: Hint for a stage that is not a single function.
@@ -89,7 +90,10 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         return Unbound(path, kind.stage, unknown_message(name, unknown, leaves(arguments.codecs.values())))
     passed = {name: p.default for name, p in parameters_of(function).items() if p.default is not p.empty}
     passed |= {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
-    accumulation = set_accumulation_to_one(function, passed)
+    accumulation = set_numbers(function, passed, dict.fromkeys(ROLES["accumulation"].names, 1))
+    columns = frozenset[str]().union(*(codec.columns for codec in leaves(arguments.codecs.values())))
+    visible = visible_numbers(named_numbers(function, passed), columns, statement.numbers)
+    changed = set_numbers(function, passed, visible)
     outside = named_numbers(function, passed)
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
     constants = literals(function, passed)
@@ -106,10 +110,13 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     boundary = _with_time_first(target, boundary)
     notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
     whole = [f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation]
+    whole += [f"{name} is set to {visible[name.lower()]:g} in the check, so that its effect shows" for name in changed]
     boundary = replace(boundary, notes=(*boundary.notes, *notes, *whole, *_not_compared(boundary)))
     chosen = with_fitted_numbers(target, boundary, constants)
     chosen = with_kl_of_gradient(target, chosen)
     chosen = layout_of_formula(target, build, arguments, chosen, constants)
+    if statement.stage in DEFINED and has_gradient(target, chosen):
+        chosen = replace(chosen, claims=chosen.claims | said("its result has a gradient", gradient="own"))
     return with_unstated_choice(target, chosen, arguments.codecs, statement.bind)
 
 

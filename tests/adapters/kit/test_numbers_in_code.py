@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_accumulation_to_one
+from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
+from rl_sentinel.adapters.kit.roles import ROLES
 from rl_sentinel.adapters.live_target import live_target
 
 GRAD_ACCUM_STEPS = 8
+ONE = dict.fromkeys(ROLES["accumulation"].names, 1)
 ARGS = SimpleNamespace(accum_steps=4, clip_eps=0.3)
 
 
@@ -73,22 +75,20 @@ def test_a_method_and_an_async_method_read_the_same_numbers(method: str) -> None
 )
 def test_a_count_of_micro_batches_becomes_one(function: Any, scaled: float, name: str) -> None:
     assert function(1.0) < scaled
-    assert set_accumulation_to_one(function) == [name]
+    assert set_numbers(function, {}, ONE) == [name]
     assert function(1.0) == scaled
-    assert set_accumulation_to_one(function) == []
+    assert set_numbers(function, {}, ONE) == []
 
 
 def test_of_a_global_and_a_passed_object(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.GRAD_ACCUM_STEPS", 16)
-    assert (of_global(16.0), set_accumulation_to_one(of_global), of_global(16.0)) == (1.0, ["GRAD_ACCUM_STEPS"], 16.0)
+    assert (of_global(16.0), set_numbers(of_global, {}, ONE), of_global(16.0)) == (1.0, ["GRAD_ACCUM_STEPS"], 16.0)
     args = SimpleNamespace(accum_steps=4, lr=4)
-    assert set_accumulation_to_one(lambda loss, args: loss / args.accum_steps * args.lr, {"args": args}) == [
-        "accum_steps"
-    ]
+    assert set_numbers(lambda loss, args: loss / args.accum_steps * args.lr, {"args": args}, ONE) == ["accum_steps"]
     assert (args.accum_steps, args.lr) == (1, 4)
 
 
 def test_of_a_configuration_in_a_global(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.ARGS", SimpleNamespace(accum_steps=4, clip_eps=0.3))
     assert named_numbers(of_arguments)["clip_eps"] == 0.3
-    assert (set_accumulation_to_one(of_arguments), ARGS.accum_steps) == (["accum_steps"], 1)
+    assert (set_numbers(of_arguments, {}, ONE), ARGS.accum_steps) == (["accum_steps"], 1)

@@ -13,7 +13,7 @@ from rl_sentinel.search.claimed_formulas import counted, references
 from rl_sentinel.search.comparison import places
 
 #: Log-ratios between the usual bounds of a clip range, and beyond the usual ceilings, in nats.
-_LOG_RATIOS = (-1.5, -0.6, -0.3, -0.15, -0.05, 0.05, 0.15, 0.22, 0.3, 0.6, 1.5, 2.0, 3.0)
+_LOG_RATIOS = (-3.0, -1.5, -0.6, -0.3, -0.15, -0.05, 0.05, 0.15, 0.22, 0.3, 0.6, 1.5, 2.0, 3.0)
 
 #: Relative and absolute difference up to which results are equal.
 NEAR = 1e-4

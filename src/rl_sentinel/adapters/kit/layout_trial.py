@@ -201,6 +201,17 @@ def _matches_definition(target: Target, boundary: Boundary) -> bool:
     )
 
 
+def has_gradient(target: Target, boundary: Boundary) -> bool:
+    """Whether the output of a function of logits has a gradient by these; one for old policies may have none."""
+    copy = lazily(domain_probe(boundary), torch.clone)
+    copy.logits.requires_grad_(True)  # noqa: FBT003 - torch's own signature
+    try:
+        values = outputs_on(target, boundary, copy)
+    except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
+        return False
+    return all(value.requires_grad for value in values.values())
+
+
 def mixes_rows(target: Target, boundary: Boundary) -> bool:
     """Whether the advantage of one row changes the gradient to the log-probs of another row."""
     if boundary.stage != "policy-loss" or not {"advantage", "logprob"} <= boundary.reads:

@@ -1,5 +1,6 @@
 """Find numbers of a claimed formula that no name in the code states, by trying the literals of the code."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -114,7 +115,7 @@ def _with_sampler_weight(target: Target, boundary: Boundary, literals: Literals)
     """
     if boundary.stage != "policy-loss" or not {"old_logprob", "rollout_logprob", "advantage"} <= boundary.reads:
         return None
-    caps = [x for x in (*literals.floats, *map(float, literals.sizes)) if x >= 1]
+    caps = [*(x for x in (*literals.floats, *map(float, literals.sizes)) if x >= 1), math.inf]
     trials = [
         replace(boundary, claims=boundary.claims | claims("its code", corrected_at_most=cap, corrected_by=by))
         for cap in caps
@@ -126,7 +127,8 @@ def _with_sampler_weight(target: Target, boundary: Boundary, literals: Literals)
             chosen = fitting_numbers(target, trial, missing, literals, probes)
             if chosen is not None and (probes is None or not missing):
                 cap = value_of(trial.claims.corrected_at_most)
-                note = f"the loss is weighted by the ratio to the sampler, at most {cap:g}"
+                bound = f"at most {cap:g}" if math.isfinite(cap or 0.0) else "not truncated"
+                note = f"the loss is weighted by the ratio to the sampler, {bound}"
                 return _with_settings(trial, chosen, note, *_note(chosen, trial))
     return None
 
@@ -187,10 +189,11 @@ def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boun
         if chosen is not None:
             return _with_settings(trial, chosen, *_note(chosen, trial))
     if missing_numbers(boundary) == list(known := _clip_range(missing_numbers(boundary), literals.bounds) or {}):
-        # Near a ratio of 1 no clip range is reached: what fits there normalizes so, and its clipping may be wrong.
+        # Near a ratio of 1 no clip range is reached: what fits there, perhaps with the other sign, normalizes so.
         for trial in (_with_settings(one, known) for one in trials):
-            if fitting_numbers(target, trial, [], Literals(), unclipped_probes(trial)) is not None:
-                return trial
+            for sign in (1, -1):
+                if fitting_numbers(target, trial, [], Literals(), unclipped_probes(trial), sign) is not None:
+                    return trial
     return _without_formula(boundary, _normalised(boundary))
 
 

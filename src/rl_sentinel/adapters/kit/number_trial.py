@@ -101,14 +101,24 @@ def candidates(name: str, literals: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(dict.fromkeys([*inside, *(_USUAL.get(name, ()) if not inside else ())]))
 
 
-def fitting_numbers(
+def fitting_numbers(  # noqa: PLR0913 - what is tried, and on which batches
     target: Target,
     boundary: Boundary,
     missing: list[str],
     literals: Literals,
     probes: list[Batch] | None = None,
+    sign: int = 1,
 ) -> dict[str, float] | None:
-    """The first values of the missing numbers with which a reading of the formula equals the function's result."""
+    """The first values of the missing numbers with which a reading of the formula equals the function's result.
+
+    Args:
+        target: where the function is looked up.
+        boundary: its boundary.
+        missing: the numbers that its formula needs.
+        literals: the numbers in its code.
+        probes: the batches; by default those that tell clip ranges apart.
+        sign: -1 for the result with the other sign.
+    """
     settings = dict(boundary.settings["default"])
     try:
         observed = [(batch, outputs_on(target, boundary, batch)) for batch in probes or probes_of(boundary)]
@@ -119,7 +129,9 @@ def fitting_numbers(
         trial: dict[str, Scalar] = {**settings, **chosen}
         try:
             return all(
-                fits_reading(boundary, n, x, batch, trial) for batch, values in observed for n, x in values.items()
+                fits_reading(boundary, n, sign * x, batch, trial)
+                for batch, values in observed
+                for n, x in values.items()
             )
         except (IndexError, RuntimeError, KeyError):  # a result in another shape, or a formula that needs a number
             return False

@@ -42,6 +42,9 @@ OPTIONAL_PARTS: Mapping[str, str] = {
 #: Those of which 0 leaves it out too, and not only None.
 _WEIGHTS = ("kl_weight", "entropy_weight")
 
+#: Role -> the discount to pass if the parameter has no default, or 1: a wrong exponent shows below 1.
+DISCOUNTS: Mapping[str, float] = {"gamma": 0.9, "lambda": 0.8}
+
 #: How much wider the upper clip range is than an equal lower one: 0.28 beside 0.2.
 _WIDER = 1.4
 
@@ -92,6 +95,35 @@ def _offsets(defaults: Mapping[str, object]) -> list[str]:
     names = [name for name in defaults if role_of(name) == "epsilon"]
     tiny = [n for n in names if isinstance(x := defaults[n], int | float) and x < SMALLEST_CLIP]
     return [n for n in names if defaults[n] is not inspect.Parameter.empty] if clipped else tiny
+
+
+def visible_numbers(numbers: Mapping[str, float], columns: Collection[str], kept: Collection[str]) -> dict[str, float]:
+    """New values for the numbers of code that hide what they do: discounts of 1, weights of 0, equal clip ranges.
+
+    Args:
+        numbers: name in the code -> number.
+        columns: the columns that the function reads: without that of a term, its weight is left as it is.
+        kept: numbers, by their names in formulas, that the user states.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.numbers import visible_numbers
+        >>> visible_numbers({"gamma": 1.0, "beta": 0.0, "eps_low": 0.2, "eps_high": 0.2}, {"advantage"}, ())
+        {'gamma': 0.9, 'eps_high': 0.28}
+    """
+    weights = {"kl_weight": 0.04, "entropy_weight": 0.01}
+    lows = [x for name, x in numbers.items() if role_of(name) == "clip_low"]
+    visible = dict[str, float]()
+    for name, x in numbers.items():
+        role = role_of(name)
+        if {role, *formula_names(role)} & set(kept):
+            continue
+        if role in DISCOUNTS and x == 1:
+            visible[name] = DISCOUNTS[role]
+        elif role in weights and x == 0 and OPTIONAL_PARTS[role] in columns:
+            visible[name] = weights[role]
+        elif role == "clip_high" and x in lows:
+            visible[name] = round(_WIDER * x, 12)
+    return visible
 
 
 def _leaves_out(role: str, default: object) -> bool:

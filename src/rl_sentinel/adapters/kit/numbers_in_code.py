@@ -48,40 +48,45 @@ def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None
     return {name: next(iter(choices)) for name, choices in values.items() if len(choices) == 1}
 
 
-def set_accumulation_to_one(function: Callable[..., Any], passed: Mapping[str, Any] | None = None) -> list[str]:
-    """Set the numbers of accumulated micro-batches to 1 where the code reads them; the names of those that changed.
+def set_numbers(function: Callable[..., Any], passed: Mapping[str, Any], numbers: Mapping[str, float]) -> list[str]:
+    """Set numbers where the code reads them; the names of those that changed.
 
-    It writes to ``self``, its configurations, globals and closures, so it belongs into a process of its own. The
-    arguments are those of :func:`named_numbers`.
+    It writes to ``self``, its configurations, globals and closures, so it belongs into a process of its own.
+
+    Args:
+        function: the function, as for :func:`named_numbers`.
+        passed: objects that are passed as they are, by parameter.
+        numbers: name, as :func:`named_numbers` returns it -> the new number.
 
     Example:
         >>> from types import SimpleNamespace
-        >>> from rl_sentinel.adapters.kit.numbers_in_code import set_accumulation_to_one
+        >>> from rl_sentinel.adapters.kit.numbers_in_code import set_numbers
         >>> args = SimpleNamespace(gradient_accumulation_steps=4)
-        >>> set_accumulation_to_one(lambda loss, args: loss / args.gradient_accumulation_steps, {"args": args}), args
+        >>> loss = lambda loss, args: loss / args.gradient_accumulation_steps
+        >>> set_numbers(loss, {"args": args}, {"gradient_accumulation_steps": 1}), args
         (['gradient_accumulation_steps'], namespace(gradient_accumulation_steps=1))
     """
     owner = _owner(function)
     functions = list(_read_functions(unwrap(function), owner))
     words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
+    wanted = frozenset(word for word in words if word.lower() in numbers)
     changed = dict[str, None]()
     holders: list[object] = [one.__globals__ for one in functions]
-    for thing in (owner, *(passed or {}).values(), *_global_objects(functions, words)):
+    for thing in (owner, *passed.values(), *_global_objects(functions, words)):
         holders += _holders(thing, words, _DEPTH)
     for holder in holders:
-        for word, value in [*_entries(holder, words)]:
-            if _is_accumulation(word, value) and _assigned_one(holder, word):
+        for word, value in [*_entries(holder, wanted)]:
+            if _is_number(value) and value != numbers[word.lower()] and _assigned(holder, word, numbers[word.lower()]):
                 changed[word] = None
     for name, cell in (pair for one in functions for pair in _cells(one)):
-        if _is_accumulation(name, cell.cell_contents):
-            cell.cell_contents = 1
+        if name.lower() in numbers and _is_number(cell.cell_contents) and cell.cell_contents != numbers[name.lower()]:
+            cell.cell_contents = numbers[name.lower()]
             changed[name] = None
     return list(changed)
 
 
-def _is_accumulation(name: str, value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return role_of(name.lower()) == "accumulation" and number and value != 1
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cells(function: FunctionType) -> Iterator[tuple[str, CellType]]:
@@ -94,13 +99,13 @@ def _cells(function: FunctionType) -> Iterator[tuple[str, CellType]]:
         yield name, cell
 
 
-def _assigned_one(holder: object, name: str) -> bool:
-    """Set an entry to 1, of a frozen dataclass as well; False if it cannot be set."""
+def _assigned(holder: object, name: str, number: float) -> bool:
+    """Set an entry, of a frozen dataclass as well; False if it cannot be set."""
     if isinstance(holder, MutableMapping):
-        holder[name] = 1
+        holder[name] = number
         return True
     try:
-        object.__setattr__(holder, name, 1)
+        object.__setattr__(holder, name, number)
     except (AttributeError, TypeError):
         return False
     return True
@@ -205,13 +210,13 @@ def _values(
 ) -> Iterator[tuple[str, object]]:
     for one in functions:
         yield from ((word, one.__globals__[word]) for word in words if word in one.__globals__)
-        yield from _assigned(one.__code__)
+        yield from _literals_of_variables(one.__code__)
         yield from ((name, cell.cell_contents) for name, cell in _cells(one))
     for thing in objects:
         yield from _of_object(thing, words, _DEPTH)
 
 
-def _assigned(code: CodeType) -> Iterator[tuple[str, object]]:
+def _literals_of_variables(code: CodeType) -> Iterator[tuple[str, object]]:
     """The literals of variables that the code assigns once, as in ``gamma, lam = 0.99, 0.95``.
 
     ``eps`` is left out: it may be a clip range or the offset of a divisor.

@@ -8,7 +8,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.annotated_axes import axes_of, item_class
 from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, column_of
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
-from rl_sentinel.adapters.kit.numbers import NUMBERS, OPTIONAL_PARTS, formula_names, numbers_of
+from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS, OPTIONAL_PARTS, formula_names, numbers_of
 from rl_sentinel.adapters.kit.refused_layouts import supported
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
@@ -22,9 +22,6 @@ from rl_sentinel.search.small_cases import small_cases
 
 #: Parameter names under which frameworks pass labels as numpy arrays of strings.
 LABELS = ("index", "uid", "uids")
-
-#: Role -> the value to pass if the parameter has no default: below 1, so that a wrong exponent shows.
-_DISCOUNTS: Mapping[str, float] = {"gamma": 0.9, "lambda": 0.8}
 
 #: Parameter names of models and token ids, for losses that call a model -> binding.
 MODEL_NAMES: Mapping[str, str] = {
@@ -113,7 +110,7 @@ def bind_slots(
     open_slots = [s for s in slots if s.name in stated or bind.get(s.name, ...) is ...]
     numbers = {renamed.get(s.name, s.name): stated.get(s.name, s.default) for s in open_slots}
     values, passed = numbers_of(numbers, stage, _changeable(slots, {*bind, *arguments.kept}))
-    exact = {role_of(name): float(x) for name, x in stated.items() if role_of(name) in (*_DISCOUNTS, "temperature")}
+    exact = {role_of(name): float(x) for name, x in stated.items() if role_of(name) in (*DISCOUNTS, "temperature")}
     arguments.numbers |= values | exact
     for slot in slots:
         path, role = f"{place}{slot.name}", roles.get(slot.name, "")
@@ -143,7 +140,7 @@ def _changeable(slots: list[Slot], stated: Collection[str]) -> list[str]:
 
 def _names_a_number(value: object) -> bool:
     """Whether a binding is the known name of a number, such as ``clip_range``, as if the parameter had this name."""
-    return isinstance(value, str) and column_of(value) == value and role_of(value) in (*_DISCOUNTS, *NUMBERS)
+    return isinstance(value, str) and column_of(value) == value and role_of(value) in (*DISCOUNTS, *NUMBERS)
 
 
 def _from_binding(  # noqa: PLR0913 - the slot and its context
@@ -182,10 +179,10 @@ OPEN_COLUMNS = frozenset(
 
 def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | None:
     """The codec for a known name, with the axes of the annotation; None for an unknown name."""
-    if role in _DISCOUNTS:
+    if role in DISCOUNTS:
         chosen = slot.required or (slot.default == 1 and role not in arguments.kept)
-        arguments.numbers[role] = _DISCOUNTS[role] if chosen else _number(slot.default)
-        return Constant(_DISCOUNTS[role]) if chosen else None
+        arguments.numbers[role] = DISCOUNTS[role] if chosen else _number(slot.default)
+        return Constant(DISCOUNTS[role]) if chosen else None
     if role == "accumulation":  # a loss divided by their number has its formula where one step holds the whole batch
         return Constant(1)
     column = BINDINGS.get(role) or (ROLES[role].column if role and role != "pi_squared" else "")
