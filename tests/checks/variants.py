@@ -341,3 +341,37 @@ def without_gradient(logits: Tensor, index: Tensor) -> Tensor:
     """Log-probs of an old policy."""
     with torch.no_grad():
         return logits.log_softmax(-1).gather(-1, index.unsqueeze(-1)).squeeze(-1)
+
+
+def truncated_ratio(
+    logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, max_ratio: float = 8.0
+) -> Tensor:
+    ratio = (logps - old_logps).exp()
+    return _token_mean(-ratio.clamp(max=max_ratio) * advantages, mask)
+
+
+def likelihood(logps: Tensor, mask: Tensor) -> Tensor:
+    return -_token_mean(logps, mask)
+
+
+def likelihood_with_other_sign(logps: Tensor, mask: Tensor) -> Tensor:
+    """The other sign."""
+    return _token_mean(logps, mask)
+
+
+def max_rl(rewards: Tensor, group_ids: Tensor) -> Tensor:
+    advantages = torch.zeros_like(rewards)
+    for group in group_ids.unique():
+        of_group = group_ids == group
+        mean = rewards[of_group].mean()
+        advantages[of_group] = (rewards[of_group] - mean) / (mean + 1e-6)
+    return advantages
+
+
+def max_rl_with_other_sign(rewards: Tensor, group_ids: Tensor) -> Tensor:
+    """The other sign."""
+    return -max_rl(rewards, group_ids)
+
+
+def mean_entropy(entropy: Tensor, mask: Tensor) -> Tensor:
+    return _token_mean(entropy, mask)

@@ -66,7 +66,11 @@ _BY_RATIO = {"ratio": "yes", "aggregation": "any"}
 #: Stage -> algorithm -> the claims that it implies.
 USUAL: Mapping[Stage, Mapping[str, Mapping[str, str]]] = {
     "advantage": {
-        **dict.fromkeys(("grpo", "rloo", "opo", "maxrl"), _COMPARED),
+        **dict.fromkeys(("grpo", "rloo", "opo"), _COMPARED),
+        "maxrl": {
+            "scope": "group",
+            "grouping": "id",
+        },  # it divides by the mean: the zero and the sign of rewards matter
         "remax": {"scope": "sequence", "credit": "outcome"},
         "outcome": {"scope": "sequence", "credit": "outcome"},
         "gae": {"credit": "temporal"},
@@ -79,6 +83,7 @@ USUAL: Mapping[Stage, Mapping[str, Mapping[str, str]]] = {
         **{key: {"aggregation": "any"} for key in ("reinforce", "negative log-likelihood")},
     },
     "value-loss": {key: {"aggregation": "any"} for key in VALUE_LOSSES},
+    "aggregate": {"entropy": {"aggregation": "any"}},
 }
 
 

@@ -107,6 +107,9 @@ def _dynamic_fine_tuning(batch: Batch, settings: Settings) -> Tensor:
 #: Algorithms with one ratio per response, and one advantage.
 OF_RESPONSES = frozenset({"gspo", "gmpo", "sequence ppo"})
 
+#: Algorithms that imitate: every token has the same weight.
+WITHOUT_ADVANTAGES = frozenset({"negative log-likelihood", "dynamic fine-tuning"})
+
 #: Algorithm -> loss per token.
 LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "ppo": _ppo,

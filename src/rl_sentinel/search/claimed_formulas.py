@@ -185,6 +185,8 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readin
         losses = _OF_TOKENS[algorithm]
         if algorithm == "ppo" and boundary.own and not of_one_policy(boundary):
             losses = _plain_or_dual_clip
+        if algorithm == "importance sampling" and boundary.own:
+            losses = _plain_or_truncated
         if of_one_policy(boundary) and algorithm in RATIO_LOSSES:
             losses = _of_one_policy(losses)
         return lambda batch, settings: _weighted(losses(batch, settings), boundary, batch)
@@ -198,6 +200,15 @@ def _plain_or_dual_clip(batch: Batch, settings: Settings) -> Readings:
     plain = {"": LOSSES["ppo"](batch, settings)}
     ceiling = float(settings.get("ceiling") or 0)
     return {**plain, "dual clip": LOSSES["dual clip"](batch, settings)} if ceiling > 1 else plain
+
+
+def _plain_or_truncated(batch: Batch, settings: Settings) -> Readings:
+    """REINFORCE weighted by the ratio; if the function has a ceiling, also by a ratio that is held there."""
+    plain = LOSSES["importance sampling"](batch, settings)
+    ceiling = float(settings.get("ceiling") or 0)
+    ratio = torch.where(batch.mask, batch.logprob.double() - batch.old_logprob.double(), 0.0).exp()
+    held = -batch.advantage.double() * torch.where(ratio > ceiling, ceiling, ratio)
+    return {"": plain, "truncated": held} if ceiling else {"": plain}
 
 
 def of_one_policy(boundary: Boundary) -> bool:

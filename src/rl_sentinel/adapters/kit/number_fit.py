@@ -17,6 +17,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims, value_of
 from rl_sentinel.formulas.advantage_normalization import NORMALIZATIONS, SETTING
+from rl_sentinel.formulas.policy_losses import WITHOUT_ADVANTAGES
 from rl_sentinel.search.claimed_formulas import of_one_policy
 
 #: Numbers that change nothing at a ratio of 1.
@@ -75,9 +76,10 @@ def _with_settings(boundary: Boundary, numbers: Settings, *notes: str) -> Bounda
 
 
 def _with_ceiling(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
-    """The loss of PPO with a literal as the bound of its ratio (dual clip); None if it fits without, or with none."""
+    """The loss with a literal as the largest ratio (dual clip, for PPO); None if it fits without one, or with none."""
     missing = missing_numbers(boundary)
-    open_ = value_of(boundary.claims.algorithm) == "ppo" and "ceiling" not in boundary.settings["default"]
+    bounded = value_of(boundary.claims.algorithm) in ("ppo", "importance sampling")
+    open_ = bounded and "ceiling" not in boundary.settings["default"]
     ceilings = sorted(x for x in literals.floats if x > 1) if open_ and boundary.stage == "policy-loss" else []
     if not ceilings or fitting_numbers(target, boundary, missing, literals) is not None:
         return None
@@ -207,7 +209,7 @@ def _not_of_formula(boundary: Boundary) -> str:
         )
     if boundary.stage != "policy-loss":
         return ""
-    if "advantage" not in boundary.reads:
+    if "advantage" not in boundary.reads and algorithm not in WITHOUT_ADVANTAGES:
         why, other = "needs advantages, and the loss makes its own", "advantages"
     elif "logits" in boundary.reads:
         why, other = "reads no logits, as the loss does", "logits"
