@@ -70,7 +70,7 @@ USUAL: Mapping[Stage, Mapping[str, Mapping[str, str]]] = {
         "maxrl": {
             "scope": "group",
             "grouping": "id",
-        },  # it divides by the mean: the zero and the sign of rewards matter
+        },  # it divides by the mean, so the zero of rewards matters
         "remax": {"scope": "sequence", "credit": "outcome"},
         "outcome": {"scope": "sequence", "credit": "outcome"},
         "gae": {"credit": "temporal"},

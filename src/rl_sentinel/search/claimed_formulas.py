@@ -178,7 +178,11 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readin
         return None
     if boundary.stage == "aggregate" and algorithm not in DISTILLATIONS:
         given = None if algorithm else _advantage_column
-        return (lambda batch, _s: entropy(batch)) if algorithm == "entropy" else given
+        of_column = "entropy" in boundary.reads
+        entropies = (
+            (lambda batch, _s: {"": batch.entropy.double()}) if of_column else (lambda batch, _s: entropy(batch))
+        )
+        return entropies if algorithm == "entropy" else given
     if algorithm in VALUE_LOSSES:
         return VALUE_LOSSES[algorithm]
     if algorithm in _OF_TOKENS:
