@@ -361,7 +361,7 @@ def likelihood_with_other_sign(logps: Tensor, mask: Tensor) -> Tensor:
 
 def max_rl(rewards: Tensor, group_ids: Tensor) -> Tensor:
     advantages = torch.zeros_like(rewards)
-    for group in group_ids.unique():
+    for group in set(group_ids.tolist()):
         of_group = group_ids == group
         mean = rewards[of_group].mean()
         advantages[of_group] = (rewards[of_group] - mean) / (mean + 1e-6)
