@@ -50,6 +50,11 @@ _TRAINER = own.Algorithm()
         (own.truncated_sampling, _GRPO),
         (own.done_at_the_end, _GAE),
         (own.decoupled, _GRPO),
+        (own.gspo_by_literals, {"stage": "policy-loss", "algorithm": "gspo"}),
+        (own.dr_grpo_by_width, _DR_GRPO),
+        (own.bounded_ratio, {"stage": "policy-loss", "algorithm": "importance sampling", "bind": {"cap": 8.0}}),
+        (own.positive_groups, {"stage": "advantage", "algorithm": "maxrl"}),
+        (own.mean_entropy, {"stage": "aggregate", "claims": {"aggregation": "token-mean"}}),
         (own.max_rl, {"stage": "advantage", "algorithm": "maxrl"}),
         (own.mean_entropy, {"stage": "aggregate", "algorithm": "entropy"}),
         (own.likelihood, {"stage": "policy-loss", "algorithm": "negative log-likelihood"}),
@@ -132,3 +137,20 @@ def test_numbers_of_an_object_that_hide_their_effect_are_changed_in_the_check_on
     result = rl_sentinel.check(_TRAINER.undiscounted, stage="advantage", algorithm="gae", laws=["REF001"], budget=2)
     assert "gamma is set to 0.9 in the check, so that its effect shows" in result.notes
     assert _TRAINER.gamma == 1.0
+
+
+def test_a_loss_of_policy_and_critic_is_not_compared() -> None:
+    result = rl_sentinel.check(own.with_value_loss, budget=2, **_PPO)
+    assert (result.ok, result.faults) == (False, ())
+    assert "has no value loss, as the loss does" in result.errored[0]
+
+
+def test_a_width_as_the_constant_of_dr_grpo_is_noted() -> None:
+    result = rl_sentinel.check(own.dr_grpo_by_width, budget=2, laws=["REF001"], **_DR_GRPO)
+    assert any("the loss divides by the width of the batch" in note for note in result.notes)
+
+
+def test_equal_rewards_of_a_group_must_cancel() -> None:
+    result = rl_sentinel.check(own.ones_for_equal_rewards, laws=["DEG002"], **_ADVANTAGE)
+    assert [f.code for f in result.faults] == ["DEG002"]
+    assert rl_sentinel.check(own.max_rl, laws=["DEG002"], **_ADVANTAGE).ok

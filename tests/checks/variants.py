@@ -375,3 +375,47 @@ def max_rl_with_other_sign(rewards: Tensor, group_ids: Tensor) -> Tensor:
 
 def mean_entropy(entropy: Tensor, mask: Tensor) -> Tensor:
     return _token_mean(entropy, mask)
+
+
+def gspo_by_literals(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """GSPO with its usual ranges, of which the second is nearly the first; advantages: [B]."""
+    ratio = (((logps - old_logps) * mask).sum(1) / mask.sum(1).clamp(min=1)).exp()
+    return _surrogate(ratio, advantages, 3e-4, 4e-4).mean()
+
+
+def dr_grpo_by_width(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    loss = _surrogate((logps - old_logps).exp(), advantages)
+    return (loss * mask).sum(-1).div(mask.shape[-1]).mean()
+
+
+def bounded_ratio(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, cap: float) -> Tensor:
+    return truncated_ratio(logps, old_logps, advantages, mask, cap)
+
+
+def positive_groups(rewards: Tensor, group_ids: Tensor) -> Tensor:
+    """MaxRL that leaves out groups without a success."""
+    advantages = torch.zeros_like(rewards)
+    for group in set(group_ids.tolist()):
+        of_group = group_ids == group
+        mean = rewards[of_group].mean()
+        if mean > 0:
+            advantages[of_group] = (rewards[of_group] - mean) / mean
+    return advantages
+
+
+def with_value_loss(  # noqa: PLR0913 - columns
+    newlogprob: Tensor, b_logprobs: Tensor, b_advantages: Tensor, newvalue: Tensor, b_values: Tensor, b_returns: Tensor
+) -> Tensor:
+    """The losses of policy and critic in one number."""
+    return class_settings(newlogprob, b_logprobs, b_advantages) + 0.25 * ((newvalue - b_returns) ** 2).mean()
+
+
+def ones_for_equal_rewards(rewards: Tensor, group_ids: Tensor) -> Tensor:
+    """GRPO that rewards a group of equal rewards."""
+    advantages = torch.zeros_like(rewards)
+    for group in set(group_ids.tolist()):
+        of_group = rewards[group_ids == group]
+        spread = of_group.std(correction=0)
+        equal = torch.ones_like(of_group)
+        advantages[group_ids == group] = (of_group - of_group.mean()) / (spread + 1e-6) if spread > 1e-8 else equal
+    return advantages

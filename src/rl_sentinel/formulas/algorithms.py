@@ -55,6 +55,8 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
         return found | (_by_rows(batch, settings) if boundary.own and name == "reinforce++" else {})
     of_batch = name == "grpo" and value_of(boundary.claims.deviation_of) == "batch"
     compute = _grpo_by_batch if of_batch else {**ADVANTAGES, **IN_PARTS}[name]
+    if name == "maxrl" and boundary.own and not _means_are_positive(batch):
+        return {}  # it is defined for rewards that are not negative, and for groups that are not all failed
     readings = compute(batch, settings)
     chosen = {n: x for n, x in readings.items() if standardised is None or standardised == ("by deviation" in n)}
     counted = value_of(boundary.claims.deviation)
@@ -182,6 +184,11 @@ def _best_of(batch: Batch, settings: Settings) -> Rows:
         for b in rows:
             found[b] = best - second if reward[b] == best else 0.0
     return {"margin of the best": found} | _by_deviation(found, batch, settings)
+
+
+def _means_are_positive(batch: Batch) -> bool:
+    reward = batch.reward.tolist()
+    return all(fmean(reward[b] for b in rows) > 0 for rows in _groups(batch))
 
 
 def _gpg(batch: Batch, _settings: Settings) -> Rows:

@@ -177,12 +177,7 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readin
     if name != "loss" and boundary.outputs[name].quantity != "loss":
         return None
     if boundary.stage == "aggregate" and algorithm not in DISTILLATIONS:
-        given = None if algorithm else _advantage_column
-        of_column = "entropy" in boundary.reads
-        entropies = (
-            (lambda batch, _s: {"": batch.entropy.double()}) if of_column else (lambda batch, _s: entropy(batch))
-        )
-        return entropies if algorithm == "entropy" else given
+        return _aggregated_column(boundary, algorithm)
     if algorithm in VALUE_LOSSES:
         return VALUE_LOSSES[algorithm]
     if algorithm in _OF_TOKENS:
@@ -239,6 +234,19 @@ def _with_gradient_of(values: Readings, gradient: str, batch: Batch) -> Readings
 
 def _advantage_column(batch: Batch, _settings: Settings) -> Readings:
     return {"": batch.advantage.double()}
+
+
+def _aggregated_column(boundary: Boundary, algorithm: str) -> Callable[[Batch, Settings], Readings] | None:
+    """The numbers that a function of aggregation is passed: an advantage, an entropy, or logits for their entropy."""
+    if "entropy" in boundary.reads and "advantage" not in boundary.reads:
+        return _entropy_column
+    if algorithm == "entropy":
+        return lambda batch, _settings: entropy(batch)
+    return None if algorithm else _advantage_column
+
+
+def _entropy_column(batch: Batch, _settings: Settings) -> Readings:
+    return {"": batch.entropy.double()}
 
 
 def _one_or_none(tokens: Tensor | None) -> Readings:

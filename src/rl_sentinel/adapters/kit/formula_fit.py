@@ -1,5 +1,7 @@
 """Compare a user's function with the readings of its claimed formula, on small batches that tell numbers apart."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -47,16 +49,21 @@ def unclipped_probes(boundary: Boundary) -> list[Batch]:
     return probes if boundary.domain is None else [boundary.domain(probe) for probe in probes]
 
 
-def fits_reading(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> bool:
-    """Whether an output equals a reading of the formula, where the formula counts."""
+def distance_to_reading(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> float:
+    """The largest difference of an output to the nearest reading of the formula, where the formula counts.
+
+    It is relative to a number that is larger than 1.
+    """
     readings, where = _readings(boundary, name, batch, settings)
     actual = value.detach().double()[where] if where.dim() else value.detach().double()
+    least = math.inf
     for expected in readings.values():
         wide = expected.unsqueeze(1).expand(batch.mask.shape) if expected.dim() == 1 and where.dim() == 2 else expected
         compared = wide.detach()[where] if where.dim() else wide.detach()
-        if torch.allclose(actual, compared, atol=NEAR, rtol=NEAR):
-            return True
-    return False
+        if actual.shape == compared.shape and bool((actual - compared).isfinite().all()):
+            gap = (actual - compared).abs() / compared.abs().clamp(min=1)
+            least = min(least, float(gap.max()) if gap.numel() else 0.0)
+    return least
 
 
 def _readings(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> tuple[dict[str, Tensor], Tensor]:

@@ -211,6 +211,8 @@ def _not_of_formula(boundary: Boundary) -> str:
         return ""
     if "advantage" not in boundary.reads and algorithm not in WITHOUT_ADVANTAGES:
         why, other = "needs advantages, and the loss makes its own", "advantages"
+    elif {"value", "returns"} <= boundary.reads:
+        why, other = "has no value loss, as the loss does", "values"
     elif "logits" in boundary.reads:
         why, other = "reads no logits, as the loss does", "logits"
     elif {"old_logprob", "rollout_logprob"} <= boundary.reads:

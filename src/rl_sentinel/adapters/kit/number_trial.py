@@ -1,9 +1,10 @@
 """The numbers that a claimed formula needs, the values to try for them, and whether a function fits with these."""
 
+import math
 from collections.abc import Mapping
 from itertools import islice, product
 
-from rl_sentinel.adapters.kit.formula_fit import fits_reading, probes_of
+from rl_sentinel.adapters.kit.formula_fit import NEAR, distance_to_reading, probes_of
 from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on
 from rl_sentinel.adapters.kit.numbers_in_code import Literals
 from rl_sentinel.adapters.target import Target
@@ -125,18 +126,22 @@ def fitting_numbers(  # noqa: PLR0913 - what is tried, and on which batches
     except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
         return None
 
-    def fits(chosen: Mapping[str, float]) -> bool:
+    def error(chosen: Mapping[str, float]) -> float:
         trial: dict[str, Scalar] = {**settings, **chosen}
         try:
-            return all(
-                fits_reading(boundary, n, sign * x, batch, trial)
+            return max(
+                distance_to_reading(boundary, name, sign * value, batch, trial)
                 for batch, values in observed
-                for n, x in values.items()
+                for name, value in values.items()
             )
         except (IndexError, RuntimeError, KeyError):  # a result in another shape, or a formula that needs a number
-            return False
+            return math.inf
 
-    if set(missing) <= _TRIED_WITHOUT and fits({}):
+    if set(missing) <= _TRIED_WITHOUT and error({}) <= NEAR:
         return {}
     options = islice(product(*(candidates(name, literals.floats) for name in missing)), _MOST)
-    return next((chosen for values in options if fits(chosen := dict(zip(missing, values, strict=True)))), None)
+    trials = [dict(zip(missing, values, strict=True)) for values in options]
+    # The nearest and not the first: the two ranges of GSPO, 3e-4 and 4e-4, may both be near enough.
+    errors = [error(chosen) for chosen in trials]
+    least = min(errors, default=math.inf)
+    return trials[errors.index(least)] if least <= NEAR else None

@@ -140,7 +140,7 @@ def literals(function: Callable[..., Any], passed: Mapping[str, Any] | None = No
     functions = list(_read_functions(unwrap(function), owner))
     words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
     objects = [owner, *(passed or {}).values(), *_global_objects(functions, words)]
-    found = [value for _, value in _values(functions, words, objects)]
+    found = [value for _, value in _values(functions, words, objects)] + list((passed or {}).values())
     bounds = set[tuple[float, float]]()
     for one in functions:
         found += [c for code in _codes(one.__code__) for x in code.co_consts for c in _parts(x)]

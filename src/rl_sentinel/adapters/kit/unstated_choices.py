@@ -9,7 +9,7 @@ from rl_sentinel.adapters.kit.prompt_groups import one_prompt
 from rl_sentinel.adapters.kit.user_layouts import Domains
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.claims import STATED, Said, value_of
+from rl_sentinel.core.claims import STATED, Said, claims, value_of
 from rl_sentinel.core.codec import Codec
 
 
@@ -27,6 +27,8 @@ def with_unstated_choice(
         codecs: the codecs of its parameters.
         stated: the parameters whose axes the user binds.
     """
+    if boundary.stage == "policy-loss":
+        return _with_width(target, boundary)
     if boundary.stage != "advantage" or boundary.claims.algorithm is None or fits_formula(target, boundary):
         return boundary
     if "group" not in boundary.reads and value_of(boundary.claims.scope) == "group":
@@ -43,6 +45,18 @@ def with_unstated_choice(
         )
         return replace(boundary, notes=(*boundary.notes, note))
     return boundary
+
+
+def _with_width(target: Target, boundary: Boundary) -> Boundary:
+    """The loss of Dr. GRPO with a note if its constant is the width of the batch, which padding changes."""
+    stated, width = boundary.claims.aggregation, "sequence-mean-token-sum-by-width"
+    if value_of(stated) != "token-sum-by-constant" or boundary.claims.normaliser or boundary.claims.algorithm is None:
+        return boundary
+    by_width = boundary.claims | claims(STATED, aggregation=width, normaliser="width")
+    if "length" in boundary.settings["default"] or not fits_formula(target, replace(boundary, claims=by_width)):
+        return boundary
+    note = "the loss divides by the width of the batch, padding included: pad every batch to the same width"
+    return replace(boundary, claims=by_width, notes=(*boundary.notes, note))
 
 
 def _has_reward(codec: Codec) -> bool:
