@@ -25,6 +25,7 @@ _GAE: dict[str, Any] = {
     "algorithm": "gae",
     "bind": {"dones": lambda b: (torch.arange(b.mask.shape[1]) == b.length.unsqueeze(1) - 1).float()},
 }
+_MEAN: dict[str, Any] = {"stage": "aggregate", "claims": {"aggregation": "token-mean"}}
 _TRAINER = own.Algorithm()
 
 
@@ -54,7 +55,8 @@ _TRAINER = own.Algorithm()
         (own.dr_grpo_by_width, _DR_GRPO),
         (own.bounded_ratio, {"stage": "policy-loss", "algorithm": "importance sampling", "bind": {"cap": 8.0}}),
         (own.positive_groups, {"stage": "advantage", "algorithm": "maxrl"}),
-        (own.mean_entropy, {"stage": "aggregate", "claims": {"aggregation": "token-mean"}}),
+        (own.mean_entropy, _MEAN),
+        (own.masked_mean, _MEAN),
         (own.max_rl, {"stage": "advantage", "algorithm": "maxrl"}),
         (own.mean_entropy, {"stage": "aggregate", "algorithm": "entropy"}),
         (own.likelihood, {"stage": "policy-loss", "algorithm": "negative log-likelihood"}),
@@ -94,6 +96,8 @@ def test_variants_equal_their_formula(function: Any, options: dict[str, Any]) ->
         (own.undiscounted, {"stage": "advantage", "algorithm": "gae"}),
         (_TRAINER.undiscounted, {"stage": "advantage", "algorithm": "gae"}),
         (_TRAINER.swapped_equals, _GRPO),
+        (own.Forgetful().loss, _GRPO),
+        (own.mean_of_all, _MEAN),
         (own.literal_of_gains_only, _GRPO),
         (own.max_rl_with_other_sign, {"stage": "advantage", "algorithm": "maxrl"}),
         (own.likelihood_with_other_sign, {"stage": "policy-loss", "algorithm": "negative log-likelihood"}),

@@ -1,6 +1,7 @@
 """Variants of usual algorithms, correct ones and some with one fault, as public code writes them."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -419,3 +420,26 @@ def ones_for_equal_rewards(rewards: Tensor, group_ids: Tensor) -> Tensor:
         equal = torch.ones_like(of_group)
         advantages[group_ids == group] = (of_group - of_group.mean()) / (spread + 1e-6) if spread > 1e-8 else equal
     return advantages
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    return _token_mean(values, mask)
+
+
+def mean_of_all(values: Tensor, mask: Tensor) -> Tensor:
+    """A mean over rows of the sums of their tokens."""
+    return (values * mask).sum(-1).mean()
+
+
+class Forgetful:
+    """A loss with two clip ranges in its configuration, of which it reads one."""
+
+    def __init__(self) -> None:
+        """The configuration."""
+        self.args = SimpleNamespace(clip_low=0.2, clip_high=0.28)
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        """The lower range on both sides."""
+        ratio = (batch["logprobs"] - batch["old_logprobs"]).exp()
+        loss = _surrogate(ratio, batch["advantages"], self.args.clip_low, self.args.clip_low)
+        return _token_mean(loss, batch["response_mask"])

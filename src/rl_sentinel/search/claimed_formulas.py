@@ -55,6 +55,21 @@ def _with_one_reading(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Ba
 #: End of the name of a KL that is multiplied by the ratio of the policy to the old one.
 WEIGHTED = "weighted by the ratio"
 
+#: Columns with a number per token, of which a function may compute the mean.
+PER_TOKEN = frozenset(
+    {
+        "advantage",
+        "value",
+        "old_value",
+        "returns",
+        "entropy",
+        "logprob",
+        "old_logprob",
+        "ref_logprob",
+        "rollout_logprob",
+    }
+)
+
 #: Usual means, of which a loss may take one for its policy term and the other for its KL.
 MEANS = ("token-mean", "sequence-mean-token-mean")
 
@@ -237,16 +252,13 @@ def _advantage_column(batch: Batch, _settings: Settings) -> Readings:
 
 
 def _aggregated_column(boundary: Boundary, algorithm: str) -> Callable[[Batch, Settings], Readings] | None:
-    """The numbers that a function of aggregation is passed: an advantage, an entropy, or logits for their entropy."""
-    if "entropy" in boundary.reads and "advantage" not in boundary.reads:
-        return _entropy_column
-    if algorithm == "entropy":
+    """The numbers that a function of aggregation is passed: one column per token, or logits for their entropy."""
+    passed = sorted(boundary.reads & PER_TOKEN)
+    if algorithm == "entropy" and "logits" in boundary.reads:
         return lambda batch, _settings: entropy(batch)
-    return None if algorithm else _advantage_column
-
-
-def _entropy_column(batch: Batch, _settings: Settings) -> Readings:
-    return {"": batch.entropy.double()}
+    if len(passed) != 1 or (algorithm and passed != [algorithm]):
+        return None if algorithm else _advantage_column
+    return lambda batch, _settings: {"": getattr(batch, passed[0]).double()}
 
 
 def _one_or_none(tokens: Tensor | None) -> Readings:

@@ -216,7 +216,7 @@ def _not_of_formula(boundary: Boundary) -> str:
     elif "logits" in boundary.reads:
         why, other = "reads no logits, as the loss does", "logits"
     elif {"old_logprob", "rollout_logprob"} <= boundary.reads:
-        why, other = "has no weight of rollout log-probs, as the loss may", "weight"
+        why, other = "fits with no truncated weight of the rollout log-probs that the loss reads", "weight"
     else:
         return ""
     return (

@@ -42,7 +42,8 @@ def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None
     functions = list(_read_functions(plain, owner))
     words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
     values: dict[str, set[float]] = {}
-    for name, value in _values(functions, words, [owner, *(passed or {}).values(), *_global_objects(functions, words)]):
+    objects = [owner, *(passed or {}).values(), *_global_objects(functions, words)]
+    for name, value in (*_values(functions, words, objects), *_unread_ranges(objects, words)):
         if role_of(name.lower()) and isinstance(value, int | float) and not isinstance(value, bool):
             values.setdefault(name.lower(), set()).add(float(value))
     return {name: next(iter(choices)) for name, choices in values.items() if len(choices) == 1}
@@ -254,6 +255,21 @@ def _holders(thing: object, words: frozenset[str], depth: int) -> Iterator[objec
     for _, value in _entries(thing, words) if depth > 1 else ():
         if not _is_closed(value):
             yield from _holders(value, words, depth - 1)
+
+
+def _unread_ranges(objects: list[object], words: frozenset[str]) -> Iterator[tuple[str, object]]:
+    """The upper clip range that an object holds beside a lower one that the code reads: it may be forgotten."""
+    for holder in (one for thing in objects for one in _holders(thing, words, _DEPTH)):
+        held = (
+            holder if isinstance(holder, Mapping) else {**getattr(type(holder), "__dict__", {}), **_attributes(holder)}
+        )
+        roles = {name: role_of(name.lower()) for name in held if isinstance(name, str)}
+        if any(role == "clip_low" and name in words for name, role in roles.items()):
+            yield from ((name, held[name]) for name, role in roles.items() if role == "clip_high" and name not in words)
+
+
+def _attributes(holder: object) -> dict[str, object]:
+    return dict(getattr(holder, "__dict__", {}))
 
 
 def _is_closed(value: object) -> bool:
