@@ -256,7 +256,7 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
             "bind names x, expected parameters of centred: rewards, group",
         ),
         ({"stage": "advantage", "bind": {"rewards": "rewrd"}}, "bind is 'rewrd', expected COLUMN.*nearest is 'reward'"),
-        ({"stage": "advantage", "bind": {"rewards": "reward[Q]"}}, r"whose axes are \[Q\], expected one of BT, B"),
+        ({"stage": "advantage", "bind": {"rewards": "reward[Q]"}}, r"whose axes are \[Q\], expected one of B T, B"),
     ],
 )
 def test_wrong_options_are_one_line(options: dict[str, Any], words: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rl_sentinel.adapters.kit.bind_text import AXES
+from rl_sentinel.adapters.kit.bind_text import WRITTEN_AXES
 from rl_sentinel.adapters.kit.numbers import FORMULA_NAMES
 from rl_sentinel.adapters.user_boundary import STAGES
 from rl_sentinel.adapters.user_function import stage_claims
@@ -56,7 +56,7 @@ BindOption = Annotated[
 ]
 AxesOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=AXES", help=f"The axes of a parameter: {', '.join(AXES)}; may be repeated."),
+    typer.Option(metavar="NAME=AXES", help=f"The axes of a parameter: {', '.join(WRITTEN_AXES)}; may be repeated."),
 ]
 NumberOption = Annotated[
     list[str] | None,

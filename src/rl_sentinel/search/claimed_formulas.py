@@ -26,8 +26,9 @@ from rl_sentinel.formulas.self_play import SELF_PLAY
 from rl_sentinel.formulas.staleness import AGES
 from rl_sentinel.formulas.token_metrics import TOKEN_METRICS
 from rl_sentinel.formulas.token_values import PLACED, VALUES
-from rl_sentinel.formulas.value_losses import VALUE_LOSSES, entropy
+from rl_sentinel.formulas.value_losses import VALUE_LOSSES
 from rl_sentinel.search.comparison import places
+from rl_sentinel.search.user_readings import aggregated_column, plain_or_dual_clip, plain_or_truncated
 
 Readings = dict[str, Tensor]
 
@@ -54,21 +55,6 @@ def _with_one_reading(loss: Callable[[Batch, Settings], Tensor]) -> Callable[[Ba
 
 #: End of the name of a KL that is multiplied by the ratio of the policy to the old one.
 WEIGHTED = "weighted by the ratio"
-
-#: Columns with a number per token, of which a function may compute the mean.
-PER_TOKEN = frozenset(
-    {
-        "advantage",
-        "value",
-        "old_value",
-        "returns",
-        "entropy",
-        "logprob",
-        "old_logprob",
-        "ref_logprob",
-        "rollout_logprob",
-    }
-)
 
 #: Usual means, of which a loss may take one for its policy term and the other for its KL.
 MEANS = ("token-mean", "sequence-mean-token-mean")
@@ -192,37 +178,21 @@ def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readin
     if name != "loss" and boundary.outputs[name].quantity != "loss":
         return None
     if boundary.stage == "aggregate" and algorithm not in DISTILLATIONS:
-        return _aggregated_column(boundary, algorithm)
+        return aggregated_column(boundary, algorithm)
     if algorithm in VALUE_LOSSES:
         return VALUE_LOSSES[algorithm]
     if algorithm in _OF_TOKENS:
         losses = _OF_TOKENS[algorithm]
         if algorithm == "ppo" and boundary.own and not of_one_policy(boundary):
-            losses = _plain_or_dual_clip
+            losses = plain_or_dual_clip
         if algorithm == "importance sampling" and boundary.own:
-            losses = _plain_or_truncated
+            losses = plain_or_truncated
         if of_one_policy(boundary) and algorithm in RATIO_LOSSES:
             losses = _of_one_policy(losses)
         return lambda batch, settings: _weighted(losses(batch, settings), boundary, batch)
     if algorithm in DIVERGENCES:
         return lambda batch, settings: _weighted(_one_or_none(DIVERGENCES[algorithm](batch, settings)), boundary, batch)
     return None
-
-
-def _plain_or_dual_clip(batch: Batch, settings: Settings) -> Readings:
-    """PPO's loss; if the function has a ceiling above 1, also the dual-clip loss, which is often called PPO too."""
-    plain = {"": LOSSES["ppo"](batch, settings)}
-    ceiling = float(settings.get("ceiling") or 0)
-    return {**plain, "dual clip": LOSSES["dual clip"](batch, settings)} if ceiling > 1 else plain
-
-
-def _plain_or_truncated(batch: Batch, settings: Settings) -> Readings:
-    """REINFORCE weighted by the ratio; if the function has a ceiling, also by a ratio that is held there."""
-    plain = LOSSES["importance sampling"](batch, settings)
-    ceiling = float(settings.get("ceiling") or 0)
-    ratio = torch.where(batch.mask, batch.logprob.double() - batch.old_logprob.double(), 0.0).exp()
-    held = -batch.advantage.double() * torch.where(ratio > ceiling, ceiling, ratio)
-    return {"": plain, "truncated": held} if ceiling else {"": plain}
 
 
 def of_one_policy(boundary: Boundary) -> bool:
@@ -245,20 +215,6 @@ def _with_gradient_of(values: Readings, gradient: str, batch: Batch) -> Readings
         return values
     slope = next(iter(KL[gradient](batch).values()))
     return {n: slope - slope.detach() + x.detach() for n, x in values.items()}
-
-
-def _advantage_column(batch: Batch, _settings: Settings) -> Readings:
-    return {"": batch.advantage.double()}
-
-
-def _aggregated_column(boundary: Boundary, algorithm: str) -> Callable[[Batch, Settings], Readings] | None:
-    """The numbers that a function of aggregation is passed: one column per token, or logits for their entropy."""
-    passed = sorted(boundary.reads & PER_TOKEN)
-    if algorithm == "entropy" and "logits" in boundary.reads:
-        return lambda batch, _settings: entropy(batch)
-    if len(passed) != 1 or (algorithm and passed != [algorithm]):
-        return None if algorithm else _advantage_column
-    return lambda batch, _settings: {"": getattr(batch, passed[0]).double()}
 
 
 def _one_or_none(tokens: Tensor | None) -> Readings:

@@ -55,6 +55,9 @@ AXES = {
     "lists": "a list with one list of numbers per response",
 }
 
+#: The axes as they are written in the documentation: ``B T``, ``G ragged``.
+WRITTEN_AXES = tuple(re.sub(r"(?<=[A-Z])(?=.)", " ", axes) for axes in AXES)
+
 #: Dtypes in a binding.
 DTYPES = {"bool": torch.bool, "int": torch.int64, "int64": torch.int64, "int32": torch.int32, "float": torch.float32}
 
@@ -114,7 +117,8 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
         )
     axes, dtype = re.sub(r"[\s,]", "", match["axes"] or ""), match["dtype"] or ""
     if match["axes"] is not None and axes not in AXES:
-        raise Unbindable(f"bind is {text!r}, whose axes are [{match['axes']}], expected one of {', '.join(AXES)}")
+        known_axes = ", ".join(WRITTEN_AXES)
+        raise Unbindable(f"bind is {text!r}, whose axes are [{match['axes']}], expected one of {known_axes}")
     if dtype and dtype not in DTYPES:
         raise Unbindable(f"bind is {text!r}, whose dtype is {dtype}, expected one of {', '.join(DTYPES)}")
     codec = _codec(name, axes, DTYPES.get(dtype), array=array)

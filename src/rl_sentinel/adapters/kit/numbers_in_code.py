@@ -260,16 +260,11 @@ def _holders(thing: object, words: frozenset[str], depth: int) -> Iterator[objec
 def _unread_ranges(objects: list[object], words: frozenset[str]) -> Iterator[tuple[str, object]]:
     """The upper clip range that an object holds beside a lower one that the code reads: it may be forgotten."""
     for holder in (one for thing in objects for one in _holders(thing, words, _DEPTH)):
-        held = (
-            holder if isinstance(holder, Mapping) else {**getattr(type(holder), "__dict__", {}), **_attributes(holder)}
-        )
+        of_class, own = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
+        held = holder if isinstance(holder, Mapping) else {**of_class, **own}
         roles = {name: role_of(name.lower()) for name in held if isinstance(name, str)}
         if any(role == "clip_low" and name in words for name, role in roles.items()):
             yield from ((name, held[name]) for name, role in roles.items() if role == "clip_high" and name not in words)
-
-
-def _attributes(holder: object) -> dict[str, object]:
-    return dict(getattr(holder, "__dict__", {}))
 
 
 def _is_closed(value: object) -> bool:
