@@ -158,3 +158,8 @@ def test_equal_rewards_of_a_group_must_cancel() -> None:
     result = rl_sentinel.check(own.ones_for_equal_rewards, laws=["DEG002"], **_ADVANTAGE)
     assert [f.code for f in result.faults] == ["DEG002"]
     assert rl_sentinel.check(own.max_rl, laws=["DEG002"], **_ADVANTAGE).ok
+
+
+def test_a_result_without_a_gradient_is_noted() -> None:
+    result = rl_sentinel.check(own.without_gradient, stage="logprob", laws=["REF001"], budget=2)
+    assert result.notes == ["its result has no gradient, as for an old policy or a metric"]

@@ -117,6 +117,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     chosen = layout_of_formula(target, build, arguments, chosen, constants)
     if statement.stage in DEFINED and has_gradient(target, chosen):
         chosen = replace(chosen, claims=chosen.claims | said("its result has a gradient", gradient="own"))
+    elif statement.stage in DEFINED:
+        chosen = replace(chosen, notes=(*chosen.notes, "its result has no gradient, as for an old policy or a metric"))
     return with_unstated_choice(target, chosen, arguments.codecs, statement.bind)
 
 
