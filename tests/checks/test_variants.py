@@ -51,6 +51,7 @@ _TRAINER = own.Algorithm()
         (own.truncated_sampling, _GRPO),
         (own.done_at_the_end, _GAE),
         (own.decoupled, _GRPO),
+        (own.k1_in_the_loss, _GRPO),
         (own.gspo_by_literals, {"stage": "policy-loss", "algorithm": "gspo"}),
         (own.dr_grpo_by_width, _DR_GRPO),
         (own.bounded_ratio, {"stage": "policy-loss", "algorithm": "importance sampling", "bind": {"cap": 8.0}}),
@@ -163,3 +164,9 @@ def test_equal_rewards_of_a_group_must_cancel() -> None:
 def test_a_result_without_a_gradient_is_noted() -> None:
     result = rl_sentinel.check(own.without_gradient, stage="logprob", laws=["REF001"], budget=2)
     assert result.notes == ["its result has no gradient, as for an old policy or a metric"]
+
+
+def test_an_error_of_shapes_is_no_refusal() -> None:
+    result = rl_sentinel.check(own.resized, budget=2, bind={"rewards": "reward[B]"}, **_ADVANTAGE)
+    assert not result.ok
+    assert "it raised ValueError: operands could not be broadcast together" in result.errored[0]

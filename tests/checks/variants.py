@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -443,3 +444,23 @@ class Forgetful:
         ratio = (batch["logprobs"] - batch["old_logprobs"]).exp()
         loss = _surrogate(ratio, batch["advantages"], self.args.clip_low, self.args.clip_low)
         return _token_mean(loss, batch["response_mask"])
+
+
+def resized(rewards: np.ndarray, num_generations: int) -> np.ndarray:
+    """A mean that fits one prompt only: with several, numpy raises."""
+    grouped = rewards.reshape(-1, num_generations)
+    mean: np.ndarray = rewards - np.resize(grouped.mean(-1), num_generations)
+    return mean
+
+
+def k1_in_the_loss(  # noqa: PLR0913 - columns and two numbers
+    logps: Tensor,
+    old_logps: Tensor,
+    ref_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    clip_eps: float = 0.2,
+    beta: float = 0.01,
+) -> Tensor:
+    loss = _surrogate((logps - old_logps).exp(), advantages, clip_eps, clip_eps)
+    return _token_mean(loss + beta * (logps - ref_logps), mask)

@@ -1,5 +1,7 @@
 """The boundary of a user's function: what its stage returns, the batches that suit its layouts, and its failures."""
 
+import dis
+import re
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -70,6 +72,9 @@ DEFINED = ("logprob", "entropy")
 #: Exceptions by which a function refuses its input: laws judge them, so their type is kept.
 _REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
 
+
+#: Words of errors of shapes.
+_SHAPES = re.compile(r"broadcast|reshape|shape")
 
 #: Stages whose functions, without a parameter that tells trained tokens from others, are passed full rows.
 _WITHOUT_MASK = frozenset({"advantage", "policy-loss", "value-loss", "aggregate"})
@@ -168,6 +173,8 @@ def _explain(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str,
     if isinstance(error, NotApplicable):
         return error
     words, arguments = " ".join(str(error).split()), describe_arguments(codecs, passed)
+    if _is_accident(error):
+        return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}; passed {arguments}")
     if (type(error) in _REFUSALS or isinstance(error, ArithmeticError)) and words:
         return type(error)(f"{words}; passed {arguments}")
     if isinstance(error, _REFUSALS):
@@ -175,6 +182,19 @@ def _explain(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str,
     if isinstance(error, TypeError | RuntimeError) and (other := _unusual_types(passed)):
         return NotApplicable(f"the function refuses {other}: {type(error).__name__}: {words}")
     return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}; passed {arguments}")
+
+
+def _is_accident(error: Exception) -> bool:
+    """Whether it is an error of shapes that no ``raise`` made, as numpy's where arrays do not broadcast."""
+    if type(error) is not ValueError or not _SHAPES.search(str(error)):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    steps = {step.offset: step.opname for step in dis.get_instructions(trace.tb_frame.f_code)}
+    return steps.get(trace.tb_lasti) != "RAISE_VARARGS"
 
 
 def _line_of(error: Exception) -> str:

@@ -46,7 +46,7 @@ from rl_sentinel.search.comparison import advantages, finite_only
 from rl_sentinel.search.preconditions import groups_recognisable, outcomes_compare
 from rl_sentinel.search.transforms import on_policy
 
-#: The reward of every row, which is not exact in binary but for the first, and how many rows one group gets
+#: The reward of every row, which only in the first pair is exact in binary, and how many rows one group gets
 #: (0: groups as they are), one pair per variant. Whether a mean of equal numbers is exact depends on both:
 #: three of 0.9 round, three of 0.1 do not, eight of 0.1 do.
 VARIANTS = ((1.0, 0), (0.9, 0), (1.1, 0), (100.1, 0), (0.9, 3), (0.1, 8), (1.1, 10), (100.1, 8))

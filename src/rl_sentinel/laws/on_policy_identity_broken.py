@@ -37,7 +37,7 @@ from dataclasses import replace
 
 import torch
 
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
@@ -88,7 +88,11 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
             yield Equal(name, torch.full_like(value, number), value, where, 1.0, reason=reason)
     if graded:
         together = (value_of(boundary.claims.aggregation) or "") in ("token-mean", "token-sum")
-        yield from reinforce(first.batch, seen.gradients["logprob"], together=together)
+        gradient = seen.gradients["logprob"]
+        if boundary.own and "ref_logprob" in boundary.reads:  # its KL term cannot be switched off
+            idle = with_columns(first.batch, advantage=torch.zeros_like(first.batch.advantage))
+            gradient = gradient - ask(with_batch(first, idle), gradients=("logprob",)).gradients["logprob"]
+        yield from reinforce(first.batch, gradient, together=together)
 
 
 def _counts_dead_rows(output: Output, batch: Batch) -> bool:

@@ -102,7 +102,7 @@ def candidates(name: str, literals: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(dict.fromkeys([*inside, *(_USUAL.get(name, ()) if not inside else ())]))
 
 
-def fitting_numbers(  # noqa: PLR0913 - what is tried, and on which batches
+def fitting_numbers(  # noqa: PLR0913 - all that a trial needs
     target: Target,
     boundary: Boundary,
     missing: list[str],
