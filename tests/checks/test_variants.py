@@ -100,6 +100,8 @@ def test_variants_equal_their_formula(function: Any, options: dict[str, Any]) ->
         (own.Forgetful().loss, _GRPO),
         (own.mean_of_all, _MEAN),
         (own.literal_of_gains_only, _GRPO),
+        (own.even_prompts, {"stage": "advantage", "algorithm": "dr_grpo"}),
+        (own.first_two_prompts, {"stage": "advantage", "algorithm": "dr_grpo"}),
         (own.max_rl_with_other_sign, {"stage": "advantage", "algorithm": "maxrl"}),
         (own.likelihood_with_other_sign, {"stage": "policy-loss", "algorithm": "negative log-likelihood"}),
         (own.normalizing_with_other_sign, _PPO),

@@ -464,3 +464,16 @@ def k1_in_the_loss(  # noqa: PLR0913 - columns and two numbers
 ) -> Tensor:
     loss = _surrogate((logps - old_logps).exp(), advantages, clip_eps, clip_eps)
     return _token_mean(loss + beta * (logps - ref_logps), mask)
+
+
+def even_prompts(rewards: Tensor, group_ids: Tensor) -> Tensor:
+    """Groups by id, of which it takes all even ones for one."""
+    same = (group_ids.unsqueeze(1) % 2 == group_ids.unsqueeze(0) % 2).float()
+    return rewards - same @ rewards / same.sum(1)
+
+
+def first_two_prompts(rewards: Tensor, num_generations: int) -> Tensor:
+    """Only two prompts are centred."""
+    grouped = rewards.view(-1, num_generations).clone()
+    grouped[:2] -= grouped[:2].mean(1, keepdim=True)
+    return grouped.flatten()

@@ -16,6 +16,7 @@ from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.search.companion_cases import Domain, companion_pool, inside_domain
+from rl_sentinel.search.many_prompts import many_prompts
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.shrinking import shrunk
 from rl_sentinel.search.small_cases import small_cases, small_kinds
@@ -70,7 +71,10 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
     tried, first = 0, None
     raised: list[Exception] = []
     _keep_shared(ask, seed, budget)
-    cases = [replace(varied, setting=setting) for varied in _varied(law, seed, budget, ask.boundary.domain)]
+    cases = [
+        replace(varied, setting=setting)
+        for varied in _varied(law, seed, budget, ask.boundary.domain, own=ask.boundary.own)
+    ]
     for number, case in enumerate(cases):
         outcome = _outcome(law, ask, case)
         if isinstance(outcome, Exception):
@@ -120,7 +124,7 @@ def _outcome_names(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> t
 
 def _keep_shared(ask: Asker, seed: int, budget: int) -> None:
     """Cache the results on batches that all laws share."""
-    for case in (*_all_cases(seed, budget), *companion_pool()):
+    for case in (*_all_cases(seed, budget, own=ask.boundary.own), *companion_pool()):
         ask.cache.setdefault(id(inside_domain(ask.boundary.domain, case).batch), {})
 
 
@@ -136,13 +140,13 @@ def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | Non
 
 
 @cache
-def _varied(law: Law, seed: int, budget: int, domain: Domain = None) -> tuple[Case, ...]:
+def _varied(law: Law, seed: int, budget: int, domain: Domain = None, *, own: bool = False) -> tuple[Case, ...]:
     """The first small cases of each kind under every variant of the law, each other case under one variant.
 
     The cases have no setting yet.
     """
     kinds, number_of, varied = small_kinds(), Counter[str](), list[Case]()
-    for number, base in enumerate(_all_cases(seed, budget)):
+    for number, base in enumerate(_all_cases(seed, budget, own=own)):
         case = inside_domain(domain, base)
         variants = [variant for v in range(law.variants) if (variant := law.vary(case, v)) is not None]
         kind = kinds[number] if variants and number < len(kinds) else ""
@@ -153,10 +157,11 @@ def _varied(law: Law, seed: int, budget: int, domain: Domain = None) -> tuple[Ca
 
 
 @cache
-def _all_cases(seed: int, budget: int) -> tuple[Case, ...]:
+def _all_cases(seed: int, budget: int, *, own: bool) -> tuple[Case, ...]:
+    """The small and random cases; for a user's ``own`` function, which finds groups itself, many prompts too."""
     half = budget // 2
     fixed = small_cases() + random_cases(FIXED_SEED, half)
-    return (*fixed, *random_cases(seed + 1000, budget - half))
+    return (*fixed, *random_cases(seed + 1000, budget - half), *([many_prompts()] if own else []))
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
