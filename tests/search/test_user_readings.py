@@ -12,7 +12,7 @@ from rl_sentinel.search.filled_batch import filled
 from rl_sentinel.search.user_readings import aggregated_column, plain_or_dual_clip, plain_or_truncated
 
 BATCH = replace(
-    filled([[1, 1]]),
+    filled([[1, 1]], reward=[1.0], group=[0]),
     logprob=torch.tensor([[0.0, 0.0]]),
     old_logprob=torch.tensor([[-2.0, 0.0]]),
     advantage=torch.tensor([[-1.0, 1.0]]),
