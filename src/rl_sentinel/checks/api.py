@@ -9,7 +9,7 @@ from rl_sentinel.adapters.user_claims import EXAMPLES
 from rl_sentinel.adapters.user_function import Statement
 from rl_sentinel.audit.findings import LEVELS, findings
 from rl_sentinel.audit.function_check import audit_function, why_no_replay
-from rl_sentinel.audit.uncompared import with_uncompared
+from rl_sentinel.audit.own_results import complete
 from rl_sentinel.checks.options import (
     bindings,
     chosen_laws,
@@ -91,7 +91,7 @@ def check(  # noqa: PLR0913 - the options of a check
     )
     audit = audit_function(function, statement, **options, jobs=1)
     stated = algorithm or value_of(statement.claims.algorithm) or ""
-    audit.verdicts = with_uncompared(audit.verdicts, stated)
+    complete(audit, stated)
     all_findings = findings(audit, (), "")
     visible = [f for f in all_findings if LEVELS.index(f.level) <= LEVELS.index(level)]
     return CheckResult(

@@ -12,8 +12,8 @@ from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.expectation import differences
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
 from rl_sentinel.audit.law_codes import codes
+from rl_sentinel.audit.own_results import complete
 from rl_sentinel.audit.source.target_spec import parse_target
-from rl_sentinel.audit.uncompared import with_uncompared
 from rl_sentinel.cli.against import compare, validate_against
 from rl_sentinel.cli.options import (
     AlgorithmOption,
@@ -135,7 +135,7 @@ def audit(  # noqa: PLR0913 - the options of the command
             *knowledge.shipped(target.framework.name),
         ]
         require_pairs(target, job, audited, prints=bool(not specs or len(specs) > 1 or json_path or report))
-        audited.verdicts = with_uncompared(audited.verdicts, planned.algorithm)
+        complete(audited, planned.algorithm, own=target.framework.name == "own")
         all_findings = findings(audited, annotated, version)
         visible = [f for f in all_findings if LEVELS.index(f.level) <= LEVELS.index(planned.level)]
         seconds = time.monotonic() - start

@@ -25,7 +25,7 @@ How to fix it:
 
 Where it does not apply:
     Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,
-    masked at its last token, or a step. At a function of the user's own it is a hazard, unless the reward is 1.
+    masked at its last token, or a step. At a function of the user's own it is a hazard.
 
 Seen in:
     See the audit's reports.
@@ -40,16 +40,16 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Equal, Expectation
-from rl_sentinel.core.law import Law, Level
+from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
-from rl_sentinel.search.comparison import advantages, finite_only
+from rl_sentinel.search.comparison import advantages
 from rl_sentinel.search.preconditions import groups_recognisable, outcomes_compare
 from rl_sentinel.search.transforms import on_policy
 
-#: The reward of every row, which only in the first pair is exact in binary, and how many rows one group gets
+#: The reward of every row, which is not exact in binary, and how many rows one group gets
 #: (0: groups as they are), one pair per variant. Whether a mean of equal numbers is exact depends on both:
 #: three of 0.9 round, three of 0.1 do not, eight of 0.1 do.
-VARIANTS = ((1.0, 0), (0.9, 0), (1.1, 0), (100.1, 0), (0.9, 3), (0.1, 8), (1.1, 10), (100.1, 8))
+VARIANTS = ((0.9, 0), (1.1, 0), (100.1, 0), (0.9, 3), (0.1, 8), (1.1, 10), (100.1, 8))
 
 #: Allowed error of standardised advantages, in deviations.
 STANDARDISED = 1e-3
@@ -89,13 +89,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         if name in advantages(boundary):
             where = batch.mask if value.dim() == 2 else batch.live
             reason = f"all {batch.rows} rows have the reward {size:g}"
-            expected = Equal(name, torch.zeros_like(value), value, where, tolerance=allowed, reason=reason)
-            yield finite_only(expected) if boundary.own else expected
-
-
-def _own_level(case: Case) -> Level:
-    """A hazard for the usual formula with a small epsilon, on rewards that are not exact in binary."""
-    return "fault" if float(case.draw["reward"] or 0).is_integer() else "hazard"
+            yield Equal(name, torch.zeros_like(value), value, where, tolerance=allowed, reason=reason)
 
 
 LAW = Law(
@@ -106,6 +100,6 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     expect=_expect,
-    own_level=_own_level,
+    own_level=lambda _case: "hazard",  # the usual formula with a small epsilon, on rewards that are not exact in binary
     variants=len(VARIANTS),
 )

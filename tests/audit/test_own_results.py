@@ -1,4 +1,4 @@
-"""A named algorithm whose formula was compared with nothing makes the check inconclusive."""
+"""A formula that was compared with nothing makes the check inconclusive; exceptions for a whole law are noted."""
 
 from pathlib import Path
 from typing import Any
@@ -50,3 +50,30 @@ def test_the_command_line_says_so(
     assert code == 2
     assert "not compared with the formula of" in " ".join(out.split())
     assert "no algorithm is stated" not in " ".join(out.split())
+
+
+def without_epsilon(rewards: list[float], group: list[int]) -> list[float]:
+    advantages = [0.0] * len(rewards)
+    for prompt in set(group):
+        rows = [row for row, label in enumerate(group) if label == prompt]
+        mean = sum(rewards[row] for row in rows) / len(rows)
+        deviation = (sum((rewards[row] - mean) ** 2 for row in rows) / len(rows)) ** 0.5
+        for row in rows:
+            advantages[row] = (rewards[row] - mean) / deviation
+    return advantages
+
+
+def test_a_division_by_zero_for_equal_rewards_is_noted() -> None:
+    result = rl_sentinel.check(without_epsilon, stage="advantage", algorithm="grpo", laws=["DEG002", "REF001"])
+    assert result.notes == [
+        "it raised ZeroDivisionError: float division by zero on every batch of DEG002, which was not asked"
+    ]
+
+
+def test_no_note_where_nothing_raises() -> None:
+    def with_epsilon(rewards: list[float], group: list[int]) -> list[float]:
+        means = {label: [r for r, other in zip(rewards, group, strict=True) if other == label] for label in set(group)}
+        return [r - sum(means[label]) / len(means[label]) for r, label in zip(rewards, group, strict=True)]
+
+    result = rl_sentinel.check(with_epsilon, stage="advantage", algorithm="dr_grpo", laws=["DEG002", "REF001"])
+    assert (result.ok, result.notes) == (True, [])

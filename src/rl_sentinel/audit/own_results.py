@@ -1,0 +1,69 @@
+"""What laws that do not apply hide of a user's function: a formula without a case, and exceptions."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from rl_sentinel.audit.findings import Audit
+from rl_sentinel.core.verdict import Verdict
+
+#: The law that compares a function with the formula of its algorithm.
+COMPARISON = "REF001"
+
+#: The start of a reason that is an exception: its type and its message, without the arguments that were passed.
+_EXCEPTION = re.compile(r"^(\w+(?:Error|Exception)\b.*?)(?:; passed |$)", re.DOTALL)
+
+
+def complete(audit: Audit, algorithm: str, *, own: bool = True) -> None:
+    """Change the results of one function: a stated formula without a case is errored, and exceptions are noted.
+
+    Args:
+        audit: the results.
+        algorithm: the name of the algorithm as the user states it; may be empty.
+        own: whether it is a user's function, whose exceptions are noted.
+    """
+    audit.verdicts = with_uncompared(audit.verdicts, algorithm)
+    audit.notes.extend(refusal_notes(audit.verdicts) if own else ())
+
+
+def with_uncompared(verdicts: Iterable[Verdict], algorithm: str) -> list[Verdict]:
+    """The verdicts; that of the comparison is "errored" if the algorithm was stated and nothing was compared.
+
+    Args:
+        verdicts: the results of one function.
+        algorithm: the name of the algorithm as the user states it; may be empty.
+
+    Example:
+        >>> from rl_sentinel.audit.own_results import with_uncompared
+        >>> from rl_sentinel.core.verdict import Verdict
+        >>> skipped = Verdict(law="REF001", boundary="f", setting="", outcome="not-applicable", reason="no case fits")
+        >>> [v.reason for v in with_uncompared([skipped], "grpo")]
+        ['not compared with the formula of grpo: no case fits']
+    """
+    verdicts = list(verdicts)
+    compared = [v for v in verdicts if v.law == COMPARISON]
+    if not algorithm or any(v.outcome != "not-applicable" for v in compared):
+        return verdicts
+    reason = f"not compared with the formula of {algorithm}: "
+    return [replace(v, outcome="errored", reason=f"{reason}{v.reason}") if v.law == COMPARISON else v for v in verdicts]
+
+
+def refusal_notes(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """One note per exception, with the laws that could not be asked because of it.
+
+    Example:
+        >>> from rl_sentinel.audit.own_results import refusal_notes
+        >>> from rl_sentinel.core.verdict import Verdict
+        >>> reason = "ZeroDivisionError: division by zero; passed rewards=reward as a list of 2"
+        >>> verdict = Verdict(law="DEG002", boundary="f", setting="", outcome="not-applicable", reason=reason)
+        >>> list(refusal_notes([verdict]))
+        ['it raised ZeroDivisionError: division by zero on every batch of DEG002, which was not asked']
+    """
+    laws: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        found = _EXCEPTION.match(verdict.reason) if verdict.outcome == "not-applicable" else None
+        if found:
+            laws.setdefault(" ".join(found[1].split()), []).append(verdict.law)
+    for exception, codes in laws.items():
+        asked = "which was not asked" if len(codes) == 1 else "which were not asked"
+        yield f"it raised {exception} on every batch of {', '.join(codes)}, {asked}"
