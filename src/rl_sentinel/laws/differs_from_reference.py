@@ -259,6 +259,7 @@ LAW = Law(
     claims=(
         "aggregation",
         "algorithm",
+        "baseline",
         "corrected_at_most",
         "corrected_by",
         "deviation",
