@@ -171,3 +171,17 @@ def test_an_error_of_shapes_is_no_refusal() -> None:
     result = rl_sentinel.check(own.resized, budget=2, bind={"rewards": "reward[B]"}, **_ADVANTAGE)
     assert not result.ok
     assert "it raised ValueError: operands could not be broadcast together" in result.errored[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "bind", "path"),
+    [
+        (own.one_prompt_of_dict, {}, "batch.rewards"),
+        (own.one_prompt_of_rows, {}, "samples.reward"),
+        (own.one_prompt, {"rewards": "reward"}, "rewards"),
+    ],
+)
+def test_the_proposed_statement_works(function: Any, bind: dict[str, str], path: str) -> None:
+    (reason,) = rl_sentinel.check(function, budget=2, laws=["REF001"], bind=bind, **_ADVANTAGE).errored
+    assert f'bind={{"{path}": "reward[K]"}}' in reason
+    assert rl_sentinel.check(function, budget=2, laws=["REF001"], bind={path: "reward[K]"}, **_ADVANTAGE).ok

@@ -477,3 +477,11 @@ def first_two_prompts(rewards: Tensor, num_generations: int) -> Tensor:
     grouped = rewards.view(-1, num_generations).clone()
     grouped[:2] -= grouped[:2].mean(1, keepdim=True)
     return grouped.flatten()
+
+
+def one_prompt_of_dict(batch: dict[str, Tensor]) -> Tensor:
+    return one_prompt(batch["rewards"])
+
+
+def one_prompt_of_rows(samples: list[dict[str, float]]) -> list[float]:
+    return one_prompt_listed([sample["reward"] for sample in samples])

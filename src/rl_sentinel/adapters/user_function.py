@@ -119,7 +119,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         chosen = replace(chosen, claims=chosen.claims | said("its result has a gradient", gradient="own"))
     elif statement.stage in DEFINED:
         chosen = replace(chosen, notes=(*chosen.notes, "its result has no gradient, as for an old policy or a metric"))
-    return with_unstated_choice(target, chosen, arguments.codecs, statement.bind)
+    stated = [path for path, binding in statement.bind.items() if not isinstance(binding, str) or "[" in binding]
+    return with_unstated_choice(target, chosen, arguments.codecs, stated)
 
 
 def _not_compared(boundary: Boundary) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def flat_columns(codecs: Mapping[str, Codec], stage: Stage) -> dict[str, str]:
         >>> flat_columns({"newlogp": codec_of("logprob[B]"), "adv": codec_of("advantage[B]")}, "policy-loss")
         {'newlogp': 'logprob[N]', 'adv': 'advantage[N]'}
     """
-    carried = {path: codec for path, codec in _parts(codecs) if codec.columns or codec.shapes}
+    carried = {path: codec for path, codec in codec_paths(codecs) if codec.columns or codec.shapes}
     flat = {path: codec for path, codec in carried.items() if isinstance(codec, PerResponse)}
     of_tokens = any(codec.name in _PER_TOKEN for codec in flat.values())
     if stage not in _OF_TOKENS or not of_tokens or len(flat) != len(carried):
@@ -92,7 +92,7 @@ def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: C
         Unbindable: names the first such parameter.
     """
     temporal = value_of(claims.algorithm) in TEMPORAL or value_of(claims.credit) == "temporal"
-    parts = dict(_parts(codecs))
+    parts = dict(codec_paths(codecs))
     for path, codec in parts.items():
         if not isinstance(codec, PerResponse) or codec.name not in _PER_TOKEN:
             continue
@@ -121,11 +121,11 @@ def _is_list_of_rewards(codec: Codec) -> bool:
     return codec.columns == {"reward"} and isinstance(form, PerRow) and form.kind == "list"
 
 
-def _parts(codecs: Mapping[str, Codec], place: str = "") -> Iterator[tuple[str, Codec]]:
+def codec_paths(codecs: Mapping[str, Codec], place: str = "") -> Iterator[tuple[str, Codec]]:
     """Path and codec of each argument, those inside containers included."""
     for name, codec in codecs.items():
         path = f"{place}{name}"
         if isinstance(codec, Container):
-            yield from _parts(codec.parts, f"{path}.")
+            yield from codec_paths(codec.parts, f"{path}.")
         else:
             yield path, codec

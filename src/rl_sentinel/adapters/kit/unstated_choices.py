@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from rl_sentinel.adapters.kit.layout_trial import leaves
 from rl_sentinel.adapters.kit.number_trial import fits_formula
 from rl_sentinel.adapters.kit.prompt_groups import one_prompt
+from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.user_layouts import Domains
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -25,7 +25,7 @@ def with_unstated_choice(
         target: where the function is looked up.
         boundary: its boundary, whose formula it may miss.
         codecs: the codecs of its parameters.
-        stated: the parameters whose axes the user binds.
+        stated: the parameters, or keys of them as ``batch.rewards``, whose axes the user binds.
     """
     if boundary.stage == "policy-loss":
         return _with_width(target, boundary)
@@ -33,7 +33,7 @@ def with_unstated_choice(
         return boundary
     if "group" not in boundary.reads and value_of(boundary.claims.scope) == "group":
         domain = Domains((one_prompt, *([boundary.domain] if boundary.domain else [])))
-        rewards = [name for name, codec in codecs.items() if _has_reward(codec)]
+        rewards = [path for path, codec in codec_paths(codecs) if {"reward", "token_reward"} & codec.columns]
         if rewards and rewards[0] not in stated and fits_formula(target, replace(boundary, domain=domain)):
             return _undecided(boundary, rewards[0])
     of_batch = replace(boundary.claims, deviation_of=Said("batch", STATED))
@@ -57,10 +57,6 @@ def _with_width(target: Target, boundary: Boundary) -> Boundary:
         return boundary
     note = "the loss divides by the width of the batch, padding included: pad every batch to the same width"
     return replace(boundary, claims=by_width, notes=(*boundary.notes, note))
-
-
-def _has_reward(codec: Codec) -> bool:
-    return any({"reward", "token_reward"} & part.columns for part in leaves([codec]))
 
 
 def _undecided(boundary: Boundary, name: str) -> Boundary:
