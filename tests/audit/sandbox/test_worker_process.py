@@ -42,6 +42,19 @@ def test_worker_sees_a_scrubbed_environment(tmp_path: Path, monkeypatch: pytest.
     assert seen.read_text(encoding="utf-8") == "None ['output.txt', 'request.json']\n"
 
 
+def test_temporary_files_of_a_target_are_gone_after_the_run(tmp_path: Path) -> None:
+    seen = tmp_path / "seen.txt"
+    prelude = (
+        "import tempfile\n"
+        f"print(tempfile.mkdtemp(), tempfile.mkstemp()[1], sep='\\n', file=open({str(seen)!r}, 'w'), flush=True)\n"
+    )
+    job, _ = request(parse_target(_target(tmp_path, prelude)), "boundaries")
+    assert [e for e in events(job) if e["event"] == "boundary"]
+    left = [Path(line) for line in seen.read_text(encoding="utf-8").splitlines()]
+    assert len(left) == 2
+    assert not any(path.exists() for path in left)
+
+
 def test_another_environment_gets_our_code_and_none_of_our_packages(tmp_path: Path) -> None:
     python, seen = tmp_path / "python", tmp_path / "seen.txt"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")

@@ -22,7 +22,7 @@ from rl_sentinel.core.errors import SentinelError
 
 _WORKER = "rl_sentinel.audit.engine.worker"
 #: Environment variables that are passed to a worker; all others are left out.
-_PASSED = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
+_PASSED = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH")
 
 
 def request(target: TargetSpec, task: Task, *, python: str = sys.executable, **more: Any) -> tuple[Request, Source]:  # noqa: ANN401
@@ -99,6 +99,7 @@ def _environment(scratch: str, import_folder: Path) -> dict[str, str]:
     passed = {k: os.environ[k] for k in _PASSED if k in os.environ}
     fixed = {
         "HOME": scratch,
+        "TMPDIR": scratch,
         "PYTHONPATH": str(import_folder),
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "1",
