@@ -55,6 +55,9 @@ class Base:
 
     stand_in_roots: tuple[Path, ...] = ()
 
+    def __init_subclass__(cls, **_keywords: object) -> None:
+        """Accept the class keywords that the absent base would read."""
+
     def __init__(self, *_args: object, **_kwargs: object) -> None:
         """Do nothing at import time; raise while a boundary runs."""
         _touch(f"the base class of {type(self).__qualname__}", self.stand_in_roots)

@@ -9,6 +9,7 @@ from types import ModuleType
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation, requirement
+from rl_sentinel.adapters.kit.record import Record, field
 from rl_sentinel.adapters.skyrl import (
     advantages,
     async_rollout,
@@ -33,6 +34,7 @@ from rl_sentinel.adapters.skyrl import (
     staleness,
     step_merging,
     supervised,
+    tinker_backend,
     trainer,
     worker,
 )
@@ -68,6 +70,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         megatron_worker,
         supervised,
         packed_supervised,
+        tinker_backend,
         prompts,
         generator,
         rollout,
@@ -103,6 +106,13 @@ def _environment(module: str, name: str) -> ModuleType:
     stub = ModuleType(module)
     vars(stub)[name] = make_dataclass(name, ())
     return stub
+
+
+def _pydantic() -> ModuleType:
+    """A stub of pydantic: models that keep their fields and check nothing."""
+    module = ModuleType("pydantic")
+    vars(module).update(BaseModel=Record, Field=field)
+    return module
 
 
 def _trainer_config() -> ModuleType:
@@ -145,8 +155,8 @@ FRAMEWORK = Framework(
         "ray": _ray,
         "skyrl_gym.envs.sql.env": partial(_environment, "skyrl_gym.envs.sql.env", "Text2SQLEnvConfig"),
         "skyrl_gym.envs.search.env": partial(_environment, "skyrl_gym.envs.search.env", "SearchEnvConfig"),
-        # It only describes requests to a server, and rejects some of SkyRL's types on Python 3.11.
-        "pydantic": lambda: ModuleType("pydantic"),
+        # It rejects some of SkyRL's types on Python 3.11.
+        "pydantic": _pydantic,
     },
     former_doubles={"skyrl.train.config": _trainer_config},
     bare=("skyrl.backends",),

@@ -163,6 +163,12 @@ def worker_of(  # noqa: PLR0913 - the attributes of a worker
     )
 
 
+def averages(target: Target) -> bool:
+    """Whether the worker's ``optim_step`` divides the gradients by the number of micro-batches."""
+    optim_step = f"{WORKER}.optim_step"
+    return target.has(optim_step) and "_micro_batches_accumulated" in inspect.getsource(target.find(optim_step))
+
+
 def row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
     """Sequences for :class:`Model`: a prompt of one token, the row's number, and a response of zeros."""
     rows = torch.arange(inputs.batch.rows).unsqueeze(1)
@@ -263,8 +269,6 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
     place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
-    optim_step = f"{WORKER}.optim_step"
-    averages = target.has(optim_step) and "_micro_batches_accumulated" in inspect.getsource(target.find(optim_step))
     iterator = "skyrl.backends.skyrl_train.workers.worker_utils.BatchIterator"
     doubles: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
     if "import chunked_entropy_from_logits" in module:
@@ -280,7 +284,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
-            "averages": Constant(averages),
+            "averages": Constant(averages(target)),
             "batches": Constant(None if path == WHOLE_STEP else Function(iterator)),
         },
         doubles=doubles,

@@ -1,0 +1,46 @@
+"""A double of a validating model class: it keeps its fields and checks nothing."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Default:
+    make: Callable[[], Any]
+
+
+def field(default: Any = None, *, default_factory: Callable[[], Any] | None = None, **_checks: object) -> Any:  # noqa: ANN401
+    """The default of a field: a value, or a function that makes one. Other keywords, such as limits, are ignored."""
+    return _Default(default_factory or (lambda: copy.copy(default)))
+
+
+class Record:
+    """A class that is given its fields by name, such as a model of pydantic, which it replaces.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.record import Record
+        >>> class Answer(Record):
+        ...     text: str
+        ...     tokens: int = 0
+        >>> Answer(text="yes").tokens
+        0
+    """
+
+    def __init_subclass__(cls, **_keywords: object) -> None:
+        """Accept the class keywords of the class that is replaced."""
+
+    def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - any field
+        """Fields that are not given get the default of their class.
+
+        Raises:
+            TypeError: if a field without a default is not given.
+        """
+        for kind in reversed(type(self).__mro__):
+            for name in vars(kind).get("__annotations__", {}):
+                if name not in fields and not hasattr(type(self), name):
+                    raise TypeError(f"{type(self).__name__} lacks {name}: it has no default")
+                if name not in fields and isinstance(default := getattr(type(self), name), _Default):
+                    vars(self)[name] = default.make()
+        vars(self).update(fields)
