@@ -131,7 +131,10 @@ def test_a_deviation_of_the_batch_is_named() -> None:
 
 def test_a_group_size_in_the_code_is_reported() -> None:
     result = rl_sentinel.check(own.size_of_global, budget=2, laws=["REF001"], **_ADVANTAGE)
-    assert "every prompt has 4 adjacent responses, a number that the code holds" in result.notes
+    assert (
+        "every prompt has 4 adjacent responses, a number that the code holds; "
+        'state it with numbers={"group_size": 4}' in result.notes
+    )
 
 
 @pytest.mark.parametrize("options", [{"bind": {"beta": 0.0}}, {"numbers": {"kl_loss_coef": 0.0}}])

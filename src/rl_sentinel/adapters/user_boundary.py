@@ -137,6 +137,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         grouped=grouped,
         sequences=any(isinstance(f, AfterPrompt) for f in forms),
         time_first=kind.output.axes == "B T" and any(is_time_first(f) for f in forms),
+        of_tokens=kind.stage == "kl",
     )
     if stage in DEFINED:
         claimed |= said(f"stage {stage}", output_algorithms={kind.word: FORMULAS[kind.word]})
@@ -150,7 +151,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         outputs={kind.output.quantity: replace(_output(kind, claimed), at=Use("result"), form=form)},
         settings={"default": settings},
         claims=claimed,
-        notes=(_UNMASKED,) if padded and not measured and "loss" in kind.word else (),
+        notes=(_UNMASKED,) if (unpadded or (padded and not measured)) and not masked and "loss" in kind.word else (),
         requires=requires,
         domain=Domains(tuple(domains)) if domains else None,
         own=True,

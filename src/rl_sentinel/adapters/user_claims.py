@@ -121,6 +121,8 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     texts, known = list(texts), _values("algorithm", stage) if "algorithm" in _keys(stage) else []
     spelt = {_spelling(one): one for one in (*known, *ALIASES)}.get(_spelling(algorithm), algorithm)
     name, more = ALIASES.get(spelt, {}).get(stage, (spelt, {}))
+    if name and not known:
+        raise SentinelError(f"--algorithm is {algorithm!r}, but what this stage computes has one definition: drop it")
     if name and name not in known:
         raise SentinelError(
             f"--algorithm is {algorithm!r}, which stage {stage} does not have: {nearest(name, known)} ({PAGE})"

@@ -2,21 +2,37 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, get_args
+
+import torch
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.adapters.kit.argument_messages import lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
-from rl_sentinel.adapters.kit.layout_trial import accepts, choose_binding, has_gradient, leaves, rebind
+from rl_sentinel.adapters.kit.layout_trial import (
+    accepts,
+    choose_binding,
+    domain_probe,
+    has_gradient,
+    leaves,
+    outputs_on,
+    rebind,
+)
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
-from rl_sentinel.adapters.kit.numbers import numbers_by_name, visible_numbers
-from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers, set_numbers
+from rl_sentinel.adapters.kit.number_trial import fits_formula
+from rl_sentinel.adapters.kit.numbers import GROUP_SIZE, numbers_by_name, visible_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import Literals, literals, named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
-from rl_sentinel.adapters.kit.refused_layouts import flat_columns, refuse_one_per_response
+from rl_sentinel.adapters.kit.refused_layouts import (
+    codec_paths,
+    flat_columns,
+    refuse_one_per_response,
+    refuse_shared_columns,
+)
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of
 from rl_sentinel.adapters.kit.unstated_choices import with_unstated_choice
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
@@ -26,10 +42,12 @@ from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_boundary import DEFINED, STAGES, user_boundary
 from rl_sentinel.adapters.user_claims import claims_from_options
+from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.claims import claims as said
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import SentinelError, Unbindable
 
 #: Hint for a stage that is not a single function.
@@ -82,6 +100,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         flat = flat_columns(arguments.codecs, kind.stage)
         arguments.codecs = rebind(arguments.codecs, flat)
         refuse_one_per_response(arguments.codecs, kind.stage, statement.claims)
+        refuse_shared_columns(arguments.codecs, statement.bind)
     except Unbindable as why:
         return Unbound(path, kind.stage, f"{why}{lookup_hint(target, path, why)}")
     name = path.rpartition(".")[2]
@@ -95,26 +114,26 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     visible = visible_numbers(named_numbers(function, passed), columns, statement.numbers)
     changed = set_numbers(function, passed, visible)
     outside = named_numbers(function, passed)
-    settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **statement.numbers}
+    stated_numbers = {name: x for name, x in statement.numbers.items() if name != GROUP_SIZE}
+    settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **stated_numbers}
     constants = literals(function, passed)
-    build = partial(user_boundary, path, statement.stage, statement.claims, settings, _group_size(outside, arguments))
-    boundary, notes = choose_binding(target, build, arguments)
-    if build.args[-1] == 0 and _may_hold_group_size(arguments) and not accepts(target, boundary):
-        for size in [n for n in constants.sizes if n <= _MOST_RESPONSES]:
-            fixed = partial(user_boundary, path, statement.stage, statement.claims, settings, size)
-            other, found = choose_binding(target, fixed, arguments)
-            if accepts(target, other):
-                note = f"every prompt has {size} adjacent responses, a number that the code holds"
-                build, boundary, notes = fixed, other, (*found, note)
-                break
-    boundary = _with_time_first(target, boundary)
+    of_size = partial(user_boundary, path, statement.stage, statement.claims, settings)
+    size = int(statement.numbers.get(GROUP_SIZE) or _group_size(outside, arguments))
+    try:
+        build, boundary, notes = _with_group_size(target, of_size, size, arguments, constants)
+    except Unbindable as why:
+        return Unbound(path, kind.stage, str(why))
+    boundary = _without_unread_reference(target, _with_time_first(target, boundary), arguments)
     notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
     whole = [f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation]
     whole += [f"{name} is set to {visible[name.lower()]:g} in the check, so that its effect shows" for name in changed]
     boundary = replace(boundary, notes=(*boundary.notes, *notes, *whole, *_not_compared(boundary)))
     chosen = with_fitted_numbers(target, boundary, constants)
     chosen = with_kl_of_gradient(target, chosen)
-    chosen = layout_of_formula(target, build, arguments, chosen, constants)
+    try:
+        chosen = layout_of_formula(target, build, arguments, chosen, constants)
+    except Unbindable as why:
+        return Unbound(path, kind.stage, str(why))
     if statement.stage in DEFINED and has_gradient(target, chosen):
         chosen = replace(chosen, claims=chosen.claims | said("its result has a gradient", gradient="own"))
     elif statement.stage in DEFINED:
@@ -123,11 +142,61 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     return with_unstated_choice(target, chosen, arguments.codecs, stated)
 
 
+def _with_group_size(
+    target: Target,
+    of_size: Callable[..., Boundary],
+    size: int,
+    arguments: Arguments,
+    constants: Literals,
+) -> tuple[Callable[[Mapping[str, Codec]], Boundary], Boundary, tuple[str, ...]]:
+    """The boundary with the axes that the function accepts, how to build it, and notes.
+
+    If no argument says which responses belong to a prompt, an integer in the code may be their number: one without
+    which the function fails, or does not compute its formula.
+    """
+    build = partial(of_size, size)
+    boundary, notes = choose_binding(target, build, arguments)
+    accepted = accepts(target, boundary)
+    if size or not _may_hold_group_size(arguments) or (accepted and _computes(target, boundary, constants)):
+        return build, boundary, notes
+    for number in [n for n in constants.sizes if n <= _MOST_RESPONSES]:
+        other, found = choose_binding(target, partial(of_size, number), arguments)
+        if accepts(target, other) and not (accepted and not _computes(target, other, constants)):
+            note = (
+                f"every prompt has {number} adjacent responses, a number that the code holds; "
+                f'state it with numbers={{"{GROUP_SIZE}": {number}}}'
+            )
+            return partial(of_size, number), other, (*found, note)
+    return build, boundary, notes
+
+
+def _computes(target: Target, boundary: Boundary, constants: Literals) -> bool:
+    """Whether the function computes the formula that it claims, with numbers that its code holds."""
+    return fits_formula(target, with_fitted_numbers(target, boundary, constants))
+
+
+def _without_unread_reference(target: Target, boundary: Boundary, arguments: Arguments) -> Boundary:
+    """The boundary without the reference's log-probs, if an object holds them and a loss without a KL ignores them."""
+    held = any("." in path and codec.columns == {"ref_logprob"} for path, codec in codec_paths(arguments.codecs))
+    if not held or boundary.stage != "policy-loss" or "kl_loss_coef" in boundary.settings["default"]:
+        return boundary
+    batch = domain_probe(boundary)
+    moved = with_columns(batch, ref_logprob=batch.ref_logprob - 1)
+    try:
+        one, other = (outputs_on(target, boundary, x)["loss"] for x in (batch, moved))
+    except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
+        return boundary
+    return boundary if not torch.equal(one, other) else replace(boundary, reads=boundary.reads - {"ref_logprob"})
+
+
 def _not_compared(boundary: Boundary) -> tuple[str, ...]:
     """The parts of a claimed algorithm that no law compares with a formula."""
-    penalized = boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads
-    note = "the size of the KL in its rewards is not checked: check the function of the KL at stage kl"
-    return (note,) if penalized else ()
+    notes = []
+    if boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads:
+        notes.append("the size of the KL in its rewards is not checked: check the function of the KL at stage kl")
+    if boundary.stage == "kl" and boundary.claims.algorithm and boundary.claims.gradient is None:
+        notes.append('its gradient is not compared: if a loss uses this KL, state claims={"gradient": "own"}')
+    return tuple(notes)
 
 
 def _group_size(outside: Mapping[str, float], arguments: Arguments) -> int:

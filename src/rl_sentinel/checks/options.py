@@ -4,11 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from rl_sentinel.adapters.kit.numbers import FORMULA_NAMES
+from rl_sentinel.adapters.kit.numbers import STATED_NAMES
 from rl_sentinel.adapters.user_boundary import STAGES
 from rl_sentinel.adapters.user_claims import claims_of
 from rl_sentinel.audit.findings import LEVELS
 from rl_sentinel.audit.law_codes import codes
+from rl_sentinel.audit.sandbox.request import MOST_CASES
 from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.core.phrasing import nearest
@@ -27,8 +28,8 @@ def validate_stage(stage: object, level: object) -> None:
 
 def validate_search(seed: object, budget: object) -> None:
     """Require a seed and a number of random cases."""
-    if not isinstance(budget, int) or isinstance(budget, bool) or budget < 2:
-        raise InputError(f"budget is {budget!r}, expected a whole number, at least 2: random cases per law")
+    if not isinstance(budget, int) or isinstance(budget, bool) or not 2 <= budget <= MOST_CASES:
+        raise InputError(f"budget is {budget!r}, expected 2 to {MOST_CASES}: random cases per law")
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < _SEEDS:
         raise InputError(f"seed is {seed!r}, expected a whole number from 0 to {_SEEDS - 1}")
 
@@ -74,8 +75,8 @@ def parsed_numbers(numbers: object) -> dict[str, float]:
     table = _table("numbers", numbers, 'numbers={"clip_low": 0.2}')
     parsed: dict[str, float] = {}
     for name, value in table.items():
-        if name not in FORMULA_NAMES:
-            raise InputError(f"numbers has {name!r}, which no formula reads: {nearest(name, sorted(FORMULA_NAMES))}")
+        if name not in STATED_NAMES:
+            raise InputError(f"numbers has {name!r}, which no formula reads: {nearest(name, sorted(STATED_NAMES))}")
         if not _is_finite(value):
             raise InputError(f"numbers[{name}] is {value!r}, expected a finite number")
         parsed[name] = float(cast("float", value))

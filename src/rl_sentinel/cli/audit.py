@@ -13,6 +13,7 @@ from rl_sentinel.audit.expectation import differences
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
 from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.audit.own_results import complete
+from rl_sentinel.audit.sandbox.request import MOST_CASES
 from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.cli.against import compare, validate_against
 from rl_sentinel.cli.options import (
@@ -56,7 +57,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     boundary: BoundaryOption = None,
     level: LevelOption = "contested",
     seed: SeedOption = 0,
-    budget: Annotated[int, typer.Option(min=2, max=100_000, help="Random cases per pair.")] = 16,
+    budget: Annotated[int, typer.Option(min=2, max=MOST_CASES, help="Random cases per pair.")] = 16,
     thorough: Annotated[
         bool, typer.Option("--thorough", help=f"{THOROUGH} random cases per pair, for a nightly run.")
     ] = False,

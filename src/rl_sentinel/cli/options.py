@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rl_sentinel.adapters.kit.bind_text import WRITTEN_AXES
-from rl_sentinel.adapters.kit.numbers import FORMULA_NAMES
+from rl_sentinel.adapters.kit.numbers import STATED_NAMES
 from rl_sentinel.adapters.user_boundary import STAGES
 from rl_sentinel.adapters.user_function import stage_claims
 from rl_sentinel.audit.source.target_spec import TargetSpec
@@ -120,8 +120,8 @@ def function_request(targets: Sequence[TargetSpec], options: FunctionOptions) ->
     """
     if any(t.form == "function" for t in targets):
         stage_claims(options.stage, options.claims, options.algorithm)
-        if unknown := [name for name in options.numbers if name not in FORMULA_NAMES]:
-            fix = nearest(unknown[0], sorted(FORMULA_NAMES))
+        if unknown := [name for name in options.numbers if name not in STATED_NAMES]:
+            fix = nearest(unknown[0], sorted(STATED_NAMES))
             raise SentinelError(f"--number names {unknown[0]}, which no formula reads: {fix}")
     elif option := options.option():
         raise SentinelError(f"{option} applies to a function, as in pkg.module:function, not to {targets[0].text}")

@@ -1,4 +1,4 @@
-"""A batch of more prompts than the small and random cases have, in which a grouping by two keys shows."""
+"""Batches of more prompts, and of more responses of one, than the small and random cases have."""
 
 from functools import cache
 
@@ -9,6 +9,23 @@ from rl_sentinel.search.filled_batch import filled
 _GROUP = (0, 1, 2, 3, 4, 0, 1, 2, 3, 4)
 
 _REWARD = (1.0, 1.0, 5.0, 0.0, 2.0, 0.0, 1.0, 3.0, 2.0, 2.5)
+
+
+#: Responses of the prompt of which one alone succeeds: its normalized advantage is the square root of 15.
+_RESPONSES = 16
+
+
+@cache
+def one_success() -> Case:
+    """One prompt with sixteen responses, of which one has a reward: a limit on advantages of up to 3.8 shows.
+
+    Example:
+        >>> from rl_sentinel.search.many_prompts import one_success
+        >>> one_success().batch.reward.sum().item()
+        1.0
+    """
+    rewards = [1.0, *[0.0] * (_RESPONSES - 1)]
+    return Case(filled([[1]] * _RESPONSES, reward=rewards, group=[0] * _RESPONSES), "default")
 
 
 @cache

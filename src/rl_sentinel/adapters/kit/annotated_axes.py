@@ -110,10 +110,11 @@ def _documented(brackets: str) -> str:
 
 
 def _letters(dims: str) -> str:
-    """The letters of a list of axis names; empty if one is unknown, or if no binding fits and no axis is time."""
+    """The letters of axis names; empty if one is unknown, or if no binding fits, no axis is time, and it is not KG."""
     names = re.split(r"[\s,]+", dims.strip(" []()").lower())
     names = [name.lstrip("*#") for name in names]
     letters = "".join(LETTERS.get(name, "?") for name in names)
     if letters in ("K", "KT") and names[0] not in _OF_ONE_PROMPT:
         letters = letters.replace("K", "B")  # the samples of a batch
-    return letters if letters in KNOWN or ("T" in letters and "?" not in letters) else ""
+    stated = letters in (*KNOWN, "KG") or ("T" in letters and "?" not in letters)
+    return letters if stated else ""

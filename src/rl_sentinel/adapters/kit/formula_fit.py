@@ -17,13 +17,16 @@ from rl_sentinel.search.comparison import places
 #: Log-ratios between the usual bounds of a clip range, and beyond the usual ceilings, in nats.
 _LOG_RATIOS = (-3.0, -1.5, -0.6, -0.3, -0.15, -0.05, 0.05, 0.15, 0.22, 0.3, 0.6, 1.5, 2.0, 3.0)
 
+#: Log-ratios to the reference at which the estimators of a KL differ by more than rounding, in nats.
+_FAR = (-1.5, 0.75, 1.25, -0.5, 2.0, -1.0, 0.25)
+
 #: Relative and absolute difference up to which results are equal.
 NEAR = 1e-4
 
 
 def probes_of(boundary: Boundary) -> list[Batch]:
     """Batches that tell clip ranges apart: each log-ratio meets an advantage of each sign."""
-    batch = domain_probe(boundary)
+    batch = _far_from_reference(domain_probe(boundary), boundary)
     if not {"old_logprob", "advantage"} <= boundary.reads:
         return [batch]
     many = torch.tensor(_LOG_RATIOS).repeat(2 * batch.mask.numel())
@@ -36,6 +39,15 @@ def probes_of(boundary: Boundary) -> list[Batch]:
     if SETTING in boundary.settings["default"]:  # small advantages tell offsets apart
         probes = [*probes[:2], *(with_columns(x, advantage=x.advantage / 1000) for x in probes[:2])]
     return probes if boundary.domain is None else [boundary.domain(probe) for probe in probes]
+
+
+def _far_from_reference(batch: Batch, boundary: Boundary) -> Batch:
+    """The batch with a reference that makes a KL in a loss larger than what counts as equal."""
+    if boundary.stage != "policy-loss" or "ref_logprob" not in boundary.reads:
+        return batch
+    count = batch.mask.numel()
+    ratios = torch.tensor(_FAR).repeat(count)[:count].reshape(batch.mask.shape)
+    return with_columns(batch, ref_logprob=batch.logprob - ratios)
 
 
 def unclipped_probes(boundary: Boundary) -> list[Batch]:

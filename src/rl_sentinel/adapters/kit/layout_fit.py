@@ -4,7 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, accepts, changes, mixes_rows, rebind
+from rl_sentinel.adapters.kit.layout_trial import (
+    PER_TOKEN,
+    accepts,
+    changes,
+    mixes_rows,
+    rebind,
+    require_documented,
+)
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.number_trial import fits_formula
 from rl_sentinel.adapters.kit.numbers_in_code import Literals
@@ -44,6 +51,7 @@ def layout_of_formula(
             continue
         fitted = with_fitted_numbers(target, other, literals)
         if fits_formula(target, fitted):
+            require_documented(arguments, changed, f"computes {value_of(claimed)} with")
             notes = [
                 f"{path} was passed as {text}, with which the function computes {value_of(claimed)}; "
                 f'state it with bind={{"{path}": "{text}"}}'

@@ -12,7 +12,9 @@ from rl_sentinel.adapters.kit.bind_text import codec_of
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
+from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_arguments import probe_batch
 from rl_sentinel.adapters.kit.wrapped_forms import Array
@@ -22,6 +24,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.search.claimed_formulas import references
 
 #: Column -> other bindings to try if the axes of its parameter are not stated, the most common first.
@@ -74,7 +77,7 @@ def choose_binding(
     if not arguments.open:
         return usual, ()
     packed = any(isinstance(codec, CumulativeLengths) for codec in leaves(arguments.codecs.values()))
-    packed = packed and any(column in PER_TOKEN for column in arguments.open.values())
+    packed = (packed or _has_ragged(arguments)) and any(column in PER_TOKEN for column in arguments.open.values())
     accepted = not packed and accepts(target, usual)
     if accepted and not mixes_rows(target, usual) and not _may_be_shifted(target, usual):
         return usual, ()
@@ -83,8 +86,28 @@ def choose_binding(
         if not accepts(target, boundary) or (accepted and _may_be_shifted(target, boundary)):
             continue
         if not (accepted and mixes_rows(target, boundary)):
+            require_documented(arguments, changed, "accepts")
             return boundary, tuple(_note(path, text, mixed=accepted) for path, text in changed.items())
     return usual, ()
+
+
+def _has_ragged(arguments: Arguments) -> bool:
+    """Whether an argument is stated as a list with one tensor per response."""
+    return any(type(getattr(codec, "form", None)) is Ragged for codec in leaves(arguments.codecs.values()))
+
+
+def require_documented(arguments: Arguments, changed: Mapping[str, str], does: str) -> None:
+    """Require that no axes are changed that a docstring states; ``does`` is what the function does with others.
+
+    Raises:
+        Unbindable: names the first such parameter.
+    """
+    documented = {p: codec for p, codec in codec_paths(arguments.codecs) if p in arguments.documented & changed.keys()}
+    for path in [p for p, codec in documented.items() if codec != codec_of(changed[p])]:
+        raise Unbindable(
+            f"the function {does} {path} as {changed[path]} and not with the axes in its docstring: state which are "
+            f'right, as in bind={{"{path}": "{changed[path]}"}}, or correct the docstring'
+        )
 
 
 def _note(path: str, text: str, *, mixed: bool) -> str:
@@ -114,7 +137,9 @@ def changes(arguments: Arguments, usual: Boundary) -> Iterator[dict[str, str]]:
     count = 0
     tokens = [path for path, column in arguments.open.items() if column in PER_TOKEN]
     layouts = [{}, *({path: f"{arguments.open[path]}[{layout}]" for path in tokens} for layout in _LAYOUTS if tokens)]
-    if any("length" in codec.shapes and not codec.columns for codec in arguments.codecs.values()):
+    if _has_ragged(arguments):
+        layouts = [*layouts[2:], *layouts[:1], *layouts[1:2]]
+    elif any("length" in codec.shapes and not codec.columns for codec in arguments.codecs.values()):
         layouts = [*layouts[1:2], *layouts[:1], *layouts[2:]]
     for layout in layouts:
         for size in range(len(options) + 1):

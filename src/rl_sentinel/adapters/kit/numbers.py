@@ -27,6 +27,12 @@ FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in nam
     *("kl_loss_coef", "kl_coef", "entropy_coeff", "gamma", "lambda")
 }
 
+#: The number of responses of each prompt, adjacent, of a function that holds it itself.
+GROUP_SIZE = "group_size"
+
+#: Names of the numbers that a user can state.
+STATED_NAMES = FORMULA_NAMES | {GROUP_SIZE}
+
 #: Roles of parameters that are numbers: those of formulas, and the number of accumulated micro-batches.
 NUMBERS = (*_NUMBERS, "kl_weight", "entropy_weight", "accumulation")
 
@@ -126,6 +132,14 @@ def visible_numbers(numbers: Mapping[str, float], columns: Collection[str], kept
     return visible
 
 
+def _unset_clip_ranges(defaults: Mapping[str, object]) -> list[str]:
+    """The clip ranges to pass where all of them are None: the separate ones, or else the common one."""
+    ranges = {name: x for name, x in defaults.items() if role_of(name) in ("clip", "clip_low", "clip_high")}
+    if any(x is not None for x in ranges.values()):
+        return []
+    return [name for name in ranges if role_of(name) != "clip"] or list(ranges)
+
+
 def _leaves_out(role: str, default: object) -> bool:
     """Whether a default leaves out a part of the formula."""
     return (role in OPTIONAL_PARTS and default is None) or (role in _WEIGHTS and default == 0)
@@ -137,9 +151,10 @@ def numbers_of(
     """Like :func:`numbers`, for parameters or configuration fields with these ``defaults``.
 
     A parameter with a default keeps it and is not passed, except for the temperature of a function of logits, and for
-    a ``changeable`` one whose default hides what it does: a weight of 0, an optional bound of None, an upper clip range
-    like the lower one. Separate clip ranges override a common one. ``epsilon`` is a clip range in a policy loss, and a
-    divisor's offset elsewhere, where it is tiny, and beside a clip range of another name.
+    a ``changeable`` one whose default hides what it does: a weight of 0, an optional bound of None, clip ranges that
+    are all None, an upper clip range like the lower one. Separate clip ranges override a common one. ``epsilon`` is a
+    clip range in a policy loss, and a divisor's offset elsewhere, where it is tiny, and beside a clip range of another
+    name.
     """
     table = {
         **_NUMBERS,
@@ -156,12 +171,17 @@ def numbers_of(
     offsets = _offsets(defaults) if stage == "policy-loss" else ()
     known = [(name, table[role_of(name)]) for name in defaults if role_of(name) in table and name not in offsets]
     lows = [x for name, x in defaults.items() if role_of(name) == "clip_low" and isinstance(x, float)]
+    unset = _unset_clip_ranges(defaults)
     values: dict[str, Scalar] = {}
     passed: dict[str, float] = {}
     for name, (formula_names, usual) in sorted(known, key=lambda pair: -len(pair[1][0])):
         default, role = defaults[name], role_of(name)
         of_logits = stage == "batch" and formula_names == ("temperature",)
-        if default is inspect.Parameter.empty or of_logits or (name in changeable and _leaves_out(role, default)):
+        if (
+            default is inspect.Parameter.empty
+            or of_logits
+            or (name in changeable and (_leaves_out(role, default) or name in unset))
+        ):
             passed[name] = usual
         elif name in changeable and role == "clip_high" and default in lows:
             passed[name] = round(_WIDER * lows[0], 12)

@@ -133,7 +133,7 @@ def bind_slots(
 def _changeable(slots: list[Slot], stated: Collection[str]) -> list[str]:
     """The parameters whose default may be replaced: they are not stated, and their part of the formula is compared."""
     roles = set(roles_of([slot.name for slot in slots]).values())
-    parts = {**OPTIONAL_PARTS, "clip_high": "advantage"}
+    parts = {**OPTIONAL_PARTS, **dict.fromkeys(("clip", "clip_low", "clip_high"), "advantage")}
     open_slots = [slot.name for slot in slots if not {slot.name, *formula_names(role_of(slot.name))} & set(stated)]
     return [name for name in open_slots if parts.get(role_of(name)) in roles]
 

@@ -1,6 +1,7 @@
 """Refuse layouts that no binding can give: one trajectory, one number per response for a token."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import KNOWN, LISTS
 from rl_sentinel.adapters.kit.containers import Container
@@ -49,6 +50,11 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
     if not axes or axes in (*KNOWN, *LISTS):
         return axes
     shape = f"{path} has the axes [{', '.join(axes)}] in its {source}"
+    if axes == "KG":
+        raise Unbindable(
+            f"{shape}, expected [G, K]: check a lambda that transposes, as in lambda {path}: f({path}.T).T, with "
+            f'bind={{"{path}": "{column}[GK]"}}'
+        )
     wide = "token_rewards" if column == "reward" else column
     if axes == "T":
         raise Unbindable(
@@ -113,6 +119,31 @@ def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: C
             f"{plain[0]} is a list of numbers, and nothing says which response a token belongs to, expected [B, T]: "
             f"{_ONE_BY_ONE}"
         )
+
+
+def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) -> None:
+    """Require that no two arguments get the same column of tokens by their names alone: one is meant otherwise.
+
+    Raises:
+        Unbindable: names the arguments.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.bind_text import codec_of
+        >>> from rl_sentinel.adapters.kit.refused_layouts import refuse_shared_columns
+        >>> refuse_shared_columns({"logps": codec_of("logprob"), "logps_old": codec_of("old_logprob")}, {})
+    """
+    found: dict[str, list[str]] = {}
+    for path, codec in codec_paths(codecs):
+        if len(codec.columns) == 1 and codec.columns <= _PER_TOKEN:
+            found.setdefault(next(iter(codec.columns)), []).append(path)
+    for column, paths in found.items():
+        unstated = [path for path in paths if path not in bind and path.partition(".")[0] not in bind]
+        if len(paths) > 1 and unstated:
+            other = "old_logprob" if column == "logprob" else f"old_{column}"
+            raise Unbindable(
+                f"{' and '.join(paths)} are both names of {column}: say what the second one is, as in "
+                f'bind={{"{unstated[-1]}": "{other}"}}'
+            )
 
 
 def _is_list_of_rewards(codec: Codec) -> bool:

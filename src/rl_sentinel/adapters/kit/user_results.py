@@ -28,6 +28,7 @@ class NamedOutput(Form):
         grouped: also accept ``[G, K]`` rows.
         sequences: also accept ``[B, 1 + T]`` with a column of zeros for the position without a prediction.
         time_first: read ``[T, B]``.
+        of_tokens: refuse one number per response.
     """
 
     name: str
@@ -37,6 +38,7 @@ class NamedOutput(Form):
     grouped: bool = False
     sequences: bool = False
     time_first: bool = False
+    of_tokens: bool = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -68,10 +70,19 @@ class NamedOutput(Form):
         if not self.per_token or sizes.mask is None:
             return output
         if output.dim() == 1:
-            output = torch.where(sizes.mask, output.unsqueeze(1), 0.0)
+            output = self._at_trained_tokens(output, sizes.mask)
         if self.decision and output.shape == sizes.mask.shape:
             return ((output > 0) | ~sizes.mask).float()
         return output
+
+    def _at_trained_tokens(self, output: Tensor, mask: Tensor) -> Tensor:
+        """One number per response, repeated at its trained tokens."""
+        if self.of_tokens:
+            raise CallFailed(
+                f"{self.name} of the result is one number per response, expected one per token: check the function "
+                "that returns it before it is summed"
+            )
+        return torch.where(mask, output.unsqueeze(1), 0.0)
 
     def _list_as_tensor(self, output: list[Any], sizes: Sizes) -> Any:  # noqa: ANN401 - a tensor, or the list
         """A list of numbers as ``[B]``, one with a tensor per response as ``[B, T]``, per prompt as ``[B]``.

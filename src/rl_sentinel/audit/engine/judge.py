@@ -16,7 +16,7 @@ from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.search.companion_cases import Domain, companion_pool, inside_domain
-from rl_sentinel.search.many_prompts import many_prompts
+from rl_sentinel.search.many_prompts import many_prompts, one_success
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.shrinking import shrunk
 from rl_sentinel.search.small_cases import small_cases, small_kinds
@@ -155,10 +155,10 @@ def _varied(law: Law, seed: int, budget: int, domain: Domain = None) -> tuple[Ca
 
 @cache
 def _all_cases(seed: int, budget: int) -> tuple[Case, ...]:
-    """The small and random cases, and one of many prompts, whose groups a function could confuse."""
+    """The small and random cases, one of many prompts that a function could confuse, and one with an outlier."""
     half = budget // 2
     fixed = small_cases() + random_cases(FIXED_SEED, half)
-    return (*fixed, *random_cases(seed + 1000, budget - half), many_prompts())
+    return (*fixed, *random_cases(seed + 1000, budget - half), many_prompts(), one_success())
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:

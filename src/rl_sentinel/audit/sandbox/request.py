@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+#: Maximum number of random cases per pair of a law and a boundary.
+MOST_CASES = 100_000
+
 Task = Literal["audit", "boundaries", "entered", "influence", "replay"]
 
 

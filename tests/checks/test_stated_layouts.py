@@ -1,0 +1,178 @@
+"""What names, docstrings and layouts leave open is asked for or tried, and never judged as a fault."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import rl_sentinel
+from rl_sentinel.core.errors import InputError
+
+_LOSS: dict[str, Any] = {
+    "stage": "policy-loss",
+    "algorithm": "grpo",
+    "claims": {"aggregation": "token-mean"},
+    "budget": 2,
+}
+_ADVANTAGE: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "budget": 2}
+
+
+def _surrogate(ratio: Tensor, advantages: Tensor, clip: float = 0.2) -> Tensor:
+    return -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+
+
+def two_names(log_probs: Tensor, action_log_probs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    loss = _surrogate((log_probs - action_log_probs).exp(), advantages)
+    return (loss * mask).sum() / mask.sum()
+
+
+def test_two_names_of_one_column_are_asked_for() -> None:
+    with pytest.raises(InputError, match="log_probs and action_log_probs are both names of logprob"):
+        rl_sentinel.check(two_names, **_LOSS)
+    assert rl_sentinel.check(two_names, bind={"action_log_probs": "old_logprob"}, laws=["REF001"], **_LOSS).ok
+
+
+def documented(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """Advantages are not unsqueezed; ``advantages``: of shape (B,)."""
+    loss = _surrogate((logps - old_logps).exp(), advantages)
+    return (loss * mask).sum() / mask.sum()
+
+
+def documented_by_prompt(rewards: Tensor) -> Tensor:
+    """Centre rewards [K, G]."""
+    centred: Tensor = rewards - rewards.mean(0, keepdim=True)
+    return centred
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (documented, _LOSS, "accepts advantages as advantage and not with the axes in its docstring"),
+        (documented_by_prompt, _ADVANTAGE, r"rewards has the axes \[K, G\] in its docstring, expected \[G, K\]"),
+    ],
+)
+def test_the_axes_of_a_docstring_are_not_overruled(function: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        rl_sentinel.check(function, **options)
+
+
+def kl_of_responses(logps: Tensor, ref_logps: Tensor, mask: Tensor) -> Tensor:
+    gap = ref_logps - logps
+    return ((gap.exp() - gap - 1) * mask).sum(1)
+
+
+def test_a_kl_of_whole_responses_is_not_compared_by_token() -> None:
+    result = rl_sentinel.check(kl_of_responses, stage="kl", algorithm="k3", budget=2)
+    assert not result.findings
+    assert "one number per response, expected one per token" in result.errored[0]
+
+
+def token_mean(logps: list[Tensor], old_logps: list[Tensor], advantages: Any) -> Tensor:
+    rows = [_surrogate((a - b).exp(), c) for a, b, c in zip(logps, old_logps, advantages, strict=True)]
+    return torch.cat(rows).mean()
+
+
+def mean_of_means(logps: list[Tensor], old_logps: list[Tensor], advantages: Any) -> Tensor:
+    rows = [_surrogate((a - b).exp(), c) for a, b, c in zip(logps, old_logps, advantages, strict=True)]
+    return torch.stack([row.mean() for row in rows]).mean()
+
+
+def beside_lengths(
+    logps: list[Tensor],
+    old_logps: list[Tensor],
+    advantages: Any,
+    response_lengths: list[int],
+) -> Tensor:
+    assert [len(row) for row in logps] == response_lengths
+    return token_mean(logps, old_logps, advantages)
+
+
+def test_columns_beside_lists_are_lists() -> None:
+    assert rl_sentinel.check(token_mean, laws=["REF001"], **_LOSS).ok
+    assert rl_sentinel.check(beside_lengths, laws=["REF001"], **_LOSS).ok
+    wrong = rl_sentinel.check(mean_of_means, laws=["REF001"], **_LOSS)
+    assert [f.code for f in wrong.faults] == ["REF001"]
+    assert any("no parameter says which tokens are trained" in note for note in wrong.notes)
+
+
+def by_fours(rewards: list[float]) -> list[float]:
+    centred = []
+    for start in range(0, len(rewards), 4):
+        own = torch.tensor(rewards[start : start + 4])
+        centred += ((own - own.mean()) / (own.std() + 1e-6)).tolist()
+    return centred
+
+
+def by_the_first_of_four(rewards: list[float]) -> list[float]:
+    return [r - rewards[n // 4 * 4] for n, r in enumerate(rewards)]
+
+
+def test_a_group_size_that_accepts_other_numbers_of_rows() -> None:
+    result = rl_sentinel.check(by_fours, **_ADVANTAGE)
+    assert result.ok, result
+    assert any("every prompt has 4 adjacent responses" in note for note in result.notes)
+    assert rl_sentinel.check(by_fours, numbers={"group_size": 4}, **_ADVANTAGE).ok
+    assert not rl_sentinel.check(by_the_first_of_four, **_ADVANTAGE).ok
+
+
+@dataclass
+class Stored:
+    """A batch whose reference a loss without a KL does not read."""
+
+    logps: Tensor
+    old_logps: Tensor
+    ref_logps: Tensor
+    advantages: Tensor
+    mask: Tensor
+
+
+def of_stored(batch: Stored) -> Tensor:
+    loss = _surrogate((batch.logps - batch.old_logps).exp(), batch.advantages)
+    return (loss * batch.mask).sum() / batch.mask.sum()
+
+
+def of_stored_unclipped(batch: Stored) -> Tensor:
+    loss = -(batch.logps - batch.old_logps).exp() * batch.advantages
+    return (loss * batch.mask).sum() / batch.mask.sum()
+
+
+def test_a_reference_that_is_stored_and_not_read() -> None:
+    assert rl_sentinel.check(of_stored, laws=["REF001"], **_LOSS).ok
+    wrong = rl_sentinel.check(
+        of_stored_unclipped, laws=["REF001"], numbers={"clip_low": 0.2, "clip_high": 0.2}, **_LOSS
+    )
+    assert [f.code for f in wrong.faults] == ["REF001"]
+
+
+def limited(rewards: Tensor, group_ids: Tensor) -> Tensor:
+    same = (group_ids.unsqueeze(1) == group_ids.unsqueeze(0)).float()
+    mean = same @ rewards / same.sum(1)
+    deviation = ((same * (rewards.unsqueeze(0) - mean.unsqueeze(1)) ** 2).sum(1) / same.sum(1)).sqrt()
+    return ((rewards - mean) / (deviation + 1e-6)).clamp(-3, 3)
+
+
+def test_a_limit_on_advantages_is_found() -> None:
+    assert "REF001" in {f.code for f in rl_sentinel.check(limited, laws=["REF001"], **_ADVANTAGE).faults}
+
+
+def unset_ranges(  # noqa: PLR0913 - columns and three numbers
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    cliprange: float | None = None,
+    cliprange_low: float | None = None,
+    cliprange_high: float | None = None,
+) -> Tensor:
+    low, high = cliprange_low or cliprange, cliprange_high or cliprange
+    assert low is not None
+    assert high is not None
+    ratio = (logps - old_logps).exp()
+    loss = -torch.min(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
+    return (loss * mask).sum() / mask.sum()
+
+
+def test_clip_ranges_that_are_all_none_are_set() -> None:
+    assert rl_sentinel.check(unset_ranges, laws=["REF001"], **_LOSS).ok
