@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rl_sentinel.audit.findings import Finding
+from rl_sentinel.report.advice import general_advice
 from rl_sentinel.report.finding_block import also_broken, sentence, when
 from rl_sentinel.report.formatting import numbers
 from rl_sentinel.report.scenario import scenario
@@ -33,8 +34,10 @@ def _issue(f: Finding, code: str) -> str:
     columns = "\n".join(f"{name} = {values}" for name, values in scenario(e))
     output = "\n".join(_results(e["expectation"]["results"]))
     entry = f.entry
+    advice = general_advice(e)
+    fix = (entry and entry.fix) or (f"{advice[0].upper()}{advice[1:]}." if advice else "")
     points = {
-        "where": f"{version}, `{e['source']['file']}`, line {e['source']['line']}, setting {f.setting}",
+        "where": f"{version}, {_where(f)}",
         "level": f.level,
         "cause": entry.reason if entry else "",
         "outputs": also_broken(e),
@@ -47,10 +50,17 @@ def _issue(f: Finding, code: str) -> str:
         "\n".join(f"- {name}{'' if name.endswith('?') else ':'} {text}" for name, text in points.items() if text),
         f"Smallest input:\n\n```\n{columns}\n```",
         *([f"Result:\n\n```\n{output}\n```"] if output else []),
-        *([f"Suggested fix:\n\n{entry.fix}"] if entry and entry.fix else []),
+        *([f"Suggested fix:\n\n{fix}"] if fix else []),
         code,
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _where(f: Finding) -> str:
+    """File and line of each function that the test calls, in this order."""
+    e = f.evidence
+    places = e.get("places") or {f.boundary: f"{e['source']['file']}:{e['source']['line']}"}
+    return " -> ".join(f"`{path.rpartition('.')[2]}` (`{place}`)" for path, place in places.items())
 
 
 def _results(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
