@@ -60,3 +60,12 @@ def test_a_refused_value_of_a_list() -> None:
     found = finding(law="CFG005", expectation=expectation, reach=reach, knobs={"kind": "kl"})
     text, _ = as_issue(found, "m.py", "")
     assert "- when: algorithm.kl_penalty=full, or actor.kl_loss_type=full" in text
+
+
+def test_an_effect_that_is_missing() -> None:
+    """Where a change must matter, the same numbers stand before and after it."""
+    same = [{"output": "advantage", "expected": [[0.0]], "observed": [[0.0]]}]
+    text, _ = as_issue(
+        finding(expectation=finding().evidence["expectation"] | {"kind": "Moves", "results": same}), "", ""
+    )
+    assert "before   advantage [[0]]\nafter    advantage [[0]]" in text

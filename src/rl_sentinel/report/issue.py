@@ -1,6 +1,6 @@
 """Render a finding as an issue for the framework's tracker: Markdown with a test that does not need RL-Sentinel."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rl_sentinel.audit.findings import Finding
@@ -32,7 +32,7 @@ def _issue(f: Finding, code: str) -> str:
     target = e["target"]
     version = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
     columns = "\n".join(f"{name} = {values}" for name, values in scenario(e))
-    output = "\n".join(_results(e["expectation"]["results"]))
+    output = "\n".join(_results(e["expectation"]))
     entry = f.entry
     advice = general_advice(e)
     fix = (entry and entry.fix) or (f"{advice[0].upper()}{advice[1:]}." if advice else "")
@@ -63,9 +63,10 @@ def _where(f: Finding) -> str:
     return " -> ".join(f"`{path.rpartition('.')[2]}` (`{place}`)" for path, place in places.items())
 
 
-def _results(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Expected and observed numbers of each output that was compared."""
-    for result in results:
+def _results(expectation: Mapping[str, Any]) -> Iterator[str]:
+    """Expected and observed numbers of each output; for a change that must have an effect, those before and after."""
+    first, second = ("before  ", "after   ") if expectation["kind"] == "Moves" else ("expected", "observed")
+    for result in expectation["results"]:
         if result["expected"] is not None:
-            yield f"expected {result['output']} {numbers(result['expected'])}"
-        yield f"observed {result['output']} {numbers(result['observed'])}"
+            yield f"{first} {result['output']} {numbers(result['expected'])}"
+        yield f"{second} {result['output']} {numbers(result['observed'])}"
