@@ -63,7 +63,7 @@ BY_LAW = {
 
 
 def general_advice(evidence: Mapping[str, Any]) -> str:
-    """The advice of ``advice`` for the code, where it needs no function of this package; empty if there is none."""
+    """The part of ``advice`` that changes the code; empty if it names a function of this package."""
     clause = advice(evidence)
     _, _, in_code = clause.rpartition("In the code: ")
     return "" if "rl_sentinel" in clause else in_code

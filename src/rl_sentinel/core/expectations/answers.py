@@ -74,6 +74,6 @@ class Answers(Expectation):
         return f"raises {exception} ({self.place}){f': {self.reason}' if self.reason else ''}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
-        """An expression that is True if there is no exception message, or one that may stand in for a result."""
+        """An expression that is True without an exception message, or with one that names what the value needs."""
         returned = f"({observed}) is None"
         return f"{returned} or {self.listed.assertion(observed)}" if self.listed else returned
