@@ -23,4 +23,5 @@ def replaced(owner: Any, name: str, changes: Mapping[str, str]) -> Callable[...,
     made: dict[str, Callable[..., Any]] = {}
     lines = (line for line in source.splitlines() if not line.startswith("@"))
     exec("\n".join(lines), vars(sys.modules[function.__module__]), made)  # noqa: S102 - a correction of ours
+    made[name].__qualname__ = function.__qualname__
     return made[name]

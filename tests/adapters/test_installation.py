@@ -4,6 +4,7 @@ import pytest
 
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.audit.engine.worker import frameworks
+from rl_sentinel.audit.repro.script import EXIT_2_ON_ERROR
 
 
 def test_command_in_the_words_of_a_shell() -> None:
@@ -25,6 +26,13 @@ def test_setup_only_where_the_module_is_imported() -> None:
     other = ["from some.kl import f", "", "x = f(1)"]
     assert needs.lines(other) == other
     assert needs.lines(["x = 1"]) == ["x = 1"]
+
+
+def test_setup_follows_the_last_import() -> None:
+    """A recorded script defines a function before its imports of the target; modules share one setup."""
+    needs = Installation(setup=dict.fromkeys(("some.loss", "some.log"), ("prepare()",)))
+    script = ["import sys", *EXIT_2_ON_ERROR[1:], "from some.log import g", "from some.loss import f", "", "x = f(1)"]
+    assert needs.lines(script) == [*script[:-2], "", "prepare()", "", "x = f(1)"]
 
 
 def test_code_of_a_project_is_imported_from_its_folders() -> None:

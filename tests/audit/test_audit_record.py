@@ -105,6 +105,7 @@ def test_evidence_names_the_new_tree_and_line() -> None:
     evidence = {
         "target": {"digest": "old", "framework": "verl"},
         "source": {"file": "m.py", "line": 5},
+        "places": {"m.f": "m.py:5"},
         "reach": "as in m.py:6 of another release",
     }
     same = _unchanged(_record([["m.py", 5]], outcome="broken", evidence=evidence))
@@ -112,6 +113,7 @@ def test_evidence_names_the_new_tree_and_line() -> None:
     moved = same.events["b\ns"][-1]["evidence"]
     assert moved["target"] == {"digest": "new", "framework": "verl"}
     assert moved["source"] == {"file": "m.py", "line": 6}
+    assert moved["places"] == {"m.f": "m.py:6"}
     assert moved["reach"] == evidence["reach"]
 
 

@@ -57,6 +57,24 @@ def test_text_of_a_file() -> None:
     )
 
 
+def test_a_failing_test_shows_the_numbers(tmp_path: Path) -> None:
+    lines = [
+        "from __future__ import annotations",
+        "import torch",
+        "expected = torch.tensor([1.0])",
+        "observed = torch.tensor([2.0])",
+        'print("expected:", expected.tolist())',
+        'print("observed:", observed.tolist())',
+        "holds = bool((observed == expected).all())",
+        "raise SystemExit(0 if holds else 1)",
+    ]
+    file = tmp_path / "test_finding.py"
+    file.write_text(as_pytest(finding(script=lines), VERL), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "AssertionError: expected [1.0], observed [2.0]" in run.stdout
+
+
 def test_a_script_that_judges_nothing_is_no_test() -> None:
     """Where the script could not be written, there is no test either."""
     assert as_pytest(finding(), VERL) == ""

@@ -1,9 +1,12 @@
 """docs/findings.md is generated from audits and known findings."""
 
 import json
+import re
 from pathlib import Path
 
 import findings_page
+
+from rl_sentinel.audit.known import shipped
 
 #: All findings of `audit verl==0.9.1`; `make expect` rewrites it.
 FINDINGS = Path(__file__).parents[1] / "report" / "verl-0.9.1.json"
@@ -33,3 +36,17 @@ def test_places_are_listed_by_function() -> None:
     """A function that breaks a law at several settings is named once."""
     also = ["verl.algos.agg_loss [token-mean]", "MSK006 at verl.algos.agg_loss [scale]", "verl.ray.step [default]"]
     assert findings_page._places(also) == "`agg_loss` (token-mean; scale), `step` (default)"
+
+
+def test_faults_without_a_report_have_a_suggested_fix() -> None:
+    """Each fault that the trackers do not have can be reported with a change of a few lines."""
+    sections = findings_page.PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
+    for framework, section in ((s.partition(" ")[0], s) for s in sections):
+        fixes = {entry.signature for entry in shipped(framework) if entry.fix}
+        for finding in section.split("\n### ")[1:]:
+            law, _, name = finding.partition("\n")[0].partition(" at ")
+            setting = name.partition("`, ")[2] or "default"
+            function = re.search(r"^- function: `(.*)`$", finding, re.MULTILINE)
+            assert function
+            if "\nfault: " in finding and "\n- upstream: unreported" in finding:
+                assert f"{framework}:{law}:{function[1]}:{setting}" in fixes

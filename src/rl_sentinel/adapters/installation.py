@@ -38,9 +38,10 @@ class Installation:
 
     def lines(self, script: list[str]) -> list[str]:
         """Adapt the lines of a recorded script to this environment."""
-        end = script.index("") if "" in script else 0
+        end = max((n for n, line in enumerate(script, 1) if line.startswith(("import ", "from "))), default=0)
         imports, rest = script[:end], script[end:]
-        setup = [line for module, lines in self.setup.items() if any(module in i for i in imports) for line in lines]
+        used = dict.fromkeys(lines for module, lines in self.setup.items() if any(module in i for i in imports))
+        setup = [line for lines in used for line in lines]
         for name, written in self.written.items():
             rest = [line.replace(f"{name}.", f"{written}.") for line in rest]
         if self.folders:

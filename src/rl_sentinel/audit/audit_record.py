@@ -148,7 +148,7 @@ class AuditRecord:
 
 
 #: Parts of an event, and of its evidence, that may name lines of the target; citations of an adapter stay as they are.
-_WITH_LINES = ("names", "reason", "expectation", "script")
+_WITH_LINES = ("names", "reason", "expectation", "places", "script")
 
 
 def _at_new_lines(event: Event, changed: Mapping[str, FileChange], target: Mapping[str, Any]) -> Event:

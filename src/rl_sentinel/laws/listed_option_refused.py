@@ -34,15 +34,14 @@ Seen in:
 """
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Case, Scalar, with_draw
+from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.errors import NotApplicable, TargetRaised
-from rl_sentinel.core.expectations import Answers, Expectation
+from rl_sentinel.core.expectations import Answers, Expectation, Listed
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.companion_cases import companions
@@ -51,20 +50,9 @@ from rl_sentinel.search.comparison import SIGNAL_STAGES
 #: Batches on which a value must be refused before it is reported.
 ENOUGH = 8
 
-#: Words of a refusal that names what a value needs.
-_NEEDS = re.compile(
-    r"\b(requires?|required|needs?|install|installed|enabled?|provide|together|without)\b", re.IGNORECASE
-)
-
 
 def _applies(boundary: Boundary) -> str:
     return "" if boundary.claims.options else "it claims no list of allowed values"
-
-
-def _explains(refusal: str, value: Scalar) -> bool:
-    """Whether a refusal says more than that it does not know the value."""
-    words = refusal.partition(":")[2].strip()
-    return bool(words) and (str(value) not in words or _NEEDS.search(words) is not None)
 
 
 def _refusal(ask: Ask, case: Case) -> str | None:
@@ -94,10 +82,11 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
             refusals = [r for r in (_refusal(ask, one) for one in asked) if r is not None]
             if not refusals:
                 continue
-            refused = all(r and not _explains(r, value) for r in refusals)
+            listed = Listed(option.name, str(value))
+            refused = all(r and not listed.explains(r.partition(":")[2].strip()) for r in refusals)
             named = f"{option.name}={json.dumps(value)}"
             reason = "the value is listed as allowed, so it gives a result, or a refusal that names what else it needs"
-            yield Answers(output, refusals[0] if refused else "", named, reason=reason, key=named)
+            yield Answers(output, refusals[0] if refused else "", named, reason=reason, listed=listed, key=named)
 
 
 LAW = Law(

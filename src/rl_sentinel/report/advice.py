@@ -41,6 +41,8 @@ _ACCEPTED = (
 #: Law about a setting -> what to do with the setting, whatever the framework.
 BY_SETTING = {
     "CFG001": "do not rely on this setting. In the code: use it, or refuse it when the configuration is read",
+    "CFG005": "select another value. In the code: implement this one, say in the exception what it needs, or remove it "
+    "from the list",
     "CFG002": "do not compare runs with different values of this setting. In the code: divide by counts of the whole "
     "mini-batch, not of the parts that the setting creates",
     "ONP002": "set a clip range with 1 between its bounds. Check whether the loss takes bounds, or offsets from 1",
@@ -58,6 +60,13 @@ BY_LAW = {
     "rl_sentinel.signal.steps",
     "TOK001": "take the tokens of the whole conversation from its chat template, then cut and mask them",
 }
+
+
+def general_advice(evidence: Mapping[str, Any]) -> str:
+    """The part of ``advice`` that changes the code; empty if it names a function of this package."""
+    clause = advice(evidence)
+    _, _, in_code = clause.rpartition("In the code: ")
+    return "" if "rl_sentinel" in clause else in_code
 
 
 def advice(evidence: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Format one cause as lines of text: what goes wrong, where, on which batch, when it matters, what to do."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,9 +50,16 @@ def level(f: Finding) -> str:
 
 def when(e: Mapping[str, Any]) -> str:
     """The configuration that reaches the boundary, and the condition that the batch fulfils."""
-    reach = str(e["reach"]) or "any run that calls this function"
+    reach = _with_listed_value(e, str(e["reach"])) or "any run that calls this function"
     condition = conditions(e) if has_batch(str(e["law"])) else ""
     return f"{reach}, {condition}" if condition else reach
+
+
+def _with_listed_value(e: Mapping[str, Any], reach: str) -> str:
+    """A configuration that has the refused value of a list, in the place of the setting's own value."""
+    listed = e["expectation"].get("listed")
+    own = e["knobs"].get(listed["name"]) if listed else None
+    return re.sub(rf"=(?:{re.escape(str(own))})\b", lambda _: f"={listed['value']}", reach) if own else reach
 
 
 def also_broken(e: Mapping[str, Any]) -> str:

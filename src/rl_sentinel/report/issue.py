@@ -1,9 +1,10 @@
 """Render a finding as an issue for the framework's tracker: Markdown with a test that does not need RL-Sentinel."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rl_sentinel.audit.findings import Finding
+from rl_sentinel.report.advice import general_advice
 from rl_sentinel.report.finding_block import also_broken, sentence, when
 from rl_sentinel.report.formatting import numbers
 from rl_sentinel.report.scenario import scenario
@@ -31,10 +32,12 @@ def _issue(f: Finding, code: str) -> str:
     target = e["target"]
     version = f"{target['framework']} {target['version'] or target.get('commit') or target['spec']}"
     columns = "\n".join(f"{name} = {values}" for name, values in scenario(e))
-    output = "\n".join(_results(e["expectation"]["results"]))
+    output = "\n".join(_results(e["expectation"]))
     entry = f.entry
+    advice = general_advice(e)
+    fix = (entry and entry.fix) or (f"{advice[0].upper()}{advice[1:]}." if advice else "")
     points = {
-        "where": f"{version}, `{e['source']['file']}`, line {e['source']['line']}, setting {f.setting}",
+        "where": f"{version}, {_where(f)}",
         "level": f.level,
         "cause": entry.reason if entry else "",
         "outputs": also_broken(e),
@@ -47,15 +50,23 @@ def _issue(f: Finding, code: str) -> str:
         "\n".join(f"- {name}{'' if name.endswith('?') else ':'} {text}" for name, text in points.items() if text),
         f"Smallest input:\n\n```\n{columns}\n```",
         *([f"Result:\n\n```\n{output}\n```"] if output else []),
-        *([f"Suggested fix:\n\n{entry.fix}"] if entry and entry.fix else []),
+        *([f"Suggested fix:\n\n{fix}"] if fix else []),
         code,
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _results(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Expected and observed numbers of each output that was compared."""
-    for result in results:
+def _where(f: Finding) -> str:
+    """File and line of each function that the test calls, in this order."""
+    e = f.evidence
+    places = e.get("places") or {f.boundary: f"{e['source']['file']}:{e['source']['line']}"}
+    return " -> ".join(f"`{path.rpartition('.')[2]}` (`{place}`)" for path, place in places.items())
+
+
+def _results(expectation: Mapping[str, Any]) -> Iterator[str]:
+    """Expected and observed numbers of each output; for a change that must have an effect, those before and after."""
+    first, second = ("before  ", "after   ") if expectation["kind"] == "Moves" else ("expected", "observed")
+    for result in expectation["results"]:
         if result["expected"] is not None:
-            yield f"expected {result['output']} {numbers(result['expected'])}"
-        yield f"observed {result['output']} {numbers(result['observed'])}"
+            yield f"{first} {result['output']} {numbers(result['expected'])}"
+        yield f"{second} {result['output']} {numbers(result['observed'])}"

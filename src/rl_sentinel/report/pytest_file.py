@@ -14,8 +14,9 @@ _END = "raise SystemExit(0 if holds else 1)\n"
 #: The lines by which a script ends with status 2 on an error; a test drops them, because pytest shows the error.
 _EXIT_STATUS = "\n".join(EXIT_2_ON_ERROR) + "\n"
 
-#: Lines that print a result; a test drops them, because pytest shows the values of a failing test.
+#: Lines that print a result; a test has the numbers among them in the message of its assertion.
 _PRINT = re.compile(r"^print\(.*\)\n", re.MULTILINE)
+_NUMBERS = re.compile(r'^print\("(\w+):", (\1\.tolist\(\))\)$', re.MULTILINE)
 
 _IMPORT = re.compile(r"(?:from \S+ )?import .*\n")
 
@@ -35,8 +36,10 @@ def as_pytest(f: Finding, needs: Installation) -> str:
     while match := _IMPORT.match(code):
         imports, code = imports + match.group(), code[match.end() :]
     body = textwrap.indent(_PRINT.sub("", code).strip("\n"), "    ")
+    shown = ", ".join(f"{name} {{{numbers}}}" for name, numbers in _NUMBERS.findall(code))
+    message = f', f"{shown}"' if shown else ""
     head = f"{install}\nfrom __future__ import annotations\n\n{imports}"
-    return f"{head}\n\ndef test_{test_name(f)}():\n{body}\n    assert holds\n"
+    return f"{head}\n\ndef test_{test_name(f)}():\n{body}\n    assert holds{message}\n"
 
 
 def test_name(f: Finding) -> str:

@@ -11,7 +11,7 @@ from rl_sentinel.audit.engine.judge import Break
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.case import with_draw
-from rl_sentinel.core.expectations import Attempt, Change, Equal, Expectation, Refuses
+from rl_sentinel.core.expectations import Answers, Attempt, Change, Equal, Expectation, Listed, Refuses
 from rl_sentinel.core.storage import case_from_json
 from rl_sentinel.search.small_cases import small_cases
 from specimens import specimen
@@ -23,7 +23,15 @@ REQUEST = Request(task="audit", framework="f", root="/r", version="1.0", target=
 def _made(expectation: Expectation, law: str = "MSK001") -> dict[str, Any]:
     boundary = specimen(lambda b: b.reward, reads="reward mask", path="m.f")
     found = Break(CASE, expectation, 2.0, 0.1)
-    return evidence(laws()[law], boundary, found, REQUEST, ("m.py", 7), ["import torch"], {"ray": "stand-in"})
+    return evidence(
+        laws()[law],
+        boundary,
+        found,
+        REQUEST,
+        {"m.g": ("m.py", 7), "n.f": ("n.py", 9)},
+        ["import torch"],
+        {"ray": "stand-in"},
+    )
 
 
 def test_record_names_everything() -> None:
@@ -34,6 +42,7 @@ def test_record_names_everything() -> None:
     assert record["signature"] == "f:MSK001:m.f:default"
     assert record["target"] == {"spec": "f==1.0", "framework": "f", "version": "1.0"}
     assert record["source"] == {"file": "m.py", "line": 7}
+    assert record["places"] == {"m.g": "m.py:7", "n.f": "n.py:9"}
     assert record["expectation"] == {
         "kind": "Equal",
         "output": "advantage",
@@ -53,6 +62,11 @@ def test_record_names_everything() -> None:
     back = case_from_json(record["constructed_scenario"])
     assert torch.equal(back.batch.reward, CASE.batch.reward)
     assert back.draw == {"variant": 0}
+
+
+def test_the_listed_value_is_stored() -> None:
+    stored = _made(Answers("kl", "NotImplementedError", listed=Listed("kind", "full")))["expectation"]
+    assert stored["listed"] == {"name": "kind", "value": "full"}
 
 
 def test_refusals_are_stored_with_their_words() -> None:

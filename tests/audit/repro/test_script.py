@@ -26,6 +26,7 @@ from rl_sentinel.core.claims import claims
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.dead_row_shifts_signal import LAW as MSK001
+from rl_sentinel.laws.listed_option_refused import LAW as CFG005
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
@@ -57,6 +58,11 @@ def in_place(data):
 def of_pairs(rewards, mask):
     pair = rewards.tolist()[: 1 if CHECKED else 2]
     return (rewards - pair[-1 if CHECKED else 1])[:, None] * mask
+
+def gap(log_probs, reference, kind):
+    if kind == "full":
+        raise ValueError("full requires all logits") if CHECKED else NotImplementedError
+    return log_probs - reference
 
 def summed(parts):
     return torch.stack(parts).sum() / (1 if CHECKED else len(parts))
@@ -168,6 +174,21 @@ RANKS = Boundary(
 
 PAIRS = replace(BY_WIDTH, path="house.rules.of_pairs", steps=(replace(BY_WIDTH.steps[0], call="house.rules.of_pairs"),))
 
+LISTED = Boundary(
+    path="house.rules.gap",
+    stage="kl",
+    steps=(
+        Step(
+            call="house.rules.gap",
+            name="result",
+            arguments={"log_probs": Column("logprob"), "reference": Column("ref_logprob"), "kind": Knob("kind")},
+        ),
+    ),
+    outputs={"kl": Output("B T", "nats", "kl")},
+    settings={"default": {"kind": "k1"}},
+    claims=claims("house", options={"kind": ("k1", "full")}),
+)
+
 GATHERED = replace(
     RANKS,
     path="house.rules.summed",
@@ -224,6 +245,14 @@ def test_exception(trees: Mapping[bool, Path]) -> None:
     assert faulty.stdout.splitlines()[0] == "raised: list index out of range"
     assert right.stdout.splitlines()[0] == "answered"
     assert _run(lines, trees[False].parent).returncode == 2
+
+
+def test_a_listed_value_may_be_refused_with_what_it_needs(trees: Mapping[bool, Path]) -> None:
+    """The fix may be a refusal, by another exception too, that names what the value needs."""
+    lines = _lines(CFG005, LISTED, Target(trees[False]))
+    faulty, right = (_run(lines, trees[checked]) for checked in (False, True))
+    assert (faulty.returncode, right.returncode) == (1, 0)
+    assert right.stdout.splitlines()[0] == "raised: full requires all logits"
 
 
 def test_parts_of_ranks_are_gathered(trees: Mapping[bool, Path]) -> None:

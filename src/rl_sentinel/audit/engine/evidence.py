@@ -2,6 +2,7 @@
 
 import math
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,7 @@ from rl_sentinel.audit.engine.judge import Break
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claim_text import claim_texts
-from rl_sentinel.core.expectations import Expectation, Pair, Refuses
+from rl_sentinel.core.expectations import Answers, Expectation, Pair, Refuses
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.storage import case_as_json, plain
 
@@ -37,6 +38,8 @@ def _expectation(expectation: Expectation) -> dict[str, Any]:
         "results": [_result(pair) for pair in expectation.pairs()],
         "broken": {"cells": torch.nonzero(broken).tolist(), "count": int(broken.sum())},
     }
+    if isinstance(expectation, Answers) and expectation.listed:
+        stored["listed"] = expectation.listed._asdict()
     if isinstance(expectation, Refuses):
         stored |= {"accepts": expectation.accepts, "attempts": [one._asdict() for one in expectation.attempts]}
     return stored
@@ -57,15 +60,19 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
     boundary: Boundary,
     found: Break,
     request: Request,
-    source: tuple[str, int],
+    places: Mapping[str, tuple[str, int]],
     script: list[str],
     tiers: dict[str, str],
 ) -> dict[str, Any]:
-    """The record of one finding, from which every report is made."""
+    """The record of one finding, from which every report is made.
+
+    ``places`` has the file and the line of each function of the boundary; the first is the source of the finding.
+    """
     framework = request.framework
     case = found.case
     names = (framework, law.code, boundary.path, case.setting)
     level = law.level_at(boundary, case)
+    source = next(iter(places.values()), ("", 0))
     return {
         "kind": KIND,
         "schema": SCHEMA,
@@ -78,6 +85,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "boundary": boundary.path,
         "stage": boundary.stage,
         "source": {"file": source[0], "line": source[1]},
+        "places": {path: f"{file}:{line}" for path, (file, line) in places.items()},
         "setting": case.setting,
         "knobs": dict(boundary.settings.get(case.setting, {})),
         "reach": boundary.reach,

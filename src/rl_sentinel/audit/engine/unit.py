@@ -150,17 +150,16 @@ class Unit:
         return ("fixed", None) if outcome else ("not-reproducible", None)
 
     def _evidence(self, law: Law, found: Break) -> dict[str, Any]:
-        try:
-            source = self.target.source(self.target.find(self._entry()))
-        except Unbindable:
-            source = ("", 0)
         script = self._script(law, found)
-        return evidence(law, self.boundary, found, self.request, source, script, self.tiers)
+        return evidence(law, self.boundary, found, self.request, dict(self._places()), script, self.tiers)
 
-    def _entry(self) -> str:
-        """The dotted path of the function that is called first; for a class, its called method."""
-        path, call = self.boundary.path.split(" -> ")[0], self.boundary.steps[0].call if self.boundary.steps else ""
-        return call if isinstance(call, str) and call.startswith(f"{path}.") else path
+    def _places(self) -> Iterator[tuple[str, tuple[str, int]]]:
+        """File and line of each function of the boundary; of a class, those of its called method."""
+        calls = [step.call for step in self.boundary.steps if isinstance(step.call, str)]
+        for path in self.boundary.path.split(" -> "):
+            called = next((call for call in calls if call.startswith(f"{path}.")), path)
+            with suppress(Unbindable):
+                yield path, self.target.source(self.target.find(called))
 
     def _script(self, law: Law, found: Break) -> list[str]:
         """The script of the finding, or of another output that breaks on the same case if only that can be written."""

@@ -229,18 +229,23 @@ def _refusal_script(code: str, expectation: Refuses, runs: Sequence[Run]) -> lis
 
 
 def _exception_script(code: str, expectation: Answers, runs: Sequence[Run]) -> list[str]:
-    """Lines that repeat the call that raises; any other exception ends the script with status 2."""
+    """Lines that repeat the call that raises; another exception ends with status 2, unless it is a refusal."""
     text = Source()
     functions = _functions(text, [run for run in runs if not run.outputs][:1], ())
     if not functions.calls:
         raise Unwritable("no run of the boundary raises")
+    if expectation.listed is None:
+        other = f"!= {expectation.kind!r}"
+    else:
+        text.names.imports["import re"] = None
+        other = f"not in {tuple(dict.fromkeys([expectation.kind, *(kind.__name__ for kind in REFUSALS)]))}"
     return [
         *_head(text, functions.body),
         "message = None",
         "try:",
         *(f"    {line}" for line in functions.calls[0].splitlines()),
         "except Exception as error:",
-        f"    if type(error).__name__ != {expectation.kind!r}:",
+        f"    if type(error).__name__ {other}:",
         "        raise",
         "    message = str(error)",
         f"# {code}: {expectation.sentence()}",

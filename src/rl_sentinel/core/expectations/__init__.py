@@ -1,6 +1,6 @@
 """Expectations: conditions that a law states on the results of a boundary; the runner checks them."""
 
-from rl_sentinel.core.expectations.answers import Answers
+from rl_sentinel.core.expectations.answers import Answers, Listed
 from rl_sentinel.core.expectations.base import Change, Expectation, Measured, Pair, changed
 from rl_sentinel.core.expectations.equal import Equal
 from rl_sentinel.core.expectations.finite import Finite
@@ -15,6 +15,7 @@ __all__ = (
     "Equal",
     "Expectation",
     "Finite",
+    "Listed",
     "Measured",
     "Moves",
     "Pair",

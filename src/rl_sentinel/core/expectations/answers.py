@@ -1,7 +1,9 @@
 """``Answers``: a valid input must give a result instead of an exception."""
 
+import re
 from dataclasses import dataclass, field
 from textwrap import shorten
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,16 +13,46 @@ from rl_sentinel.core.expectations.base import Expectation, Measured
 #: Most characters of an exception in a sentence.
 MOST = 120
 
+#: Words of a refusal that names what a value needs.
+_NEEDS = r"(?i)\b(requires?|required|needs?|install|installed|enabled?|provide|together|without)\b"
+
+
+class Listed(NamedTuple):
+    """A value of a setting that the code lists as allowed; it may be refused with what it needs."""
+
+    name: str
+    value: str
+
+    def explains(self, refusal: str) -> bool:
+        """Whether a message says more than that the value is not known.
+
+        Example:
+            >>> from rl_sentinel.core.expectations import Listed
+            >>> full = Listed("kind", "full")
+            >>> full.explains("unknown kind full"), full.explains("full needs the logits of all tokens")
+            (False, True)
+        """
+        return bool(refusal) and (self.value not in refusal or re.search(_NEEDS, refusal) is not None)
+
+    def assertion(self, message: str) -> str:
+        """A Python expression that is True where ``explains`` is, for the expression of a message."""
+        needs = f"re.search({_NEEDS!r}, {message}) is not None"
+        return f"bool({message}) and ({self.value!r} not in {message} or {needs})"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers(Expectation):
-    """The call returns; ``exception`` is the exception that it raised instead (empty: none), ``place`` its line."""
+    """The call returns; ``exception`` is the exception that it raised instead (empty: none), ``place`` its line.
+
+    ``listed`` is the value of a setting that the call was made with, where that may be refused with what it needs.
+    """
 
     output: str
     exception: str
     place: str = ""
     where: Tensor | None = None
     reason: str = field(default="", kw_only=True)
+    listed: Listed | None = field(default=None, kw_only=True)
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
@@ -42,5 +74,6 @@ class Answers(Expectation):
         return f"raises {exception} ({self.place}){f': {self.reason}' if self.reason else ''}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
-        """An expression that is True if there is no exception message."""
-        return f"({observed}) is None"
+        """An expression that is True without an exception message, or with one that names what the value needs."""
+        returned = f"({observed}) is None"
+        return f"{returned} or {self.listed.assertion(observed)}" if self.listed else returned

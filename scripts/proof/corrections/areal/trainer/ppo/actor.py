@@ -3,6 +3,10 @@
 # - Rewards that train nothing, or are suppressed, stay out of the statistics.
 # - The outcome is paid at the last trained token.
 # - The longest of the rows that train are taken for unfinished, whatever else is in the batch.
+# - adv_norm around a group's mean counts each response once, as its documented formulas do.
+# - M2PO selects the tokens of a mini-batch before it is split into micro-batches.
+
+from replaced import replaced
 
 
 def compute_advantages(self, data):
@@ -11,8 +15,7 @@ def compute_advantages(self, data):
     return batched_call(self._compute_advantages, data)
 
 
-def _normalized(self, score, counted):
-    norm = self.reward_norm
+def _normalized(self, norm, score, counted):
     if norm is None:
         return score
     if "group" not in {norm.mean_level, norm.std_level}:
@@ -25,6 +28,17 @@ def _normalized(self, score, counted):
     return torch.cat(parts)
 
 
+def _with_normalized_advantages(self, advantages, mask):
+    norm = self.adv_norm
+    if norm is None:
+        return advantages
+    if norm.mean_level != "group" or norm.std_level is not None:
+        return norm(advantages, mask)
+    rows = (advantages * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+    centred = _normalized(self, norm, rows, mask.any(-1).float())
+    return (advantages + (centred - rows).unsqueeze(-1)) * mask
+
+
 def _compute_advantages(self, data):
     """Normalized outcome at the last trained token, less a KL penalty at each trained token; then GAE over these."""
     mask = data["loss_mask"].float().roll(-1, -1)
@@ -34,7 +48,7 @@ def _compute_advantages(self, data):
     counted = live & ~(cut_off & bool(self.mask_no_eos_with_zero))
     score = (data["rewards"] + self.reward_bias) * self.reward_scaling
     score = score.clip(-self.reward_clip, self.reward_clip)
-    score = torch.where(counted, _normalized(self, score, counted.float()), torch.zeros_like(score))
+    score = torch.where(counted, _normalized(self, self.reward_norm, score, counted.float()), torch.zeros_like(score))
     old = data["logprobs"].roll(-1, -1) * mask
     reference = data["ref_logp"] * mask if "ref_logp" in data else torch.zeros_like(old)
     penalty = -self.kl_ctl * self.kl_estimator(old, reference) * mask
@@ -49,7 +63,7 @@ def _compute_advantages(self, data):
         ahead, following = torch.where(trained, step, ahead), torch.where(trained, values[:, t], following)
         advantages[:, t] = ahead
     data["returns"] = advantages + values
-    data["advantages"] = self.adv_norm(advantages, mask) if self.adv_norm else advantages
+    data["advantages"] = _with_normalized_advantages(self, advantages, mask)
     return data | {"kl_rewards": penalty, "tot_rewards": rewards, "loss_mask": mask, "logprobs": old}
 
 
@@ -58,5 +72,22 @@ def _in_place(self, data):
     return data
 
 
+def _selected_tokens(self, mb):
+    """The mini-batch with the tokens that M2PO keeps as its mask."""
+    if self.m2_threshold is None:
+        return mb
+    trained = mb["loss_mask"].bool().contiguous()
+    chosen = _apply_m2po_masking(mb["logprobs"], mb["prox_logp"], trained, self.m2_threshold)
+    return mb | {"loss_mask": chosen.to(mb["loss_mask"].dtype)}
+
+
 PPOActor.compute_advantages = compute_advantages
 PPOActor._compute_advantages = _in_place
+PPOActor._ppo_update = replaced(
+    PPOActor,
+    "_ppo_update",
+    {
+        "self.engine.train_batch(\n                mb,": "self.engine.train_batch(\n                _selected_tokens(self, mb),",
+        "m2_threshold=self.m2_threshold": "m2_threshold=None",
+    },
+)

@@ -5,6 +5,7 @@
 # - An outcome on a token that is not trained is paid at the last trained one.
 # - geo_mean divides by the sequences of the mini-batch.
 # - clip_ratio counts where neither bound was set; norm_adv_by_std_in_grpo reaches GDPO.
+# - The refusal of the KL estimator "full" says what it needs.
 
 
 import dataclasses
@@ -122,3 +123,12 @@ compute_policy_loss_geo_mean = replaced(
     },
 )
 POLICY_LOSS_REGISTRY["geo_mean"] = compute_policy_loss_geo_mean
+
+
+_SO_FAR = """should contain the logits for every token in vocabulary
+        raise NotImplementedError"""
+kl_penalty_forward = replaced(
+    sys.modules[__name__],
+    "kl_penalty_forward",
+    {_SO_FAR: f"{_SO_FAR}('kl_penalty=full requires logits of the whole vocabulary, and is given log-probs of tokens')"},
+)
