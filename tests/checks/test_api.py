@@ -227,8 +227,9 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
     [
         ({"stage": "advantages"}, "stage is 'advantages', expected one of advantage, policy-loss"),
         ({"stage": "advantage", "level": "bad"}, "level is 'bad', expected one of fault, contested, hazard"),
-        ({"stage": "advantage", "budget": 1}, "budget is 1, expected a whole number, at least 2"),
-        ({"stage": "advantage", "budget": "9"}, "budget is '9', expected a whole number, at least 2"),
+        ({"stage": "advantage", "budget": 1}, "budget is 1, expected 2 to 100000"),
+        ({"stage": "advantage", "budget": 10**9}, "budget is 1000000000, expected 2 to 100000"),
+        ({"stage": "advantage", "budget": "9"}, "budget is '9', expected 2 to 100000"),
         ({"stage": "advantage", "seed": "x"}, "seed is 'x', expected a whole number from 0"),
         ({"stage": "advantage", "laws": "MSK001"}, "laws is 'MSK001', expected a list of codes"),
         ({"stage": "advantage", "laws": []}, r'laws is \[\], expected at least one code, as in laws=\["MSK001"\]'),

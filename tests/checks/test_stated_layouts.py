@@ -58,6 +58,16 @@ def test_the_axes_of_a_docstring_are_not_overruled(function: Any, options: dict[
         rl_sentinel.check(function, **options)
 
 
+def documented_once(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """Log-probs, advantages and mask: [N], the tokens of a mini-batch."""
+    loss = _surrogate((logps - old_logps).exp(), advantages)
+    return loss[mask].sum() / mask.sum()
+
+
+def test_columns_that_are_documented_once() -> None:
+    assert rl_sentinel.check(documented_once, laws=["REF001"], **_LOSS).ok
+
+
 def kl_of_responses(logps: Tensor, ref_logps: Tensor, mask: Tensor) -> Tensor:
     gap = ref_logps - logps
     return ((gap.exp() - gap - 1) * mask).sum(1)

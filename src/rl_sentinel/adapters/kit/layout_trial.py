@@ -81,7 +81,7 @@ def choose_binding(
     accepted = not packed and accepts(target, usual)
     if accepted and not mixes_rows(target, usual) and not _may_be_shifted(target, usual):
         return usual, ()
-    for changed in changes(arguments, usual):
+    for changed in sorted(changes(arguments, usual), key=lambda one: bool(_overruled(arguments, one))):
         boundary = build(rebind(arguments.codecs, changed))
         if not accepts(target, boundary) or (accepted and _may_be_shifted(target, boundary)):
             continue
@@ -96,14 +96,19 @@ def _has_ragged(arguments: Arguments) -> bool:
     return any(type(getattr(codec, "form", None)) is Ragged for codec in leaves(arguments.codecs.values()))
 
 
+def _overruled(arguments: Arguments, changed: Mapping[str, str]) -> list[str]:
+    """The parameters that get other axes than their docstring states."""
+    stated = {p: codec for p, codec in codec_paths(arguments.codecs) if p in arguments.documented & changed.keys()}
+    return [path for path, codec in stated.items() if codec != codec_of(changed[path])]
+
+
 def require_documented(arguments: Arguments, changed: Mapping[str, str], does: str) -> None:
     """Require that no axes are changed that a docstring states; ``does`` is what the function does with others.
 
     Raises:
         Unbindable: names the first such parameter.
     """
-    documented = {p: codec for p, codec in codec_paths(arguments.codecs) if p in arguments.documented & changed.keys()}
-    for path in [p for p, codec in documented.items() if codec != codec_of(changed[p])]:
+    for path in _overruled(arguments, changed):
         raise Unbindable(
             f"the function {does} {path} as {changed[path]} and not with the axes in its docstring: state which are "
             f'right, as in bind={{"{path}": "{changed[path]}"}}, or correct the docstring'
