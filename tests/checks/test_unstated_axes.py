@@ -8,6 +8,7 @@ from torch import Tensor
 
 import rl_sentinel
 from rl_sentinel.checks.result import CheckResult
+from rl_sentinel.core.errors import InputError
 
 
 def over_the_row(rewards: Any) -> Any:
@@ -62,9 +63,15 @@ def test_what_is_sound_by_prompt_is_not_judged_by_row(function: Any) -> None:
     assert any("reward[GK]" in note for note in result.notes)
 
 
-@pytest.mark.parametrize("function", [documented, wrongly_documented, rewards_per_response])
-def test_a_docstring_states_axes_that_may_be_wrong(function: Any) -> None:
+@pytest.mark.parametrize("function", [documented, rewards_per_response])
+def test_a_docstring_and_an_annotation_state_axes(function: Any) -> None:
     assert _check(function, laws=["REF001", "GRP001"]).ok
+
+
+def test_a_docstring_that_may_be_wrong_is_asked_for() -> None:
+    with pytest.raises(InputError, match="accepts rewards as reward and not with the axes in its docstring"):
+        _check(wrongly_documented, laws=["REF001"])
+    assert _check(wrongly_documented, laws=["REF001"], bind={"rewards": "reward"}).ok
 
 
 def test_a_statistic_over_the_wrong_axis_is_found() -> None:
