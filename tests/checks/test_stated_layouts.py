@@ -49,7 +49,7 @@ def documented_by_prompt(rewards: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("function", "options", "message"),
     [
-        (documented, _LOSS, "accepts advantages as advantage and not with the axes in its docstring"),
+        (documented, _LOSS, r"accepts advantages as advantage\[B T\] and not with the axes in its docstring"),
         (documented_by_prompt, _ADVANTAGE, r"rewards has the axes \[K, G\] in its docstring, expected \[G, K\]"),
     ],
 )

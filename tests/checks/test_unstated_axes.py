@@ -69,9 +69,9 @@ def test_a_docstring_and_an_annotation_state_axes(function: Any) -> None:
 
 
 def test_a_docstring_that_may_be_wrong_is_asked_for() -> None:
-    with pytest.raises(InputError, match="accepts rewards as reward and not with the axes in its docstring"):
+    with pytest.raises(InputError, match=r"accepts rewards as reward\[B\] and not with the axes in its docstring"):
         _check(wrongly_documented, laws=["REF001"])
-    assert _check(wrongly_documented, laws=["REF001"], bind={"rewards": "reward"}).ok
+    assert _check(wrongly_documented, laws=["REF001"], bind={"rewards": "reward[B]"}).ok
 
 
 def test_a_statistic_over_the_wrong_axis_is_found() -> None:

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_arguments import probe_batch
 from rl_sentinel.adapters.kit.wrapped_forms import Array
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import Batch, lazily
+from rl_sentinel.core.batch import COLUMNS, Batch, lazily
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.claims import value_of
@@ -109,10 +109,20 @@ def require_documented(arguments: Arguments, changed: Mapping[str, str], does: s
         Unbindable: names the first such parameter.
     """
     for path in _overruled(arguments, changed):
+        text = _with_axes(changed[path])
         raise Unbindable(
-            f"the function {does} {path} as {changed[path]} and not with the axes in its docstring: state which are "
-            f'right, as in bind={{"{path}": "{changed[path]}"}}, or correct the docstring'
+            f"the function {does} {path} as {text} and not with the axes in its docstring: state which are right, as "
+            f'in bind={{"{path}": "{text}"}}, or correct the docstring'
         )
+
+
+def _with_axes(text: str) -> str:
+    """A binding with its axes, also where they are the usual ones of the column."""
+    if "[" in text:
+        return text
+    name, space, dtype = text.partition(" ")
+    of_rows = name in COLUMNS and COLUMNS[name]["axes"] == "B"
+    return f"{name}{'[B]' if of_rows else '[B T]'}{space}{dtype}"
 
 
 def _note(path: str, text: str, *, mixed: bool) -> str:
