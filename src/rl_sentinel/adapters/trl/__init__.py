@@ -31,6 +31,7 @@ from rl_sentinel.adapters.trl import (
     pair_accumulation,
     pair_ranks,
     ppo,
+    ppo_loop,
     precomputed,
     preferences,
     reward_model,
@@ -97,6 +98,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         distillation_steps,
         fused_distillation,
         ppo,
+        ppo_loop,
     ):
         yield from module.boundaries(target)
 
