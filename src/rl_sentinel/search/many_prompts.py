@@ -1,4 +1,4 @@
-"""A batch of more prompts than the small and random cases have, for functions that find their groups themselves."""
+"""A batch of more prompts than the small and random cases have, in which a grouping by two keys shows."""
 
 from functools import cache
 

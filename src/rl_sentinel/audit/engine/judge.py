@@ -71,10 +71,7 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
     tried, first = 0, None
     raised: list[Exception] = []
     _keep_shared(ask, seed, budget)
-    cases = [
-        replace(varied, setting=setting)
-        for varied in _varied(law, seed, budget, ask.boundary.domain, own=ask.boundary.own)
-    ]
+    cases = [replace(varied, setting=setting) for varied in _varied(law, seed, budget, ask.boundary.domain)]
     for number, case in enumerate(cases):
         outcome = _outcome(law, ask, case)
         if isinstance(outcome, Exception):
@@ -124,7 +121,7 @@ def _outcome_names(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> t
 
 def _keep_shared(ask: Asker, seed: int, budget: int) -> None:
     """Cache the results on batches that all laws share."""
-    for case in (*_all_cases(seed, budget, own=ask.boundary.own), *companion_pool()):
+    for case in (*_all_cases(seed, budget), *companion_pool()):
         ask.cache.setdefault(id(inside_domain(ask.boundary.domain, case).batch), {})
 
 
@@ -140,13 +137,13 @@ def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | Non
 
 
 @cache
-def _varied(law: Law, seed: int, budget: int, domain: Domain = None, *, own: bool = False) -> tuple[Case, ...]:
+def _varied(law: Law, seed: int, budget: int, domain: Domain = None) -> tuple[Case, ...]:
     """The first small cases of each kind under every variant of the law, each other case under one variant.
 
     The cases have no setting yet.
     """
     kinds, number_of, varied = small_kinds(), Counter[str](), list[Case]()
-    for number, base in enumerate(_all_cases(seed, budget, own=own)):
+    for number, base in enumerate(_all_cases(seed, budget)):
         case = inside_domain(domain, base)
         variants = [variant for v in range(law.variants) if (variant := law.vary(case, v)) is not None]
         kind = kinds[number] if variants and number < len(kinds) else ""
@@ -157,11 +154,11 @@ def _varied(law: Law, seed: int, budget: int, domain: Domain = None, *, own: boo
 
 
 @cache
-def _all_cases(seed: int, budget: int, *, own: bool) -> tuple[Case, ...]:
-    """The small and random cases; for a user's ``own`` function, which finds groups itself, many prompts too."""
+def _all_cases(seed: int, budget: int) -> tuple[Case, ...]:
+    """The small and random cases, and one of many prompts, whose groups a function could confuse."""
     half = budget // 2
     fixed = small_cases() + random_cases(FIXED_SEED, half)
-    return (*fixed, *random_cases(seed + 1000, budget - half), *([many_prompts()] if own else []))
+    return (*fixed, *random_cases(seed + 1000, budget - half), many_prompts())
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
