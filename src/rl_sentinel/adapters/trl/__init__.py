@@ -35,6 +35,7 @@ from rl_sentinel.adapters.trl import (
     precomputed,
     preferences,
     reward_model,
+    rloo_loop,
     rollout_batch,
     rollout_metrics,
     sampler_ranks,
@@ -99,6 +100,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         fused_distillation,
         ppo,
         ppo_loop,
+        rloo_loop,
     ):
         yield from module.boundaries(target)
 

@@ -147,8 +147,14 @@ def _shaped(path: str, estimator: str) -> Boundary:
         claims=claims(_KL, kl=estimator, algorithm=f"less {estimator}"),
         reach="responses that fill the width",
         requires=(*_SAMPLED, fills_width),
-        domain=lambda batch: sampled(full_width(batch)),
+        domain=lambda batch: without_token_rewards(sampled(full_width(batch))),
     )
+
+
+def without_token_rewards(batch: Batch) -> Batch:
+    """The batch without rewards per token: the reward model gives one for each response."""
+    none = torch.zeros_like(batch.token_reward)
+    return with_columns(batch, token_reward=none) if bool(batch.token_reward.any()) else batch
 
 
 def _advantages(path: str, name: str, settings: Settings, step: Step | None = None) -> Boundary:

@@ -1,0 +1,228 @@
+"""RLOO in TRL before 0.22, whose loop samples, scores and trains in one method: KL, advantages, loss and metrics."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.prompt_groups import equal_groups, prompts_have_siblings
+from rl_sentinel.adapters.kit.requirements import (
+    equal_micro_batches,
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
+from rl_sentinel.adapters.kit.result_forms import AsReturned
+from rl_sentinel.adapters.kit.user_layouts import one_advantage_per_row
+from rl_sentinel.adapters.kit.value_codecs import Computed
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import RLOO, truncated_fill_width
+from rl_sentinel.adapters.trl.loop_codecs import ENDED, loop_step, sampled, trains_as_sampled
+from rl_sentinel.adapters.trl.ppo_loop import OBJECTIVE, OBJECTIVE_CLAIMS, POLICY_LOGGED, TRAINED, logged, tensor
+from rl_sentinel.adapters.trl.release import fields_of
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+
+_OLD, _REFERENCE = Column("old_logprob"), Column("ref_logprob")
+
+#: The weight of the KL.
+WEIGHT = 0.25
+
+_KL = "rloo_trainer.py, train, 4. compute rewards: kl of the sampled tokens, from log-probs at sampling and the reference's"
+_RLOO = claims(
+    "rloo_trainer.py, train: baseline = (rlhf_reward.sum(0) - rlhf_reward) / (rloo_k - 1), of rloo_k rows of a prompt",
+    scope="group",
+    baseline="relative",
+    algorithm="rloo",
+    standardised=False,
+)
+_LOSS = claims(
+    "rloo_trainer.py, train: ratio of the summed log-probs, clamp with cliprange, mean over the rows",
+    ratio=True,
+    scope="sequence",
+    algorithm="sequence ppo",
+    aggregation="sequence-mean-token-mean",
+    rows="all",
+)
+_NORMALISED = "rloo_config.py, docstring: normalize_reward, normalize_advantage"
+
+_SAMPLED = (
+    no_empty_response,
+    trains_as_sampled,
+    prompts_are_contiguous,
+    groups_are_equal,
+    prompts_have_siblings,
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The boundaries of one step of the loop, in releases that have it."""
+    path = f"{RLOO}.train"
+    fields = fields_of(target, RLOO)
+    if "rloo_k" not in fields or not target.has(path):
+        return
+    if why := target.fails(path):
+        yield Unbound(path, "advantage", why)
+        return
+    found = [_kl(path), _advantages(path, "default", {}), _policy(path), _objective(path)]
+    if "token_level_kl" in fields:
+        found += [_advantages(path, name, {"token_level_kl": level}) for name, level in LEVELS.items()]
+    if "missing_eos_penalty" in fields:
+        found.append(_advantages(path, "missing EOS", {"penalty": 1.5}))
+    for name in ("normalize_reward", "normalize_advantage"):
+        if name in fields:
+            found.append(_normalised(path, name))
+    yield from bindable(target, *found)
+
+
+#: Setting -> whether the KL is subtracted at each token.
+LEVELS: Mapping[str, bool] = {"KL per token": True, "KL per response": False}
+
+
+def distinct(inputs: Inputs) -> str:
+    """Require two tokens of a response that ends: EOS alone does not say which response of the prompt it is."""
+    batch = inputs.batch
+    return "a response is EOS alone" if bool((batch.length < 2).any()) else ""
+
+
+def siblings(batch: Batch) -> Batch:
+    """Responses of two tokens or more, equally many for every prompt."""
+    batch = sampled(equal_groups(batch))
+    if batch.width > 1 and bool((batch.length < 2).any()):
+        return sampled(with_columns(batch, length=batch.length.clamp(min=2)))
+    return batch
+
+
+def _kl(path: str) -> Boundary:
+    return Boundary(
+        path=path,
+        stage="kl",
+        steps=(loop_step(path, {}, grouped=True, old_logprobs=_OLD, ref_logprobs=_REFERENCE),),
+        outputs={"kl": tensor("kl", "nats", "kl.k1")},
+        settings={"KL": {}},
+        claims=claims(_KL, algorithm="k1", output_pairs={"kl": "old_logprob against ref_logprob"}),
+        reach="every step",
+        requires=(*_SAMPLED, distinct),
+        domain=siblings,
+    )
+
+
+def scores(penalty: float = 0.0) -> Computed:
+    """Scores that are the outcome once the trainer has subtracted the weighted KL, and the penalty for a missing EOS."""
+
+    def compute(inputs: Inputs) -> Tensor:
+        batch = inputs.batch
+        kl = torch.where(batch.mask, batch.old_logprob - batch.ref_logprob, 0.0).sum(1)
+        cut = torch.where(batch.scored, 0.0, penalty) if penalty else 0.0
+        return batch.reward + WEIGHT * kl + cut
+
+    columns = {"reward", "old_logprob", "ref_logprob", "mask"} | ({"scored"} if penalty else set())
+    return Computed(frozenset(columns), compute, "the score contains the KL and the penalty that the trainer subtracts")
+
+
+def _advantages(path: str, name: str, settings: Settings) -> Boundary:
+    """The advantages of outcomes that are what is left of the scores after the weighted KL."""
+    penalty = float(settings.get("penalty") or 0.0)
+    known: dict[str, Codec] = {"old_logprobs": _OLD, "ref_logprobs": _REFERENCE, "scores": scores(penalty)}
+    known |= {"ended": ENDED} if penalty else {}
+    return Boundary(
+        path=path,
+        stage="advantage",
+        steps=(loop_step(path, settings, {"kl_coef": WEIGHT}, grouped=True, **known),),
+        unused=frozenset({"old_logprob", "ref_logprob"}),
+        outputs={"advantage": row("advantages", "advantage")},
+        settings={name: settings},
+        claims=_RLOO,
+        reach=", ".join(f"{n}={v}" for n, v in settings.items()) or "every step",
+        requires=(*_SAMPLED, distinct, *((truncated_fill_width,) if penalty else ())),
+        domain=siblings,
+    )
+
+
+def row(name: str, quantity: str) -> Output:
+    """``[B]``: a local variable of ``train`` when it logs."""
+    return Output("B", "reward", quantity, at=TRAINED[name], form=AsReturned())
+
+
+def _normalised(path: str, name: str) -> Boundary:
+    """Advantages with normalized rewards or advantages: over all rows, and with an effect."""
+    boundary = _advantages(path, name, {name: True})
+    claimed = claims(_NORMALISED, scope="batch", knobs={name: (True, False)})
+    return replace(boundary, claims=claimed, reach=f"{name}=True")
+
+
+def _policy(path: str) -> Boundary:
+    """The loss at advantages that the loop computes from the rewards of each prompt."""
+    settings: Settings = {"clip_low": 0.2, "clip_high": 0.2}
+    rewards = Computed(frozenset({"advantage", "group"}), rewards_for, "the loop computes the advantages from rewards")
+    known: dict[str, Any] = {"logprobs": Column("logprob"), "old_logprobs": _OLD, "scores": rewards}
+    outputs = {n: replace(o, quantity="", over="") if "clip" in n or "kl" in n else o for n, o in POLICY_LOGGED.items()}
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(loop_step(path, settings, {"kl_coef": 0.0}, parts=True, grouped=True, **known),),
+        outputs={"loss": Output("", "", "loss", at=TRAINED["loss"]), **logged(outputs)},
+        settings={"policy": settings},
+        claims=_LOSS,
+        reach="every step",
+        requires=(*_SAMPLED, distinct, equal_micro_batches, is_centred),
+        domain=centred,
+    )
+
+
+def rewards_for(inputs: Inputs) -> Tensor:
+    """Rewards whose leave-one-out advantages are those of the batch."""
+    batch = inputs.batch
+    size = int((batch.group == batch.group[0]).sum())
+    return batch.advantage[:, 0] * (size - 1) / size
+
+
+def group_means(batch: Batch) -> Tensor:
+    """``[B]``: the mean advantage of each row's prompt."""
+    labels, of = torch.unique(batch.group, return_inverse=True)
+    first = batch.advantage[:, 0].double()
+    return (first.new_zeros(len(labels)).index_add_(0, of, first) / of.bincount())[of]
+
+
+def centred(batch: Batch) -> Batch:
+    """One advantage per response, with mean 0 over the responses of each prompt; unchanged if it is so already."""
+    batch = one_advantage_per_row(siblings(batch))
+    means = group_means(batch)
+    if float(means.abs().max()) < NEAR:
+        return batch
+    return with_columns(batch, advantage=(batch.advantage.double() - means.unsqueeze(1)).to(batch.advantage.dtype))
+
+
+#: A mean that is smaller counts as 0.
+NEAR = 1e-6
+
+
+def is_centred(inputs: Inputs) -> str:
+    """Require advantages that leave-one-out baselines give."""
+    batch = inputs.mini_batch
+    same = bool((batch.advantage == batch.advantage[:, :1])[batch.mask].all())
+    fits = same and float(group_means(batch).abs().max()) < NEAR
+    return "" if fits else "advantages against the others' mean are one per response, and add up to 0 in a prompt"
+
+
+def _objective(path: str) -> Boundary:
+    """The metrics of the sampled responses."""
+    rewards = {"old_logprobs": _OLD, "ref_logprobs": _REFERENCE, "scores": Column("reward")}
+    return Boundary(
+        path=path,
+        stage="metric",
+        steps=(loop_step(path, {}, {"kl_coef": WEIGHT}, grouped=True, **rewards),),
+        outputs=logged(OBJECTIVE),
+        settings={"objective": {}},
+        claims=OBJECTIVE_CLAIMS,
+        reach="every step",
+        requires=(*_SAMPLED, distinct),
+        domain=siblings,
+    )
