@@ -18,6 +18,7 @@ from rl_sentinel.core.boundary import Step
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.search.transforms import padded
 
 #: Neutral name of a setting -> its field in the configuration.
 FIELDS: Mapping[str, str] = {
@@ -47,12 +48,13 @@ def flat(number: float) -> Derived:
 
 
 def tokens_of(columns: frozenset[str], compute: Callable[[Batch], Tensor], why: str) -> Computed:
-    """``[B, T]`` computed from columns, with the extra padding of the layout."""
+    """``[B, T]`` computed from columns of a batch that has the extra padding of the layout."""
 
-    def padded(inputs: Inputs) -> Tensor:
-        return torch.nn.functional.pad(compute(inputs.batch), (0, inputs.layout.extra))
+    def compute_padded(inputs: Inputs) -> Tensor:
+        extra = inputs.layout.extra
+        return compute(padded(inputs.batch, extra) if extra else inputs.batch)
 
-    return Computed(columns, padded, why)
+    return Computed(columns, compute_padded, why)
 
 
 def loop_step(
@@ -61,6 +63,7 @@ def loop_step(
     fixed: Settings | None = None,
     *,
     parts: bool = False,
+    mini_batches: int = 1,
     grouped: bool = False,
     **known: Codec,
 ) -> Step:
@@ -71,6 +74,7 @@ def loop_step(
         settings: settings of the boundary, by neutral name.
         fixed: fields of the configuration that the boundary's numbers do not depend on, or that its formula implies.
         parts: whether the rows may be cut into micro-batches.
+        mini_batches: the number of mini-batches, of which each gives an optimizer step.
         grouped: whether prompts have several responses.
         known: the parts of the responses that the boundary reads.
     """
@@ -81,7 +85,9 @@ def loop_step(
     loop = Object(
         Loop,
         kind | {field: IfSet(name) for field, name in fields.items()},
-        at={"0": "kind"} | {name: f"args.{name}" for name in fixed or {}} | {field: f"args.{field}" for field in fields},
+        at={"0": "kind"}
+        | {name: f"args.{name}" for name in fixed or {}}
+        | {field: f"args.{field}" for field in fields},
         shared=True,
     )
     responses: dict[str, Codec] = {
@@ -101,6 +107,7 @@ def loop_step(
             "loop": loop,
             "known": Object(Responses, responses),
             "micro_batches": MICRO_BATCHES if parts else Constant(1),
+            "mini_batches": Constant(mini_batches),
         },
         produced_by=_PRODUCERS,
         doubles={f"{trainer.rpartition('.')[0]}.gc.collect": nothing},
@@ -163,5 +170,3 @@ def fills_width(inputs: Inputs) -> str:
     """Require that every response fills the width, where no state after the last token is stored."""
     full = bool(inputs.batch.mask.all()) and not inputs.layout.extra
     return "" if full else "the state after the last token of a shorter response has a reward, which no column has"
-
-

@@ -30,12 +30,12 @@ DEFAULTS: Mapping[str, Any] = {
     "save_strategy": "no",
     "num_sample_generations": 0,
     "num_ppo_epochs": 1,
-    "num_mini_batches": 1,
     "stop_token": "eos",
     "temperature": TEMPERATURE,
 }
 
-#: Attributes that a newer transformers reads of each trainer, and that older loops do not set themselves.
+#: Attributes that a newer transformers reads of each trainer, and that older loops do not set themselves. The tokenizer
+#: of a loop that has one by that name is an attribute too: transformers has a property there, which warns at each use.
 LATER: Mapping[str, Any] = {"optimizer_cls_and_kwargs": None}
 
 #: Names of local variables of ``train`` that are read when it logs.
@@ -62,16 +62,15 @@ class LoopAccelerator(RankAccelerator):
 
 
 class Loop:
-    """The trainers of one setting, built by their own constructor, one for each number of rows and micro-batches."""
+    """The trainers of one setting, built by their own constructor, one for each size of a batch and of its parts."""
 
     def __init__(self, kind: Any, **settings: Any) -> None:  # noqa: ANN401 - a class of the target
         """Store the class and the settings; a field that the configuration lacks raises an error later."""
         self.kind, self.args = kind, SimpleNamespace(**settings)
-        self.trainers: dict[tuple[int, int, int], Any] = {}
+        self.trainers: dict[tuple[int, int, int, int], Any] = {}
 
-    def trainer(self, rows: int, micro_batches: int, generations: int) -> Any:  # noqa: ANN401 - a trainer
-        """The trainer for batches of this size."""
-        key = rows, micro_batches, generations
+    def trainer(self, *key: *tuple[int, int, int, int]) -> Any:  # noqa: ANN401 - a trainer
+        """The trainer for a number of rows, micro-batches, mini-batches, and responses per prompt."""
         if key not in self.trainers:
             self.trainers[key] = build(self.kind, vars(self.args), *key)
         return self.trainers[key]
@@ -83,13 +82,27 @@ def config_of(kind: Any) -> Any:  # noqa: ANN401 - classes of the target
     return getattr(module, kind.__name__.replace("Trainer", "Config"))
 
 
-def build(kind: Any, settings: Mapping[str, Any], rows: int, micro_batches: int, generations: int) -> Any:  # noqa: ANN401 - a class of the target, a trainer
-    """A trainer whose one batch has these rows in equal micro-batches."""
+def accumulated(kind: Any, micro_batches: int, mini_batches: int) -> int:  # noqa: ANN401 - a class of the target
+    """The micro-batches that the configuration counts: those of a mini-batch, or in some releases of the batch."""
+    of_each = "args.num_mini_batches\n" in inspect.getsource(kind.__init__)
+    return micro_batches if of_each else micro_batches * mini_batches
+
+
+def build(  # noqa: PLR0913 - a trainer's settings and sizes
+    kind: Any,  # noqa: ANN401 - a class of the target
+    settings: Mapping[str, Any],
+    rows: int,
+    micro_batches: int,
+    mini_batches: int,
+    generations: int,
+) -> Any:  # noqa: ANN401 - a trainer
+    """A trainer whose one batch has these rows, in equal mini-batches of equal micro-batches."""
     config = config_of(kind)
     known = {f.name for f in dataclasses.fields(config)}
     sizes = {
-        "per_device_train_batch_size": rows // micro_batches,
-        "gradient_accumulation_steps": micro_batches,
+        "per_device_train_batch_size": rows // (micro_batches * mini_batches),
+        "gradient_accumulation_steps": accumulated(kind, micro_batches, mini_batches),
+        "num_mini_batches": mini_batches,
         "total_episodes": rows,
         "local_rollout_forward_batch_size": max(1, rows - 1),
         "rloo_k": generations,
@@ -109,20 +122,23 @@ def build(kind: Any, settings: Mapping[str, Any], rows: int, micro_batches: int,
         "value_model": value,
         "train_dataset": dataset,
     }
-    built = type(kind.__name__, (kind,), dict(LATER))
-    trainer = built(**{name: given[name] for name in inspect.signature(kind.__init__).parameters if name in given})
+    parameters = inspect.signature(kind.__init__).parameters
+    later = {**LATER, **({"tokenizer": None, "processing_class": None} if "tokenizer" in parameters else {})}
+    trainer = type(kind.__name__, (kind,), later)(**{name: given[name] for name in parameters if name in given})
     trainer.models = policy, reference, reward, value
     trainer.accelerator = LoopAccelerator(trainer.accelerator)
     return trainer
 
 
-def run_loop(entry: Callable[..., Any], loop: Loop, known: Responses, micro_batches: int) -> dict[str, Any]:
+def run_loop(
+    entry: Callable[..., Any], loop: Loop, known: Responses, micro_batches: int, mini_batches: int = 1
+) -> dict[str, Any]:
     """Train on one batch; the loss that is differentiated, what ``train`` logs, and some of its local variables.
 
     Tensors with a row per response are returned in the order of ``known``.
     """
     rows, prompts = len(known.lengths), max(known.numbers) + 1
-    trainer = loop.trainer(rows, micro_batches, rows // prompts)
+    trainer = loop.trainer(rows, micro_batches, mini_batches, rows // prompts)
     policy, reference, reward, value = trainer.models
     policy.begin(known)
     reference.begin(known)
@@ -173,5 +189,3 @@ def fixed_permutations() -> Iterator[None]:
 def nothing(*_arguments: object, **_more: object) -> int:
     """Do nothing: a double of garbage collection, which takes longer than the step."""
     return 0
-
-

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.pairs import even_rows
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.user_layouts import full_width
-from rl_sentinel.adapters.kit.value_codecs import Computed
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import truncated_fill_width
 from rl_sentinel.adapters.trl.loop_codecs import (
@@ -42,6 +43,9 @@ TRAINERS = ("trl.trainer.ppo_trainer.PPOTrainer", "trl.trainer.ppov2_trainer.PPO
 #: A whitened column differs from itself whitened by less than this.
 WHITE = 1e-5
 
+#: The number of mini-batches of a batch, where there are several.
+MINI_BATCHES = 2
+
 TRAINED = Use("trained")
 
 _OLD, _REFERENCE = Column("old_logprob"), Column("ref_logprob")
@@ -52,6 +56,7 @@ _GAE = claims(
     credit="temporal",
     algorithm="gae",
 )
+_POLICY_CITE = "ppo_trainer.md, explanation of the logged metrics: averages over the update"
 _POLICY = claims(
     "ppo_trainer.py, train: ratio, clamp with cliprange, masked_mean over the tokens of a micro-batch",
     ratio=True,
@@ -102,6 +107,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         _discounted(path),
         *([_missing_eos(path)] if "missing_eos_penalty" in fields else []),
         _policy(path),
+        _mini_batches(path),
         _value(path),
         _objective(path),
     ):
@@ -190,9 +196,7 @@ def _missing_eos(path: str) -> Boundary:
     settings: Settings = {"gamma": 1.0, "lam": 0.95, "penalty": 1.5}
     step = loop_step(path, settings, {"kl_coef": 0.0}, old_values=VALUES, scores=penalised(1.5), ended=ENDED)
     boundary = _advantages(path, "missing EOS", settings, step)
-    return replace(
-        boundary, requires=(*boundary.requires, truncated_fill_width), reach="missing_eos_penalty=1.5"
-    )
+    return replace(boundary, requires=(*boundary.requires, truncated_fill_width), reach="missing_eos_penalty=1.5")
 
 
 def _policy(path: str) -> Boundary:
@@ -200,7 +204,9 @@ def _policy(path: str) -> Boundary:
     settings: Settings = {"clip_low": 0.2, "clip_high": 0.2}
     fixed: Settings = {"gamma": 1.0, "lam": 0.0, "kl_coef": 0.0, "vf_coef": 0.0}
     values = tokens_of(frozenset({"advantage"}), values_for, "the loop computes the advantages from values")
-    step = loop_step(path, settings, fixed, parts=True, old_values=values, logprobs=Column("logprob"), old_logprobs=_OLD)
+    step = loop_step(
+        path, settings, fixed, parts=True, old_values=values, logprobs=Column("logprob"), old_logprobs=_OLD
+    )
     return Boundary(
         path=path,
         stage="policy-loss",
@@ -212,6 +218,30 @@ def _policy(path: str) -> Boundary:
         requires=(*_SAMPLED, several_tokens, equal_micro_batches, is_white),
         domain=lambda batch: whitened(sampled(batch)),
     )
+
+
+def _mini_batches(path: str) -> Boundary:
+    """The metrics of an update in two mini-batches, of responses that fill the width: means over both."""
+    boundary = _policy(path)
+    (step,) = boundary.steps
+    arguments = {**step.arguments, "micro_batches": Constant(1), "mini_batches": Constant(MINI_BATCHES)}
+    kept = {name: boundary.outputs[name] for name in ("policy/clipfrac_avg", "val/ratio")}
+    return replace(
+        boundary,
+        stage="metric",
+        steps=(replace(step, arguments=arguments),),
+        outputs=kept,
+        settings={"two mini-batches": dict(boundary.settings["policy"])},
+        claims=claims(_POLICY_CITE, output_pairs={"val/ratio": "logprob against old_logprob"}),
+        reach=f"num_mini_batches={MINI_BATCHES}",
+        requires=(*boundary.requires, fills_width, in_mini_batches),
+        domain=lambda batch: whitened(sampled(full_width(even_rows(batch)))),
+    )
+
+
+def in_mini_batches(inputs: Inputs) -> str:
+    """Require mini-batches of equal size."""
+    return "" if inputs.batch.rows % MINI_BATCHES == 0 else "the rows do not divide into equal mini-batches"
 
 
 def values_for(batch: Batch) -> Tensor:
@@ -270,7 +300,14 @@ def _value(path: str) -> Boundary:
         settings={"value": settings},
         claims=_VALUE,
         reach="every step",
-        requires=(*_SAMPLED, several_tokens, equal_micro_batches, no_extra_padding, returns_are_scores, has_final_states),
+        requires=(
+            *_SAMPLED,
+            several_tokens,
+            equal_micro_batches,
+            no_extra_padding,
+            returns_are_scores,
+            has_final_states,
+        ),
         domain=with_one_return,
     )
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.pairs import even_rows
 from rl_sentinel.adapters.kit.prompt_groups import equal_groups, prompts_have_siblings
 from rl_sentinel.adapters.kit.requirements import (
     equal_micro_batches,
@@ -18,19 +19,33 @@ from rl_sentinel.adapters.kit.requirements import (
 )
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.user_layouts import one_advantage_per_row
-from rl_sentinel.adapters.kit.value_codecs import Computed
+from rl_sentinel.adapters.kit.value_codecs import Computed, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import RLOO, truncated_fill_width
 from rl_sentinel.adapters.trl.loop_codecs import ENDED, loop_step, sampled, trains_as_sampled
-from rl_sentinel.adapters.trl.ppo_loop import OBJECTIVE, OBJECTIVE_CLAIMS, POLICY_LOGGED, TRAINED, logged, tensor
-from rl_sentinel.adapters.trl.release import fields_of
+from rl_sentinel.adapters.trl.ppo_loop import (
+    OBJECTIVE,
+    OBJECTIVE_CLAIMS,
+    POLICY_LOGGED,
+    TRAINED,
+    VALUE_LOGGED,
+    logged,
+    tensor,
+)
+from rl_sentinel.adapters.trl.release import fields_of, source_of
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec, Inputs
 
 _OLD, _REFERENCE = Column("old_logprob"), Column("ref_logprob")
+
+#: Responses of a prompt where a boundary does not read which prompt a row has, and tokens that tell them apart.
+TWO = 2
+
+#: The prompts of such rows.
+IN_PAIRS = Derived(lambda inputs: [row // TWO for row in range(inputs.batch.rows)])
 
 #: The weight of the KL.
 WEIGHT = 0.25
@@ -53,13 +68,7 @@ _LOSS = claims(
 )
 _NORMALISED = "rloo_config.py, docstring: normalize_reward, normalize_advantage"
 
-_SAMPLED = (
-    no_empty_response,
-    trains_as_sampled,
-    prompts_are_contiguous,
-    groups_are_equal,
-    prompts_have_siblings,
-)
+_SAMPLED = (no_empty_response, trains_as_sampled)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -73,44 +82,70 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     found = [_kl(path), _advantages(path, "default", {}), _policy(path), _objective(path)]
     if "token_level_kl" in fields:
-        found += [_advantages(path, name, {"token_level_kl": level}) for name, level in LEVELS.items()]
+        per_token = _advantages(path, "KL per token", {"token_level_kl": True})
+        knob = claims("rloo_config.py, docstring of token_level_kl: per token or per sequence", knobs=LEVELS)
+        found.append(replace(per_token, claims=per_token.claims | knob))
     if "missing_eos_penalty" in fields:
         found.append(_advantages(path, "missing EOS", {"penalty": 1.5}))
     for name in ("normalize_reward", "normalize_advantage"):
         if name in fields:
             found.append(_normalised(path, name))
+    source = source_of(target.find(path))
+    found += [_of_values(path, name, output) for name, output in VALUE_LOGGED.items() if f'"{name}"' in source]
     yield from bindable(target, *found)
 
 
-#: Setting -> whether the KL is subtracted at each token.
-LEVELS: Mapping[str, bool] = {"KL per token": True, "KL per response": False}
+#: The setting that says whether the KL is subtracted at each token, and its values.
+LEVELS: Mapping[str, tuple[bool, bool]] = {"token_level_kl": (True, False)}
 
 
 def distinct(inputs: Inputs) -> str:
-    """Require two tokens of a response that ends: EOS alone does not say which response of the prompt it is."""
+    """Require that at most one response of a prompt is EOS alone: the first token tells the responses apart."""
     batch = inputs.batch
-    return "a response is EOS alone" if bool((batch.length < 2).any()) else ""
+    alone = batch.group[batch.length < TWO].tolist()
+    return "several responses of a prompt are EOS alone" if len(set(alone)) < len(alone) else ""
+
+
+_GROUPED = (*_SAMPLED, prompts_are_contiguous, groups_are_equal, prompts_have_siblings, distinct)
+
+
+def pairs_distinct(inputs: Inputs) -> str:
+    """Require two responses for each prompt, of which at most one is EOS alone."""
+    lengths = inputs.batch.length
+    if len(lengths) % TWO:
+        return "a prompt has only one response"
+    alone = (lengths < TWO).reshape(-1, TWO).all(1)
+    return "several responses of a prompt are EOS alone" if bool(alone.any()) else ""
 
 
 def siblings(batch: Batch) -> Batch:
     """Responses of two tokens or more, equally many for every prompt."""
-    batch = sampled(equal_groups(batch))
-    if batch.width > 1 and bool((batch.length < 2).any()):
-        return sampled(with_columns(batch, length=batch.length.clamp(min=2)))
-    return batch
+    return several_tokens(sampled(equal_groups(batch)))
+
+
+def pairs(batch: Batch) -> Batch:
+    """Responses of two tokens or more, in pairs."""
+    return several_tokens(sampled(even_rows(batch)))
+
+
+def several_tokens(batch: Batch) -> Batch:
+    """Responses of two tokens or more, where the width allows it."""
+    if batch.width < TWO or not bool((batch.length < TWO).any()):
+        return batch
+    return sampled(with_columns(batch, length=batch.length.clamp(min=TWO)))
 
 
 def _kl(path: str) -> Boundary:
     return Boundary(
         path=path,
         stage="kl",
-        steps=(loop_step(path, {}, grouped=True, old_logprobs=_OLD, ref_logprobs=_REFERENCE),),
+        steps=(loop_step(path, {}, prompts=IN_PAIRS, old_logprobs=_OLD, ref_logprobs=_REFERENCE),),
         outputs={"kl": tensor("kl", "nats", "kl.k1")},
         settings={"KL": {}},
         claims=claims(_KL, algorithm="k1", output_pairs={"kl": "old_logprob against ref_logprob"}),
         reach="every step",
-        requires=(*_SAMPLED, distinct),
-        domain=siblings,
+        requires=(*_SAMPLED, pairs_distinct),
+        domain=pairs,
     )
 
 
@@ -141,7 +176,7 @@ def _advantages(path: str, name: str, settings: Settings) -> Boundary:
         settings={name: settings},
         claims=_RLOO,
         reach=", ".join(f"{n}={v}" for n, v in settings.items()) or "every step",
-        requires=(*_SAMPLED, distinct, *((truncated_fill_width,) if penalty else ())),
+        requires=(*_GROUPED, *((truncated_fill_width,) if penalty else ())),
         domain=siblings,
     )
 
@@ -172,9 +207,16 @@ def _policy(path: str) -> Boundary:
         settings={"policy": settings},
         claims=_LOSS,
         reach="every step",
-        requires=(*_SAMPLED, distinct, equal_micro_batches, is_centred),
+        requires=(*_GROUPED, equal_micro_batches, is_centred),
         domain=centred,
     )
+
+
+def _of_values(path: str, name: str, output: Output) -> Boundary:
+    """A metric of a value model that the loop logs, beside one of the sampled responses; RLOO has no value model."""
+    boundary = _objective(path, logprobs=Column("logprob"))
+    outputs = {"objective/scores": OBJECTIVE["objective/scores"], name: output}
+    return replace(boundary, outputs=logged(outputs), settings={name: {}}, claims=Claims())
 
 
 def rewards_for(inputs: Inputs) -> Tensor:
@@ -212,17 +254,17 @@ def is_centred(inputs: Inputs) -> str:
     return "" if fits else "advantages against the others' mean are one per response, and add up to 0 in a prompt"
 
 
-def _objective(path: str) -> Boundary:
+def _objective(path: str, **more: Codec) -> Boundary:
     """The metrics of the sampled responses."""
-    rewards = {"old_logprobs": _OLD, "ref_logprobs": _REFERENCE, "scores": Column("reward")}
+    rewards = {"old_logprobs": _OLD, "ref_logprobs": _REFERENCE, "scores": Column("reward"), **more}
     return Boundary(
         path=path,
         stage="metric",
-        steps=(loop_step(path, {}, {"kl_coef": WEIGHT}, grouped=True, **rewards),),
+        steps=(loop_step(path, {}, {"kl_coef": WEIGHT}, prompts=IN_PAIRS, **rewards),),
         outputs=logged(OBJECTIVE),
         settings={"objective": {}},
         claims=OBJECTIVE_CLAIMS,
         reach="every step",
-        requires=(*_SAMPLED, distinct),
-        domain=siblings,
+        requires=(*_SAMPLED, pairs_distinct),
+        domain=pairs,
     )
