@@ -1,6 +1,7 @@
 """Arguments of TRL's loops that sample, score and train in one method: responses, and numbers chosen to suit a law."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -9,13 +10,14 @@ from rl_sentinel.adapters.kit.codecs import Column, PromptIds
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, IfSet
 from rl_sentinel.adapters.trl.loop_doubles import Responses
 from rl_sentinel.adapters.trl.loop_trainer import Loop, nothing, run_loop
 from rl_sentinel.adapters.trl.token_model import LARGEST
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Step
-from rl_sentinel.core.call import Function
+from rl_sentinel.core.boundary import Output, Step
+from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.search.transforms import padded
@@ -57,26 +59,24 @@ def tokens_of(columns: frozenset[str], compute: Callable[[Batch], Tensor], why: 
     return Computed(columns, compute_padded, why)
 
 
-def loop_step(
+def loop_step(  # noqa: PLR0913 - a method, its configuration, its batch, and how that is cut
     path: str,
     settings: Settings,
+    known: Mapping[str, Codec],
     fixed: Settings | None = None,
     *,
     parts: bool = False,
-    mini_batches: int = 1,
     grouped: bool = False,
-    **known: Codec,
 ) -> Step:
     """One batch through the loop.
 
     Args:
         path: the method.
         settings: settings of the boundary, by neutral name.
+        known: the parts of the responses that the boundary reads.
         fixed: fields of the configuration that the boundary's numbers do not depend on, or that its formula implies.
         parts: whether the rows may be cut into micro-batches.
-        mini_batches: the number of mini-batches, of which each gives an optimizer step.
         grouped: whether prompts have several responses.
-        known: the parts of the responses that the boundary reads.
     """
     trainer = path.rpartition(".")[0]
     fields = {FIELDS.get(name, name): name for name in settings if name not in DESCRIBED}
@@ -107,7 +107,7 @@ def loop_step(
             "loop": loop,
             "known": Object(Responses, responses),
             "micro_batches": MICRO_BATCHES if parts else Constant(1),
-            "mini_batches": Constant(mini_batches),
+            "mini_batches": Constant(1),
         },
         produced_by=_PRODUCERS,
         doubles={f"{trainer.rpartition('.')[0]}.gc.collect": nothing},
@@ -139,6 +139,20 @@ def penalised(penalty: float) -> Computed:
         lambda inputs: torch.where(inputs.batch.scored, inputs.batch.reward, inputs.batch.reward + penalty),
         "the score contains the penalty that the trainer subtracts",
     )
+
+
+#: The result of a step.
+TRAINED = Use("trained")
+
+
+def tensor(name: str, unit: str, quantity: str) -> Output:
+    """``[B, T]``: a local variable of ``train`` when it logs."""
+    return Output("B T", unit, quantity, at=TRAINED[name], form=AsReturned())
+
+
+def logged(outputs: Mapping[str, Output]) -> dict[str, Output]:
+    """The numbers that ``train`` logs."""
+    return {name: replace(output, at=TRAINED["logs"][name]) for name, output in outputs.items()}
 
 
 def sampled(batch: Batch) -> Batch:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,24 +21,15 @@ from rl_sentinel.adapters.kit.user_layouts import one_advantage_per_row
 from rl_sentinel.adapters.kit.value_codecs import Computed, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import RLOO, truncated_fill_width
-from rl_sentinel.adapters.trl.loop_codecs import ENDED, loop_step, sampled, trains_as_sampled
-from rl_sentinel.adapters.trl.ppo_loop import (
-    OBJECTIVE,
-    OBJECTIVE_CLAIMS,
-    POLICY_LOGGED,
-    TRAINED,
-    VALUE_LOGGED,
-    logged,
-    tensor,
-)
+from rl_sentinel.adapters.trl.loop_codecs import ENDED, TRAINED, logged, loop_step, sampled, tensor, trains_as_sampled
+from rl_sentinel.adapters.trl.ppo_loop import COMPARED, OBJECTIVE, OBJECTIVE_CLAIMS
+from rl_sentinel.adapters.trl.ppo_updates import POLICY_LOGGED, VALUE_LOGGED
 from rl_sentinel.adapters.trl.release import fields_of, source_of
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec, Inputs
-
-_OLD, _REFERENCE = Column("old_logprob"), Column("ref_logprob")
 
 #: Responses of a prompt where a boundary does not read which prompt a row has, and tokens that tell them apart.
 TWO = 2
@@ -50,7 +40,7 @@ IN_PAIRS = Derived(lambda inputs: [row // TWO for row in range(inputs.batch.rows
 #: The weight of the KL.
 WEIGHT = 0.25
 
-_KL = "rloo_trainer.py, train, 4. compute rewards: kl of the sampled tokens, from log-probs at sampling and the reference's"
+_KL = "rloo_trainer.py, train, 4. compute rewards: kl of the log-probs at sampling and of the reference's"
 _RLOO = claims(
     "rloo_trainer.py, train: baseline = (rlhf_reward.sum(0) - rlhf_reward) / (rloo_k - 1), of rloo_k rows of a prompt",
     scope="group",
@@ -87,9 +77,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         found.append(replace(per_token, claims=per_token.claims | knob))
     if "missing_eos_penalty" in fields:
         found.append(_advantages(path, "missing EOS", {"penalty": 1.5}))
-    for name in ("normalize_reward", "normalize_advantage"):
-        if name in fields:
-            found.append(_normalised(path, name))
+    found += [_normalised(path, name) for name in ("normalize_reward", "normalize_advantage") if name in fields]
     source = source_of(target.find(path))
     found += [_of_values(path, name, output) for name, output in VALUE_LOGGED.items() if f'"{name}"' in source]
     yield from bindable(target, *found)
@@ -139,7 +127,7 @@ def _kl(path: str) -> Boundary:
     return Boundary(
         path=path,
         stage="kl",
-        steps=(loop_step(path, {}, prompts=IN_PAIRS, old_logprobs=_OLD, ref_logprobs=_REFERENCE),),
+        steps=(loop_step(path, {}, {**COMPARED, "prompts": IN_PAIRS}),),
         outputs={"kl": tensor("kl", "nats", "kl.k1")},
         settings={"KL": {}},
         claims=claims(_KL, algorithm="k1", output_pairs={"kl": "old_logprob against ref_logprob"}),
@@ -150,7 +138,7 @@ def _kl(path: str) -> Boundary:
 
 
 def scores(penalty: float = 0.0) -> Computed:
-    """Scores that are the outcome once the trainer has subtracted the weighted KL, and the penalty for a missing EOS."""
+    """Scores that are the outcome once the weighted KL, and the penalty for a missing EOS, are subtracted."""
 
     def compute(inputs: Inputs) -> Tensor:
         batch = inputs.batch
@@ -165,12 +153,12 @@ def scores(penalty: float = 0.0) -> Computed:
 def _advantages(path: str, name: str, settings: Settings) -> Boundary:
     """The advantages of outcomes that are what is left of the scores after the weighted KL."""
     penalty = float(settings.get("penalty") or 0.0)
-    known: dict[str, Codec] = {"old_logprobs": _OLD, "ref_logprobs": _REFERENCE, "scores": scores(penalty)}
+    known: dict[str, Codec] = {**COMPARED, "scores": scores(penalty)}
     known |= {"ended": ENDED} if penalty else {}
     return Boundary(
         path=path,
         stage="advantage",
-        steps=(loop_step(path, settings, {"kl_coef": WEIGHT}, grouped=True, **known),),
+        steps=(loop_step(path, settings, known, {"kl_coef": WEIGHT}, grouped=True),),
         unused=frozenset({"old_logprob", "ref_logprob"}),
         outputs={"advantage": row("advantages", "advantage")},
         settings={name: settings},
@@ -197,12 +185,12 @@ def _policy(path: str) -> Boundary:
     """The loss at advantages that the loop computes from the rewards of each prompt."""
     settings: Settings = {"clip_low": 0.2, "clip_high": 0.2}
     rewards = Computed(frozenset({"advantage", "group"}), rewards_for, "the loop computes the advantages from rewards")
-    known: dict[str, Any] = {"logprobs": Column("logprob"), "old_logprobs": _OLD, "scores": rewards}
+    known = {"logprobs": Column("logprob"), "old_logprobs": Column("old_logprob"), "scores": rewards}
     outputs = {n: replace(o, quantity="", over="") if "clip" in n or "kl" in n else o for n, o in POLICY_LOGGED.items()}
     return Boundary(
         path=path,
         stage="policy-loss",
-        steps=(loop_step(path, settings, {"kl_coef": 0.0}, parts=True, grouped=True, **known),),
+        steps=(loop_step(path, settings, known, {"kl_coef": 0.0}, parts=True, grouped=True),),
         outputs={"loss": Output("", "", "loss", at=TRAINED["loss"]), **logged(outputs)},
         settings={"policy": settings},
         claims=_LOSS,
@@ -223,7 +211,8 @@ def rewards_for(inputs: Inputs) -> Tensor:
     """Rewards whose leave-one-out advantages are those of the batch."""
     batch = inputs.batch
     size = int((batch.group == batch.group[0]).sum())
-    return batch.advantage[:, 0] * (size - 1) / size
+    rewards: Tensor = batch.advantage[:, 0] * (size - 1) / size
+    return rewards
 
 
 def group_means(batch: Batch) -> Tensor:
@@ -256,11 +245,11 @@ def is_centred(inputs: Inputs) -> str:
 
 def _objective(path: str, **more: Codec) -> Boundary:
     """The metrics of the sampled responses."""
-    rewards = {"old_logprobs": _OLD, "ref_logprobs": _REFERENCE, "scores": Column("reward"), **more}
+    known = {**COMPARED, "scores": Column("reward"), "prompts": IN_PAIRS, **more}
     return Boundary(
         path=path,
         stage="metric",
-        steps=(loop_step(path, {}, {"kl_coef": WEIGHT}, prompts=IN_PAIRS, **rewards),),
+        steps=(loop_step(path, {}, known, {"kl_coef": WEIGHT}),),
         outputs=logged(OBJECTIVE),
         settings={"objective": {}},
         claims=OBJECTIVE_CLAIMS,
