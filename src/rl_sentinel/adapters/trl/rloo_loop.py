@@ -21,7 +21,16 @@ from rl_sentinel.adapters.kit.user_layouts import one_advantage_per_row
 from rl_sentinel.adapters.kit.value_codecs import Computed, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import RLOO, truncated_fill_width
-from rl_sentinel.adapters.trl.loop_codecs import ENDED, TRAINED, logged, loop_step, sampled, tensor, trains_as_sampled
+from rl_sentinel.adapters.trl.loop_codecs import (
+    ENDED,
+    FLAT,
+    TRAINED,
+    logged,
+    loop_step,
+    sampled,
+    tensor,
+    trains_as_sampled,
+)
 from rl_sentinel.adapters.trl.ppo_loop import COMPARED, OBJECTIVE, OBJECTIVE_CLAIMS
 from rl_sentinel.adapters.trl.ppo_updates import POLICY_LOGGED, VALUE_LOGGED
 from rl_sentinel.adapters.trl.release import fields_of, source_of
@@ -137,29 +146,39 @@ def _kl(path: str) -> Boundary:
     )
 
 
+def divergence(rows: int, width: int) -> Tensor:
+    """``[B, T]``: a KL at each token, which differs between rows, so that it does not cancel within a prompt."""
+    return (torch.arange(rows).unsqueeze(1) + 2 * torch.arange(width)) % 3 * 0.5
+
+
+#: Log-probs of a reference that is below the sampling policy by :func:`divergence`.
+BELOW = Derived(
+    lambda inputs: FLAT - divergence(inputs.batch.rows, inputs.batch.width + inputs.layout.extra), frozenset({"extra"})
+)
+
+
 def scores(penalty: float = 0.0) -> Computed:
     """Scores that are the outcome once the weighted KL, and the penalty for a missing EOS, are subtracted."""
 
     def compute(inputs: Inputs) -> Tensor:
         batch = inputs.batch
-        kl = torch.where(batch.mask, batch.old_logprob - batch.ref_logprob, 0.0).sum(1)
+        kl = torch.where(batch.mask, divergence(*batch.mask.shape), 0.0).sum(1)
         cut = torch.where(batch.scored, 0.0, penalty) if penalty else 0.0
         return batch.reward + WEIGHT * kl + cut
 
-    columns = {"reward", "old_logprob", "ref_logprob", "mask"} | ({"scored"} if penalty else set())
-    return Computed(frozenset(columns), compute, "the score contains the KL and the penalty that the trainer subtracts")
+    columns = frozenset({"reward", "mask"} | ({"scored"} if penalty else set()))
+    return Computed(columns, compute, "the score contains the KL and the penalty that the trainer subtracts")
 
 
 def _advantages(path: str, name: str, settings: Settings) -> Boundary:
     """The advantages of outcomes that are what is left of the scores after the weighted KL."""
     penalty = float(settings.get("penalty") or 0.0)
-    known: dict[str, Codec] = {**COMPARED, "scores": scores(penalty)}
+    known: dict[str, Codec] = {"ref_logprobs": BELOW, "scores": scores(penalty)}
     known |= {"ended": ENDED} if penalty else {}
     return Boundary(
         path=path,
         stage="advantage",
         steps=(loop_step(path, settings, known, {"kl_coef": WEIGHT}, grouped=True),),
-        unused=frozenset({"old_logprob", "ref_logprob"}),
         outputs={"advantage": row("advantages", "advantage")},
         settings={name: settings},
         claims=_RLOO,
@@ -219,7 +238,8 @@ def group_means(batch: Batch) -> Tensor:
     """``[B]``: the mean advantage of each row's prompt."""
     labels, of = torch.unique(batch.group, return_inverse=True)
     first = batch.advantage[:, 0].double()
-    return (first.new_zeros(len(labels)).index_add_(0, of, first) / of.bincount())[of]
+    means: Tensor = first.new_zeros(len(labels)).index_add_(0, of, first) / of.bincount()
+    return means[of]
 
 
 def centred(batch: Batch) -> Batch:
