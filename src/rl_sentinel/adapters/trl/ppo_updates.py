@@ -176,7 +176,8 @@ def value(path: str) -> Boundary:
 def _without_final_state(inputs: Inputs) -> Tensor:
     batch = inputs.batch
     short = (batch.length < batch.width).to(batch.length.dtype)
-    return (torch.arange(batch.width) < (batch.length - short).unsqueeze(1)).to(torch.int64)
+    before = torch.arange(batch.width) < (batch.length - short).unsqueeze(1)
+    return (batch.mask & before).to(torch.int64)
 
 
 def with_one_return(batch: Batch) -> Batch:
