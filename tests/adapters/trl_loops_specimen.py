@@ -130,7 +130,8 @@ PPO = """
                 self.accelerator.backward(policy_loss + args.vf_coef * value_loss)
                 numbers = (
                     0.5 * mean((new - old[part]) ** 2, mask[part]), mean(cut, mask[part]), policy_loss,
-                    (new * mask[part]).sum(), mean(ratio, mask[part]), mean((near > plain).float(), states[part]), value_loss,
+                    (new * mask[part]).sum(), mean(ratio, mask[part]), mean((near > plain).float(), states[part]),
+                    value_loss,
                 )
                 stats.append(torch.stack([number.detach() for number in numbers]))
             names = (
@@ -178,7 +179,8 @@ RLOO = """
                 change = new - old[part]
                 losses, cut = self.clipped(change.sum(1).exp(), advantages[part])
                 self.accelerator.backward(losses.{reduced}())
-                numbers = change.sum(), cut.mean(), losses.mean(), (new * mask[part]).sum(), mean(change.exp(), mask[part])
+                own = mask[part]
+                numbers = change.sum(), cut.mean(), losses.mean(), (new * own).sum(), mean(change.exp(), own)
                 stats.append(torch.stack([number.detach() for number in numbers]))
             names = "policy/approxkl_avg", "policy/clipfrac_avg", "loss/policy_avg", "policy/entropy_avg", "val/ratio"
             logs = dict(zip(names, torch.stack(stats).mean(0).tolist(), strict=True))
