@@ -171,7 +171,7 @@ def scores(penalty: float = 0.0) -> Computed:
 
 
 def _advantages(path: str, name: str, settings: Settings) -> Boundary:
-    """The advantages of outcomes that are what is left of the scores after the weighted KL."""
+    """The advantages of outcomes: the scores less the weighted KL."""
     penalty = float(settings.get("penalty") or 0.0)
     known: dict[str, Codec] = {"ref_logprobs": BELOW, "scores": scores(penalty)}
     known |= {"ended": ENDED} if penalty else {}
