@@ -19,6 +19,9 @@ FIRST_PROMPT = 100
 #: Tokens of a prompt; every other prompt starts with padding.
 CONTEXT = 2
 
+#: The reference's log-prob of tokens after the end, which differs from the policy's.
+APART = ELSEWHERE - 0.5
+
 #: Score and value of a model at positions that no trainer may read.
 UNREAD = 3.0
 
@@ -89,7 +92,8 @@ class Policy(nn.Module):
         known = self.known
         rows, tokens = known.found(input_ids), input_ids[:, CONTEXT:]
         table = known.logprobs if self.trains else known.ref_logprobs
-        logits = log_distributions(table[rows], tokens, [known.lengths[row] for row in rows.tolist()])
+        lengths = [known.lengths[row] for row in rows.tolist()]
+        logits = log_distributions(table[rows], tokens, lengths, ELSEWHERE if self.trains else APART)
         around = logits.new_zeros(len(rows), 1, VOCABULARY)
         whole = torch.cat([around.expand(-1, CONTEXT - 1, -1), logits, around], 1) * self.temperature
         return SimpleNamespace(logits=whole, hidden_states=None)
@@ -113,12 +117,12 @@ class Policy(nn.Module):
         return SimpleNamespace(sequences=torch.cat([input_ids, tokens], 1), scores=tuple(scores.unbind(1)))
 
 
-def log_distributions(logprobs: Tensor, tokens: Tensor, lengths: list[int]) -> Tensor:
-    """``[B, T, V]``: each token has its log-prob, :data:`OTHER` the rest; after the end all log-probs are alike."""
+def log_distributions(logprobs: Tensor, tokens: Tensor, lengths: list[int], after: float = ELSEWHERE) -> Tensor:
+    """``[B, T, V]``: each token has its log-prob, one after the end ``after``, and :data:`OTHER` the rest."""
     width = tokens.shape[1]
     own = nn.functional.pad(logprobs, (0, max(0, width - logprobs.shape[1])), value=ELSEWHERE)[:, :width]
     inside = torch.arange(width) < torch.tensor(lengths).unsqueeze(1)
-    own = torch.where(inside, own, ELSEWHERE).clamp(max=LARGEST).unsqueeze(2)
+    own = torch.where(inside, own, after).clamp(max=LARGEST).unsqueeze(2)
     logits = own.new_full((*tokens.shape, VOCABULARY), NEVER)
     logits[..., OTHER] = torch.log1p(-own.exp()).squeeze(2)
     return logits.scatter(2, tokens.unsqueeze(2), own)
