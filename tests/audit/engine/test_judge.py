@@ -10,6 +10,7 @@ from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.judge import LEADING, canary, search
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
@@ -22,6 +23,21 @@ def test_canary_sees_what_cannot_move() -> None:
     moving = specimen(lambda batch: batch.reward.unsqueeze(1) * batch.mask, reads="reward mask")
     assert canary(Asker(still, {}), "default") == "output advantage does not change with any column that it reads"
     assert canary(Asker(moving, {}), "default") == ""
+
+
+def test_canary_moves_another_column_where_one_must_stay() -> None:
+    """Advantages that the target could not compute are no reason to leave the boundary unchecked."""
+    seen = dict[int, Tensor]()
+
+    def as_first(inputs: Inputs) -> str:
+        advantage = inputs.batch.advantage
+        first = seen.setdefault(inputs.batch.rows, advantage)
+        return "" if first.shape == advantage.shape and torch.equal(first, advantage) else "another advantage"
+
+    boundary = specimen(
+        lambda batch: batch.reward.unsqueeze(1) * batch.mask, reads="advantage reward mask", requires=(as_first,)
+    )
+    assert canary(Asker(boundary, {}), "default") == ""
 
 
 def test_a_drawn_batch_is_asked_once_for_all_laws_unless_fresh() -> None:

@@ -251,7 +251,7 @@ def _moves(ask: Asker, case: Case) -> bool:
     """
     before, main = ask(case), next(iter(ask.boundary.outputs))
     place, rows = torch.arange(case.batch.rows), torch.ones(case.batch.rows, dtype=torch.bool)
-    refusal: Refused | None = None
+    refusal: Refused | NotApplicable | None = None
     for name in sorted(ask.boundary.reads):
         if COLUMNS[name]["role"] != "signal":
             continue
@@ -259,7 +259,7 @@ def _moves(ask: Asker, case: Case) -> bool:
             batch = moved(case.batch, name, _every_other_entry(case, name, where), -0.5)
             try:
                 after = ask(Case(batch, case.setting, case.override, {}, case.seed))
-            except Refused as refused:
+            except (Refused, NotApplicable) as refused:  # the moved batch is one that the target never makes
                 refusal = refused
                 continue
             if not torch.equal(before.values[main], after.values[main]):

@@ -1,0 +1,186 @@
+"""Arguments of TRL's loops that sample, score and train in one method: responses, and numbers chosen to suit a law."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import Column, PromptIds
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.result_forms import AsReturned
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, IfSet
+from rl_sentinel.adapters.trl.loop_doubles import Responses
+from rl_sentinel.adapters.trl.loop_trainer import Loop, nothing, run_loop
+from rl_sentinel.adapters.trl.token_model import LARGEST
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Output, Step
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.search.transforms import padded
+
+#: Neutral name of a setting -> its field in the configuration.
+FIELDS: Mapping[str, str] = {
+    "clip_low": "cliprange",
+    "value_clip": "cliprange_value",
+    "penalty": "missing_eos_penalty",
+    "estimator": "kl_estimator",
+}
+
+#: Settings that formulas alone read.
+DESCRIBED = frozenset({"clip_high"})
+
+#: The log-prob of every token where a boundary compares no policies.
+FLAT = -1.0
+
+_PRODUCERS = {
+    "known": "train: generate and the forward passes of policy, reference, value and reward model; after EOS padding, "
+    "or words where generation does not stop",
+    "loop": "__init__: batch sizes from per_device_train_batch_size and gradient_accumulation_steps",
+}
+
+
+def flat(number: float) -> Derived:
+    """``[B, T]`` with the same number at every token."""
+    follows = frozenset({"extra"})
+    return Derived(lambda i: torch.full((i.batch.rows, i.batch.width + i.layout.extra), number), follows)  # type: ignore[arg-type]  # names of axes
+
+
+def tokens_of(columns: frozenset[str], compute: Callable[[Batch], Tensor], why: str) -> Computed:
+    """``[B, T]`` computed from columns of a batch that has the extra padding of the layout."""
+
+    def compute_padded(inputs: Inputs) -> Tensor:
+        extra = inputs.layout.extra
+        return compute(padded(inputs.batch, extra) if extra else inputs.batch)
+
+    return Computed(columns, compute_padded, why)
+
+
+def loop_step(  # noqa: PLR0913 - a method, its configuration, its batch, and how that is cut
+    path: str,
+    settings: Settings,
+    known: Mapping[str, Codec],
+    fixed: Settings | None = None,
+    *,
+    parts: bool = False,
+    grouped: bool = False,
+) -> Step:
+    """One batch through the loop.
+
+    Args:
+        path: the method.
+        settings: settings of the boundary, by neutral name.
+        known: the parts of the responses that the boundary reads.
+        fixed: fields of the configuration that the boundary's numbers do not depend on, or that its formula implies.
+        parts: whether the rows may be cut into micro-batches.
+        grouped: whether prompts have several responses.
+    """
+    trainer = path.rpartition(".")[0]
+    fields = {FIELDS.get(name, name): name for name in settings if name not in DESCRIBED}
+    kind: dict[str, Codec] = {"0": Constant(Function(trainer))}
+    kind |= {name: Constant(value) for name, value in (fixed or {}).items()}
+    loop = Object(
+        Loop,
+        kind | {field: IfSet(name) for field, name in fields.items()},
+        at={"0": "kind"}
+        | {name: f"args.{name}" for name in fixed or {}}
+        | {field: f"args.{field}" for field in fields},
+        shared=True,
+    )
+    responses: dict[str, Codec] = {
+        "mask": Column("mask", dtype=torch.int64),
+        "ended": Derived(lambda inputs: torch.ones(inputs.batch.rows, dtype=torch.bool)),
+        "prompts": PromptIds("list") if grouped else Derived(lambda inputs: list(range(inputs.batch.rows))),
+        **dict.fromkeys(("logprobs", "old_logprobs", "ref_logprobs"), flat(FLAT)),
+        **dict.fromkeys(("values", "old_values"), flat(0.0)),
+        "scores": Derived(lambda inputs: torch.zeros(inputs.batch.rows)),
+        **known,
+    }
+    return Step(
+        call=run_loop,
+        name="trained",
+        arguments={
+            "entry": Constant(Function(path)),
+            "loop": loop,
+            "known": Object(Responses, responses),
+            "micro_batches": MICRO_BATCHES if parts else Constant(1),
+            "mini_batches": Constant(1),
+        },
+        produced_by=_PRODUCERS,
+        doubles={f"{trainer.rpartition('.')[0]}.gc.collect": nothing},
+    )
+
+
+#: The outcome, as the reward model returns it.
+SCORES = Column("reward", PerRow())
+
+#: Responses that end with EOS; the others are cut off.
+ENDED = Column("scored", PerRow())
+
+
+def with_final_state(batch: Batch) -> Tensor:
+    """The values, and after the last token the outcome: there the value model is trained to return it."""
+    final = torch.arange(batch.width) == batch.length.unsqueeze(1)
+    return torch.where(final, batch.reward.unsqueeze(1), batch.value)
+
+
+VALUES = tokens_of(
+    frozenset({"value", "reward"}), with_final_state, "the value of the final state is the outcome, not a column"
+)
+
+
+def penalised(penalty: float) -> Computed:
+    """Scores that are the outcome once the penalty for a missing EOS is subtracted."""
+    return Computed(
+        frozenset({"reward", "scored"}),
+        lambda inputs: torch.where(inputs.batch.scored, inputs.batch.reward, inputs.batch.reward + penalty),
+        "the score contains the penalty that the trainer subtracts",
+    )
+
+
+#: The result of a step.
+TRAINED = Use("trained")
+
+
+def tensor(name: str, unit: str, quantity: str) -> Output:
+    """``[B, T]``: a local variable of ``train`` when it logs."""
+    return Output("B T", unit, quantity, at=TRAINED[name], form=AsReturned())
+
+
+def logged(outputs: Mapping[str, Output]) -> dict[str, Output]:
+    """The numbers that ``train`` logs."""
+    return {name: replace(output, at=TRAINED["logs"][name]) for name, output in outputs.items()}
+
+
+def sampled(batch: Batch) -> Batch:
+    """Responses of at least one token, all trained, with probabilities below 1; unchanged if they are so already."""
+    changed: dict[str, Tensor] = {}
+    if bool((batch.length == 0).any()):
+        batch = with_columns(batch, length=batch.length.clamp(min=1))
+    if not torch.equal(batch.mask, batch.valid):
+        changed["mask"] = batch.valid
+    for name in ("logprob", "old_logprob", "ref_logprob"):
+        column: Tensor = getattr(batch, name)
+        if bool((column > LARGEST).any()):
+            changed[name] = torch.where(column > LARGEST, -0.125 - column.abs(), column)
+    return with_columns(batch, **changed) if changed else batch
+
+
+def trains_as_sampled(inputs: Inputs) -> str:
+    """Require that every token of a response trains: there is no mask beside the end of the response."""
+    batch = inputs.batch
+    return "" if torch.equal(batch.mask, batch.valid) else "a token of a response does not train, but none is masked"
+
+
+def several_tokens(inputs: Inputs) -> str:
+    """Require two trained tokens: the variance of one number is not defined."""
+    return "" if int(inputs.mini_batch.mask.sum()) > 1 else "advantages of one token have no variance"
+
+
+def fills_width(inputs: Inputs) -> str:
+    """Require that every response fills the width, where no state after the last token is stored."""
+    full = bool(inputs.batch.mask.all()) and not inputs.layout.extra
+    return "" if full else "the state after the last token of a shorter response has a reward, which no column has"
