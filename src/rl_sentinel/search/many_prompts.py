@@ -11,13 +11,13 @@ _GROUP = (0, 1, 2, 3, 4, 0, 1, 2, 3, 4)
 _REWARD = (1.0, 1.0, 5.0, 0.0, 2.0, 0.0, 1.0, 3.0, 2.0, 2.5)
 
 
-#: Responses of the prompt of which one alone succeeds: its normalized advantage is the square root of 15.
-_RESPONSES = 16
+#: Responses of the prompt of which one alone succeeds: its normalized advantage is the square root of 11.
+_RESPONSES = 12
 
 
 @cache
 def one_success() -> Case:
-    """One prompt with sixteen responses, of which one has a reward: a limit on advantages of up to 3.8 shows.
+    """One prompt with twelve responses, of which one has a reward: a limit on advantages of up to 3.3 shows.
 
     Example:
         >>> from rl_sentinel.search.many_prompts import one_success
