@@ -126,7 +126,7 @@ def test_wrong_one_with_a_reward_per_row_is_found(own: Own) -> None:
         ("advantage", "'my_advantage': x, 'returns': 2 * x", "advantage", 1.0),
         ("policy-loss", "'loss': x.sum(), 'loss_scale': 2 * x", "loss", 1.0),
         ("policy-loss", "'entropy': 2 * x.sum(), 'pg_loss': x.sum()", "loss", 1.0),
-        ("kl", "'kl': x, 'total': 2 * x", "kl", 1.0),
+        ("kl", "'kl': x[:, None].expand(-1, 3), 'total': 2 * x", "kl", 1.0),
     ],
 )
 def test_entry_of_a_dict(own: Own, stage: str, entries: str, key: str, expected: float) -> None:

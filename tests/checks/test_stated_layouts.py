@@ -156,6 +156,22 @@ def test_a_reference_that_is_stored_and_not_read() -> None:
     assert [f.code for f in wrong.faults] == ["REF001"]
 
 
+def unread_configuration(logps: Tensor, ref_logps: Tensor, mask: Tensor, settings: Any) -> Tensor:
+    gap = ref_logps - logps
+    return (gap.exp() - gap - 1) * mask
+
+
+def read_configuration(logps: Tensor, ref_logps: Tensor, mask: Tensor, settings: Any) -> Tensor:
+    gap: Tensor = settings(ref_logps - logps)
+    return gap * mask
+
+
+def test_a_parameter_that_is_not_read_needs_no_binding() -> None:
+    assert rl_sentinel.check(unread_configuration, stage="kl", algorithm="k3", laws=["REF001"], budget=2).ok
+    with pytest.raises(InputError, match="settings"):
+        rl_sentinel.check(read_configuration, stage="kl", algorithm="k3", budget=2)
+
+
 def limited(rewards: Tensor, group_ids: Tensor) -> Tensor:
     same = (group_ids.unsqueeze(1) == group_ids.unsqueeze(0)).float()
     mean = same @ rewards / same.sum(1)

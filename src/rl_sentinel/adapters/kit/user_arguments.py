@@ -1,8 +1,11 @@
 """Describe the arguments of a user's function: its parameters, and the keys of the dicts and objects that it reads."""
 
-from collections.abc import Callable, Iterable, Mapping
+import dis
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
+from types import CodeType
 from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import documented_axes, item_class
@@ -11,6 +14,7 @@ from rl_sentinel.adapters.kit.container_probe import keys_read
 from rl_sentinel.adapters.kit.outcome_binding import carries_outcome, with_outcome
 from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, Arguments, Attributes, Slot, bind_slots
 from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of
+from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.codec import Codec
@@ -47,7 +51,7 @@ def arguments_of(
 
     Example:
         >>> from rl_sentinel.adapters.kit.user_arguments import arguments_of
-        >>> arguments = arguments_of(lambda rewards, index, colour: rewards, "advantage", {"rewards": "token_rewards"})
+        >>> arguments = arguments_of(lambda rewards, index, colour: colour, "advantage", {"rewards": "token_rewards"})
         >>> arguments.codecs["index"], arguments.unknown
         (PromptIds(form='strings', column='group'), ['colour'])
     """
@@ -77,12 +81,15 @@ def arguments_of(
     bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
     arguments = Arguments(kept=frozenset(kept))
     arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
+    unread = {name: Constant(None) for name in arguments.unknown if name in parameters and not _is_read(function, name)}
+    arguments.codecs |= unread
+    arguments.unknown = [name for name in arguments.unknown if name not in unread]
     for parameter in [*arguments.unknown]:
         waiting = {one: parts.get(one, {}) for one in arguments.unknown if one in parameters}
         if items := _container_bindings(function, parameter, arguments, stage, waiting):
             read = items[0] if isinstance(items, list) else items
-            if unread := [f"{parameter}.{key}" for key in parts.pop(parameter, {}) if key not in read]:
-                raise Unbindable(f"bind names {', '.join(unread)}, expected what {name} reads: {', '.join(read)}")
+            if wrong := [f"{parameter}.{key}" for key in parts.pop(parameter, {}) if key not in read]:
+                raise Unbindable(f"bind names {', '.join(wrong)}, expected what {name} reads: {', '.join(read)}")
             arguments.unknown.remove(parameter)
             bind[parameter] = items
             slot = next(one for one in slots if one.name == parameter)
@@ -95,6 +102,21 @@ def arguments_of(
         arguments.codecs |= bind_slots(again, stage, outcome, arguments, "")
         arguments.unknown = list(dict.fromkeys(arguments.unknown))
     return arguments
+
+
+def _is_read(function: Callable[..., Any], parameter: str) -> bool:
+    """Whether the code of a function reads a parameter; True for what is not written in Python."""
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    if code is None or parameter not in code.co_varnames + code.co_cellvars:
+        return True
+    return any(step.argval == parameter and step.opname.startswith("LOAD") for step in _steps(code))
+
+
+def _steps(code: CodeType) -> Iterator[dis.Instruction]:
+    """The instructions of a function; those that load two variables at once count for each."""
+    for step in dis.get_instructions(code):
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        yield from (step._replace(argval=name) for name in names)
 
 
 def _class_of(slot: Slot) -> type | None:
