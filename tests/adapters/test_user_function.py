@@ -154,7 +154,7 @@ def test_refusal_names_what_was_passed_and_stays_a_refusal(own: Own) -> None:
 
 
 def test_unknown_name_and_unknown_stage(own: Own) -> None:
-    (missing,) = FRAMEWORK.boundaries(own("def one(rewards, colour): return rewards", "advantage"))
+    (missing,) = FRAMEWORK.boundaries(own("def one(rewards, colour): return rewards * colour", "advantage"))
     assert isinstance(missing, Unbound)
     assert "'colour'" in missing.reason
     stages = "advantage, policy-loss, value-loss, kl, aggregate, reward, normalise, weight, keep, logprob, entropy"
