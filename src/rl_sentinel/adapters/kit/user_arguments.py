@@ -105,7 +105,7 @@ def arguments_of(
 
 
 def _is_read(function: Callable[..., Any], parameter: str) -> bool:
-    """Whether the code of a function reads a parameter; True for what is not written in Python."""
+    """Whether the code of a function reads a parameter; True for one that is not written in Python."""
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     if code is None or parameter not in code.co_varnames + code.co_cellvars:
         return True
