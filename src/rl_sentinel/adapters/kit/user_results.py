@@ -107,7 +107,8 @@ class NamedOutput(Form):
             return output.transpose(0, 1)
         if self.packed and output.dim() == 1 and sizes.length is not None and len(output) == int(sizes.length.sum()):
             return Packed().read(output, sizes)
-        if self.grouped and output.dim() > 1 and output.shape[0] * output.shape[1] == rows:
+        by_row = output.shape == (rows, sizes.width)
+        if self.grouped and not by_row and output.dim() > 1 and output.shape[0] * output.shape[1] == rows:
             return output.flatten(0, 1)
         if output.dim() == 2 and output.shape == (rows, 1) and sizes.width != 1:
             return output.squeeze(1)
