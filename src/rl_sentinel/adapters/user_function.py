@@ -118,8 +118,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **stated_numbers}
     constants = literals(function, passed)
     of_size = partial(user_boundary, path, statement.stage, statement.claims, settings)
-    size = int(statement.numbers.get(GROUP_SIZE) or _group_size(outside, arguments))
     try:
+        size = _group_size(statement.numbers, outside, arguments)
         build, boundary, notes = _with_group_size(target, of_size, size, arguments, constants)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
@@ -199,8 +199,17 @@ def _not_compared(boundary: Boundary) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _group_size(outside: Mapping[str, float], arguments: Arguments) -> int:
-    """The fixed number of responses per prompt in a function without group labels; 0 if it has none."""
+def _group_size(stated: Mapping[str, Scalar], outside: Mapping[str, float], arguments: Arguments) -> int:
+    """The number of responses per prompt that is stated, or that a function without labels holds; 0 if it holds none.
+
+    Raises:
+        Unbindable: if the stated number is not one.
+    """
+    if GROUP_SIZE in stated:
+        size = stated[GROUP_SIZE]
+        if not isinstance(size, int | float) or size not in range(2, _MOST_RESPONSES + 1):
+            raise Unbindable(f"{GROUP_SIZE} is {size}, expected a whole number from 2 to {_MOST_RESPONSES}")
+        return int(size)
     if not _may_hold_group_size(arguments):
         return 0
     return next((int(x) for name, x in outside.items() if role_of(name) == "group_size" and x > 1), 0)

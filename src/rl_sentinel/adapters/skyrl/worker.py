@@ -33,6 +33,8 @@ WORKER = f"{_MODULE}.PolicyWorkerBase"
 #: The worker's step, newest first: a mini-batch in micro-batches, or one micro-batch.
 WHOLE_STEP, MICRO_STEP = f"{WORKER}.forward_backward", f"{WORKER}.training_step"
 
+_ITERATOR = "skyrl.backends.skyrl_train.workers.worker_utils.BatchIterator"
+
 ENTROPY = "worker.py: the entropy of trained tokens, averaged; metrics of micro-batches are averaged"
 ROWS = claims("worker.py: loss_fn_outputs has the log-probs of each sequence, trimmed to its response", conserves=True)
 
@@ -122,7 +124,6 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     size = data.batch_size // parts
     cfg.trainer.micro_train_batch_size_per_gpu = size
     bare_worker = worker_of(worker, losses, cfg.trainer if section else cfg, cfg, Model(columns), ranks=1)
-    strategy = bare_worker.strategy
     if batches is None:
         returned = bare_worker.forward_backward(data)
         metrics = getattr(returned, "metrics", returned)
@@ -132,7 +133,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
         metrics = {name: sum(step[name] for step in steps) / len(steps) for name in ("policy_entropy",)}
         outputs = []
     return {
-        "loss": torch.stack(strategy.losses).sum() / (parts if averages else 1),
+        "loss": torch.stack(bare_worker.strategy.losses).sum() / (parts if averages else 1),
         "entropy": float(metrics["policy_entropy"]),
         "logprobs": [torch.tensor(row["logprobs"]) for row in outputs],
     }
@@ -165,8 +166,8 @@ def worker_of(  # noqa: PLR0913 - the attributes of a worker
 
 def averages(target: Target) -> bool:
     """Whether the worker's ``optim_step`` divides the gradients by the number of micro-batches."""
-    optim_step = f"{WORKER}.optim_step"
-    return target.has(optim_step) and "_micro_batches_accumulated" in inspect.getsource(target.find(optim_step))
+    path = f"{WORKER}.optim_step"
+    return target.has(path) and "_micro_batches_accumulated" in inspect.getsource(target.find(path))
 
 
 def row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
@@ -191,12 +192,10 @@ def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Bo
                 frozenset() if setting == "with KL" else frozenset({"ref_logprob"}),
             )
     logged = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=Use("trained")["entropy"])}
-    reads = frozenset({"entropy", "mask", "length"})
     entropy = _boundary(target, path, forms, "metric", logged, {"metrics": _LOGGED}, claims(ENTROPY), frozenset())
-    yield replace(entropy, reads=reads)
+    yield replace(entropy, reads=frozenset({"entropy", "mask", "length"}))
     if path == WHOLE_STEP and "loss_fn_outputs" in inspect.getsource(target.find(path)):
-        at = Use("trained")["logprobs"]
-        rows = {"logprob": Output("B T", "nats", "logprob", at=at, form=Ragged())}
+        rows = {"logprob": Output("B T", "nats", "logprob", at=Use("trained")["logprobs"], form=Ragged())}
         batch = _boundary(target, path, forms, "batch", rows, {"outputs": _LOGGED}, ROWS, frozenset())
         yield replace(batch, reads=frozenset({"logprob", "length"}), requires=(*batch.requires, no_empty_response))
 
@@ -266,10 +265,8 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     unused: frozenset[str],
 ) -> Boundary:
     scales, tensors = target.has(SCALE), training_tensors(target, forms)
-    fixed: Settings = {f"{_ALGORITHM}.policy_loss_type": PLAIN}
     place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
-    iterator = "skyrl.backends.skyrl_train.workers.worker_utils.BatchIterator"
     doubles: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
     if "import chunked_entropy_from_logits" in module:
         doubles[f"{place}.chunked_entropy_from_logits"] = stored_entropy
@@ -279,22 +276,21 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         arguments={
             "worker": Constant(Function(WORKER)),
             "losses": Constant(Function(REGISTRY)),
-            "cfg": Config(CONFIG, fixed, knobs_of(settings)),
+            "cfg": Config(CONFIG, {f"{_ALGORITHM}.policy_loss_type": PLAIN}, knobs_of(settings)),
             "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
             "averages": Constant(averages(target)),
-            "batches": Constant(None if path == WHOLE_STEP else Function(iterator)),
+            "batches": Constant(None if path == WHOLE_STEP else Function(_ITERATOR)),
         },
         doubles=doubles,
         produced_by={"data": PRODUCED_BY},
     )
-    steps = (scaling(forms, MICRO_BATCH_ROWS), step) if scales else (step,)
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage=stage,
-        steps=steps,
+        steps=(scaling(forms, MICRO_BATCH_ROWS), step) if scales else (step,),
         unused=unused | frozenset({"rollout_logprob", "entropy", "length"}),
         outputs=outputs,
         settings=settings,
