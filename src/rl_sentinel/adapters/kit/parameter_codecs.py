@@ -190,7 +190,7 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
     column = column or (MODEL_NAMES.get(slot.name, "") if slot.required else "")
     if not column:
         return None
-    if column == "lengths" and slot.annotation in (int, "int"):
+    if column == "lengths" and slot.annotation in (int, "int") and "." not in path:  # of an item, it is its own length
         return codec_of("width")
     axes = _axes(slot, column, path, arguments)
     return codec_of(f"{column}{f'[{axes}]' if axes else ''}", array=_is_array(slot, role))
