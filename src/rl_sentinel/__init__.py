@@ -16,12 +16,15 @@ if sys.version_info < (3, 11):  # noqa: UP036 - installers check the version; th
 
 if TYPE_CHECKING:
     from rl_sentinel.checks.api import assert_sound, check
+    from rl_sentinel.core.errors import InputError
 
-__all__ = ("assert_sound", "check")
+__all__ = ("InputError", "assert_sound", "check")
+
+_PLACES = {"InputError": "core.errors", "assert_sound": "checks.api", "check": "checks.api"}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
-    """Import ``check`` and ``assert_sound`` when they are first used: they need torch."""
-    if name in __all__:
-        return getattr(importlib.import_module("rl_sentinel.checks.api"), name)
+    """Import public objects when they are first used: ``check`` and ``assert_sound`` need torch."""
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"rl_sentinel.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

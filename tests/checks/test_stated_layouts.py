@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import rl_sentinel
+from rl_sentinel.adapters.kit.annotated_axes import documented_axes
 from rl_sentinel.core.errors import InputError
 
 _LOSS: dict[str, Any] = {
@@ -127,6 +128,128 @@ def test_a_group_size_that_accepts_other_numbers_of_rows() -> None:
     assert rl_sentinel.check(by_the_first_of_four, **_ADVANTAGE).faults
     with pytest.raises(InputError, match=r"group_size is 2\.5, expected a whole number from 2 to 16"):
         rl_sentinel.check(by_fours, numbers={"group_size": 2.5}, **_ADVANTAGE)
+
+
+def of_prompt_ids(batch: dict[str, Tensor]) -> Tensor:
+    same = (batch["prompt_ids"][:, None] == batch["prompt_ids"][None, :]).float()
+    return batch["rewards"] - same @ batch["rewards"] / same.sum(1)
+
+
+def test_prompt_ids_of_a_dict_are_labels_as_those_of_a_parameter() -> None:
+    assert rl_sentinel.check(of_prompt_ids, **_ADVANTAGE).ok
+
+
+def of_lists(rewards: Tensor, mask: Tensor) -> Tensor:
+    """Rewards to go; rewards, mask: [T, B]."""
+    return (rewards.flip(0).cumsum(0).flip(0) * mask).T.contiguous().T
+
+
+def test_axes_behind_a_list_of_names_are_those_of_each() -> None:
+    assert (documented_axes(of_lists, "rewards"), documented_axes(of_lists, "mask")) == ("TB", "TB")
+
+
+def in_entries(rewards: Tensor, mask: Tensor, values: Tensor) -> None:
+    """Take three columns.
+
+    Args:
+        rewards (Tensor): the outcome of each response, of shape (B,).
+        mask: 1 where a token is trained,
+            shape [B, T]
+        values: of shape [B, T], or of shape [B] for one value per response.
+    """
+
+
+def test_axes_in_the_entry_of_a_parameter_are_read() -> None:
+    assert [documented_axes(in_entries, name) for name in ("rewards", "mask", "values")] == ["B", "BT", "BT"]
+
+
+def bounds(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, low: float = 0.8) -> Tensor:
+    ratio = (logps - old_logps).exp()
+    loss = -torch.min(ratio * advantages, ratio.clamp(1 - low, 1.2) * advantages)
+    return (loss * mask).sum() / mask.sum()
+
+
+def test_a_clip_range_that_looks_like_a_bound_is_asked_for() -> None:
+    result = rl_sentinel.check(bounds, **_LOSS)
+    assert not result.ok
+    assert 'state numbers={"clip_low": 0.8}' in " ".join(str(result).split())
+    assert rl_sentinel.check(bounds, numbers={"clip_low": 0.8, "clip_high": 0.2}, **_LOSS).ok
+
+
+@dataclass
+class Weights:
+    """Settings, whose defaults leave out the KL."""
+
+    beta: float = 0.0
+    clip: float = 0.2
+
+
+def added_kl(batch: dict[str, Tensor], cfg: Weights, sign: float = 1.0) -> Tensor:
+    gap = batch["ref_logps"] - batch["logps"]
+    loss = _surrogate((batch["logps"] - batch["old_logps"]).exp(), batch["advantages"], cfg.clip)
+    return ((loss + sign * cfg.beta * (gap.exp() - gap - 1)) * batch["mask"]).sum() / batch["mask"].sum()
+
+
+def subtracted_kl(batch: dict[str, Tensor], cfg: Weights) -> Tensor:
+    return added_kl(batch, cfg, -1.0)
+
+
+def weighted(batch: dict[str, Tensor], beta: float = 0.0) -> Tensor:
+    return added_kl(batch, Weights(beta), -1.0)
+
+
+def test_defaults_that_hide_a_term_are_replaced_beside_a_dict_of_columns() -> None:
+    assert rl_sentinel.check(added_kl, **_LOSS).ok
+    for function in (subtracted_kl, weighted):
+        assert "REF001" in {finding.code for finding in rl_sentinel.check(function, **_LOSS).findings}
+
+
+def squashed(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    loss = _surrogate((logps - old_logps).exp(), advantages.clamp(-5, 5))
+    return (loss * mask).sum() / mask.sum()
+
+
+def test_a_limit_on_the_advantages_of_a_loss_is_found() -> None:
+    assert "REF001" in {finding.code for finding in rl_sentinel.check(squashed, **_LOSS).findings}
+
+
+def optional(
+    logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, rollout_logps: Tensor | None = None
+) -> Tensor:
+    loss = _surrogate((logps - old_logps).exp(), advantages)
+    return (loss * mask).sum() / mask.sum()
+
+
+def test_an_optional_column_that_is_not_read_is_not_passed() -> None:
+    assert rl_sentinel.check(optional, **_LOSS).ok
+
+
+class Tempered:
+    """Two losses with a temperature: one divides the logits by it, and one multiplies them."""
+
+    def __init__(self) -> None:
+        self.temperature = 1.0
+
+    def right(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        return self._loss(model, inputs, 1 / self.temperature)
+
+    def wrong(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        return self._loss(model, inputs, self.temperature)
+
+    def _loss(self, model: Any, inputs: dict[str, Tensor], factor: float) -> Tensor:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+        mask = inputs["completion_mask"]
+        logits = model(input_ids=ids).logits[:, -mask.shape[1] - 1 : -1] * factor
+        logps = logits.log_softmax(-1).gather(-1, inputs["completion_ids"].unsqueeze(-1)).squeeze(-1)
+        loss = _surrogate((logps - inputs["old_logps"]).exp(), inputs["advantages"].unsqueeze(1))
+        return (loss * mask).sum() / mask.sum()
+
+
+def test_a_temperature_of_one_that_the_code_holds_is_replaced() -> None:
+    assert rl_sentinel.check(Tempered().right, **_LOSS).ok
+    result = rl_sentinel.check(Tempered().wrong, **_LOSS)
+    assert "ONP001" in {finding.code for finding in result.findings}
+    assert any("temperature is set to 0.7" in note for note in result.notes)
 
 
 @dataclass

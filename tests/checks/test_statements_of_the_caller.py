@@ -1,6 +1,6 @@
 """What the caller of a function decides: the order of responses, values of untrained tokens, the order of results."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -73,10 +73,24 @@ def reads_values_off_mask(values: Tensor, rewards: Tensor, mask: Tensor, gamma: 
 
 
 def test_values_may_be_zero_at_untrained_tokens() -> None:
-    result = rl_sentinel.check(reads_values_off_mask, **_GAE)
-    assert {finding.code for finding in result.findings} == {"MSK002", "REF001"}
-    assert any('bind={"values": "masked_value"}' in note for note in result.notes)
+    open_ = rl_sentinel.check(reads_values_off_mask, **_GAE)
+    assert not open_.ok
+    assert not open_.findings
+    assert 'state bind={"values": "masked_value"} if it does, "value[B T]" if not' in " ".join(str(open_).split())
     assert rl_sentinel.check(reads_values_off_mask, bind={"values": "masked_value"}, **_GAE).ok
+    stated = rl_sentinel.check(reads_values_off_mask, bind={"values": "value[B T]"}, **_GAE)
+    assert {finding.code for finding in stated.findings} == {"MSK002", "REF001"}
+
+
+def of_trained_values(values: Tensor, rewards: Tensor, mask: Tensor, gamma: float, lam: float) -> Any:
+    out = _gae(values * mask, rewards * mask, gamma, lam)
+    returns = out + values
+    return returns, out
+
+
+def test_an_untrained_token_may_be_a_step_without_value() -> None:
+    """The advantage is the item beside the returns, whatever its name, and the returns have the same readings."""
+    assert rl_sentinel.check(of_trained_values, **_GAE).ok
 
 
 def by_width(values: Tensor, rewards: Tensor, response_length: int, gamma: float = 0.9, lam: float = 0.8) -> Any:
@@ -91,6 +105,28 @@ def by_width_without_annotation(values, rewards, response_length, gamma=0.9, lam
 @pytest.mark.parametrize("function", [by_width, by_width_without_annotation])
 def test_a_length_may_be_the_width(function: Any) -> None:
     assert rl_sentinel.check(function, **_GAE).ok
+
+
+def before_padding(values: Tensor, rewards: Tensor, padding_mask: Tensor, gamma: float, lam: float) -> Tensor:
+    adv = _gae(values.masked_fill(padding_mask, 0.0), rewards.masked_fill(padding_mask, 0.0), gamma, lam)
+    return adv.masked_fill(padding_mask, 0.0)
+
+
+def test_the_meaning_of_a_padding_mask_is_asked_for() -> None:
+    with pytest.raises(rl_sentinel.InputError, match=r'"padding".*padding is True at padding, mask at trained tokens'):
+        rl_sentinel.check(before_padding, **_GAE)
+    assert rl_sentinel.check(before_padding, bind={"padding_mask": "padding"}, **_GAE).ok
+
+
+def of_returns(returns: Tensor) -> Tensor:
+    return (returns - returns.mean()) / (returns.std() + 1e-8)
+
+
+def test_an_advantage_without_a_reward_is_asked_for() -> None:
+    options: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "budget": 2}
+    with pytest.raises(rl_sentinel.InputError, match=r'it reads no reward.*bind={"returns": "reward"}'):
+        rl_sentinel.check(of_returns, **options)
+    assert rl_sentinel.check(of_returns, bind={"returns": "reward[K]"}, **options).ok
 
 
 def returns_first(values: Tensor, rewards: Tensor, gamma: float, lam: float) -> Any:
@@ -124,3 +160,32 @@ def test_wrong_returns_are_found(function: Any) -> None:
     (finding,) = rl_sentinel.check(function, **_GAE).findings
     assert finding.code == "REF001"
     assert finding.sentence.startswith("returns is ")
+
+
+class Pair(NamedTuple):
+    """A result by names, in another order than usual."""
+
+    returns: Tensor
+    advantages: Tensor
+
+
+def by_field(values: Tensor, rewards: Tensor, gamma: float, lam: float) -> Pair:
+    found = _gae(values, rewards, gamma, lam)
+    return Pair(found + values, found)
+
+
+def test_the_fields_of_a_named_tuple_are_read_by_name() -> None:
+    assert rl_sentinel.check(by_field, **_GAE).ok
+
+
+def fails_on_dead_rows(rewards: Tensor, mask: Tensor) -> Tensor:
+    shaped = torch.zeros(mask.shape)
+    for row in range(len(rewards)):
+        shaped[row, mask[row].nonzero()[-1]] = rewards[row]
+    return shaped
+
+
+def test_a_function_that_fails_on_a_row_without_a_trained_token_is_checked_without_one() -> None:
+    result = rl_sentinel.check(fails_on_dead_rows, stage="reward", budget=2)
+    assert result.ok
+    assert any(note.startswith("on a row without a trained token it raised IndexError") for note in result.notes)

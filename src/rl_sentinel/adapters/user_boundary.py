@@ -127,7 +127,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
     requires = (*requires, is_zero_off_mask) if zeroed else requires
     domains = [
         *([last_token_trains] if per_token else []),
-        *([whole_responses] if unpadded and not masked else []),
+        *([whole_responses] if (unpadded or measured) and not masked else []),
         *([full_width] if padded and not measured else []),
         *group_domain,
         *([one_advantage_per_row] if by_response else []),

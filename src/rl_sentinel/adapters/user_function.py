@@ -34,10 +34,11 @@ from rl_sentinel.adapters.kit.refused_layouts import (
     flat_columns,
     refuse_one_per_response,
     refuse_shared_columns,
+    refuse_without_reward,
 )
 from rl_sentinel.adapters.kit.returned_names import returned_names, with_advantage_item, with_returns
 from rl_sentinel.adapters.kit.roles import parameters_of, role_of
-from rl_sentinel.adapters.kit.unstated_choices import with_unstated_choice
+from rl_sentinel.adapters.kit.unstated_choices import with_rows_that_train, with_unstated_choice
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.user_results import NamedOutput
 from rl_sentinel.adapters.kit.value_codecs import Constant
@@ -48,7 +49,7 @@ from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.case import Scalar
-from rl_sentinel.core.claims import Claims
+from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.claims import claims as said
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import SentinelError, Unbindable
@@ -102,11 +103,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         function = target.find(path)
         if not callable(function):
             return Unbound(path, kind.stage, f"{path} is of type {type(function).__name__}, expected a function")
-        arguments = arguments_of(function, kind.stage, statement.bind, statement.numbers)
-        flat = flat_columns(arguments.codecs, kind.stage)
-        arguments.codecs = rebind(arguments.codecs, flat)
-        refuse_one_per_response(arguments.codecs, kind.stage, statement.claims)
-        refuse_shared_columns(arguments.codecs, statement.bind)
+        arguments, flat = _bound_arguments(function, kind.stage, statement)
     except Unbindable as why:
         return Unbound(path, kind.stage, f"{why}{lookup_hint(target, path, why)}")
     name = path.rpartition(".")[2]
@@ -116,8 +113,10 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     passed = {name: p.default for name, p in parameters_of(function).items() if p.default is not p.empty}
     passed |= {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
     accumulation = set_numbers(function, passed, dict.fromkeys(ROLES["accumulation"].names, 1))
-    columns = frozenset[str]().union(*(codec.columns for codec in leaves(arguments.codecs.values())))
-    visible = visible_numbers(named_numbers(function, passed), columns, statement.numbers)
+    flat_codecs = list(leaves(arguments.codecs.values()))
+    columns = frozenset[str]().union(*(codec.columns for codec in flat_codecs))
+    of_logits = "logits" in columns or any(codec.modelled for codec in flat_codecs)
+    visible = visible_numbers(named_numbers(function, passed), columns, statement.numbers, of_logits=of_logits)
     changed = set_numbers(function, passed, visible)
     outside = named_numbers(function, passed)
     stated_numbers = {name: x for name, x in statement.numbers.items() if name not in _GROUP_SIZES}
@@ -151,7 +150,25 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     elif statement.stage in DEFINED:
         chosen = replace(chosen, notes=(*chosen.notes, "its result has no gradient, as for an old policy or a metric"))
     stated = [path for path, binding in statement.bind.items() if not isinstance(binding, str) or "[" in binding]
-    return with_unstated_choice(target, chosen, arguments.codecs, stated)
+    return with_rows_that_train(target, with_unstated_choice(target, chosen, arguments.codecs, stated))
+
+
+def _bound_arguments(
+    function: Callable[..., Any], stage: Stage, statement: Statement
+) -> tuple[Arguments, dict[str, str]]:
+    """The arguments of a function, and the bindings of the columns that are those of a flat mini-batch.
+
+    Raises:
+        Unbindable: if an argument cannot be passed, or is not clear.
+    """
+    arguments = arguments_of(function, stage, statement.bind, statement.numbers)
+    flat = flat_columns(arguments.codecs, stage)
+    arguments.codecs = rebind(arguments.codecs, flat)
+    refuse_one_per_response(arguments.codecs, stage, statement.claims)
+    refuse_shared_columns(arguments.codecs, statement.bind)
+    if not arguments.unknown:
+        refuse_without_reward(arguments.codecs, stage, statement.claims)
+    return arguments, flat
 
 
 def _with_group_size(
@@ -169,7 +186,10 @@ def _with_group_size(
     build = partial(of_size, groups)
     boundary, notes = choose_binding(target, build, arguments)
     accepted = accepts(target, boundary)
-    if groups or not _may_hold_group_size(arguments) or (accepted and _computes(target, boundary, constants)):
+    over_time = value_of(boundary.claims.credit) == "temporal"
+    if groups or over_time or not _may_hold_group_size(arguments):
+        return build, boundary, notes
+    if accepted and _computes(target, boundary, constants):
         return build, boundary, notes
     for number in [n for n in constants.sizes if n <= _MOST_RESPONSES]:
         build_other = partial(of_size, FixedGroups(number))

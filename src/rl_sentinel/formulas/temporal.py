@@ -44,18 +44,21 @@ def _steps(batch: Batch) -> dict[str, _Marks]:
 
 def _gae(batch: Batch, settings: Settings) -> Tokens:
     readings = Tokens()
-    for name, steps in _steps(batch).items():
-        found = _gaps(batch, settings, steps)
-        readings |= {f"as they are{name}": found} | _normalised(found, batch, name, 0.0)
-    names = (WORTHLESS, SILENT, SILENT_AND_WORTHLESS)
-    if bool((batch.mask == batch.valid).all()):
-        plain = {n: x for n, x in readings.items() if not n.endswith(EVERY_STEP)}
-        return readings | {f"{n}{name}": x for name in names for n, x in plain.items()}
-    for name in names:
-        read = batch if name == SILENT else _worthless_off_mask(batch)
-        found = _gaps(read, settings, batch.valid.tolist(), silent=name != WORTHLESS)
+    for name, found in _credit(batch, settings).items():
         readings |= {f"as they are{name}": found} | _normalised(found, batch, name, 0.0)
     return readings
+
+
+def _credit(batch: Batch, settings: Settings) -> Tokens:
+    """The sums of temporal differences by what an untrained token is, the end of a reading's name."""
+    found = {name: _gaps(batch, settings, steps) for name, steps in _steps(batch).items()}
+    names = (WORTHLESS, SILENT, SILENT_AND_WORTHLESS)
+    if bool((batch.mask == batch.valid).all()):
+        return found | dict.fromkeys(names, found[""])
+    for name in names:
+        read = batch if name == SILENT else _worthless_off_mask(batch)
+        found[name] = _gaps(read, settings, batch.valid.tolist(), silent=name != WORTHLESS)
+    return found
 
 
 def _worthless_off_mask(batch: Batch) -> Batch:
@@ -120,8 +123,8 @@ def _turn_values_to_reach(batch: Batch, settings: Settings) -> Tokens:
 
 def _values_to_reach(batch: Batch, settings: Settings) -> Tokens:
     readings = Tokens()
-    for name, steps in _steps(batch).items():
-        pairs = zip(_gaps(batch, settings, steps), batch.value.tolist(), strict=True)
+    for name, credit in _credit(batch, settings).items():
+        pairs = zip(credit, batch.value.tolist(), strict=True)
         found = [[a + v for a, v in zip(*rows, strict=True)] for rows in pairs]
         readings[f"advantage, not whitened, above the value{name}"] = found
     return readings

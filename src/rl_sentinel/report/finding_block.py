@@ -113,7 +113,7 @@ def _input(f: Finding) -> Iterator[str]:
     if f.rows > _ROWS or f.tokens > _TOKENS:
         size = f"{counted(f.rows, 'row')} x {counted(f.tokens, 'token')}; no smaller batch shows it"
         yield from _labelled("input", size)
-    wide = max(len(name) for name, _ in columns) + 2
+    wide = max((len(name) for name, _ in columns), default=0) + 2
     for number, (name, values) in enumerate(columns):
         label = "  input     " if number == 0 and f.rows <= _ROWS and f.tokens <= _TOKENS else _INDENT
         start = f"{label}{name:<{wide}}"

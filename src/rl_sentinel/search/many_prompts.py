@@ -2,6 +2,8 @@
 
 from functools import cache
 
+import torch
+
 from rl_sentinel.core.case import Case
 from rl_sentinel.search.filled_batch import filled
 
@@ -17,7 +19,9 @@ _RESPONSES = 12
 
 @cache
 def one_success() -> Case:
-    """One prompt with twelve responses, of which one has a reward: a limit on advantages of up to 3.3 shows.
+    """One prompt with twelve responses, of which one has a reward: a limit on advantages shows.
+
+    An estimator gives it up to 3.3; a loss reads an advantage of 8, as of one success among 64.
 
     Example:
         >>> from rl_sentinel.search.many_prompts import one_success
@@ -25,7 +29,8 @@ def one_success() -> Case:
         1.0
     """
     rewards = [1.0, *[0.0] * (_RESPONSES - 1)]
-    return Case(filled([[1]] * _RESPONSES, reward=rewards, group=[0] * _RESPONSES), "default")
+    advantage = torch.tensor([[8.0 if reward else -0.125] for reward in rewards], device="cpu")
+    return Case(filled([[1]] * _RESPONSES, reward=rewards, group=[0] * _RESPONSES, advantage=advantage), "default")
 
 
 @cache

@@ -43,6 +43,23 @@ def two_orders(adv: Any, returns: Any) -> Any:
     return adv, returns
 
 
+def beside_returns(values: Any, out: Any) -> Any:
+    returns = out + values
+    return returns, out
+
+
+def sum_first(a: Any, values: Any) -> Any:
+    return a + values, a
+
+
+def sum_second(a: Any, values: Any) -> Any:
+    return a, values + a
+
+
+def of_keys(d: Any) -> Any:
+    return d["returns"], d["advantages"]
+
+
 def metrics(adv: Any) -> Any:
     return adv, {"mean": adv.mean()}
 
@@ -59,6 +76,10 @@ def alone(adv: Any) -> Any:
         (summed, {"advantage": 0, "returns": 1}),
         (twice, {"advantage": 0, "returns": 1}),
         (by_key, {"returns": 0, "advantage": 1}),
+        (beside_returns, {"returns": 0, "advantage": 1}),
+        (sum_first, {"returns": 0, "advantage": 1}),
+        (sum_second, {"returns": 1, "advantage": 0}),
+        (of_keys, {"returns": 0, "advantage": 1}),
         (inner, {}),
         (two_orders, {}),
         (metrics, {}),

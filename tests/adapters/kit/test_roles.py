@@ -63,3 +63,13 @@ def test_a_decorated_function_has_the_parameters_of_the_wrapped_one() -> None:
 def test_names_of_other_trainers(names: list[str], roles: list[str]) -> None:
     """``b_`` is the buffer of the rollout: its log-probs and values are those before the update."""
     assert list(roles_of(names).values()) == roles
+
+
+def test_affixes_of_mini_batches_and_tensors_are_passed_over() -> None:
+    """An exact name comes first: ``b_logprobs`` are CleanRL's stored ones."""
+    assert [role_of(name) for name in ("mb_advantages", "rewards_tensor", "b_logprobs", "batch_size")] == [
+        "advantage",
+        "reward",
+        "old_logprob",
+        "",
+    ]

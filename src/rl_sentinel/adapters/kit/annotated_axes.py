@@ -103,7 +103,9 @@ def documented_axes(function: Callable[..., Any], name: str) -> str:
         >>> documented_axes(centred, "rewards"), documented_axes(centred, "mask")
         ('GK', 'BT')
     """
-    pattern = rf"(?<!\w){re.escape(name)}(?!\w){_BEHIND_NAME}(\[[^\])]*\]|\([^\])]*\))"
+    others = "|".join(re.escape(one) for one in inspect.signature(function).parameters)
+    listed = rf"(?:(?:[`,\s&]|\band\b|\b(?:{others})\b)*:)?"  # "rewards, values: [T, B]" states both
+    pattern = rf"(?<!\w){re.escape(name)}(?!\w){listed}{_BEHIND_NAME}(\[[^\])]*\]|\([^\])]*\))"
     text = inspect.getdoc(function) or ""
     stated = re.finditer(pattern, text, re.IGNORECASE)
     behind = next((axes for match in stated if (axes := _documented(match[1]))), "")

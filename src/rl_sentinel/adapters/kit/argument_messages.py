@@ -28,14 +28,21 @@ _UNLIKE = 0.75
 #: Proposals for what has no column: something made of the batch, or a number of a configuration.
 _ANYTHING, _NUMBER = "lambda batch: ...", "1"
 
+#: Words of what holds several columns, and the proposal for it.
+_BATCHES = frozenset({"batch", "data", "inputs", "experience", "experiences", "samples", "rollouts"})
+_KEYS = '{"rewards": "reward"}'
+
 #: Words with which a name means another quantity than without them: the value of another state, a statistic, a factor.
 _OTHERS = frozenset(
     {
-        *("next", "last", "bootstrap", "target", "teacher", "student", "critic", "chosen", "rejected"),
+        *("next", "last", "bootstrap", "target", "teacher", "student", "critic", "chosen", "rejected", "total"),
         *("mean", "std", "var", "min", "max", "sum", "avg", "count", "num", "norm", "running", "moving"),
         *("weight", "weights", "scale", "coef", "coeff", "penalty", "threshold", "entropy", "fn", "func", "model"),
     }
 )
+
+#: Words with which the name of a mask does not say whether padding or tokens are True.
+_PADDING = frozenset({"padding", "pad", "padded"})
 
 #: Column of a policy's log-probs -> words of names that mean this policy.
 _POLICIES: Mapping[str, frozenset[str]] = {
@@ -86,11 +93,12 @@ def unknown_message(function: str, unknown: Mapping[str, bool], passed: Iterable
         taken |= {proposal} - {_ANYTHING, _NUMBER}
         suggested.append(f'"{path}": {proposal}')
     names, rest = ", ".join(map(repr, unknown)), ", ".join(doubtful)
+    masks = "; padding is True at padding, mask at trained tokens" if '"padding"' in taken else ""
     return (
         f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: bind each of them, as "
         f"in bind={{{', '.join(suggested)}}}, or --bind NAME=WHAT on the command line (a column, COLUMN[AXES], a "
         "number, or in Python an object or a function of the batch; docs/own-functions.md)"
-        f"{'; unknown is the column of ' if rest else ''}{rest}"
+        f"{masks}{'; unknown is the column of ' if rest else ''}{rest}"
     )
 
 
@@ -102,9 +110,13 @@ def _suggestion(path: str, *, attribute: bool) -> str:
     name = path.rpartition(".")[2]
     near = _contained(name) or similar_names(name)[0]
     likeness = 1.0 if _contained(name) else SequenceMatcher(None, name, near).ratio()
+    words = set(name.lower().split("_"))
+    if words & _BATCHES and likeness < 1:
+        return _KEYS
     if attribute and likeness < _SIMILAR:
         return _NUMBER
-    words = set(name.lower().split("_"))
+    if words & _PADDING and "mask" in name:
+        return '"padding"'
     if likeness < _UNLIKE or (words & _OTHERS) - set(near.split("_")):
         return _ANYTHING
     role = role_of(near)

@@ -10,6 +10,7 @@ import torch
 from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths, Lengths, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Packed, Padded, PerRow, Ragged
 from rl_sentinel.adapters.kit.masked_value import MaskedValue
+from rl_sentinel.adapters.kit.padding_mask import PaddingMask
 from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import role_of
@@ -68,7 +69,7 @@ DTYPES = {"bool": torch.bool, "int": torch.int64, "int64": torch.int64, "int32":
 #: Words in a binding that are not columns of the batch.
 WORDS = (
     *("token_rewards", "lengths", "width", "cu_seqlens", "valid", "input_ids", "attention_mask"),
-    "masked_value",
+    *("masked_value", "padding"),
     *("completion_mask_of_sequence", "prompt_ids", "prompt_mask", "prompt_length", "model", "completion_ids"),
     *("labels", "group_size", "strided_group_size", "trained_tokens", "logits_of_sequence", "token_of_sequence"),
 )
@@ -144,7 +145,11 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
     }
     if name in words:
         return words[name]
-    form = _form(axes, per_token=name in ("token_rewards", "valid") or COLUMNS[name]["axes"].startswith("B T"))
+    form = _form(
+        axes, per_token=name in ("token_rewards", "valid", "padding") or COLUMNS[name]["axes"].startswith("B T")
+    )
+    if name == "padding":
+        return PaddingMask(form or Padded(), dtype or torch.bool)
     if name == "valid":
         return ResponseMask(form or Padded(), dtype or torch.int64)
     if name == "token_rewards":

@@ -12,6 +12,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.call import Call
 from rl_sentinel.core.codec import Codec, Inputs
 
 #: Column -> binding, for each call of the probe: with a wrong layout the function may fail before it has read all keys.
@@ -118,12 +119,19 @@ def keys_read(
                 name: _recorder(keys if name == parameter else Keys(rows=rows), by_name[name], batch)
                 for name in by_name
             }
-            passed = {name: codec.put(Inputs(batch)) for name, codec in codecs.items()}
+            passed = {name: _made(codec.put(Inputs(batch))) for name, codec in codecs.items()}
             with suppress(BaseException):  # the keys read before the failure are recorded
                 function(**passed, **recorders)
         if keys.whole or (not keys.tensor and (keys.known or keys.unknown)):
             return keys
     return None
+
+
+def _made(value: Any) -> Any:  # noqa: ANN401 - any argument
+    """An argument, with the object of a dataclass made by its class."""
+    if not isinstance(value, Call) or not callable(value.function):
+        return value
+    return value.function(*map(_made, value.args), **{name: _made(x) for name, x in value.kwargs.items()})
 
 
 def _recorder(keys: Keys, codec_of_key: Callable[[str], Codec | None], batch: Batch) -> Any:  # noqa: ANN401 - a double

@@ -23,6 +23,9 @@ from rl_sentinel.search.claimed_formulas import of_one_policy
 #: Numbers that change nothing at a ratio of 1.
 _OF_RATIOS: Mapping[str, float] = {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
 
+#: A wider range of a clip, below 1, is taken for its bound: 0.8 for a range of 0.2.
+_WIDEST = 0.5
+
 
 def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) -> Boundary:
     """The boundary with the numbers that its formula needs, or undecided if they are unknown.
@@ -48,6 +51,11 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
     if chosen is None:
         chosen = _clip_range(missing, literals.bounds)
     if chosen is not None:
+        wide = {
+            name: x for name, x in chosen.items() if name in missing and _WIDEST < x < 1 and name.startswith("clip")
+        }
+        if wide:
+            return _without_formula(boundary, _of_wide_range(boundary, wide))
         return _with_settings(boundary, chosen, *_note(chosen, boundary))
     required = [name for name in missing if name not in OPTIONAL]
     default = not required or (is_temporal(boundary) and (not literals.floats or _undiscounted(target, boundary)))
@@ -238,6 +246,15 @@ def _undecided(boundary: Boundary, missing: list[str]) -> str:
     return (
         f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which needs "
         f"{' and '.join(missing)}: state numbers={{{numbers}}}, or {options} on the command line"
+    )
+
+
+def _of_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
+    numbers = ", ".join(f'"{name}": {x:g}' for name, x in wide.items())
+    words = " and ".join(f"{name} {x:g}" for name, x in wide.items())
+    return (
+        f"not compared with the formula of {value_of(boundary.claims.algorithm)}: its code clips as with {words}, "
+        f"which is the bound of a usual range; if it is the range, state numbers={{{numbers}}}"
     )
 
 

@@ -106,13 +106,18 @@ def _offsets(defaults: Mapping[str, object]) -> list[str]:
     return [n for n in names if defaults[n] is not inspect.Parameter.empty] if clipped else tiny
 
 
-def visible_numbers(numbers: Mapping[str, float], columns: Collection[str], kept: Collection[str]) -> dict[str, float]:
-    """New values for the numbers of code that hide what they do: discounts of 1, weights of 0, equal clip ranges.
+def visible_numbers(
+    numbers: Mapping[str, float], columns: Collection[str], kept: Collection[str], *, of_logits: bool = False
+) -> dict[str, float]:
+    """New values for the numbers of code that hide what they do.
+
+    They are discounts of 1, weights of 0, equal clip ranges, and with ``of_logits`` a temperature of 1.
 
     Args:
         numbers: name in the code -> number.
         columns: the columns that the function reads: without that of a term, its weight is left as it is.
         kept: numbers, by their names in formulas, that the user states.
+        of_logits: the function computes log-probs from logits.
 
     Example:
         >>> from rl_sentinel.adapters.kit.numbers import visible_numbers
@@ -128,6 +133,8 @@ def visible_numbers(numbers: Mapping[str, float], columns: Collection[str], kept
             continue
         if role in DISCOUNTS and x == 1:
             visible[name] = DISCOUNTS[role]
+        elif role == "temperature" and x == 1 and of_logits:
+            visible[name] = _TEMPERATURE
         elif role in weights and x == 0 and OPTIONAL_PARTS[role] in columns:
             visible[name] = weights[role]
         elif role == "clip_high" and x in lows:

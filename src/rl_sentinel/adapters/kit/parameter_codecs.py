@@ -1,7 +1,7 @@
 """Choose the codec of one parameter, field of a dataclass or key of a dict: by its binding, annotation and name."""
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
@@ -30,6 +30,9 @@ MODEL_NAMES: Mapping[str, str] = {
     **{name: name for name in ("input_ids", "attention_mask", "labels", "completion_ids", "prompt_ids", "prompt_mask")},
 }
 
+#: Without another name for a model or its tokens, this one means one prompt id per response.
+_PROMPT_LABELS = "prompt_ids"
+
 #: Parameter names of the tokens, for functions that compute log-probs from logits.
 _TOKEN_NAMES = (
     "labels",
@@ -57,6 +60,8 @@ class Arguments:
         documented: paths of the parameters whose axes a docstring states.
         attributes: the unknown ones that are attributes of an object.
         kept: numbers, by their names in formulas, whose parameters keep their defaults because the user states them.
+        of_model: the function takes a model or its tokens.
+        columns: columns of other parameters than those that are being bound.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)
@@ -66,6 +71,8 @@ class Arguments:
     documented: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
     kept: frozenset[str] = frozenset()
+    of_model: bool = False
+    columns: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +102,20 @@ class Attributes(dict[str, Any]):
     """Bindings of the attributes of an object, unlike a dict with the bindings of keys."""
 
 
+def has_tokens(names: Iterable[str]) -> bool:
+    """Whether one of the names is that of a model or of its tokens; ``prompt_ids`` alone are labels."""
+    return any(name in MODEL_NAMES for name in names if name != _PROMPT_LABELS)
+
+
 def bind_slots(
     slots: list[Slot], stage: Stage, bind: Mapping[str, Any], arguments: Arguments, place: str
 ) -> Iterator[tuple[str, Codec]]:
     """The codec of each slot; adds numbers, unknown slots and open axes to ``arguments``."""
     renamed = {name: text for name, text in bind.items() if _names_a_number(text)}
     own = {name: value for name, value in bind.items() if name not in renamed}
+    labels = not arguments.of_model and not has_tokens(slot.name for slot in slots)
+    named = {s.name: "group" for s in slots if labels and s.name == _PROMPT_LABELS and own.get(s.name, ...) is ...}
+    own |= named
     bind = Attributes(own) if isinstance(bind, Attributes) else own
     roles = roles_of([slot.name for slot in slots])
     if stage == "batch":
@@ -110,7 +125,7 @@ def bind_slots(
         raise Unbindable(f"bind[{nan[0]}] is nan, expected a number")
     open_slots = [s for s in slots if s.name in stated or bind.get(s.name, ...) is ...]
     numbers = {renamed.get(s.name, s.name): stated.get(s.name, s.default) for s in open_slots}
-    values, passed = numbers_of(numbers, stage, _changeable(slots, {*bind, *arguments.kept}))
+    values, passed = numbers_of(numbers, stage, _changeable(slots, {*bind, *arguments.kept}, arguments.columns))
     exact = {role_of(name): float(x) for name, x in stated.items() if role_of(name) in (*DISCOUNTS, "temperature")}
     arguments.numbers |= values | exact
     for slot in slots:
@@ -131,9 +146,9 @@ def bind_slots(
             arguments.attributes |= {path} if isinstance(bind, Attributes) else set()
 
 
-def _changeable(slots: list[Slot], stated: Collection[str]) -> list[str]:
+def _changeable(slots: list[Slot], stated: Collection[str], columns: frozenset[str]) -> list[str]:
     """The parameters whose default may be replaced: they are not stated, and their part of the formula is compared."""
-    roles = set(roles_of([slot.name for slot in slots]).values())
+    roles = {*roles_of([slot.name for slot in slots]).values(), *columns}
     parts = {**OPTIONAL_PARTS, **dict.fromkeys(("clip", "clip_low", "clip_high"), "advantage")}
     open_slots = [slot.name for slot in slots if not {slot.name, *formula_names(role_of(slot.name))} & set(stated)]
     return [name for name in open_slots if parts.get(role_of(name)) in roles]
@@ -174,7 +189,7 @@ def _from_binding(  # noqa: PLR0913 - the slot and its context
 #: Columns whose axes are found by trial if they are not stated.
 OPEN_COLUMNS = frozenset(
     {"reward", "token_rewards", "mask", "group", "advantage", "value", "old_value", "returns", "logprob"}
-    | {"old_logprob", "ref_logprob", "rollout_logprob", "reward_baseline", "logits", "token", "lengths"}
+    | {"old_logprob", "ref_logprob", "rollout_logprob", "reward_baseline", "logits", "token"}
 )
 
 
@@ -192,6 +207,8 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
         return None
     if column == "lengths" and slot.annotation in (int, "int") and "." not in path:  # of an item, it is its own length
         return codec_of("width")
+    if column == "lengths" and "." not in path:
+        arguments.open[path] = column
     axes = _axes(slot, column, path, arguments)
     return codec_of(f"{column}{f'[{axes}]' if axes else ''}", array=_is_array(slot, role))
 

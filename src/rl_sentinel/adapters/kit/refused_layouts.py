@@ -89,6 +89,10 @@ def flat_columns(codecs: Mapping[str, Codec], stage: Stage) -> dict[str, str]:
     return {path: f"{codec.name}[N]" for path, codec in flat.items()}
 
 
+#: Columns of task rewards.
+_REWARDS = frozenset({"reward", "token_reward", "reward_parts"})
+
+
 def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: Claims) -> None:
     """Require more than one number per response for the columns of tokens.
 
@@ -144,6 +148,20 @@ def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) 
                 f"{' and '.join(paths)} are both names of {column}: say what the second one is, as in "
                 f'bind={{"{unstated[-1]}": "{other}"}}'
             )
+
+
+def refuse_without_reward(codecs: Mapping[str, Codec], stage: Stage, claims: Claims) -> None:
+    """Require that a function reads a reward if it claims an algorithm of advantages.
+
+    Raises:
+        Unbindable: proposes the argument that may be one.
+    """
+    parts = dict(codec_paths(codecs))
+    if stage != "advantage" or claims.algorithm is None or any(codec.columns & _REWARDS for codec in parts.values()):
+        return
+    named = [path for path, codec in parts.items() if codec.columns == {"returns"}] or [*parts]
+    proposal = f': if {named[0]} is one, state bind={{"{named[0]}": "reward"}}' if named else ""
+    raise Unbindable(f"it reads no reward, of which {claims.algorithm.value} is computed{proposal}")
 
 
 def _is_list_of_rewards(codec: Codec) -> bool:

@@ -22,7 +22,8 @@ _RETURNS = frozenset({"ret", "rets", "return_", "returns_"})
 def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
     """Role of an item -> its position, in the tuple or dict that a function returns; empty if the code shows none.
 
-    An item without a name of its own that adds to the advantage, as ``adv + values``, is the returns.
+    An item without a name of its own that adds to the advantage, as ``adv + values``, is the returns; of two, the one
+    beside the returns is the advantage.
 
     Example:
         >>> from rl_sentinel.adapters.kit.returned_names import returned_names
@@ -59,8 +60,8 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 def _roles(items: list[tuple[str, ast.expr]]) -> dict[str, int]:
     """The positions of the advantage and of the returns; empty if one of them is not clear."""
     named = [_role(key) or _role_of_value(value) for key, value in items]
-    if named == ["advantage", "advantage"] and len({ast.dump(value) for _, value in items}) == 1:
-        named = ["advantage", "returns"]  # the same tensor twice, in the usual order
+    if len(items) == 2:
+        named = _roles_of_pair(named, [value for _, value in items])
     advantages = [n for n, role in enumerate(named) if role == "advantage"]
     returns = [n for n, role in enumerate(named) if role == "returns"]
     if len(advantages) != 1 or len(returns) > 1:
@@ -68,12 +69,37 @@ def _roles(items: list[tuple[str, ast.expr]]) -> dict[str, int]:
     return {"advantage": advantages[0]} | ({"returns": returns[0]} if returns else {})
 
 
+def _roles_of_pair(named: list[str], values: list[ast.expr]) -> list[str]:
+    """The roles of two items, of which one tells what the other is."""
+    if named == ["advantage", "advantage"] and len({ast.dump(value) for value in values}) == 1:
+        return ["advantage", "returns"]  # the same tensor twice, in the usual order
+    if sorted(named) == ["", "returns"]:
+        return [role or "advantage" for role in named]
+    if named == ["", ""]:
+        for n, (value, other) in enumerate((values, values[::-1])):
+            if _is_sum(value) and isinstance(other, ast.Name) and other.id in _names(value):
+                return ["returns", "advantage"][:: 1 - 2 * n]
+    return named
+
+
 def _role_of_value(value: ast.expr) -> str:
-    """The role of the only known name in an expression; of a sum with the advantage, the returns."""
-    roles = {role for node in ast.walk(value) if isinstance(node, ast.Name) and (role := _role(node.id))}
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and "advantage" in roles:
+    """The role of the only known name or key in an expression; of a sum with the advantage, the returns."""
+    roles = {_role(name) for name in _names(value)} & {"advantage", "returns"}
+    if _is_sum(value) and "advantage" in roles:
         return "returns"
-    return next(iter(roles & {"advantage", "returns"})) if len(roles & {"advantage", "returns"}) == 1 else ""
+    return next(iter(roles)) if len(roles) == 1 else ""
+
+
+def _is_sum(value: ast.expr) -> bool:
+    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
+
+
+def _names(value: ast.expr) -> set[str]:
+    """The variables, attributes and keys in an expression."""
+    nodes = list(ast.walk(value))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return names | {str(node.value) for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 def _role(name: str) -> str:

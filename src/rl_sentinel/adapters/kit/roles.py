@@ -1,6 +1,7 @@
 """Find the role of a parameter by its name, and bind parameters by their roles."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -12,9 +13,19 @@ from rl_sentinel.core.codec import Codec
 _ROLE = {name: role for role, about in ROLES.items() for name in about.names}
 
 
+#: What users put before and behind a known name: of a mini-batch or batch, as a tensor.
+_AFFIXES = re.compile(r"^(?:mb|minibatch|b|batch|batched)_|_(?:mb|batch|tensor|t|bool)$")
+
+
 def role_of(name: str) -> str:
-    """The role of a parameter name; empty if it has none."""
-    return _ROLE.get(name, "")
+    """The role of a parameter name; empty if it has none.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.roles import role_of
+        >>> role_of("advantages"), role_of("mb_advantages"), role_of("colour")
+        ('advantage', 'advantage', '')
+    """
+    return _ROLE.get(name) or _ROLE.get(_AFFIXES.sub("", name), "")
 
 
 def roles_of(names: Iterable[str]) -> dict[str, str]:
@@ -27,7 +38,7 @@ def roles_of(names: Iterable[str]) -> dict[str, str]:
         >>> roles_of(["vpreds", "values", "colour"])
         {'vpreds': 'value_prediction', 'values': 'old_value'}
     """
-    roles = {name: _ROLE[name] for name in names if name in _ROLE}
+    roles = {name: role for name in names if (role := role_of(name))}
     if "value_prediction" not in roles.values():
         return roles
     return {name: "old_value" if role == "values" else role for name, role in roles.items()}

@@ -3,12 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from rl_sentinel.adapters.kit.masked_value import MaskedValue, zero_off_mask
+from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on
+from rl_sentinel.adapters.kit.masked_value import is_zero_off_mask, zero_off_mask
 from rl_sentinel.adapters.kit.number_trial import fits_formula
 from rl_sentinel.adapters.kit.prompt_groups import fixed_groups, one_prompt, with_strided_groups
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
+from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.user_layouts import Domains, GroupSize
+from rl_sentinel.adapters.kit.user_results import CallFailed
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import STATED, Said, claims, value_of
 from rl_sentinel.core.codec import Codec
@@ -32,22 +36,41 @@ def with_unstated_choice(
         return _with_width(target, boundary)
     if boundary.stage != "advantage" or boundary.claims.algorithm is None or fits_formula(target, boundary):
         return boundary
-    if "group" not in boundary.reads and value_of(boundary.claims.scope) == "group":
-        domain = Domains((one_prompt, *([boundary.domain] if boundary.domain else [])))
-        rewards = [path for path, codec in codec_paths(codecs) if {"reward", "token_reward"} & codec.columns]
-        if rewards and rewards[0] not in stated and fits_formula(target, replace(boundary, domain=domain)):
-            return _undecided(boundary, rewards[0])
-    if notes := [*_of_other_order(target, boundary, codecs), *_of_values_off_mask(target, boundary, codecs)]:
-        return replace(boundary, notes=(*boundary.notes, *notes))
+    changed = _of_one_prompt(target, boundary, codecs, stated) or _of_masked_values(target, boundary, codecs, stated)
+    if changed:
+        return changed
+    notes = [*_of_other_order(target, boundary, codecs)] or [*_of_batch_deviation(target, boundary)]
+    return replace(boundary, notes=(*boundary.notes, *notes))
+
+
+def _of_one_prompt(
+    target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
+) -> Boundary | None:
+    """The boundary, undecided if the function is right for a caller that calls it once per prompt."""
+    if "group" in boundary.reads or value_of(boundary.claims.scope) != "group":
+        return None
+    domain = Domains((one_prompt, *([boundary.domain] if boundary.domain else [])))
+    rewards = [path for path, codec in codec_paths(codecs) if {"reward", "token_reward"} & codec.columns]
+    if not rewards or rewards[0] in stated or not fits_formula(target, replace(boundary, domain=domain)):
+        return None
+    why = (
+        f"it computes {value_of(boundary.claims.algorithm)} only for one prompt, and nothing says how many a call has: "
+        f'state bind={{"{rewards[0]}": "reward[K]"}} for one, "reward[B]" for several'
+    )
+    # No claim is left that compares responses of a prompt.
+    left = replace(boundary.claims, algorithm=None, scope=None, baseline=None, grouping=None)
+    return replace(boundary, claims=left, undecided=why)
+
+
+def _of_batch_deviation(target: Target, boundary: Boundary) -> Iterator[str]:
+    """A note if the function divides by the deviation of the whole batch."""
     of_batch = replace(boundary.claims, deviation_of=Said("batch", STATED))
     if boundary.claims.deviation_of is None and fits_formula(target, replace(boundary, claims=of_batch)):
-        note = (
+        yield (
             f"it computes {value_of(boundary.claims.algorithm)} with the standard deviation of the whole batch: if "
             'that is intended, state claims={"deviation-of": "batch"}, or --claim deviation-of=batch on the command '
             "line"
         )
-        return replace(boundary, notes=(*boundary.notes, note))
-    return boundary
 
 
 def _of_other_order(target: Target, boundary: Boundary, codecs: Mapping[str, Codec]) -> Iterator[str]:
@@ -66,17 +89,22 @@ def _of_other_order(target: Target, boundary: Boundary, codecs: Mapping[str, Cod
     )
 
 
-def _of_values_off_mask(target: Target, boundary: Boundary, codecs: Mapping[str, Codec]) -> Iterator[str]:
-    """A note if the function is right for a caller that sets values to 0 at untrained tokens."""
-    values = [p for p, codec in codec_paths(codecs) if codec.columns == {"value"} and type(codec) is not MaskedValue]
-    if not values or not {"value", "mask"} <= boundary.reads:
-        return
+def _of_masked_values(
+    target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
+) -> Boundary | None:
+    """The boundary, undecided if the function is right for a caller that sets values to 0 at untrained tokens."""
+    values = [path for path, codec in codec_paths(codecs) if codec.columns == {"value"}]
+    if not values or values[0] in stated or not {"value", "mask"} <= boundary.reads:
+        return None
     zeroed = Domains((*([boundary.domain] if boundary.domain else []), zero_off_mask))
-    if fits_formula(target, replace(boundary, domain=zeroed)):
-        yield (
-            f"it computes {value_of(boundary.claims.algorithm)} if values are 0 at untrained tokens: if your trainer "
-            f'sets them so, state bind={{"{values[0]}": "masked_value"}}'
-        )
+    other = replace(boundary, domain=zeroed, requires=(*boundary.requires, is_zero_off_mask))
+    if not fits_formula(target, other):
+        return None
+    why = (
+        f"it computes {value_of(boundary.claims.algorithm)} only if values are 0 at untrained tokens, and nothing says "
+        f'whether its caller sets them so: state bind={{"{values[0]}": "masked_value"}} if it does, "value[B T]" if not'
+    )
+    return replace(other, claims=replace(boundary.claims, algorithm=None), undecided=why)
 
 
 def _with_width(target: Target, boundary: Boundary) -> Boundary:
@@ -91,11 +119,25 @@ def _with_width(target: Target, boundary: Boundary) -> Boundary:
     return replace(boundary, claims=by_width, notes=(*boundary.notes, note))
 
 
-def _undecided(boundary: Boundary, name: str) -> Boundary:
-    """The boundary without claims that compare responses of a prompt."""
-    why = (
-        f"it computes {value_of(boundary.claims.algorithm)} only for one prompt, and nothing says how many a call has: "
-        f'state bind={{"{name}": "reward[K]"}} for one, "reward[B]" for several'
-    )
-    left = replace(boundary.claims, algorithm=None, scope=None, baseline=None, grouping=None)
-    return replace(boundary, claims=left, undecided=why)
+def with_rows_that_train(target: Target, boundary: Boundary) -> Boundary:
+    """The boundary, asked only with batches in which every row trains if the function fails on a row that does not."""
+    batch = domain_probe(boundary)
+    mask = batch.mask.clone()
+    mask[0] = False
+    dead = with_columns(batch, mask=mask)
+    dead = dead if boundary.domain is None else boundary.domain(dead)
+    if "mask" not in boundary.reads or bool(dead.live.all()):
+        return boundary
+    try:
+        outputs_on(target, boundary, batch)
+    except Exception:  # noqa: BLE001 - a function that always fails is reported by the audit
+        return boundary
+    try:
+        outputs_on(target, boundary, dead)
+    except CallFailed as why:
+        failure = str(why).partition("; passed")[0]
+        note = f"on a row without a trained token {failure}: the check has none, since your code may never pass one"
+        return replace(boundary, requires=(*boundary.requires, every_row_trains), notes=(*boundary.notes, note))
+    except Exception:  # noqa: BLE001 - a refusal in words is judged by the laws
+        return boundary
+    return boundary

@@ -11,19 +11,17 @@ from typing import Any
 from rl_sentinel.adapters.kit.annotated_axes import documented_axes, item_class
 from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, takes_more
 from rl_sentinel.adapters.kit.container_probe import keys_read
+from rl_sentinel.adapters.kit.numbers import NUMBERS
 from rl_sentinel.adapters.kit.outcome_binding import carries_outcome, with_outcome
-from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, Arguments, Attributes, Slot, bind_slots
+from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, Arguments, Attributes, Slot, bind_slots, has_tokens
 from rl_sentinel.adapters.kit.parameter_names import ROLES
-from rl_sentinel.adapters.kit.roles import parameters_of, role_of
+from rl_sentinel.adapters.kit.roles import parameters_of, role_of, roles_of
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.search.filled_batch import filled
-
-#: Without a parameter for a model or its tokens, this name means one prompt id per response.
-_PROMPT_LABELS = "prompt_ids"
 
 
 def probe_batch() -> Batch:
@@ -76,11 +74,11 @@ def arguments_of(
         if p.kind not in MORE
     ]
     slots += [Slot(key) for key in bind if key not in parameters]
-    if _PROMPT_LABELS in parameters and not any(n in MODEL_NAMES for n in parameters if n != _PROMPT_LABELS):
-        bind = {_PROMPT_LABELS: "group", **bind}
     described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
     bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
-    arguments = Arguments(kept=frozenset(kept))
+    slots = [one for one in slots if one.required or one.name in bind or _is_read(function, one.name)]
+    named = _roles_of_fields(slots)
+    arguments = Arguments(kept=frozenset(kept), of_model=has_tokens(parameters), columns=named)
     arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
     unread = {name: Constant(None) for name in arguments.unknown if name in parameters and not _is_read(function, name)}
     arguments.codecs |= unread
@@ -97,12 +95,25 @@ def arguments_of(
             arguments.codecs |= bind_slots([slot], stage, {parameter: items}, arguments, "")
     if wrong := [f"{parameter}.{key}" for parameter, items in parts.items() for key in items]:
         raise Unbindable(f"bind names {', '.join(wrong)}, but {name} does not read a dict or an object there")
+    # The columns of dicts and objects are known now: defaults of other parameters may hide what these do with them.
+    arguments.columns |= frozenset().union(*(codec.columns for codec in arguments.codecs.values()))
+    numbers = [slot for slot in slots if role_of(slot.name) in NUMBERS]
+    objects = [slot for slot in slots if slot.name not in bind and _class_of(slot)]
+    arguments.codecs |= bind_slots([*numbers, *objects], stage, bind, arguments, "")
+    arguments.unknown = list(dict.fromkeys(arguments.unknown))
     if not carries_outcome(bind, parameters):
         outcome = {n: new for n, x in bind.items() if (new := with_outcome(x)) is not x and new != x}
         again = [slot for slot in slots if slot.name in outcome]
         arguments.codecs |= bind_slots(again, stage, outcome, arguments, "")
         arguments.unknown = list(dict.fromkeys(arguments.unknown))
     return arguments
+
+
+def _roles_of_fields(slots: Iterable[Slot]) -> frozenset[str]:
+    """The roles of the parameters, and of the fields of their dataclasses."""
+    classes = [kind for slot in slots if (kind := _class_of(slot))]
+    names = [*(slot.name for slot in slots), *(name for kind in classes for name in parameters_of(kind))]
+    return frozenset(roles_of(names).values())
 
 
 def _is_read(function: Callable[..., Any], parameter: str) -> bool:
@@ -168,7 +179,8 @@ def _container_bindings(
         role = role_of(name)
         column = ROLES[role].column if role else ""
         binding = parts.get(name, bindings.get(column, ...))
-        return dict(bind_slots([Slot(name)], stage, {name: binding}, Arguments(), "")).get(name)
+        alone = Arguments(of_model=arguments.of_model)
+        return dict(bind_slots([Slot(name)], stage, {name: binding}, alone, "")).get(name)
 
     others = {name: partial(by_name, parts=parts) for name, parts in waiting.items()}
     keys = keys_read(function, parameter, arguments.codecs, others, probe_batch())

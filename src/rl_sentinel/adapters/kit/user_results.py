@@ -119,11 +119,17 @@ class NamedOutput(Form):
         return output
 
     def _select(self, value: Any) -> Any:  # noqa: ANN401 - any result
+        if isinstance(value, tuple) and hasattr(value, "_asdict") and self._names_one(value._asdict()):
+            value = value._asdict()
         if isinstance(value, tuple):
             if len(value) <= self.item:
                 raise CallFailed(f"the result is a tuple of {len(value)}, expected {self.name} at position {self.item}")
             return value[self.item]
         return value[self._key(value)] if isinstance(value, Mapping) else value
+
+    def _names_one(self, table: Mapping[Any, Any]) -> bool:
+        """Whether an entry has the name of the output; the fields of a named tuple may have any."""
+        return any(self.name in str(key).lower() for key in table)
 
     def _key(self, table: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - a key
         exact = [key for key in table if str(key).lower() in (self.name, f"{self.name}s")]
