@@ -41,9 +41,14 @@ def test_responses_of_a_prompt_may_be_apart(function: Any, options: dict[str, An
     assert any(verdict.law == "REF001" and verdict.outcome == "holds" for verdict in result.verdicts)
 
 
-def test_a_wrong_grouping_of_responses_that_are_apart_is_found() -> None:
-    result = rl_sentinel.check(of_adjacent, **_RLOO)
-    assert {"GRP001", "REF001"} <= {finding.code for finding in result.findings}
+def test_a_name_alone_does_not_decide_the_order_of_responses() -> None:
+    open_ = rl_sentinel.check(of_adjacent, **_RLOO)
+    assert not open_.ok
+    assert not open_.findings
+    assert 'state bind={"rloo_k": "group_size"} if they are' in " ".join(str(open_).split())
+    assert rl_sentinel.check(of_adjacent, bind={"rloo_k": "group_size"}, **_RLOO).ok
+    stated = rl_sentinel.check(of_adjacent, bind={"rloo_k": "strided_group_size"}, **_RLOO)
+    assert {"GRP001", "REF001"} <= {finding.code for finding in stated.findings}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Build the boundary of a user's function (``module:name`` and its stage) from its parameter names."""
 
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ import torch
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.adapters.kit.argument_messages import lookup_hint, unknown_message
+from rl_sentinel.adapters.kit.bind_text import WORDS
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import (
     accepts,
@@ -24,7 +26,13 @@ from rl_sentinel.adapters.kit.layout_trial import (
 )
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.number_trial import fits_formula
-from rl_sentinel.adapters.kit.numbers import GROUP_SIZE, STRIDED_GROUP_SIZE, numbers_by_name, visible_numbers
+from rl_sentinel.adapters.kit.numbers import (
+    GROUP_SIZE,
+    OPTIONAL_PARTS,
+    STRIDED_GROUP_SIZE,
+    numbers_by_name,
+    visible_numbers,
+)
 from rl_sentinel.adapters.kit.numbers_in_code import Literals, literals, named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.parameter_names import ROLES
@@ -149,7 +157,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         chosen = replace(chosen, claims=chosen.claims | said("its result has a gradient", gradient="own"))
     elif statement.stage in DEFINED:
         chosen = replace(chosen, notes=(*chosen.notes, "its result has no gradient, as for an old policy or a metric"))
-    stated = [path for path, binding in statement.bind.items() if not isinstance(binding, str) or "[" in binding]
+    bound = statement.bind.items()
+    stated = [path for path, binding in bound if not isinstance(binding, str) or "[" in binding or binding in WORDS]
     return with_rows_that_train(target, with_unstated_choice(target, chosen, arguments.codecs, stated))
 
 
@@ -161,7 +170,7 @@ def _bound_arguments(
     Raises:
         Unbindable: if an argument cannot be passed, or is not clear.
     """
-    arguments = arguments_of(function, stage, statement.bind, statement.numbers)
+    arguments = _arguments_of(function, stage, statement)
     flat = flat_columns(arguments.codecs, stage)
     arguments.codecs = rebind(arguments.codecs, flat)
     refuse_one_per_response(arguments.codecs, stage, statement.claims)
@@ -169,6 +178,19 @@ def _bound_arguments(
     if not arguments.unknown:
         refuse_without_reward(arguments.codecs, stage, statement.claims)
     return arguments, flat
+
+
+def _arguments_of(function: Callable[..., Any], stage: Stage, statement: Statement) -> Arguments:
+    """The arguments of a function, also those that it does not read while a weight that it holds is 0."""
+    if not inspect.isroutine(function):
+        return arguments_of(function, stage, statement.bind, statement.numbers)
+    held = named_numbers(function)
+    shown = visible_numbers(held, OPTIONAL_PARTS.values(), statement.numbers)
+    set_numbers(function, {}, shown)
+    try:
+        return arguments_of(function, stage, statement.bind, statement.numbers)
+    finally:
+        set_numbers(function, {}, {name: held[name] for name in shown})
 
 
 def _with_group_size(

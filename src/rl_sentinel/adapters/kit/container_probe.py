@@ -128,10 +128,13 @@ def keys_read(
 
 
 def _made(value: Any) -> Any:  # noqa: ANN401 - any argument
-    """An argument, with the object of a dataclass made by its class."""
+    """An argument, with the object of a dataclass made by its class; unchanged if a field of it is not known yet."""
     if not isinstance(value, Call) or not callable(value.function):
         return value
-    return value.function(*map(_made, value.args), **{name: _made(x) for name, x in value.kwargs.items()})
+    try:
+        return value.function(*map(_made, value.args), **{name: _made(x) for name, x in value.kwargs.items()})
+    except TypeError:
+        return value
 
 
 def _recorder(keys: Keys, codec_of_key: Callable[[str], Codec | None], batch: Batch) -> Any:  # noqa: ANN401 - a double

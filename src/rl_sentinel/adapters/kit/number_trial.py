@@ -32,7 +32,7 @@ OPTIONAL = frozenset({"epsilon", "temperature"})
 _TRIED_WITHOUT = OPTIONAL | {"gamma", "lambda", "value_clip"}
 
 #: Largest literal that may be the offset of a divisor, and no discount.
-_OFFSET = 0.1
+_OFFSET = 0.01
 
 #: Maximum number of combinations.
 _MOST = 600

@@ -6,7 +6,14 @@ from dataclasses import replace
 from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on
 from rl_sentinel.adapters.kit.masked_value import is_zero_off_mask, zero_off_mask
 from rl_sentinel.adapters.kit.number_trial import fits_formula
-from rl_sentinel.adapters.kit.prompt_groups import fixed_groups, one_prompt, with_strided_groups
+from rl_sentinel.adapters.kit.prompt_groups import (
+    BY_POSITION,
+    equal_groups,
+    fixed_groups,
+    one_prompt,
+    strided_groups,
+    with_strided_groups,
+)
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.user_layouts import Domains, GroupSize
@@ -14,7 +21,7 @@ from rl_sentinel.adapters.kit.user_results import CallFailed
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.claims import STATED, Said, claims, value_of
+from rl_sentinel.core.claims import STATED, Claims, Said, claims, value_of
 from rl_sentinel.core.codec import Codec
 
 
@@ -36,8 +43,8 @@ def with_unstated_choice(
         return _with_width(target, boundary)
     if boundary.stage != "advantage" or boundary.claims.algorithm is None or fits_formula(target, boundary):
         return boundary
-    changed = _of_one_prompt(target, boundary, codecs, stated) or _of_masked_values(target, boundary, codecs, stated)
-    if changed:
+    ways = (_of_one_prompt, _of_masked_values, _of_adjacent_responses)
+    if changed := next((one for way in ways if (one := way(target, boundary, codecs, stated))), None):
         return changed
     notes = [*_of_other_order(target, boundary, codecs)] or [*_of_batch_deviation(target, boundary)]
     return replace(boundary, notes=(*boundary.notes, *notes))
@@ -57,9 +64,30 @@ def _of_one_prompt(
         f"it computes {value_of(boundary.claims.algorithm)} only for one prompt, and nothing says how many a call has: "
         f'state bind={{"{rewards[0]}": "reward[K]"}} for one, "reward[B]" for several'
     )
-    # No claim is left that compares responses of a prompt.
-    left = replace(boundary.claims, algorithm=None, scope=None, baseline=None, grouping=None)
-    return replace(boundary, claims=left, undecided=why)
+    return replace(boundary, claims=_without_siblings(boundary), undecided=why)
+
+
+def _of_adjacent_responses(
+    target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
+) -> Boundary | None:
+    """The boundary, undecided if a name alone says that responses are apart, and it is right for adjacent ones."""
+    sizes = [path for path, codec in codec_paths(codecs) if isinstance(codec, GroupSize) and codec.strided]
+    if not sizes or sizes[0] in stated:
+        return None
+    parts = boundary.domain.parts if isinstance(boundary.domain, Domains) else ()
+    adjacent = Domains(tuple(equal_groups if part is strided_groups else part for part in parts))
+    if not fits_formula(target, replace(boundary, domain=adjacent, requires=BY_POSITION)):
+        return None
+    why = (
+        f"it computes {value_of(boundary.claims.algorithm)} only if responses of a prompt are adjacent: state "
+        f'bind={{"{sizes[0]}": "group_size"}} if they are, "strided_group_size" if they are G rows apart'
+    )
+    return replace(boundary, claims=_without_siblings(boundary), undecided=why)
+
+
+def _without_siblings(boundary: Boundary) -> Claims:
+    """The claims, without those that compare responses of a prompt."""
+    return replace(boundary.claims, algorithm=None, scope=None, baseline=None, grouping=None)
 
 
 def _of_batch_deviation(target: Target, boundary: Boundary) -> Iterator[str]:
