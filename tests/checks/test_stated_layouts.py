@@ -224,6 +224,38 @@ def test_an_optional_column_that_is_not_read_is_not_passed() -> None:
     assert rl_sentinel.check(optional, **_LOSS).ok
 
 
+def fixed_range(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, clip_eps: float = 0.2) -> Tensor:
+    loss = _surrogate((logps - old_logps).exp(), advantages, 0.2)
+    return (loss * mask).sum() / mask.sum()
+
+
+def test_a_note_names_a_number_that_is_not_read() -> None:
+    assert "the function does not read its parameter clip_eps" in rl_sentinel.check(fixed_range, **_LOSS).notes
+
+
+class Guarded:
+    """A loss that reads the reference only if its weight is not 0."""
+
+    beta = 0.0
+
+    def right(self, batch: dict[str, Tensor]) -> Tensor:
+        return self._loss(batch, batch["ref_logps"] if self.beta else batch["logps"], 1.0)
+
+    def wrong(self, batch: dict[str, Tensor]) -> Tensor:
+        return self._loss(batch, batch["ref_logps"] if self.beta else batch["logps"], -1.0)
+
+    def _loss(self, batch: dict[str, Tensor], other: Tensor, sign: float) -> Tensor:
+        gap = sign * (other - batch["logps"])
+        loss = _surrogate((batch["logps"] - batch["old_logps"]).exp(), batch["advantages"])
+        return ((loss + self.beta * (gap.exp() - gap - 1)) * batch["mask"]).sum() / batch["mask"].sum()
+
+
+def test_keys_behind_a_weight_of_zero_are_found() -> None:
+    options = {**_LOSS, "claims": {"aggregation": "token-mean", "kl": "k3"}}
+    assert rl_sentinel.check(Guarded().right, **options).ok
+    assert "REF001" in {finding.code for finding in rl_sentinel.check(Guarded().wrong, **options).findings}
+
+
 class Tempered:
     """Two losses with a temperature: one divides the logits by it, and one multiplies them."""
 

@@ -145,6 +145,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
     whole = [f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation]
     whole += [f"{name} is set to {visible[name.lower()]:g} in the check, so that its effect shows" for name in changed]
+    whole += [f"the function does not read its parameter {name}" for name in arguments.ignored]
     boundary = replace(boundary, notes=(*boundary.notes, *notes, *whole, *_not_compared(boundary)))
     chosen = with_fitted_numbers(target, boundary, constants)
     chosen = with_kl_of_gradient(target, chosen)
