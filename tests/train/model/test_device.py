@@ -1,5 +1,6 @@
 """Devices: what can be tested without a GPU, and ten steps on one beside the CPU where there is one."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -11,10 +12,12 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.model.device import resolve_device
+from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.journal import read_metrics
 from rl_sentinel.train.run.loop import train
-from training import folder_cache, recipe
+from rl_sentinel.train.update.minibatch_gradient import compute_gradient
+from training import folder_cache, recipe, sample_batch
 
 #: Mini-batches, epochs and a KL, so that every column is used.
 MORE: dict[str, Any] = {
@@ -54,6 +57,22 @@ def test_ten_steps_on_cuda_are_those_on_the_cpu(tmp_path: Path) -> None:
     assert _distance(tmp_path / "cpu", tmp_path / "cuda") < 1e-3
     lines = [read_metrics(tmp_path / device / "metrics.jsonl") for device in ("cpu", "cuda")]
     assert lines[0][0] == pytest.approx(lines[1][0], rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
+@pytest.mark.parametrize(("precision", "rounding"), [("fp32", 1e-4), ("bf16", 5e-2)])
+def test_gradient_on_cuda_is_that_on_the_cpu(precision: str, rounding: float) -> None:
+    """Of one batch, since in bf16 the samples differ."""
+    config = recipe(policy={"device": "cpu", "precision": precision}, kl={"loss": 0.1})
+    selection, policy, _, batch, _ = sample_batch(config, reference=True)
+    twin = Policy(copy.deepcopy(policy.model).to("cuda"), policy.tokenizer, precision=precision)
+    rows = torch.arange(len(batch.mask))
+    one, two = (
+        compute_gradient(p, batch, rows, selection=selection, recipe=config, coefficient=0.1) for p in (policy, twin)
+    )
+    assert (one.logprob - two.logprob).abs().max() < rounding
+    gradients = [torch.cat([w.grad.flatten().cpu() for w in p.model.parameters()]) for p in (policy, twin)]  # type: ignore[union-attr]  # set above
+    assert (gradients[0] - gradients[1]).norm() < rounding * gradients[0].norm()
 
 
 @pytest.mark.parametrize(
