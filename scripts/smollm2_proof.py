@@ -1,7 +1,7 @@
-"""Train recipes/smollm2.toml over five seeds, with all weights, LoRA, bf16, shuffled rewards; write docs/smollm2-proof.md.
+"""Train recipes/smollm2.toml over five seeds, with all weights, LoRA, bf16 and shuffled rewards.
 
-Prepare the model first (examples/smollm2.py). Finished runs are not repeated. A GPU with 80 GB takes all runs at once
-(``--jobs 20``); on a CPU a run takes minutes to half an hour.
+Writes docs/smollm2-proof.md. Prepare the model first (examples/smollm2.py). Finished runs are not repeated. A GPU with
+80 GB takes all 20 runs at once (``--jobs 20``); on a CPU a run takes minutes to half an hour.
 """
 
 import argparse
@@ -37,9 +37,10 @@ HEAD = """# SmolLM2-135M learns to add
 
 Written by `scripts/smollm2_proof.py`: `recipes/smollm2.toml` with these overrides, over five seeds, on {machine}.
 
-*Held out* is the share of 34 sums, of which training has neither `a + b` nor `b + a`, that a greedy response answers exactly:
-the number, or the equation with it, and an end. *Sampled* is that of the 32 responses of a step, over the first and the last
-ten of 60 steps. A curve is the sampled accuracy from 0 to 1, three steps per block. [train.md](train.md) explains the results.
+*Held out* is the share of 34 sums, of which training has neither `a + b` nor `b + a`, that a greedy response answers
+exactly: the number, or the equation with it, and an end. *Sampled* is that of the 32 responses of a step, over the
+first and the last ten of 60 steps. A curve is the sampled accuracy from 0 to 1, three steps per block.
+[train.md](train.md) explains the results.
 
 """
 

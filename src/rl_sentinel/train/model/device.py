@@ -43,7 +43,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def send(values: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor from the CPU to a device; on CUDA the copy waits for nothing, since it is from pinned memory.
+    """Copy a tensor to a device; from the CPU to CUDA the copy waits for nothing, since it is from pinned memory.
 
     Example:
         >>> import torch
@@ -51,4 +51,5 @@ def send(values: Tensor, device: torch.device) -> Tensor:
         >>> send(torch.tensor([1, 2]), CPU)
         tensor([1, 2])
     """
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+    to_cuda = device.type == "cuda" and values.device.type == "cpu"
+    return values.pin_memory().to(device, non_blocking=True) if to_cuda else values.to(device)
