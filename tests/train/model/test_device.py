@@ -94,14 +94,16 @@ def test_cuda_that_is_missing_is_one_line() -> None:
 
 
 def test_gpus_are_taken_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[torch.device] = []
+    taken, cudnn = list[torch.device](), list[bool]()
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.set_device", taken.append)
+    monkeypatch.setattr("torch.backends.cuda.enable_cudnn_sdp", cudnn.append)
     for rank, index in (("0", 0), ("1", 1), ("2", 0), ("x", 0)):
         monkeypatch.setenv("LOCAL_RANK", rank)
         assert resolve_device("auto") == torch.device("cuda", index)
     assert len(taken) == 4
+    assert cudnn == [False] * 4
     assert resolve_device("cpu") == torch.device("cpu")
 
 

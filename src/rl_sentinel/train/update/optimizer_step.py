@@ -88,4 +88,5 @@ def _local(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _norm(tensors: list[Tensor]) -> Tensor:
-    return torch.stack(torch._foreach_norm(tensors)).norm()  # noqa: SLF001 - fused
+    norm: Tensor = torch.stack(torch._foreach_norm(tensors)).norm()  # noqa: SLF001 - fused
+    return norm
