@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from rl_sentinel.adapters.kit.roles import ROLES
+from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.user_claims import ADAPTED, ALGORITHMS
 from rl_sentinel.core.claim_text import described
 

@@ -31,7 +31,7 @@ def test_a_ceiling_adds_a_reading() -> None:
 def test_the_column_that_is_passed_is_averaged(column: str) -> None:
     codecs = {"numbers": codec_of(column), "mask": codec_of("mask")}
     stated = claims("stated", aggregation="token-mean")
-    boundary = user_boundary("own.mean", "aggregate", stated, {}, 0, codecs)
+    boundary = user_boundary("own.mean", "aggregate", stated, {}, None, codecs)
     make = aggregated_column(boundary, "")
     assert make is not None
     assert torch.equal(make(BATCH, {})[""], getattr(BATCH, column).double())

@@ -17,7 +17,8 @@ from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, Response
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Padded, Ragged
 from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
-from rl_sentinel.adapters.kit.prompt_groups import grouping
+from rl_sentinel.adapters.kit.masked_value import MaskedValue, is_zero_off_mask, zero_off_mask
+from rl_sentinel.adapters.kit.prompt_groups import FixedGroups, grouping
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.user_layouts import (
     Domains,
@@ -94,7 +95,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
     stage: str,
     claimed: Claims,
     settings: Mapping[str, Scalar],
-    group_size: int,
+    groups: FixedGroups | None,
     codecs: Mapping[str, Codec],
 ) -> Boundary:
     """The boundary of the function at ``path``, with these codecs for its parameters.
@@ -104,14 +105,14 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         stage: a key of :data:`STAGES`.
         claimed: the claims about it.
         settings: the numbers of its formula.
-        group_size: the number of responses per prompt that the function holds itself; 0 if it holds none.
+        groups: the groups of a function that holds the number of responses per prompt itself.
         codecs: the codec of each parameter.
     """
     kind = STAGES[stage]
     flat = list(leaves(codecs.values()))
     forms = [c.form for c in flat if hasattr(c, "form")]
     grouped = any("group" in c.shapes for c in flat) or any(isinstance(f, Grouped) for f in forms)
-    group_domain, requires = grouping(flat, group_size)
+    group_domain, requires = grouping(flat, groups)
     by_response = kind.stage == "policy-loss" and value_of(claimed.algorithm) in OF_RESPONSES
     by_response = by_response or any(isinstance(c, PerResponse) and c.name == "advantage" for c in flat)
     unpadded = any(isinstance(f, Packed | Ragged) for f in forms)
@@ -122,12 +123,15 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
     measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask) for c in flat)
     # A function in ``bind`` may put the outcome on the last token as well.
     per_token = any(isinstance(c, TokenRewards) or {"reward", "token_reward"} <= c.columns for c in flat)
+    zeroed = any(isinstance(c, MaskedValue) for c in flat)
+    requires = (*requires, is_zero_off_mask) if zeroed else requires
     domains = [
         *([last_token_trains] if per_token else []),
         *([whole_responses] if unpadded and not masked else []),
         *([full_width] if padded and not measured else []),
         *group_domain,
         *([one_advantage_per_row] if by_response else []),
+        *([zero_off_mask] if zeroed else []),
     ]
     form = NamedOutput(
         kind.word,
@@ -156,7 +160,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         domain=Domains(tuple(domains)) if domains else None,
         own=True,
     )
-    by_position = group_size or any(of_one_prompt(form) for form in forms)
+    by_position = groups is not None or any(of_one_prompt(form) for form in forms)
     return replace(boundary, reads=boundary.reads | {"group"}) if by_position else boundary
 
 

@@ -24,16 +24,19 @@ from rl_sentinel.adapters.kit.layout_trial import (
 )
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.number_trial import fits_formula
-from rl_sentinel.adapters.kit.numbers import GROUP_SIZE, numbers_by_name, visible_numbers
+from rl_sentinel.adapters.kit.numbers import GROUP_SIZE, STRIDED_GROUP_SIZE, numbers_by_name, visible_numbers
 from rl_sentinel.adapters.kit.numbers_in_code import Literals, literals, named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.refused_layouts import (
     codec_paths,
     flat_columns,
     refuse_one_per_response,
     refuse_shared_columns,
 )
-from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of
+from rl_sentinel.adapters.kit.returned_names import returned_names, with_advantage_item, with_returns
+from rl_sentinel.adapters.kit.roles import parameters_of, role_of
 from rl_sentinel.adapters.kit.unstated_choices import with_unstated_choice
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.user_results import NamedOutput
@@ -52,6 +55,9 @@ from rl_sentinel.core.errors import SentinelError, Unbindable
 
 #: Hint for a stage that is not a single function.
 _ADAPTED = "metrics, batches, configurations and steps are audited by an adapter (CONTRIBUTING.md, Add a framework)"
+
+#: Names of the number of responses of a prompt -> whether they are as many rows apart as there are prompts.
+_GROUP_SIZES = {GROUP_SIZE: False, STRIDED_GROUP_SIZE: True}
 
 #: A larger integer in the code is not tried as the number of responses of a prompt.
 _MOST_RESPONSES = 16
@@ -114,13 +120,18 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     visible = visible_numbers(named_numbers(function, passed), columns, statement.numbers)
     changed = set_numbers(function, passed, visible)
     outside = named_numbers(function, passed)
-    stated_numbers = {name: x for name, x in statement.numbers.items() if name != GROUP_SIZE}
+    stated_numbers = {name: x for name, x in statement.numbers.items() if name not in _GROUP_SIZES}
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **stated_numbers}
     constants = literals(function, passed)
-    of_size = partial(user_boundary, path, statement.stage, statement.claims, settings)
+    places = returned_names(function)
+
+    def of_size(groups: FixedGroups | None, codecs: Mapping[str, Codec]) -> Boundary:
+        built = user_boundary(path, statement.stage, statement.claims, settings, groups, codecs)
+        return with_advantage_item(built, places)
+
     try:
-        size = _group_size(statement.numbers, outside, arguments)
-        build, boundary, notes = _with_group_size(target, of_size, size, arguments, constants)
+        groups = _fixed_groups(statement.numbers, outside, arguments)
+        build, boundary, notes = _with_group_size(target, of_size, groups, arguments, constants)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
     boundary = _without_unread_reference(target, _with_time_first(target, boundary), arguments)
@@ -134,6 +145,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         chosen = layout_of_formula(target, build, arguments, chosen, constants)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
+    chosen = with_returns(target, chosen, places)
     if statement.stage in DEFINED and has_gradient(target, chosen):
         chosen = replace(chosen, claims=chosen.claims | said("its result has a gradient", gradient="own"))
     elif statement.stage in DEFINED:
@@ -145,7 +157,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
 def _with_group_size(
     target: Target,
     of_size: Callable[..., Boundary],
-    size: int,
+    groups: FixedGroups | None,
     arguments: Arguments,
     constants: Literals,
 ) -> tuple[Callable[[Mapping[str, Codec]], Boundary], Boundary, tuple[str, ...]]:
@@ -154,19 +166,20 @@ def _with_group_size(
     If no argument says which responses belong to a prompt, an integer in the code may be their number: one without
     which the function fails, or does not compute its formula.
     """
-    build = partial(of_size, size)
+    build = partial(of_size, groups)
     boundary, notes = choose_binding(target, build, arguments)
     accepted = accepts(target, boundary)
-    if size or not _may_hold_group_size(arguments) or (accepted and _computes(target, boundary, constants)):
+    if groups or not _may_hold_group_size(arguments) or (accepted and _computes(target, boundary, constants)):
         return build, boundary, notes
     for number in [n for n in constants.sizes if n <= _MOST_RESPONSES]:
-        other, found = choose_binding(target, partial(of_size, number), arguments)
+        build_other = partial(of_size, FixedGroups(number))
+        other, found = choose_binding(target, build_other, arguments)
         if accepts(target, other) and not (accepted and not _computes(target, other, constants)):
             note = (
                 f"every prompt has {number} adjacent responses, a number that the code holds; "
                 f'state it with numbers={{"{GROUP_SIZE}": {number}}}'
             )
-            return partial(of_size, number), other, (*found, note)
+            return build_other, other, (*found, note)
     return build, boundary, notes
 
 
@@ -199,20 +212,22 @@ def _not_compared(boundary: Boundary) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _group_size(stated: Mapping[str, Scalar], outside: Mapping[str, float], arguments: Arguments) -> int:
-    """The number of responses per prompt that is stated, or that a function without labels holds; 0 if it holds none.
+def _fixed_groups(
+    stated: Mapping[str, Scalar], outside: Mapping[str, float], arguments: Arguments
+) -> FixedGroups | None:
+    """The groups of the stated number of responses per prompt, or of the number that a function without labels holds.
 
     Raises:
         Unbindable: if the stated number is not one.
     """
-    if GROUP_SIZE in stated:
-        size = stated[GROUP_SIZE]
+    for name, size in stated.items():
+        if name not in _GROUP_SIZES:
+            continue
         if not isinstance(size, int | float) or size not in range(2, _MOST_RESPONSES + 1):
-            raise Unbindable(f"{GROUP_SIZE} is {size}, expected a whole number from 2 to {_MOST_RESPONSES}")
-        return int(size)
-    if not _may_hold_group_size(arguments):
-        return 0
-    return next((int(x) for name, x in outside.items() if role_of(name) == "group_size" and x > 1), 0)
+            raise Unbindable(f"{name} is {size}, expected a whole number from 2 to {_MOST_RESPONSES}")
+        return FixedGroups(int(size), _GROUP_SIZES[name])
+    held = [(role_of(name), x) for name, x in outside.items() if role_of(name) in _GROUP_SIZES and x > 1]
+    return FixedGroups(int(held[0][1]), _GROUP_SIZES[held[0][0]]) if held and _may_hold_group_size(arguments) else None
 
 
 def _with_time_first(target: Target, boundary: Boundary) -> Boundary:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
-from rl_sentinel.adapters.kit.roles import ROLES
+from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.live_target import live_target
 
 GRAD_ACCUM_STEPS = 8

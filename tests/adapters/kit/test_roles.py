@@ -7,21 +7,13 @@ import pytest
 
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.roles import ROLES, by_role, role_of, roles_of, similar_names, takes
+from rl_sentinel.adapters.kit.roles import by_role, role_of, roles_of, similar_names, takes
 from rl_sentinel.adapters.kit.value_codecs import Constant
-from rl_sentinel.core.batch import COLUMNS
 
 CODECS = {"token_rewards": TokenRewards(), "mask": Column("mask"), "values": Column("value")}
 
 
 def _estimator(token_level_rewards: int, eos_mask: int, *rest: int, index: int = 9, epsilon: float = 0.5) -> None: ...
-
-
-def test_a_name_has_one_role() -> None:
-    """No name stands twice in the table, and each default column exists."""
-    names = [name for role in ROLES.values() for name in role.names]
-    assert len(names) == len(set(names))
-    assert {role.column for role in ROLES.values()} - {""} <= set(COLUMNS)
 
 
 def test_each_parameter_gets_the_codec_of_its_role() -> None:

@@ -32,6 +32,9 @@ _BEHIND_NAME = (
     r"|\b(?:of|with|shape|shaped|is|are|an?|the|float|int|bool)\b)*"
 )
 
+#: Axes behind the word "shape".
+_SHAPE = r"\bshaped?\b(?:[`*:=\s]|\b(?:is|of|as)\b)*(\[[^\])]*\]|\([^\])]*\))"
+
 _QUOTED = re.compile(r"""\[.*,\s*["']([^"']*)["']\s*\]$""", re.DOTALL)
 _TENSOR_LIST = re.compile(r"\b(list|Sequence|Iterable)\[[^\]]*Tensor", re.IGNORECASE)
 _NUMBER_LIST = re.compile(r"\b(list|Sequence)\[(float|int|bool|str)\]", re.IGNORECASE)
@@ -89,7 +92,9 @@ def item_class(annotation: object) -> type | None:
 
 
 def documented_axes(function: Callable[..., Any], name: str) -> str:
-    """The axes that the docstring of a function states right behind the name of a parameter; empty if none.
+    """The axes that the docstring of a function states right behind the name of a parameter, or in its entry.
+
+    Empty if there are none. In an entry (``name: text``, of any common style) they stand behind the word "shape".
 
     Example:
         >>> from rl_sentinel.adapters.kit.annotated_axes import documented_axes
@@ -99,8 +104,23 @@ def documented_axes(function: Callable[..., Any], name: str) -> str:
         ('GK', 'BT')
     """
     pattern = rf"(?<!\w){re.escape(name)}(?!\w){_BEHIND_NAME}(\[[^\])]*\]|\([^\])]*\))"
-    stated = re.finditer(pattern, inspect.getdoc(function) or "", re.IGNORECASE)
-    return next((axes for match in stated if (axes := _documented(match[1]))), "")
+    text = inspect.getdoc(function) or ""
+    stated = re.finditer(pattern, text, re.IGNORECASE)
+    behind = next((axes for match in stated if (axes := _documented(match[1]))), "")
+    return behind or _axes_of_entry(text, name)
+
+
+def _axes_of_entry(text: str, name: str) -> str:
+    """The axes behind the word "shape" in the entry of a parameter; empty if there are none, or several.
+
+    An entry is a line that begins with the name and a colon, and the lines below it that are indented further.
+    """
+    begin = r"^(?P<indent>[ \t]*)(?:[-*] )?(?:[:@]param (?:[\w.]+ )?)?"
+    begin += rf"[`*]*{re.escape(name)}[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*:"
+    entry = re.search(rf"{begin}(?P<rest>[^\n]*(?:\n(?P=indent)[ \t]+[^\n]*)*)", text, re.MULTILINE)
+    found = re.finditer(_SHAPE, entry["rest"], re.IGNORECASE) if entry else ()
+    axes = {letters for match in found if (letters := _documented(match[1]))}
+    return axes.pop() if len(axes) == 1 else ""
 
 
 def _documented(brackets: str) -> str:

@@ -13,7 +13,8 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.bind_text import BINDINGS
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.numbers import NUMBERS
-from rl_sentinel.adapters.kit.roles import ROLES, role_of, similar_names
+from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.roles import role_of, similar_names
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Absent, Unbindable

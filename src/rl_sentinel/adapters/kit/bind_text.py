@@ -9,8 +9,10 @@ import torch
 
 from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths, Lengths, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Packed, Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.masked_value import MaskedValue
+from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.roles import ROLES, role_of
+from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask, TargetIds
 from rl_sentinel.adapters.kit.user_layouts import (
     Grouped,
@@ -21,6 +23,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
     PromptList,
     TrainedTokens,
 )
+from rl_sentinel.adapters.kit.value_codecs import Width
 from rl_sentinel.adapters.kit.wrapped_forms import Array, OnePrompt, TimeFirst
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.codec import Codec, Form
@@ -33,6 +36,7 @@ BINDINGS: Mapping[str, str] = {
     "lengths": "lengths",
     "cumulative_lengths": "cu_seqlens",
     "group_size": "group_size",
+    "strided_group_size": "strided_group_size",
     "trained_tokens": "trained_tokens",
 }
 
@@ -63,18 +67,10 @@ DTYPES = {"bool": torch.bool, "int": torch.int64, "int64": torch.int64, "int32":
 
 #: Words in a binding that are not columns of the batch.
 WORDS = (
-    *("token_rewards", "lengths", "cu_seqlens", "valid", "input_ids", "attention_mask", "completion_mask_of_sequence"),
-    *(
-        "prompt_ids",
-        "prompt_mask",
-        "prompt_length",
-        "model",
-        "completion_ids",
-        "labels",
-        "group_size",
-        "trained_tokens",
-    ),
-    *("logits_of_sequence", "token_of_sequence"),
+    *("token_rewards", "lengths", "width", "cu_seqlens", "valid", "input_ids", "attention_mask"),
+    "masked_value",
+    *("completion_mask_of_sequence", "prompt_ids", "prompt_mask", "prompt_length", "model", "completion_ids"),
+    *("labels", "group_size", "strided_group_size", "trained_tokens", "logits_of_sequence", "token_of_sequence"),
 )
 
 _TEXT = re.compile(r"(?P<name>\w+)?\s*(?:\[(?P<axes>[^\]]*)\])?\s*(?P<dtype>\w+)?")
@@ -128,6 +124,8 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
 def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> Codec:  # noqa: PLR0911 - one line per kind
     words: dict[str, Codec] = {
         "lengths": Lengths(form=PerRow("list" if axes == "list" else "tensor")),
+        "width": Width(),
+        "masked_value": MaskedValue(),
         "prompt_length": Lengths("prompt", PerRow("tensor")),
         "cu_seqlens": CumulativeLengths(),
         "input_ids": InputIds(),
@@ -136,6 +134,7 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         "completion_ids": InputIds(response_only=True),
         "labels": TargetIds(),
         "group_size": GroupSize(),
+        "strided_group_size": GroupSize(strided=True),
         "trained_tokens": TrainedTokens(),
         "prompt_ids": PromptTokens(),
         "prompt_mask": PromptTokens(mask=True),

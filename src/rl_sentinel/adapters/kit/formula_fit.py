@@ -10,7 +10,7 @@ from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.advantage_normalization import SETTING
-from rl_sentinel.formulas.algorithms import advantages_of
+from rl_sentinel.formulas.algorithms import advantages_of, returns_of
 from rl_sentinel.search.claimed_formulas import counted, references
 from rl_sentinel.search.comparison import places
 
@@ -80,5 +80,6 @@ def distance_to_reading(boundary: Boundary, name: str, value: Tensor, batch: Bat
 
 def _readings(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> tuple[dict[str, Tensor], Tensor]:
     if boundary.stage == "advantage":
-        return advantages_of(boundary, batch, settings), places(boundary.outputs[name], batch, batch.live)
+        formula = returns_of if name == "returns" else advantages_of
+        return formula(boundary, batch, settings), places(boundary.outputs[name], batch, batch.live)
     return dict(references(boundary, name, batch, settings)), counted(boundary, name, batch)

@@ -39,6 +39,7 @@ ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
     "reward_baseline": ("reward_baseline[B1]",),
     "logits": ("logits_of_sequence",),
     "token": ("token_of_sequence",),
+    "lengths": ("width",),
 }
 
 #: Layouts that are tried for all per-token columns at once.

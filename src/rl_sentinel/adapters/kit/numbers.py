@@ -30,8 +30,11 @@ FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in nam
 #: The number of responses of each prompt, adjacent, of a function that holds it itself.
 GROUP_SIZE = "group_size"
 
+#: The same, of a function that expects the responses of a prompt as many rows apart as there are prompts.
+STRIDED_GROUP_SIZE = "strided_group_size"
+
 #: Names of the numbers that a user can state.
-STATED_NAMES = FORMULA_NAMES | {GROUP_SIZE}
+STATED_NAMES = FORMULA_NAMES | {GROUP_SIZE, STRIDED_GROUP_SIZE}
 
 #: Roles of parameters that are numbers: those of formulas, and the number of accumulated micro-batches.
 NUMBERS = (*_NUMBERS, "kl_weight", "entropy_weight", "accumulation")

@@ -9,8 +9,9 @@ from rl_sentinel.adapters.kit.annotated_axes import axes_of, item_class
 from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, column_of
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS, OPTIONAL_PARTS, formula_names, numbers_of
+from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.refused_layouts import supported
-from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of, roles_of
+from rl_sentinel.adapters.kit.roles import parameters_of, role_of, roles_of
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_layouts import function_codec
 from rl_sentinel.adapters.kit.value_codecs import Constant
@@ -173,7 +174,7 @@ def _from_binding(  # noqa: PLR0913 - the slot and its context
 #: Columns whose axes are found by trial if they are not stated.
 OPEN_COLUMNS = frozenset(
     {"reward", "token_rewards", "mask", "group", "advantage", "value", "old_value", "returns", "logprob"}
-    | {"old_logprob", "ref_logprob", "rollout_logprob", "reward_baseline", "logits", "token"}
+    | {"old_logprob", "ref_logprob", "rollout_logprob", "reward_baseline", "logits", "token", "lengths"}
 )
 
 
@@ -189,6 +190,8 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
     column = column or (MODEL_NAMES.get(slot.name, "") if slot.required else "")
     if not column:
         return None
+    if column == "lengths" and slot.annotation in (int, "int") and "." not in path:  # of an item, it is its own length
+        return codec_of("width")
     axes = _axes(slot, column, path, arguments)
     return codec_of(f"{column}{f'[{axes}]' if axes else ''}", array=_is_array(slot, role))
 

@@ -1,14 +1,20 @@
 """How a function of a user's own finds the responses of a prompt, and the batches that suit it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
-from rl_sentinel.adapters.kit.user_layouts import Grouped, PromptList
+from rl_sentinel.adapters.kit.requirements import (
+    group_sizes,
+    groups_are_equal,
+    prompts_are_contiguous,
+    prompts_repeat_in_order,
+)
+from rl_sentinel.adapters.kit.user_layouts import Domains, Grouped, GroupSize, PromptList
 from rl_sentinel.adapters.kit.wrapped_forms import of_one_prompt
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
+from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.codec import Codec, Inputs
 
 
@@ -22,6 +28,15 @@ BY_PROMPT = (prompts_are_contiguous, prompts_have_siblings)
 
 #: Preconditions of functions that group by position, with the same number of responses for every prompt.
 BY_POSITION = (*BY_PROMPT, groups_are_equal)
+
+
+def strided_prompts_have_siblings(inputs: Inputs) -> str:
+    """There are more rows than prompts."""
+    return "" if inputs.batch.rows > len(_by_prompt(inputs.batch)) else "a prompt has only one response"
+
+
+#: Preconditions of functions that group by position, with responses of a prompt as far apart as there are prompts.
+BY_STRIDE = (prompts_repeat_in_order, strided_prompts_have_siblings)
 
 
 def is_one_prompt(inputs: Inputs) -> str:
@@ -46,7 +61,8 @@ class GroupsOf:
 
     def __call__(self, inputs: Inputs) -> str:
         """Why the batch has other groups, or an empty string."""
-        return "" if set(group_sizes(inputs)) <= {self.size} else f"a prompt has other than {self.size} responses"
+        sizes = {len(members) for members in _by_prompt(inputs.batch)}
+        return "" if sizes <= {self.size} else f"a prompt has other than {self.size} responses"
 
 
 def adjacent_groups(batch: Batch) -> Batch:
@@ -62,9 +78,20 @@ def equal_groups(batch: Batch) -> Batch:
     inputs = Inputs(batch)
     if not prompts_are_contiguous(inputs) and not groups_are_equal(inputs):
         return batch
+    return take_rows(batch, torch.tensor([row for members in _cut(batch) for row in members]))
+
+
+def strided_groups(batch: Batch) -> Batch:
+    """Cut all prompts to the same number of rows, and repeat them in one order; unchanged if they are so already."""
+    if not any(violated(Inputs(batch)) for violated in BY_STRIDE):
+        return batch
+    return take_rows(batch, torch.tensor([row for turn in zip(*_cut(batch), strict=True) for row in turn]))
+
+
+def _cut(batch: Batch) -> list[list[int]]:
+    """The rows of each prompt that has several, or of each prompt if none has, cut to the same number."""
     prompts = _with_siblings(batch)
-    size = min(map(len, prompts))
-    return take_rows(batch, torch.tensor([row for members in prompts for row in members[:size]]))
+    return [members[: min(map(len, prompts))] for members in prompts]
 
 
 def _by_prompt(batch: Batch) -> list[list[int]]:
@@ -83,34 +110,40 @@ def _with_siblings(batch: Batch) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class FixedGroups:
-    """Give every prompt ``size`` adjacent rows, for functions that hold the number of responses per prompt themselves.
+    """Give every prompt ``size`` rows, for functions that hold the number of responses per prompt themselves.
 
-    Rows of a prompt are repeated or left out; a batch that is so already is unchanged.
+    They are adjacent, or with ``strided`` as many rows apart as there are prompts. Rows of a prompt are repeated or
+    left out; a batch that is so already is unchanged.
     """
 
     size: int
+    strided: bool = False
 
     def __call__(self, batch: Batch) -> Batch:
         """The batch with groups of this size."""
         inputs = Inputs(batch)
-        if not prompts_are_contiguous(inputs) and set(group_sizes(inputs)) == {self.size}:
+        misplaced = (prompts_repeat_in_order if self.strided else prompts_are_contiguous)(inputs)
+        if not misplaced and not GroupsOf(self.size)(inputs):
             return batch
-        chosen = [members[n % len(members)] for members in _by_prompt(batch) for n in range(self.size)]
-        filled = take_rows(batch, torch.tensor(chosen))
+        prompts = [[members[n % len(members)] for n in range(self.size)] for members in _by_prompt(batch)]
+        ordered = zip(*prompts, strict=True) if self.strided else prompts
+        filled = take_rows(batch, torch.tensor([row for rows in ordered for row in rows]))
         return with_columns(filled, trajectory=torch.arange(filled.rows))  # a repeated row is another response
 
 
 def grouping(
-    codecs: Sequence[Codec], group_size: int
+    codecs: Sequence[Codec], fixed: FixedGroups | None
 ) -> tuple[tuple[Callable[[Batch], Batch], ...], tuple[Callable[[Inputs], str], ...]]:
     """Domain and preconditions of a function by how it finds the responses of a prompt.
 
     Args:
         codecs: codecs of its columns.
-        group_size: the number of responses per prompt that the function holds itself; 0 if it holds none.
+        fixed: the groups of a function that holds the number of responses per prompt itself.
     """
-    if group_size:
-        return (FixedGroups(group_size),), (*BY_POSITION, GroupsOf(group_size))
+    if fixed is not None:
+        return (fixed,), (*(BY_STRIDE if fixed.strided else BY_POSITION), GroupsOf(fixed.size))
+    if any(isinstance(codec, GroupSize) and codec.strided for codec in codecs):
+        return (strided_groups,), BY_STRIDE
     forms = [(c, getattr(c, "form", None)) for c in codecs]
     grouped = [
         form for codec, form in forms if "group" in codec.shapes or isinstance(form, Grouped) or of_one_prompt(form)
@@ -122,3 +155,29 @@ def grouping(
     if all(isinstance(form, PromptList) for form in grouped):
         return (adjacent_groups,), BY_PROMPT
     return (equal_groups,), BY_POSITION
+
+
+def fixed_groups(boundary: Boundary) -> FixedGroups | None:
+    """The groups of a boundary whose function holds the number of responses per prompt itself."""
+    parts = boundary.domain.parts if isinstance(boundary.domain, Domains) else ()
+    return next((part for part in parts if isinstance(part, FixedGroups)), None)
+
+
+def with_strided_groups(boundary: Boundary) -> Boundary | None:
+    """The boundary with responses of a prompt that are as many rows apart as there are prompts.
+
+    None if it does not group adjacent responses by their number.
+    """
+    parts = boundary.domain.parts if isinstance(boundary.domain, Domains) else ()
+    strided = tuple(_strided(part) for part in parts)
+    if strided == parts:
+        return None
+    sizes = [violated for violated in boundary.requires if isinstance(violated, GroupsOf)]
+    return replace(boundary, domain=Domains(strided), requires=(*BY_STRIDE, *sizes))
+
+
+def _strided(domain: Callable[[Batch], Batch]) -> Callable[[Batch], Batch]:
+    """The domain that keeps the responses of a prompt apart, for one that makes them adjacent; others unchanged."""
+    if isinstance(domain, FixedGroups):
+        return FixedGroups(domain.size, strided=True)
+    return strided_groups if domain is equal_groups else domain

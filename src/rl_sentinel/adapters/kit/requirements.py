@@ -12,6 +12,14 @@ def prompts_are_contiguous(inputs: Inputs) -> str:
     return "responses of a prompt are not consecutive, and the framework groups by position" if scattered else ""
 
 
+def prompts_repeat_in_order(inputs: Inputs) -> str:
+    """Row ``i`` belongs to prompt ``i % G``: all prompts follow each other, once for each response."""
+    labels = inputs.batch.group.tolist()
+    prompts = list(dict.fromkeys(labels))
+    repeated = len(labels) % len(prompts or [0]) == 0 and labels == prompts * (len(labels) // len(prompts or [0]))
+    return "" if repeated else "the prompts do not repeat in one order, and the call groups by this order"
+
+
 def group_sizes(inputs: Inputs) -> list[int]:
     """The number of responses of each prompt, in row order."""
     sizes: list[int] = torch.unique_consecutive(inputs.batch.group, return_counts=True)[1].tolist()

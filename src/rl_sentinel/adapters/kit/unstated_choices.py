@@ -1,12 +1,13 @@
 """What a user has not stated about a function, and its result gives away: one prompt per call, another deviation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from rl_sentinel.adapters.kit.masked_value import MaskedValue, zero_off_mask
 from rl_sentinel.adapters.kit.number_trial import fits_formula
-from rl_sentinel.adapters.kit.prompt_groups import one_prompt
+from rl_sentinel.adapters.kit.prompt_groups import fixed_groups, one_prompt, with_strided_groups
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
-from rl_sentinel.adapters.kit.user_layouts import Domains
+from rl_sentinel.adapters.kit.user_layouts import Domains, GroupSize
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import STATED, Said, claims, value_of
@@ -36,6 +37,8 @@ def with_unstated_choice(
         rewards = [path for path, codec in codec_paths(codecs) if {"reward", "token_reward"} & codec.columns]
         if rewards and rewards[0] not in stated and fits_formula(target, replace(boundary, domain=domain)):
             return _undecided(boundary, rewards[0])
+    if notes := [*_of_other_order(target, boundary, codecs), *_of_values_off_mask(target, boundary, codecs)]:
+        return replace(boundary, notes=(*boundary.notes, *notes))
     of_batch = replace(boundary.claims, deviation_of=Said("batch", STATED))
     if boundary.claims.deviation_of is None and fits_formula(target, replace(boundary, claims=of_batch)):
         note = (
@@ -45,6 +48,35 @@ def with_unstated_choice(
         )
         return replace(boundary, notes=(*boundary.notes, note))
     return boundary
+
+
+def _of_other_order(target: Target, boundary: Boundary, codecs: Mapping[str, Codec]) -> Iterator[str]:
+    """A note if the function is right for responses of a prompt that are not adjacent."""
+    sizes = [path for path, codec in codec_paths(codecs) if isinstance(codec, GroupSize)]
+    other = with_strided_groups(boundary)
+    if other is None or not fits_formula(target, other):
+        return
+    fixed = fixed_groups(boundary)
+    stated = (
+        f'numbers={{"strided_group_size": {fixed.size}}}' if fixed else f'bind={{"{sizes[0]}": "strided_group_size"}}'
+    )
+    yield (
+        f"it computes {value_of(boundary.claims.algorithm)} if the responses of a prompt are as many rows apart as "
+        f"there are prompts; they are adjacent here: if your trainer orders them so, state {stated}"
+    )
+
+
+def _of_values_off_mask(target: Target, boundary: Boundary, codecs: Mapping[str, Codec]) -> Iterator[str]:
+    """A note if the function is right for a caller that sets values to 0 at untrained tokens."""
+    values = [p for p, codec in codec_paths(codecs) if codec.columns == {"value"} and type(codec) is not MaskedValue]
+    if not values or not {"value", "mask"} <= boundary.reads:
+        return
+    zeroed = Domains((*([boundary.domain] if boundary.domain else []), zero_off_mask))
+    if fits_formula(target, replace(boundary, domain=zeroed)):
+        yield (
+            f"it computes {value_of(boundary.claims.algorithm)} if values are 0 at untrained tokens: if your trainer "
+            f'sets them so, state bind={{"{values[0]}": "masked_value"}}'
+        )
 
 
 def _with_width(target: Target, boundary: Boundary) -> Boundary:

@@ -13,7 +13,8 @@ from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, ta
 from rl_sentinel.adapters.kit.container_probe import keys_read
 from rl_sentinel.adapters.kit.outcome_binding import carries_outcome, with_outcome
 from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, Arguments, Attributes, Slot, bind_slots
-from rl_sentinel.adapters.kit.roles import ROLES, parameters_of, role_of
+from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.roles import parameters_of, role_of
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Stage

@@ -94,7 +94,12 @@ class GroupedColumn(Column):
 
 @dataclass(frozen=True, slots=True)
 class GroupSize(Codec):
-    """The number of responses per prompt, for functions that group by position."""
+    """The number of responses per prompt, for functions that group by position.
+
+    ``strided``: the responses of a prompt are not adjacent, but as many rows apart as there are prompts.
+    """
+
+    strided: bool = False
 
     @property
     def shapes(self) -> frozenset[str]:
@@ -103,7 +108,7 @@ class GroupSize(Codec):
 
     def put(self, inputs: Inputs) -> int:
         """The number of responses, the same for all prompts."""
-        return group_sizes(inputs)[0]
+        return inputs.batch.rows // len(set(inputs.batch.group.tolist()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ class CallFailed(Exception):  # noqa: N818 - reported as the reason of an errore
 
 @dataclass(frozen=True, slots=True)
 class NamedOutput(Form):
-    """The output in a result: the result itself, the first item of a tuple, or the entry of a dict with this name.
+    """The output in a result: the result itself, an item of a tuple, or the entry of a dict with this name.
 
     Attributes:
         name: name of the output in a dict.
@@ -29,6 +29,7 @@ class NamedOutput(Form):
         sequences: also accept ``[B, 1 + T]`` with a column of zeros for the position without a prediction.
         time_first: read ``[T, B]``.
         of_tokens: refuse one number per response.
+        item: position in a tuple.
     """
 
     name: str
@@ -39,6 +40,7 @@ class NamedOutput(Form):
     sequences: bool = False
     time_first: bool = False
     of_tokens: bool = False
+    item: int = 0
 
     @property
     def needs(self) -> frozenset[str]:
@@ -118,7 +120,9 @@ class NamedOutput(Form):
 
     def _select(self, value: Any) -> Any:  # noqa: ANN401 - any result
         if isinstance(value, tuple):
-            return value[0]
+            if len(value) <= self.item:
+                raise CallFailed(f"the result is a tuple of {len(value)}, expected {self.name} at position {self.item}")
+            return value[self.item]
         return value[self._key(value)] if isinstance(value, Mapping) else value
 
     def _key(self, table: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - a key
@@ -138,7 +142,7 @@ class NamedOutput(Form):
 
     def _source(self) -> str:
         entry = f"next(v for k, v in r.items() if {self.name!r} in str(k).lower())"
-        return f"r[0] if isinstance(r, tuple) else {entry} if isinstance(r, dict) else r"
+        return f"r[{self.item}] if isinstance(r, tuple) else {entry} if isinstance(r, dict) else r"
 
 
 def _without_zeros(output: Tensor) -> Tensor:

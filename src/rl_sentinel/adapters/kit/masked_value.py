@@ -1,0 +1,29 @@
+"""Values that are 0 at untrained tokens, for an estimator whose caller sets them so."""
+
+from dataclasses import dataclass
+
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.codec import Inputs
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedValue(Column):
+    """The values of the critic before the update, which are 0 at untrained tokens."""
+
+    name: str = "value"
+
+
+def is_zero_off_mask(inputs: Inputs) -> str:
+    """The values of untrained tokens are 0, because the caller sets them so."""
+    batch = inputs.batch
+    return "" if not bool(batch.value[~batch.mask].any()) else "an untrained token has a value other than 0"
+
+
+def zero_off_mask(batch: Batch) -> Batch:
+    """Set the values of untrained tokens to 0; unchanged if they are 0 already."""
+    return (
+        with_columns(batch, value=batch.value.masked_fill(~batch.mask, 0.0))
+        if is_zero_off_mask(Inputs(batch))
+        else batch
+    )
