@@ -80,7 +80,9 @@ def main() -> None:
 def _machine() -> str:
     device = f"one {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "CPU"
     versions = f"torch {torch.__version__}, transformers {version('transformers')}, Python {platform.python_version()}"
-    return f"{device}, {versions}"
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    return f"{device}, {versions}, commit {commit}"
 
 
 def _folder(home: Path, title: str, seed: int) -> Path:
