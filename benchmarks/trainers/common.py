@@ -22,6 +22,9 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 #: TRL adds this to a deviation and has no setting for it.
 EPSILON = 1e-4
 
+#: With LoRA on a pretrained model, whose recipe's rate is for all weights.
+LORA_RATE = 2e-4
+
 #: Tables that TRL has no counterpart for.
 _OWN = ("kl", "evaluation")
 
@@ -62,6 +65,8 @@ class Comparison(NamedTuple):
         tables["checkpoint"] = {"every": self.steps + 1}
         tables["estimator"]["epsilon"] = EPSILON
         tables["policy"] |= {"device": self.device} | ({"lora": {}} if self.lora else {})
+        if self.lora and "load" in tables["policy"]:
+            tables["update"]["rate"] = LORA_RATE
         if self.kl:
             tables["kl"] = {"estimator": "k3", "loss": self.kl}
         return parse_recipe(tables, where=str(path))
