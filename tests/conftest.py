@@ -25,6 +25,13 @@ LISTED = {
 _UNLISTED: list[str] = []
 
 
+@pytest.fixture(autouse=True)
+def _on_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device ``auto`` is the CPU, where a test compares with tensors that it makes there."""
+    if request.node.get_closest_marker("on_cpu") is not None:
+        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")

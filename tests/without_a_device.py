@@ -18,7 +18,7 @@ from rl_sentinel.train.model.llama import Llama, Shape
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.prefill import Prefilled
 from rl_sentinel.train.update.minibatch_gradient import compute_loss
-from rl_sentinel.train.update.optimizer_step import build_optimizer
+from rl_sentinel.train.update.optimizer_step import back_up, build_optimizer
 from rl_sentinel.train.update.response_logprobs import response_logprobs, squared_probabilities
 from training import COMPONENTS, component_name, recipe, sample_batch
 
@@ -51,10 +51,15 @@ def update_on_meta(choice: dict[str, Any], aggregation: str, *, recompute: bool)
 
 
 def _index(tensor: torch.Tensor, place: Any) -> torch.Tensor:
-    """Indexing of a fake CUDA tensor, which needs a build for CUDA: the right shape and device."""
+    """Indexing of a fake CUDA tensor, which needs a build for CUDA: the right shape and device.
+
+    An index on the CPU, which CUDA would accept, is an error: it is copied to the device at each call.
+    """
     if tensor.device.type != "cuda":
         return _real_index(tensor, place)
     every = place if isinstance(place, tuple) else (place,)
+    if any(isinstance(p, torch.Tensor) and p.device.type == "cpu" for p in every):
+        raise RuntimeError("a tensor on CUDA is indexed by one on the CPU")
     places = tuple(p.to("meta") if isinstance(p, torch.Tensor) else p for p in every)
     shape = _real_index(torch.empty(tensor.shape, device="meta"), places).shape
     return torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
@@ -88,11 +93,20 @@ def forward_on_fake_cuda() -> None:
     raise AssertionError("an index on the CPU was accepted, so that this test shows nothing")
 
 
+def backup_on_fake_cuda() -> None:
+    """The copy to roll a step back, of weights on a GPU and step counts on the CPU."""
+    with FakeTensorMode():
+        tensors = [torch.empty(2, 3, device="cuda"), torch.zeros((), device="cpu"), torch.empty(4, device="cuda")]
+        copies = [(numbers.device.type, numbers.numel()) for _, numbers in back_up(tensors)]
+    assert copies == [("cuda", 10), ("cpu", 1)], copies
+
+
 def main() -> None:
     """All losses, each with two aggregations."""
     # Masked tokens are selected by index; on the meta device, all tokens are.
     torch.fx.experimental._config.meta_nonzero_assume_all_nonzero = True
     forward_on_fake_cuda()
+    backup_on_fake_cuda()
     for number, choice in enumerate(c for c in COMPONENTS if "loss" in c):  # advantages are computed on the CPU
         for aggregation in ("token-mean", "prompt-mean"):
             update_on_meta(choice, aggregation, recompute=bool(number % 2))

@@ -11,7 +11,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.__main__ import MARK, machine, made
+from benchmarks.trainers.common import Comparison, add_arguments
 
 PAGE = Path(__file__).parent / "README.md"
 SIDES = ("ours", "trl")
@@ -19,24 +22,21 @@ SIDES = ("ours", "trl")
 #: Steps that are not counted, since they include one-time setup.
 SETUP_STEPS = 10
 
-#: Coefficients of the KL in the loss; 0 means no reference.
-KL_COEFFICIENTS = (0.0, 0.04)
-
 Steps = list[dict[str, Any]]
 
 
-def run(seed: int, steps: int, kl: float) -> list[Steps]:
+def run(comparison: Comparison) -> list[Steps]:
     """All steps of both sides; each side is a process that idles while the other works."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     results: list[Steps] = [[] for _ in SIDES]
     with ExitStack() as stack:
         sides = []
         for name in SIDES:
-            command = [sys.executable, "-m", f"benchmarks.trainers.{name}", str(seed), str(steps), str(kl)]
+            command = [sys.executable, "-m", f"benchmarks.trainers.{name}", comparison.to_json()]
             pipe = subprocess.PIPE
             side = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
             sides.append(stack.enter_context(side))
-        for _ in range(steps):
+        for _ in range(comparison.steps):
             for name, side, steps_done in zip(SIDES, sides, results, strict=True):
                 steps_done.append(_turn(name, side))
         for side in sides:
@@ -56,19 +56,20 @@ def _turn(name: str, side: "subprocess.Popen[str]") -> dict[str, Any]:
     sys.exit(f"{name} ended with {side.wait()}: see its output above")
 
 
-def _rows(seeds: int, steps: int, kl: float) -> Iterator[str]:
-    ratios, shown = [], sorted({1, *(n for n in (10, 20, 40, 80) if n < steps), steps})
-    for seed in range(seeds):
-        results = run(seed, steps, kl)
+def _rows(comparisons: Sequence[Comparison], shown: Sequence[int]) -> Iterator[str]:
+    """A row per seed and side, then the ratio."""
+    ratios, kl = [], f"{comparisons[0].kl:g}"
+    for comparison in comparisons:
+        results = run(comparison)
         times = [[s["seconds"] * 1e3 for s in side[SETUP_STEPS:]] for side in results]
         medians = [statistics.median(t) for t in times]
         ratios.append(sum(times[1]) / sum(times[0]))
         for name, side, own, median in zip(SIDES, results, times, medians, strict=True):
             curve = [_accuracy(side, n) for n in shown]
             ratio = f"{ratios[-1]:.2f}" if name != SIDES[0] else ""
-            cells = [f"{kl:g}", str(seed), name, f"{statistics.fmean(own):.1f}", f"{median:.1f}", ratio, *curve]
+            cells = [kl, str(comparison.seed), name, f"{statistics.fmean(own):.1f}", f"{median:.1f}", ratio, *curve]
             yield f"| {' | '.join(cells)} |"
-    yield f"\nKL {kl:g}: ratio {min(ratios):.2f} to {max(ratios):.2f}, mean {statistics.fmean(ratios):.2f}."
+    yield f"\nKL {kl}: ratio {min(ratios):.2f} to {max(ratios):.2f}, mean {statistics.fmean(ratios):.2f}."
 
 
 def _accuracy(side: Steps, step: int) -> str:
@@ -78,21 +79,31 @@ def _accuracy(side: Steps, step: int) -> str:
 
 
 def main() -> None:
-    """Compare both sides, and rewrite the figures."""
+    """Compare both sides, and rewrite the section of the page with these choices."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=120)
+    add_arguments(parser)
     options = parser.parse_args()
-    shown = sorted({1, *(n for n in (10, 20, 40, 80) if n < options.steps), options.steps})
+    steps, device, name = options.steps, options.device, options.recipe
+    shown = sorted({1, *(n for n in (10, 20, 40, 80) if n < steps), steps})
     heads = ["KL", "seed", "side", "mean ms", "median ms", "ratio of means", *(f"accuracy at {n}" for n in shown)]
-    lines = [f"{machine()}; {made()}."]
-    for kl in KL_COEFFICIENTS:
+    gpu = f"{torch.cuda.get_device_name()}; " if device == "cuda" else ""
+    title = f"## {name}{' with LoRA' * options.lora} on {device}"
+    lines = [title, "", f"{gpu}{machine()}; {made()}."]
+    for kl in options.kl:
         lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-        for line in _rows(options.seeds, options.steps, kl):
+        comparisons = [Comparison(name, device, seed, steps, kl, options.lora) for seed in range(options.seeds)]
+        for line in _rows(comparisons, shown):
             lines.append(line)
             print(line, flush=True)  # noqa: T201 - output of a command
-    head = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
-    PAGE.write_text(head + "\n".join([MARK, "", *lines, ""]), encoding="utf-8")
+    PAGE.write_text(_with_section(PAGE.read_text(encoding="utf-8"), title, "\n".join(lines)), encoding="utf-8")
+
+
+def _with_section(page: str, title: str, section: str) -> str:
+    """The page with the section of this title replaced, or added at the end; the figures begin at the mark."""
+    head, _, figures = page.partition(MARK)
+    sections = [part.strip() for part in f"\n{figures.strip()}".split("\n## ") if part.strip()]
+    titled = {f"## {part.partition(chr(10))[0]}": f"## {part}" for part in sections}
+    return head + "\n\n".join([MARK, *(titled | {title: section}).values()]) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""TRL's side: ``python -m benchmarks.trainers.trl SEED STEPS KL``."""
+"""TRL's side: ``python -m benchmarks.trainers.trl COMPARISON``, a JSON object."""
 
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -10,13 +9,12 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from benchmarks.trainers.common import Turns, recipe, warm_started_policy
+from benchmarks.trainers.common import Comparison, Turns, warm_started_policy
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import select_components
 from rl_sentinel.train.model.as_transformers import as_transformers
-from rl_sentinel.train.model.character_tokenizer import END, CharacterTokenizer
-from rl_sentinel.train.rollout.interfaces import Outcome, Task
-from rl_sentinel.train.run import rng
+from rl_sentinel.train.rollout.episodes import draw_task
+from rl_sentinel.train.rollout.interfaces import Outcome
 
 
 def settings(folder: str, wanted: Recipe) -> GRPOConfig:
@@ -43,7 +41,8 @@ def settings(folder: str, wanted: Recipe) -> GRPOConfig:
         shuffle_dataset=False,
         gradient_checkpointing=False,
         bf16=False,
-        use_cpu=True,
+        use_cpu=wanted.policy.device == "cpu",
+        model_init_kwargs={"dtype": "float32"},
         save_strategy="no",
         report_to="none",
         logging_steps=1,
@@ -64,38 +63,51 @@ class EndTurn(TrainerCallback):  # type: ignore[misc]  # transformers has no typ
         self.turns.end_step(self.metrics)
 
 
+def lora_config(wanted: Recipe) -> Any:  # noqa: ANN401 - peft is an extra
+    """The recipe's LoRA as peft's config; None without."""
+    lora = wanted.policy.lora
+    if lora is None:
+        return None
+    from peft import LoraConfig  # noqa: PLC0415 - an extra
+
+    return LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets))
+
+
 def main() -> None:
     """Run TRL's trainer, one step per turn."""
     warnings.filterwarnings("ignore")
-    seed, steps, kl = sys.argv[1:]
-    turns, metrics = Turns(), dict[str, Any]()
+    comparison = Comparison.of_arguments()
+    turns, metrics = Turns(comparison.device), dict[str, Any]()
     with tempfile.TemporaryDirectory() as folder:
-        wanted = recipe(folder, seed=int(seed), steps=int(steps), kl=float(kl))
-        environment, text = select_components(wanted).environment, CharacterTokenizer()
-        places = [(step, n) for step in range(wanted.steps) for n in range(wanted.rollout.prompts)]
-        tasks = [environment.task(rng.python_rng(wanted.seed, "task", *place)) for place in places]
+        wanted = comparison.load_recipe(folder)
+        environment, policy = select_components(wanted).environment, warm_started_policy(wanted)
+        prompts = wanted.rollout.prompts
+        places = [(step, n) for step in range(wanted.steps) for n in range(prompts)]
+        tasks = [draw_task(environment, wanted.seed, *place, prompts=prompts) for place in places]
 
-        def reward(completion_ids: list[list[int]], prompts: list[str], answer: list[str], **_: object) -> list[float]:
+        def reward(completion_ids: list[list[int]], number: list[int], **_: object) -> list[float]:
             outcomes = []
-            for prompt, right, ids in zip(prompts, answer, completion_ids, strict=True):
-                task, responses = Task(prompt, right), [text.decode([i for i in ids if i != END])]
-                outcome = environment.reply(task, responses, ended=ids[-1] == END)
+            for n, ids in zip(number, completion_ids, strict=True):
+                outcome = environment.reply(tasks[n], [policy.tokenizer.decode(ids)], ended=ids[-1] in policy.ends)
                 assert isinstance(outcome, Outcome)  # noqa: S101 - there is one turn
                 outcomes.append(outcome)
             metrics["accuracy"] = sum(o.correct for o in outcomes) / len(outcomes)
             metrics["length"] = sum(len(ids) for ids in completion_ids) / len(outcomes)
             return [o.reward for o in outcomes]
 
-        model, tokenizer = as_transformers(warm_started_policy(wanted))
-        place = str(Path(folder) / "model")  # TRL loads its reference from a folder
-        model.save_pretrained(place)
+        place, tokenizer = wanted.policy.load, None
+        if not place:
+            model, tokenizer = as_transformers(policy)
+            place = str(Path(folder) / "model")  # TRL loads its reference from a folder
+            model.save_pretrained(place)
         trainer = GRPOTrainer(
             model=place,
             reward_funcs=reward,
             args=settings(folder, wanted),
-            train_dataset=Dataset.from_list([{"prompt": t.prompt, "answer": t.answer} for t in tasks]),
+            train_dataset=Dataset.from_list([{"prompt": t.prompt, "number": n} for n, t in enumerate(tasks)]),
             processing_class=tokenizer,
             callbacks=[EndTurn(turns, metrics)],
+            peft_config=lora_config(wanted),
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()

@@ -1,6 +1,5 @@
 """The examples of the trainer run."""
 
-import random
 import re
 from pathlib import Path
 from typing import Any
@@ -40,14 +39,23 @@ def test_recipe_of_smollm2_is_valid() -> None:
     config = load_recipe(
         OWN.parents[1] / "recipes" / "smollm2.toml", [f"environment.name={OWN.parent / 'smollm2.py'}:Sums"]
     )
-    environment = select_components(config).environment
-    task = environment.task(random.Random(0))
-    total = sum(int(n) for n in re.findall(r"\d+", task.prompt.partition("=")[0]))
-    for text in (f"{total}", f" {task.prompt.partition('=')[0][-6:].strip()} = {total}.", f"1 + 2 = {total}"):
+    selection = select_components(config)
+    environment: Any = selection.environment
+    task = environment.numbered_task(0, 0)
+    question = task.prompt.partition("=")[0].rpartition("\n")[2].strip()
+    total = sum(int(n) for n in question.split("+"))
+    for text in (f"{total}", f"{question} = {total}.", f" {question}  =  {total}"):
         assert environment.reply(task, [text], ended=True) == Outcome(reward=1.0, correct=True), text
-    rewards = {(f" {total}", False): 0.3, (f"It is {total}.", True): 0.5, ("no", True): 0.2, ("no", False): 0.0}
+    rewards = {(f" {total}", False): 0.3, (f"It is {total}.", True): 0.5, (f"77 + 1 = {total}", True): 0.5}
+    rewards |= {("no", True): 0.2, ("no", False): 0.0}
     for (text, ended), reward in rewards.items():
-        assert environment.reply(task, [text], ended=ended) == Outcome(reward=reward, correct=False)
+        assert environment.reply(task, [text], ended=ended) == Outcome(reward=reward, correct=False), text
+    held_out: Any = selection.held_out
+    assert config.evaluation is not None
+    assert (environment.size, held_out.size) == (66, config.evaluation.tasks)
+    prompts = [{e.numbered_task(n, 5).prompt for n in range(e.size)} for e in (environment, held_out)]
+    assert [len(p) for p in prompts] == [66, 34]
+    assert not prompts[0] & prompts[1]
 
 
 DOCS = OWN.parents[1] / "docs" / "train.md"

@@ -12,6 +12,7 @@ from training import recipe
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is an extra")
 @pytest.mark.filterwarnings("ignore")  # warnings of transformers
+@pytest.mark.on_cpu
 def test_logits_and_ids_are_those_of_the_policy() -> None:
     policy = init_policy(recipe())
     model, tokenizer = as_transformers(policy)

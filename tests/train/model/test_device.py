@@ -1,5 +1,6 @@
 """Devices: what can be tested without a GPU, and ten steps on one beside the CPU where there is one."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -11,10 +12,12 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.model.device import resolve_device
+from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run.checkpoint import load_newest
 from rl_sentinel.train.run.journal import read_metrics
 from rl_sentinel.train.run.loop import train
-from training import folder_cache, recipe
+from rl_sentinel.train.update.minibatch_gradient import compute_gradient
+from training import folder_cache, recipe, sample_batch
 
 #: Mini-batches, epochs and a KL, so that every column is used.
 MORE: dict[str, Any] = {
@@ -56,6 +59,22 @@ def test_ten_steps_on_cuda_are_those_on_the_cpu(tmp_path: Path) -> None:
     assert lines[0][0] == pytest.approx(lines[1][0], rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
+@pytest.mark.parametrize(("precision", "rounding"), [("fp32", 1e-4), ("bf16", 5e-2)])
+def test_gradient_on_cuda_is_that_on_the_cpu(precision: str, rounding: float) -> None:
+    """Of one batch, since in bf16 the samples differ."""
+    config = recipe(policy={"device": "cpu", "precision": precision}, kl={"loss": 0.1})
+    selection, policy, _, batch, _ = sample_batch(config, reference=True)
+    twin = Policy(copy.deepcopy(policy.model).to("cuda"), policy.tokenizer, precision=precision)
+    rows = torch.arange(len(batch.mask))
+    one, two = (
+        compute_gradient(p, batch, rows, selection=selection, recipe=config, coefficient=0.1) for p in (policy, twin)
+    )
+    assert (one.logprob - two.logprob).abs().max() < rounding
+    gradients = [torch.cat([w.grad.flatten().cpu() for w in p.model.parameters()]) for p in (policy, twin)]  # type: ignore[union-attr]  # set above
+    assert (gradients[0] - gradients[1]).norm() < rounding * gradients[0].norm()
+
+
 @pytest.mark.parametrize(
     "change",
     [{"policy": {"recompute": True}}, {"update": {**MORE["update"], "tokens": 12}}],
@@ -75,14 +94,16 @@ def test_cuda_that_is_missing_is_one_line() -> None:
 
 
 def test_gpus_are_taken_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[torch.device] = []
+    taken, cudnn = list[torch.device](), list[bool]()
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.set_device", taken.append)
+    monkeypatch.setattr("torch.backends.cuda.enable_cudnn_sdp", cudnn.append)
     for rank, index in (("0", 0), ("1", 1), ("2", 0), ("x", 0)):
         monkeypatch.setenv("LOCAL_RANK", rank)
         assert resolve_device("auto") == torch.device("cuda", index)
     assert len(taken) == 4
+    assert cudnn == [False] * 4
     assert resolve_device("cpu") == torch.device("cpu")
 
 

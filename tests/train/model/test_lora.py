@@ -24,6 +24,7 @@ SETTINGS = LoraSettings(rank=4, targets=("q_proj", "v_proj", "down_proj"))
 
 @extra
 @pytest.mark.filterwarnings("ignore")  # warnings of peft's imports
+@pytest.mark.on_cpu
 def test_merged_weights_give_the_same_logits() -> None:
     policy, token = init_policy(recipe()), torch.tensor([[2, 5, 9]])
     before, names = policy(token), set(policy.model.state_dict())
@@ -57,6 +58,7 @@ def test_matrices_depend_on_the_seed_only() -> None:
 
 @extra
 @pytest.mark.filterwarnings("ignore")  # as above
+@pytest.mark.on_cpu
 def test_only_the_matrices_train_and_runs_resume_to_the_same_bytes(tmp_path: Path) -> None:
     """The other weights stay as they were, to the last bit, also with weight decay."""
     more: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """The policy: weights from the seed, and a frozen reference."""
 
+import pytest
 import torch
 
 from rl_sentinel.train.model.policy import Policy, init_policy
@@ -17,6 +18,7 @@ def test_weights_depend_on_the_seed() -> None:
     assert torch.equal(one[name], two[name])
 
 
+@pytest.mark.on_cpu
 def test_reference_is_a_copy() -> None:
     policy = init_policy(recipe())
     reference = policy.frozen_copy()
@@ -30,6 +32,7 @@ def test_reference_is_a_copy() -> None:
     assert not any(w.requires_grad for w in reference.model.parameters())
 
 
+@pytest.mark.on_cpu
 def test_bf16_rounds_only_the_model() -> None:
     """Logits differ slightly from float32; weights and gradients stay in float32."""
     wide = init_policy(recipe(policy={"hidden": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32}))

@@ -1,5 +1,6 @@
 """Equal prompts are prefilled once, with unchanged logits."""
 
+import pytest
 import torch
 
 from rl_sentinel.train.model.policy import Policy
@@ -19,6 +20,7 @@ class _CountingPolicy:
         return self._policy(token, **kwargs)
 
 
+@pytest.mark.on_cpu
 def test_each_prompt_runs_once() -> None:
     _, policy, _ = sample_episodes(recipe())
     prompts, counting = [(3, 4, 5), (7,), (3, 4, 5), (7,), (9, 2)], _CountingPolicy(policy)
@@ -28,6 +30,7 @@ def test_each_prompt_runs_once() -> None:
         torch.testing.assert_close(prefilled.last[row, 0], policy(torch.tensor([prompt]))[0, -1], atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.on_cpu
 def test_later_tokens_attend_to_their_own_prompt() -> None:
     _, policy, _ = sample_episodes(recipe())
     for prompts in ([(3, 4, 5), (7,), (3, 4, 5)], [(3, 4), (7, 8), (3, 4)]):

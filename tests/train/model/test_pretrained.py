@@ -35,6 +35,7 @@ def _save(folder: Path) -> Policy:
 
 @extra
 @pytest.mark.filterwarnings("ignore")  # warnings of transformers
+@pytest.mark.on_cpu
 def test_weights_are_exchanged_and_sample_the_same(tmp_path: Path) -> None:
     own, theirs = _save(tmp_path), load_policy(str(tmp_path))
     token = torch.tensor([[2, 5, 9, 1]])

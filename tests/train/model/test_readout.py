@@ -1,5 +1,6 @@
 """Readouts: logits, and hidden states as they are."""
 
+import pytest
 import torch
 
 from rl_sentinel.train.model.readout import logits, unchanged
@@ -14,6 +15,7 @@ def test_readouts() -> None:
     assert unchanged(STATES, WEIGHT) is STATES
 
 
+@pytest.mark.on_cpu
 def test_a_model_reads_out_what_is_asked() -> None:
     _, policy, _ = sample_episodes(recipe())
     token = torch.tensor([[5, 6, 7]])

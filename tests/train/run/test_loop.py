@@ -113,6 +113,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.on_cpu
 def test_run_with_every_column_resumes_to_the_same_bytes(tmp_path: Path, name: str) -> None:
     settings: dict[str, Any] = {
         "steps": 4,

@@ -58,6 +58,7 @@ def test_activations_grow_with_rows_and_shrink_with_the_settings_that_save_memor
     assert plan_memory(recipe(policy={**deep, "recompute": True})).needs["activations"] < kept / 3
 
 
+@pytest.mark.on_cpu
 def test_activations_are_what_a_forward_pass_keeps() -> None:
     """Beside the same pass of the real model, whose memory is counted by its storages."""
     wanted = recipe(policy={"layers": 3, "hidden": 32, "inner": 64}, update={**UPDATE, "rows": 8})
@@ -76,6 +77,7 @@ def test_activations_are_what_a_forward_pass_keeps() -> None:
     assert plan_memory(wanted).needs["activations"] == pytest.approx(measured, rel=0.15)
 
 
+@pytest.mark.on_cpu
 def test_a_recipe_that_cannot_fit_is_one_line(tmp_path: Path) -> None:
     needed = replace(plan_memory(recipe(tmp_path)), available=10_000)
     with pytest.raises(SentinelError, match=r"^the recipe needs .* on cpu, which has 0\.0 MiB: lower update\.rows"):

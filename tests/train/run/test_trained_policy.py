@@ -59,6 +59,7 @@ def test_run_without_a_checkpoint_is_one_line(tmp_path: Path, run: Path) -> None
 
 @extra
 @pytest.mark.filterwarnings("ignore")  # warnings of transformers
+@pytest.mark.on_cpu
 def test_exported_policy_has_equal_logits_and_texts(tmp_path: Path, run: Path) -> None:
     export_run(str(run), tmp_path / "exported")
     own, theirs = load_run(str(run))[1], load_policy(str(tmp_path / "exported"))
@@ -73,6 +74,7 @@ def test_exported_policy_has_equal_logits_and_texts(tmp_path: Path, run: Path) -
 @extra
 @pytest.mark.filterwarnings("ignore")  # as above
 @pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.on_cpu
 def test_exported_model_trains_and_is_exported_again(tmp_path: Path, run: Path, lora: bool) -> None:  # noqa: FBT001 - a row of the table
     """A loaded model, with LoRA merged."""
     if lora and importlib.util.find_spec("peft") is None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from rl_sentinel.train.config.recipe import Recipe
@@ -35,6 +36,7 @@ def _build(config: Recipe) -> tuple[Critic, Any, Any]:
     return critic, batch, ready
 
 
+@pytest.mark.on_cpu
 def test_value_precedes_its_token() -> None:
     critic, batch, _ = _build(recipe(**GAE))
     laid, row = batch.laid, 3
@@ -60,6 +62,7 @@ def test_returns_are_advantage_plus_value() -> None:
     torch.testing.assert_close(ready.returns[batch.mask], (ready.advantage + value)[batch.mask])
 
 
+@pytest.mark.on_cpu
 def test_fit_reduces_the_loss_for_parts_of_any_size() -> None:
     values = []
     for rows in (99, 3):

@@ -76,6 +76,7 @@ def test_merged_and_unmerged_turns_have_one_gradient() -> None:
 
 
 @pytest.mark.parametrize("choice", [c for c in COMPONENTS if "loss" in c], ids=component_name)
+@pytest.mark.on_cpu
 def test_groups_with_equal_rewards_are_skipped_without_changing_the_gradient(choice: dict[str, Any]) -> None:
     config = recipe(rollout=WIDE, update={"prompts": 3}, **choice)
     selection, policy, batch = _batch(config)
@@ -134,6 +135,7 @@ KL_COV = {"name": "kl_cov", "penalty": 1.0, "aggregation": "token-mean"}
 DRAWN = {"name": "drawn_between", "low": -10.0, "high": 10.0, "share": 0.4}
 
 
+@pytest.mark.on_cpu
 def test_chosen_tokens_are_of_the_whole_mini_batch() -> None:
     results, rows = [], torch.tensor([8, 20, 9, 10, 0, 11, 1, 21, 2, 22, 3, 23])
     for size in (99, 5):

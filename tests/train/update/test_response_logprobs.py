@@ -15,6 +15,7 @@ from rl_sentinel.train.update.response_logprobs import (
 from training import recipe, sample_episodes
 
 
+@pytest.mark.on_cpu
 def test_logprobs_are_those_of_single_sequences() -> None:
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 3, "responses": 2, "tokens": 6}))
     laid = lay_out_episodes(episodes, merged=True, padding=policy.padding)
@@ -27,6 +28,7 @@ def test_logprobs_are_those_of_single_sequences() -> None:
         assert (values[row, length:] == 0).all()
 
 
+@pytest.mark.on_cpu
 def test_rows_in_any_order_are_differentiable() -> None:
     _, policy, episodes = sample_episodes(recipe())
     laid = lay_out_episodes(episodes, merged=True, padding=policy.padding)
@@ -37,6 +39,7 @@ def test_rows_in_any_order_are_differentiable() -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 6])
+@pytest.mark.on_cpu
 def test_prefill_gives_the_gradient_of_a_single_pass(tokens: int) -> None:
     """Which FSDP uses; prompts of two lengths, in float64."""
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 3, "responses": 4, "tokens": tokens}))
@@ -57,6 +60,7 @@ def test_prefill_gives_the_gradient_of_a_single_pass(tokens: int) -> None:
         torch.testing.assert_close(*pair, atol=1e-10, rtol=1e-8)
 
 
+@pytest.mark.on_cpu
 def test_equal_rows_run_once() -> None:
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 2, "responses": 4, "tokens": 6}))
     for number, other in enumerate((0, 0, 2, 0, 4, 5, 5, 5)):
@@ -97,6 +101,7 @@ def test_rows_of_similar_length_run_together() -> None:
     torch.testing.assert_close(values, compute_for_rows(policy, laid, temperature=1.0, size=99))
 
 
+@pytest.mark.on_cpu
 def test_squared_probabilities_are_those_of_the_softmax() -> None:
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 3, "responses": 2, "tokens": 6}))
     laid = lay_out_episodes(episodes, merged=True, padding=policy.padding)

@@ -3,6 +3,7 @@
 import os
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
 
@@ -36,4 +37,19 @@ def resolve_device(name: str) -> torch.device:
     local_rank = os.environ.get("LOCAL_RANK", "0")
     device = torch.device("cuda", (int(local_rank) if local_rank.isdecimal() else 0) % torch.cuda.device_count())
     torch.cuda.set_device(device)
+    # cuDNN's attention plans anew for each shape, and the shapes of responses differ from step to step.
+    torch.backends.cuda.enable_cudnn_sdp(False)  # noqa: FBT003 - torch's own
     return device
+
+
+def send(values: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor to a device; from the CPU to CUDA the copy waits for nothing, since it is from pinned memory.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.train.model.device import CPU, send
+        >>> send(torch.tensor([1, 2]), CPU)
+        tensor([1, 2])
+    """
+    to_cuda = device.type == "cuda" and values.device.type == "cpu"
+    return values.pin_memory().to(device, non_blocking=True) if to_cuda else values.to(device)

@@ -57,8 +57,11 @@ class Cache:
         return self.layers[layer][0][:, :, :end], self.layers[layer][1][:, :, :end]
 
     def select(self, rows: Int[Tensor, " n"]) -> None:
-        """Keep only these rows, in this order; a row may be repeated."""
-        self.layers = [(key.index_select(0, rows), value.index_select(0, rows)) for key, value in self.layers]
+        """Keep only these rows, in this order; a row may be repeated.
+
+        Indexed, since on CUDA the gradient of ``index_select`` adds repeated rows in any order: runs would differ.
+        """
+        self.layers = [(key[rows], value[rows]) for key, value in self.layers]
 
 
 class Attention(nn.Module):

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rl_sentinel.train.model.device import CPU, send
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.readout import Readout, logits
 
@@ -45,10 +46,12 @@ def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, o
     """
     place = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
     longest, shortest = max(len(p) for p in place), min(len(p) for p in place)
-    token = torch.tensor([[policy.padding] * (longest - len(p)) + list(p) for p in place], device=policy.device)
-    size = torch.tensor([len(p) for p in place], device=policy.device).unsqueeze(1)
-    key_mask = None if longest == shortest else torch.arange(longest, device=policy.device) >= longest - size
+    token = torch.tensor([[policy.padding] * (longest - len(p)) + list(p) for p in place], device=CPU)
+    size = torch.tensor([len(p) for p in place], device=CPU).unsqueeze(1)
+    key_mask = None
+    if longest != shortest:
+        key_mask = send(torch.arange(longest, device=CPU) >= longest - size, policy.device)
     cache = policy.new_cache(longest + width)
-    last = policy(token, key_mask=key_mask, cache=cache, last=True, of=of)
-    rows = torch.tensor([place[p] for p in prompts], device=policy.device)
-    return Prefilled(last, cache, key_mask).select(rows)
+    last = policy(send(token, policy.device), key_mask=key_mask, cache=cache, last=True, of=of)
+    rows = torch.tensor([place[p] for p in prompts], device=CPU)
+    return Prefilled(last, cache, key_mask).select(send(rows, policy.device))

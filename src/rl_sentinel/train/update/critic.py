@@ -18,6 +18,7 @@ from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.signal.value import value_loss
 from rl_sentinel.train.config.settings import CriticSettings, UpdateSettings
+from rl_sentinel.train.model.device import send
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.update.optimizer_step import NonFiniteStepError, take_optimizer_step
 
@@ -50,8 +51,8 @@ class Critic:
     def values(self, laid: Laid, rows: Int[Tensor, " n"]) -> Float[Tensor, "n T"]:
         """The value before each response token, in reward units; 0 after a response."""
         device = next(self.model.parameters()).device
-        values = self.model(laid.token[rows].to(device))[..., 0]
-        lengths = {"prompt_length": laid.prompt_length[rows].to(device), "length": laid.length[rows].to(device)}
+        values = self.model(send(laid.token[rows], device))[..., 0]
+        lengths = {"prompt_length": send(laid.prompt_length[rows], device), "length": send(laid.length[rows], device)}
         width = laid.rollout.mask.shape[1]  # type: ignore[union-attr]  # laid out padded
         return response_aligned(values, **lengths, width=width, predicts_next=True)
 
@@ -101,8 +102,8 @@ class Critic:
                 values = self.values(laid, part)
                 loss = value_loss(
                     values,
-                    *(column[part].to(values.device) for column in (old, returns)),
-                    mask=mask[part].to(values.device),
+                    *(send(column[part], values.device) for column in (old, returns)),
+                    mask=send(mask[part], values.device),
                     value_clip=self.settings.clip,
                     aggregation=whole,
                 )

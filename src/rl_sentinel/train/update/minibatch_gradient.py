@@ -16,7 +16,7 @@ from rl_sentinel.signal.covariance import covariances
 from rl_sentinel.signal.reduce import Aggregation, live_rows
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import Selection
-from rl_sentinel.train.model.device import CPU
+from rl_sentinel.train.model.device import CPU, send
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 from rl_sentinel.train.update.response_logprobs import compute_for_rows, response_logprobs, sort_by_length
@@ -146,14 +146,14 @@ def compute_loss(  # noqa: PLR0913 - the columns, the rows, and the components
     """The loss of some rows of a mini-batch, plus the KL times its coefficient, on the device of the log-probs."""
 
     def column(values: Tensor) -> Tensor:
-        return values[rows].to(logprob.device)
+        return send(values[rows], logprob.device)
 
     mask = column(batch.mask)
     old = logprob.detach() if batch.old_logprob is None else column(batch.old_logprob)
     columns = {"old_logprob": old, "advantage": column(batch.advantage), "mask": mask}
     columns |= {} if batch.chosen is None else {"chosen": column(batch.chosen)}
     if aggregation.prompt_tokens is not None:
-        aggregation = replace(aggregation, prompt_tokens=aggregation.prompt_tokens.to(logprob.device))
+        aggregation = replace(aggregation, prompt_tokens=send(aggregation.prompt_tokens, logprob.device))
     read = inspect.signature(selection.loss).parameters
     if "turn" in read and batch.laid.rollout.turn is not None:
         columns["turn"] = column(batch.laid.rollout.turn)

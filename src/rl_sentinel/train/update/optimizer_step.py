@@ -1,6 +1,6 @@
 """The optimizer, and optimizer steps that are rolled back if they leave weights or moments that are not finite."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -45,10 +45,10 @@ def take_optimizer_step(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ra
     initialised = set(optimizer.state)
     tensors = _local([*weights, *_moments(optimizer)])
     backed_up = sum(x.numel() * x.element_size() for x in tensors) <= MAX_BACKUP_BYTES
-    backup = torch.cat([x.reshape(-1) for x in tensors]) if backed_up else None  # faster than a clone of each
+    backup = back_up(tensors) if backed_up else None
     optimizer.step()
     moments = [x for x in _moments(optimizer) if x.dim()]  # without the step counts
-    norms = ranks.all_reduce(torch.stack([_norm(_local(x)).to(CPU) for x in (weights, moments)]))
+    norms = ranks.all_reduce(torch.stack([_norm(_local(x)) for x in (weights, moments)]).to(CPU))
     if norms.isfinite().all():
         return
     kind = "weights" if not norms[0].isfinite() else "optimizer's moments"
@@ -58,11 +58,23 @@ def take_optimizer_step(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ra
     )
     if backup is None:
         raise SentinelError(f"{message}, and resume from the last checkpoint (the weights are too large to roll back)")
-    for tensor, part in zip(tensors, torch.split(backup, [x.numel() for x in tensors]), strict=True):
-        tensor.copy_(part.reshape(tensor.shape))
+    for originals, copies in backup:
+        for tensor, part in zip(originals, torch.split(copies, [x.numel() for x in originals]), strict=True):
+            tensor.copy_(part.reshape(tensor.shape))
     for weight in set(optimizer.state) - initialised:
         del optimizer.state[weight]
     raise NonFiniteStepError(message)
+
+
+def back_up(tensors: Sequence[Tensor]) -> list[tuple[list[Tensor], Tensor]]:
+    """The tensors of each device with one copy of all their numbers, which is faster than a clone of each.
+
+    AdamW counts its steps on the CPU, also for weights on a GPU.
+    """
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for tensor in tensors:
+        by_device.setdefault(tensor.device, []).append(tensor)
+    return [(group, torch.cat([x.reshape(-1) for x in group])) for group in by_device.values()]
 
 
 def _moments(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -76,4 +88,5 @@ def _local(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _norm(tensors: list[Tensor]) -> Tensor:
-    return torch.stack(torch._foreach_norm(tensors)).norm() if tensors else torch.zeros((), device=CPU)  # noqa: SLF001 - fused
+    norm: Tensor = torch.stack(torch._foreach_norm(tensors)).norm()  # noqa: SLF001 - fused
+    return norm

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from rl_sentinel.signal.logprob import logprobs, logprobs_from_hidden, squared_probabilities_from_hidden
 from rl_sentinel.signal.rollout import Laid
+from rl_sentinel.train.model.device import send
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.prefill import prefill
 from rl_sentinel.train.model.readout import Readout, unchanged
@@ -90,13 +91,13 @@ def _computed(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], of: Scored) -
     place = torch.arange(int(length.max()), device=token.device)
     response = token.gather(1, (prompt_length.unsqueeze(1) + place).clamp(max=token.shape[1] - 1))
 
-    on_device, mask = response.to(policy.device), (place < length.unsqueeze(1)).to(policy.device)
+    on_device, mask = (send(x, policy.device) for x in (response, place < length.unsqueeze(1)))
 
     def scored(states: Tensor, weight: Tensor | None) -> Tensor:
         return of(states, weight, on_device, mask)
 
-    values = (_single_pass if policy.single_pass else _after_prefill)(policy, token, prompt_length, response, scored)
-    return functional.pad(values, (0, _width(laid) - values.shape[1]))[copies.to(policy.device)]
+    values = (_single_pass if policy.single_pass else _after_prefill)(policy, token, prompt_length, on_device, scored)
+    return functional.pad(values, (0, _width(laid) - values.shape[1]))[send(copies, policy.device)]
 
 
 def _width(laid: Laid) -> int:
@@ -116,13 +117,15 @@ def _distinct(laid: Laid, rows: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], I
 
 
 def _after_prefill(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor, of: Readout) -> Tensor:
-    """The result of ``of`` at the response tokens, ``[n, T]``, after a prefill of the distinct prompts."""
+    """The result of ``of`` at the response tokens, ``[n, T]``, after a prefill of the distinct prompts.
+
+    ``response`` is on the model's device.
+    """
     prompts = [tuple(t[:n]) for t, n in zip(token.tolist(), prompt_length.tolist(), strict=True)]
     prefilled, width = prefill(policy, prompts, width=response.shape[1], of=unchanged), response.shape[1] - 1
     if width == 0:
         return policy.read(prefilled.last, of)
-    sent = response[:, :width].to(policy.device)
-    rest = policy(sent, key_mask=prefilled.extended_mask(width), cache=prefilled.cache, of=unchanged)
+    rest = policy(response[:, :width], key_mask=prefilled.extended_mask(width), cache=prefilled.cache, of=unchanged)
     return policy.read(torch.cat((prefilled.last, rest), dim=1), of)
 
 
@@ -132,10 +135,10 @@ def _single_pass(policy: Policy, token: Tensor, prompt_length: Tensor, response:
     ``of`` is computed within it, where the head's weight is whole.
     """
     width = response.shape[1]
-    before = (prompt_length.unsqueeze(1) - 1 + torch.arange(width, device=token.device)).to(policy.device)
+    before = send(prompt_length.unsqueeze(1) - 1 + torch.arange(width, device=token.device), policy.device)
 
     def at_responses(states: Tensor, weight: Tensor | None) -> Tensor:
         place = before.clamp(max=states.shape[1] - 1).unsqueeze(2).expand(-1, -1, states.shape[2])
         return of(states.gather(1, place), weight)
 
-    return policy(token[:, : int(prompt_length.max()) + width].to(policy.device), of=at_responses)
+    return policy(send(token[:, : int(prompt_length.max()) + width], policy.device), of=at_responses)

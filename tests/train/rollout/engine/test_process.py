@@ -1,5 +1,6 @@
 """The engine in this process: log-probs are the model's, however rows are batched."""
 
+import pytest
 import torch
 
 from rl_sentinel.signal.rollout import Laid
@@ -57,6 +58,7 @@ def test_uniform_number_selects_the_token() -> None:
     assert _inverse_cdf(distribution, torch.tensor([0.0, 0.2, 0.25, 0.7, 0.75, 1.0])).tolist() == [0, 0, 2, 2, 3, 3]
 
 
+@pytest.mark.on_cpu
 def test_logprobs_include_the_temperature() -> None:
     _, policy, _ = sample_episodes(recipe())
     prompt = policy.tokenizer.encode("a")
@@ -65,6 +67,7 @@ def test_logprobs_include_the_temperature() -> None:
     assert abs(one.logprob[0] - float((logits / 0.5).log_softmax(0)[one.token[0]].detach())) < 1e-5
 
 
+@pytest.mark.on_cpu
 def test_greedy_response_takes_the_most_likely_tokens() -> None:
     _, policy, _ = sample_episodes(recipe())
     prompts = [policy.tokenizer.encode(text) for text in ("a", "ba01", "+")]

@@ -160,6 +160,7 @@ def test_responses_differ_unless_greedy(server: Vllm) -> None:
     assert len({s.token for s in engine.sample([(4, 5)] * 8, uniform, greedy=True)}) == 1
 
 
+@pytest.mark.on_cpu
 def test_logprobs_before_the_temperature_are_rejected(server: Vllm) -> None:
     """They are another policy's; at temperature 1 both are the same."""
     weights = server.policy.model.state_dict()

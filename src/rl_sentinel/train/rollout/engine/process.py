@@ -9,12 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.train.config.settings import RolloutSettings
+from rl_sentinel.train.model.device import send
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.prefill import prefill
 from rl_sentinel.train.rollout.interfaces import Sampled
-
-#: Tokens between two checks which rows have ended, on an accelerator; each check waits for the device.
-CHECK_EVERY = 16
 
 
 @dataclass(slots=True)
@@ -53,9 +51,9 @@ class Engine:
     @torch.inference_mode()
     def _decode(self, prompts: Sequence[tuple[int, ...]], uniform: Tensor, *, greedy: bool) -> list[Sampled]:
         policy, device, rows = self.policy, self.policy.device, len(prompts)
-        uniform, tokens = uniform.to(device), min(self.tokens, uniform.shape[1])
+        uniform, tokens = send(uniform, device), min(self.tokens, uniform.shape[1])
         prefilled = prefill(policy, prompts, width=tokens)
-        logits, check_every = prefilled.last, 1 if device.type == "cpu" else CHECK_EVERY
+        logits = prefilled.last
         token = torch.full((rows, tokens), policy.padding, device=device)
         logprob = torch.zeros(rows, tokens, device=device)
         alive, active = torch.arange(rows, device=device), torch.ones(rows, dtype=torch.bool, device=device)
@@ -68,7 +66,7 @@ class Engine:
                 active = active & (new != end)
             if place == tokens - 1:
                 break
-            active_count = int(active.sum()) if (place + 1) % check_every == 0 else len(active)
+            active_count = int(active.sum())  # waits for the device, and saves the tokens after the last end
             if active_count == 0:
                 break
             if active_count <= len(active) // 2:  # copying the cache pays only if it shrinks a lot
