@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, get_args
 
 import torch
@@ -17,7 +16,6 @@ from rl_sentinel.adapters.kit.bind_text import WORDS
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import (
     accepts,
-    choose_binding,
     domain_probe,
     has_gradient,
     leaves,
@@ -25,15 +23,12 @@ from rl_sentinel.adapters.kit.layout_trial import (
     rebind,
 )
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
-from rl_sentinel.adapters.kit.number_trial import fits_formula
 from rl_sentinel.adapters.kit.numbers import (
-    GROUP_SIZE,
     OPTIONAL_PARTS,
-    STRIDED_GROUP_SIZE,
     numbers_by_name,
     visible_numbers,
 )
-from rl_sentinel.adapters.kit.numbers_in_code import Literals, literals, named_numbers, set_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
@@ -45,7 +40,7 @@ from rl_sentinel.adapters.kit.refused_layouts import (
     refuse_without_reward,
 )
 from rl_sentinel.adapters.kit.returned_names import returned_names, with_advantage_item, with_returns
-from rl_sentinel.adapters.kit.roles import parameters_of, role_of
+from rl_sentinel.adapters.kit.roles import parameters_of
 from rl_sentinel.adapters.kit.unstated_choices import with_rows_that_train, with_unstated_choice
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.user_results import NamedOutput
@@ -54,22 +49,17 @@ from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_boundary import DEFINED, STAGES, user_boundary
 from rl_sentinel.adapters.user_claims import claims_from_options
+from rl_sentinel.adapters.user_groups import GROUP_SIZES, stated_groups, with_group_size
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.case import Scalar
-from rl_sentinel.core.claims import Claims, value_of
+from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.claims import claims as said
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import SentinelError, Unbindable
 
 #: Hint for a stage that is not a single function.
 _ADAPTED = "metrics, batches, configurations and steps are audited by an adapter (CONTRIBUTING.md, Add a framework)"
-
-#: Names of the number of responses of a prompt -> whether they are as many rows apart as there are prompts.
-_GROUP_SIZES = {GROUP_SIZE: False, STRIDED_GROUP_SIZE: True}
-
-#: A larger integer in the code is not tried as the number of responses of a prompt.
-_MOST_RESPONSES = 16
 
 
 def stage_claims(stage: str, claims: tuple[str, ...], algorithm: str = "") -> Claims:
@@ -127,7 +117,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     visible = visible_numbers(named_numbers(function, passed), columns, statement.numbers, of_logits=of_logits)
     changed = set_numbers(function, passed, visible)
     outside = named_numbers(function, passed)
-    stated_numbers = {name: x for name, x in statement.numbers.items() if name not in _GROUP_SIZES}
+    stated_numbers = {name: x for name, x in statement.numbers.items() if name not in GROUP_SIZES}
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **stated_numbers}
     constants = literals(function, passed)
     places = returned_names(function)
@@ -137,8 +127,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         return with_advantage_item(built, places)
 
     try:
-        groups = _fixed_groups(statement.numbers, outside, arguments)
-        build, boundary, notes = _with_group_size(target, of_size, groups, arguments, constants)
+        groups = stated_groups(statement.numbers, outside, arguments)
+        build, boundary, notes = with_group_size(target, of_size, groups, arguments, constants)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
     boundary = _without_unread_reference(target, _with_time_first(target, boundary), arguments)
@@ -194,43 +184,6 @@ def _arguments_of(function: Callable[..., Any], stage: Stage, statement: Stateme
         set_numbers(function, {}, {name: held[name] for name in shown})
 
 
-def _with_group_size(
-    target: Target,
-    of_size: Callable[..., Boundary],
-    groups: FixedGroups | None,
-    arguments: Arguments,
-    constants: Literals,
-) -> tuple[Callable[[Mapping[str, Codec]], Boundary], Boundary, tuple[str, ...]]:
-    """The boundary with the axes that the function accepts, how to build it, and notes.
-
-    If no argument says which responses belong to a prompt, an integer in the code may be their number: one without
-    which the function fails, or does not compute its formula.
-    """
-    build = partial(of_size, groups)
-    boundary, notes = choose_binding(target, build, arguments)
-    accepted = accepts(target, boundary)
-    over_time = value_of(boundary.claims.credit) == "temporal"
-    if groups or over_time or not _may_hold_group_size(arguments):
-        return build, boundary, notes
-    if accepted and _computes(target, boundary, constants):
-        return build, boundary, notes
-    for number in [n for n in constants.sizes if n <= _MOST_RESPONSES]:
-        build_other = partial(of_size, FixedGroups(number))
-        other, found = choose_binding(target, build_other, arguments)
-        if accepts(target, other) and not (accepted and not _computes(target, other, constants)):
-            note = (
-                f"every prompt has {number} adjacent responses, a number that the code holds; "
-                f'state it with numbers={{"{GROUP_SIZE}": {number}}}'
-            )
-            return build_other, other, (*found, note)
-    return build, boundary, notes
-
-
-def _computes(target: Target, boundary: Boundary, constants: Literals) -> bool:
-    """Whether the function computes the formula that it claims, with numbers that its code holds."""
-    return fits_formula(target, with_fitted_numbers(target, boundary, constants))
-
-
 def _without_unread_reference(target: Target, boundary: Boundary, arguments: Arguments) -> Boundary:
     """The boundary without the reference's log-probs, if an object holds them and a loss without a KL ignores them."""
     held = any("." in path and codec.columns == {"ref_logprob"} for path, codec in codec_paths(arguments.codecs))
@@ -255,24 +208,6 @@ def _not_compared(boundary: Boundary) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _fixed_groups(
-    stated: Mapping[str, Scalar], outside: Mapping[str, float], arguments: Arguments
-) -> FixedGroups | None:
-    """The groups of the stated number of responses per prompt, or of the number that a function without labels holds.
-
-    Raises:
-        Unbindable: if the stated number is not one.
-    """
-    for name, size in stated.items():
-        if name not in _GROUP_SIZES:
-            continue
-        if not isinstance(size, int | float) or size not in range(2, _MOST_RESPONSES + 1):
-            raise Unbindable(f"{name} is {size}, expected a whole number from 2 to {_MOST_RESPONSES}")
-        return FixedGroups(int(size), _GROUP_SIZES[name])
-    held = [(role_of(name), x) for name, x in outside.items() if role_of(name) in _GROUP_SIZES and x > 1]
-    return FixedGroups(int(held[0][1]), _GROUP_SIZES[held[0][0]]) if held and _may_hold_group_size(arguments) else None
-
-
 def _with_time_first(target: Target, boundary: Boundary) -> Boundary:
     """The boundary, which reads ``[T, B]`` if the function returns that for arguments that ``bind`` computes."""
     ((name, output),) = boundary.outputs.items()
@@ -280,12 +215,6 @@ def _with_time_first(target: Target, boundary: Boundary) -> Boundary:
         return boundary
     exchanged = replace(boundary, outputs={name: replace(output, form=replace(output.form, time_first=True))})
     return exchanged if accepts(target, exchanged) else boundary
-
-
-def _may_hold_group_size(arguments: Arguments) -> bool:
-    """Whether it is a function of rewards that no argument tells the prompt of."""
-    flat = list(leaves(arguments.codecs.values()))
-    return any("reward" in c.columns for c in flat) and not any("group" in c.columns | c.shapes for c in flat)
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:

@@ -87,7 +87,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         where = cell & finite & (near[name] != far[name]) & (near[name] > 0) & (far[name] > 0)
         reason = (
             f"in the other call the sampler gives token {token} of row {row} more probability, by {amount:g} nats, and "
-            "what is drawn more often than by the policy weighs no more"
+            "a token that is drawn more often than by the policy weighs no more"
         )
         scale = magnitude(apart, boundary.reads)
         yield Within(name, near[name], far[name], None, where, scale, reason=reason, between_calls=True)

@@ -94,7 +94,7 @@ def item_class(annotation: object) -> type | None:
 def documented_axes(function: Callable[..., Any], name: str) -> str:
     """The axes that the docstring of a function states right behind the name of a parameter, or in its entry.
 
-    Empty if there are none. In an entry (``name: text``, of any common style) they stand behind the word "shape".
+    Empty if it states none. In an entry (``name: text``, of any common style) they stand behind the word "shape".
 
     Example:
         >>> from rl_sentinel.adapters.kit.annotated_axes import documented_axes
@@ -113,7 +113,7 @@ def documented_axes(function: Callable[..., Any], name: str) -> str:
 
 
 def _axes_of_entry(text: str, name: str) -> str:
-    """The axes behind the word "shape" in the entry of a parameter; empty if there are none, or several.
+    """The axes behind the word "shape" in the entry of a parameter; empty if it states none, or several.
 
     An entry is a line that begins with the name and a colon, and the lines below it that are indented further.
     """

@@ -1,0 +1,86 @@
+"""How many responses of a prompt a user's function expects, if it holds their number itself."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from rl_sentinel.adapters.kit.layout_trial import accepts, choose_binding, leaves
+from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
+from rl_sentinel.adapters.kit.number_trial import fits_formula
+from rl_sentinel.adapters.kit.numbers import GROUP_SIZE, STRIDED_GROUP_SIZE
+from rl_sentinel.adapters.kit.numbers_in_code import Literals
+from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
+from rl_sentinel.adapters.kit.roles import role_of
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.case import Scalar
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+#: Names of the number of responses of a prompt -> whether they are as many rows apart as there are prompts.
+GROUP_SIZES = {GROUP_SIZE: False, STRIDED_GROUP_SIZE: True}
+
+#: A larger integer in the code is not tried as the number of responses of a prompt.
+_MOST_RESPONSES = 16
+
+
+def with_group_size(
+    target: Target,
+    of_size: Callable[..., Boundary],
+    groups: FixedGroups | None,
+    arguments: Arguments,
+    constants: Literals,
+) -> tuple[Callable[[Mapping[str, Codec]], Boundary], Boundary, tuple[str, ...]]:
+    """The boundary with the axes that the function accepts, how to build it, and notes.
+
+    If no argument says which responses belong to a prompt, an integer in the code may be their number: one without
+    which the function fails, or does not compute its formula.
+    """
+    build = partial(of_size, groups)
+    boundary, notes = choose_binding(target, build, arguments)
+    accepted = accepts(target, boundary)
+    over_time = value_of(boundary.claims.credit) == "temporal"
+    if groups or over_time or not _may_hold_group_size(arguments):
+        return build, boundary, notes
+    if accepted and _computes(target, boundary, constants):
+        return build, boundary, notes
+    for number in [n for n in constants.sizes if n <= _MOST_RESPONSES]:
+        build_other = partial(of_size, FixedGroups(number))
+        other, found = choose_binding(target, build_other, arguments)
+        if accepts(target, other) and not (accepted and not _computes(target, other, constants)):
+            note = (
+                f"every prompt has {number} adjacent responses, a number that the code holds; "
+                f'state it with numbers={{"{GROUP_SIZE}": {number}}}'
+            )
+            return build_other, other, (*found, note)
+    return build, boundary, notes
+
+
+def _computes(target: Target, boundary: Boundary, constants: Literals) -> bool:
+    """Whether the function computes the formula that it claims, with numbers that its code holds."""
+    return fits_formula(target, with_fitted_numbers(target, boundary, constants))
+
+
+def stated_groups(
+    stated: Mapping[str, Scalar], outside: Mapping[str, float], arguments: Arguments
+) -> FixedGroups | None:
+    """The groups of the stated number of responses per prompt, or of the number that a function without labels holds.
+
+    Raises:
+        Unbindable: if the stated number is not one.
+    """
+    for name, size in stated.items():
+        if name not in GROUP_SIZES:
+            continue
+        if not isinstance(size, int | float) or size not in range(2, _MOST_RESPONSES + 1):
+            raise Unbindable(f"{name} is {size}, expected a whole number from 2 to {_MOST_RESPONSES}")
+        return FixedGroups(int(size), GROUP_SIZES[name])
+    held = [(role_of(name), x) for name, x in outside.items() if role_of(name) in GROUP_SIZES and x > 1]
+    return FixedGroups(int(held[0][1]), GROUP_SIZES[held[0][0]]) if held and _may_hold_group_size(arguments) else None
+
+
+def _may_hold_group_size(arguments: Arguments) -> bool:
+    """Whether it is a function of rewards that no argument tells the prompt of."""
+    flat = list(leaves(arguments.codecs.values()))
+    return any("reward" in c.columns for c in flat) and not any("group" in c.columns | c.shapes for c in flat)
