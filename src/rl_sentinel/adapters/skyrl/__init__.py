@@ -23,6 +23,7 @@ from rl_sentinel.adapters.skyrl import (
     generator,
     inference_clients,
     kl,
+    learning_rates,
     logit_functions,
     losses,
     megatron_worker,
@@ -87,6 +88,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         configuration,
         staleness,
         micro_batches,
+        learning_rates,
     )
     for module in modules:
         yield from module.boundaries(target)
