@@ -30,6 +30,7 @@ from rl_sentinel.adapters.skyrl import (
     megatron_worker,
     metrics,
     micro_batches,
+    mini_batches,
     packed_supervised,
     prompt_filters,
     prompts,
@@ -90,6 +91,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         configuration,
         staleness,
         micro_batches,
+        mini_batches,
         learning_rates,
     )
     for module in modules:
