@@ -67,7 +67,7 @@ def _through_bridge(  # noqa: PLR0913 - as send
     respond: Callable[..., Any],
     version: Callable[[], int],
 ) -> Any:  # noqa: ANN401
-    """Run the inference service's client: never paused here, and told of each version as its server loads it."""
+    """Run the inference service's client; it is never paused here, and its version changes when its server's does."""
 
     async def transport(http_request: Any, **_options: object) -> Any:  # noqa: ANN401 - AReaL's classes
         reply = await respond(payload=http_request.payload)
