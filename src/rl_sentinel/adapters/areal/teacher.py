@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.areal.arguments import ROLLOUT, padded_to_longest, rollout
@@ -42,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _scored(name, backend))
 
 
-def score(method: Callable[..., Any], backend: Callable[..., Any], rows: list[dict[str, Any]]) -> list[list[float]]:
+def score(method: Callable[..., Any], backend: Callable[..., Any], rows: list[dict[str, Any]]) -> list[Tensor]:
     """The teacher's log-prob of each trained token, read where the loss reads it; other tokens keep the batch's."""
     trained = iter([row for row in rows if any(row["mask"])])
     module = SimpleNamespace(request=lambda _method, _url, json, **_options: _Reply(_answer(json, next(trained))))
@@ -57,10 +58,10 @@ def score(method: Callable[..., Any], backend: Callable[..., Any], rows: list[di
     return [_read(row, logprobs[0]) for row, logprobs in zip(rows, scored, strict=True)]
 
 
-def _read(row: Mapping[str, Any], logprobs: Tensor) -> list[float]:
+def _read(row: Mapping[str, Any], logprobs: Tensor) -> Tensor:
     first = len(row["prompt"]) - 1  # the position that predicts the first token of the response
     own = logprobs[first : first + len(row["teacher"])].tolist()
-    return [own[n] if trained else row["teacher"][n] for n, trained in enumerate(row["mask"])]
+    return torch.tensor([own[n] if trained else row["teacher"][n] for n, trained in enumerate(row["mask"])])
 
 
 class _Reply:
