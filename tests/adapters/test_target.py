@@ -23,6 +23,8 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
     monkeypatch.syspath_prepend(str(tmp_path))
     (home / "layout").mkdir()
     (home / "layout" / "moved.py").write_text("def f():\n    return 2\n", encoding="utf-8")
+    (home / "engine").mkdir()
+    (home / "engine" / "__init__.py").write_text("def named():\n    return 3\n", encoding="utf-8")
     yield Target(root=tmp_path, package=NAME)
     for name in [n for n in sys.modules if n.partition(".")[0] == NAME]:
         del sys.modules[name]
@@ -40,6 +42,13 @@ def test_what_moved_is_found(target: Target) -> None:
     assert target.contains("former_name.engine.moved.f")
     assert target.locate("former_name.engine.moved.f") == f"{NAME}.layout.moved.f"
     assert target.locate(f"{NAME}.sound.f") == f"{NAME}.sound.f"
+
+
+def test_module_that_left_its_package_is_found(target: Target) -> None:
+    assert target.call(f"{NAME}.engine.moved.f") == 2
+    assert target.locate(f"{NAME}.engine.moved.f") == f"{NAME}.layout.moved.f"
+    assert target.call(f"{NAME}.engine.named") == 3
+    assert target.locate(f"{NAME}.engine.named") == f"{NAME}.engine.named"
 
 
 @pytest.mark.parametrize("path", [f"{NAME}.sound.g", f"{NAME}.nowhere.f", "elsewhere.f"])

@@ -80,3 +80,11 @@ def test_logits_and_tokens_are_shown_where_nothing_else_is_read() -> None:
     columns["token"] = {"dtype": "int64", "values": [[1], [0]]}
     assert {"logits", "token"} <= dict(scenario(stored)).keys()
     assert not {"logits", "token"} & dict(scenario(stored | {"reads": ["logits", "token", "mask", "reward"]})).keys()
+
+
+def test_mask_is_shown_where_nothing_else_is() -> None:
+    stored = evidence(reads=["length"])
+    stored["expectation"]["change"] = None
+    columns = stored["constructed_scenario"]["batch"]
+    columns["excluded"]["values"], columns["mask"]["values"] = [0, 0], [[True], [True]]
+    assert dict(scenario(stored)) == {"mask": "[[1], [1]]"}

@@ -128,12 +128,21 @@ class Target:
     def locate(self, path: str) -> str:
         """The dotted path in this tree: ``path`` itself, or the new place if its module moved in this layout."""
         if path not in self._located:
-            parts = path.split(".")
-            modules = [self.root.joinpath(*parts[:size]) for size in range(max(1, len(parts) - 2), len(parts) + 1)]
-            present = any(m.with_suffix(".py").is_file() or m.is_dir() for m in modules)
-            moved = bool(self.package) and not present
+            moved = bool(self.package) and not self._is_in_place(path.split("."))
             self._located[path] = relocated(self.root / self.package, path) if moved else path
         return self._located[path]
+
+    def _is_in_place(self, parts: list[str]) -> bool:
+        """Whether the tree has the module of a function or method, or a package that has or names the next part."""
+        for size in range(max(1, len(parts) - 2), len(parts) + 1):
+            place = self.root.joinpath(*parts[:size])
+            if place.with_suffix(".py").is_file() or (place.is_dir() and size == len(parts)):
+                return True
+            if place.is_dir():
+                names = place / "__init__.py"
+                if (place / parts[size]).is_dir() or (names.is_file() and parts[size] in names.read_text("utf-8")):
+                    return True
+        return False
 
     def _split(self, path: str) -> tuple[str, list[str]]:
         parts = path.split(".")

@@ -33,7 +33,14 @@ def recall(  # noqa: PLR0913 - the options of the command
     cpu: Annotated[
         list[str] | None, typer.Option(metavar="yes|hard|no", help="Only bugs that show on a CPU: yes, hard or no.")
     ] = None,
-    python: Annotated[str, typer.Option(help="Python interpreter of the environment to audit in.")] = sys.executable,
+    python: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Python interpreter of the environment to audit in; may be repeated: the first one that can read the "
+            "syntax of a revision is used.",
+            show_default=sys.executable,
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Number of bugs that are audited at a time.")] = 2,
     controls: Annotated[
         bool, typer.Option(help="Also run two controls: the functions of another bug, and a commit that fixes nothing.")
@@ -43,13 +50,13 @@ def recall(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Audit the code before and after the fix of each bug in CORPUS; exit 0, or 2 if nothing could be audited."""
     paths = {path: writable(path, option) for path, option in ((page, "--page"), (json_path, "--json")) if path}
-    check_interpreter(python)
+    pythons = [check_interpreter(name) for name in python or [sys.executable]]
     corpus_bugs = read_bugs(corpus)
     bugs = _selected(corpus_bugs, rows, framework, cpu)
     histories = Histories(git) if git is not None else None
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     results = list[Row]()
-    for row in measure(bugs, corpus_bugs, histories, jobs=jobs, controls=controls, python=python):
+    for row in measure(bugs, corpus_bugs, histories, jobs=jobs, controls=controls, pythons=pythons):
         results.append(row)
         console.print(_line(row), markup=False)
     console.print(_total(results), markup=False)

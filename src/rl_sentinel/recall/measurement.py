@@ -16,6 +16,7 @@ from rl_sentinel.recall.comparison import Comparison, changed, compare
 from rl_sentinel.recall.function_names import function_names
 from rl_sentinel.recall.histories import Histories, previous_harmless_change
 from rl_sentinel.recall.narrow_audit import NarrowAudit, narrow_audit, source_root
+from rl_sentinel.recall.syntax import interpreter_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +56,51 @@ def measure(  # noqa: PLR0913 - the options of the command
     *,
     jobs: int,
     controls: bool,
-    python: str = sys.executable,
+    pythons: Sequence[str] = (sys.executable,),
 ) -> Iterator[Row]:
     """The result of each bug, in order; ``jobs`` bugs run at a time. Controls use any of ``corpus_bugs``.
 
-    ``python`` is the interpreter in which the targets are imported.
+    A target is imported in the first of ``pythons`` that can read its syntax.
     """
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(lambda bug: _row(bug, corpus_bugs, histories, controls=controls, python=python), bugs)
+        yield from pool.map(lambda bug: _row(bug, corpus_bugs, histories, controls=controls, pythons=pythons), bugs)
 
 
-def _row(bug: Bug, corpus_bugs: Sequence[Bug], histories: Histories | None, *, controls: bool, python: str) -> Row:
+def _row(
+    bug: Bug, corpus_bugs: Sequence[Bug], histories: Histories | None, *, controls: bool, pythons: Sequence[str]
+) -> Row:
     try:
         sides = _sides(bug, histories)
-        root = source_root(sides.before, python)
+        root = source_root(sides.before, pythons[0])
     except SentinelError as error:
         return Row(bug, Comparison("failed", detail=str(error)))
     functions = function_names(root, bug.file, bug.function)
     if not functions:
         return Row(bug, Comparison("failed", detail=f"{bug.file} is not in the tree of {sides.before}"))
     other_functions = _function_of_another(bug, corpus_bugs, root, functions) if controls else ()
-    before, after = _audits(sides, (*functions, *other_functions), python)
+    before, after = _audits(sides, (*functions, *other_functions), pythons)
     comparison = compare(before, after, functions)
     if not controls:
         return Row(bug, comparison, functions)
     other_changed = None
     if other_functions and after is not None and not before.error and not after.error:
         other_changed = changed(before, after, other_functions, without=functions)
-    return Row(bug, comparison, functions, Controls(other_changed, _neighbour(bug, histories, functions, python)))
+    return Row(bug, comparison, functions, Controls(other_changed, _neighbour(bug, histories, functions, pythons)))
 
 
-def _audits(sides: _Sides, functions: tuple[str, ...], python: str) -> tuple[NarrowAudit, NarrowAudit | None]:
-    before = narrow_audit(sides.before, functions, jobs=1, python=python)
-    return before, narrow_audit(sides.after, functions, jobs=1, python=python) if sides.after else None
+def _audits(
+    sides: _Sides, functions: tuple[str, ...], pythons: Sequence[str]
+) -> tuple[NarrowAudit, NarrowAudit | None]:
+    before = _audit(sides.before, functions, pythons)
+    return before, _audit(sides.after, functions, pythons) if sides.after else None
+
+
+def _audit(target: str, functions: tuple[str, ...], pythons: Sequence[str]) -> NarrowAudit:
+    try:
+        python = pythons[0] if len(pythons) == 1 else interpreter_for(source_root(target, pythons[0]), pythons)
+    except SentinelError as error:
+        return NarrowAudit(error=str(error))
+    return narrow_audit(target, functions, jobs=1, python=python)
 
 
 def _sides(bug: Bug, histories: Histories | None) -> _Sides:
@@ -129,7 +142,9 @@ def _function_of_another(bug: Bug, corpus_bugs: Sequence[Bug], root: Path, funct
     return ()
 
 
-def _neighbour(bug: Bug, histories: Histories | None, functions: tuple[str, ...], python: str) -> bool | None:
+def _neighbour(
+    bug: Bug, histories: Histories | None, functions: tuple[str, ...], pythons: Sequence[str]
+) -> bool | None:
     """Whether the verdicts at the functions change around a neighbouring commit that fixes nothing."""
     repository = histories.of(bug.parent_commit) if histories is not None and bug.parent_commit else None
     if repository is None or bug.parent_commit is None:
@@ -138,7 +153,7 @@ def _neighbour(bug: Bug, histories: Histories | None, functions: tuple[str, ...]
     if not commit:
         return None
     before, after = _audits(
-        _Sides(*(f"{bug.framework}@{repository}#{c}" for c in (f"{commit}~", commit))), functions, python
+        _Sides(*(f"{bug.framework}@{repository}#{c}" for c in (f"{commit}~", commit))), functions, pythons
     )
     if before.error or after is None or after.error:
         return None

@@ -74,7 +74,7 @@ def _visible_columns(columns: Mapping[str, Any], evidence: Mapping[str, Any], ch
     if not all(columns.get("scored", [])):
         names.add("scored")
     names -= {n for n in names - {*_FIRST} if COLUMNS[n]["unit"] == "reward" and not _any(columns.get(n))}
-    return (names | {changed}) & columns.keys()
+    return (names | {changed}) & columns.keys() or {"mask"}
 
 
 def _any(values: Any) -> bool:  # noqa: ANN401 - JSON

@@ -127,21 +127,23 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         # In releases without PATH, the method BY_PROMPT takes the whole batch.
         path = PATH if target.has(PATH) else BY_PROMPT
-        for name in (path, CONFIG, NORM):
+        for name in (path, CONFIG):
             target.find(name)
     except Unbindable as why:
         yield Unbound(PATH, "advantage", str(why))
         return
+    if not target.has(NORM):
+        return  # early releases: early_advantages.py
     by_turn = {"turns as steps": (_TURNS, _TURN_CLAIMS)} if target.has(BY_TURN) else {}
     for name, (settings, claimed) in {**FAMILIES, **by_turn}.items():
-        yield from bindable(target, _boundary(name, settings, claimed, path))
+        yield from bindable(target, advantages_of(name, settings, claimed, path))
     if path == PATH and target.has(BY_PROMPT):
         for name, (settings, claimed) in FAMILIES.items():
             if "group" in settings.values():
-                yield from bindable(target, _by_prompt(_boundary(name, settings, claimed, path)))
+                yield from bindable(target, _by_prompt(advantages_of(name, settings, claimed, path)))
 
 
-def _boundary(name: str, settings: Settings, claimed: Claims, path: str) -> Boundary:
+def advantages_of(name: str, settings: Settings, claimed: Claims, path: str) -> Boundary:
     """One setting: its data has reference log-probs if there is a KL penalty, and values if there is a critic."""
     has_kl = settings.get("kl_ctl") != 0.0
     by_turn = "gae_timestep_unit" in settings

@@ -44,13 +44,13 @@ def concat_and_split(
     prompts: list[int],
 ) -> dict[str, dict[str, Any]]:
     """The sequences of the batch and of its parts, without padding."""
-    trajectories = iter([_without_padding(row) for row in rows])
+    trajectories = iter([without_padding(row) for row in rows])
     batch, metadata = concat([pad([next(trajectories) for _ in group]) for _, group in groupby(prompts)])
     parts = split(batch, metadata)
     return {"batch": _sequences([batch]), "parts": _sequences(parts)}
 
 
-def _without_padding(row: dict[str, Tensor]) -> dict[str, Tensor]:
+def without_padding(row: dict[str, Tensor]) -> dict[str, Tensor]:
     """A trajectory as a workflow returns it: one row without padding."""
     length = int(row["attention_mask"].sum())
     return {key: value[:, :length] if value.dim() > 1 else value for key, value in row.items()}

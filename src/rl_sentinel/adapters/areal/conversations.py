@@ -195,10 +195,10 @@ def _conversation(target: Target) -> Boundary:
         settings=FAMILIES,
         claims=claims(_DOCS, conserves=True),
         reach="chat_template_type='concat' of the proxy for agents",
-        requires=(no_empty_response, last_token_trains, _has_prompt),
+        requires=(no_empty_response, last_token_trains, has_prompt),
     )
 
 
-def _has_prompt(inputs: Inputs) -> str:
+def has_prompt(inputs: Inputs) -> str:
     """Require a prompt in every conversation."""
     return "a conversation has no prompt" if bool((inputs.batch.prompt_length < 1).any()) else ""

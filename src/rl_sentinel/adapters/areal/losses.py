@@ -49,17 +49,19 @@ _CRITIC_DEFAULT = "areal/trainer/ppo/critic.py, ppo_loss_fn: float values of pac
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Each loss that the release has; every release has PPO and the value loss."""
-    ppo = [_ppo(name, settings, {n: Knob(n) for n in settings}, "old_logprob") for name, settings in PLAIN.items()]
+    usable = target.has(PPO) and not target.fails(PPO)
+    known = signature(target.find(PPO)).parameters if usable else None
+    ppo = [
+        _ppo(name, settings, {n: Knob(n) for n in settings}, "old_logprob")
+        for name, settings in PLAIN.items()
+        if known is None or set(settings) <= set(known)
+    ]
     if target.has(REJECTION):
         for name, settings in REJECTING.items():
             numbers: dict[str, Codec] = {"eps_clip": Constant(0.2), "rejection_sampling": rejection(settings)}
             ppo.append(_ppo(name, settings, numbers, "rollout_logprob"))
     yield from bindable(target, *ppo)
-    if (
-        target.has(PPO)
-        and not target.fails(PPO)
-        and "importance_sampling_level" in signature(target.find(PPO)).parameters
-    ):
+    if known is not None and "importance_sampling_level" in known:
         yield from bindable(target, _padded())
     yield from bindable(target, *(_sapo(name, settings) for name, settings in GATES.items()), optional=True)
     yield from bindable(target, _critic())
@@ -171,7 +173,8 @@ def _loss(  # noqa: PLR0913 - the fields of a loss
                 name="result",
                 arguments=arguments,
                 produced_by=produced_by,
-                optional=frozenset({"cu_seqlens"}),
+                # A release need not have an option that is not used.
+                optional=frozenset({"cu_seqlens", *(n for n, codec in arguments.items() if codec == Constant(None))}),
             ),
         ),
         unused=frozenset({"length", "prompt_length"}),

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.adapters.areal.versions import GENERATE, send
+from rl_sentinel.adapters.areal.engine_clients import BACKENDS, GENERATE, send
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow, Ragged
@@ -28,10 +28,6 @@ from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
-BACKENDS = {
-    "SGLang": "areal.engine.sglang_remote.SGLangBackend",
-    "vLLM": "areal.engine.vllm_remote.VLLMBackend",
-}
 CONFIG = "areal.api.cli_args.GenerationHyperparameters"
 REQUEST = "areal.api.io_struct.ModelRequest"
 
@@ -46,19 +42,29 @@ FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
 
 _DOCS = "remote_inf_engine.py, agenerate: tokens and log-probs of all replies to a request, and the version of each"
 _EXPERTS = "sglang_remote.py, parse_generation_response: the experts of prompt and completion, without the last token"
-_PRODUCED = {"rows": "areal/workflow/rlvr.py, arun_episode: ModelRequest with the prompt and gconfig"}
+_PRODUCED = {
+    "rows": "areal/workflow/rlvr.py, arun_episode, and openai/client.py, create (inference service): ModelRequest with "
+    "the prompt and gconfig"
+}
 _HELP = "cli_args.py, GenerationHyperparameters: the help of the field"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Requests that are aborted by weight updates, for each backend of the release."""
-    if not target.has(GENERATE) or target.fails(GENERATE) or not target.has(CONFIG):
+    """Requests that are aborted by weight updates, for each client and each backend of the release.
+
+    Only the trainer's client asks for experts.
+    """
+    if not target.has(CONFIG):
         return
-    for name, path in BACKENDS.items():
-        if target.has(f"{path}.build_generation_request") and not target.fails(path):
-            yield from bindable(target, *(_request(target, name, path, group) for group in FIELDS))
-            if "routed_experts" in inspect.getsource(target.find(f"{path}.parse_generation_response")):
-                yield from bindable(target, _experts_of_tokens(name, path))
+    for client, backends in BACKENDS.items():
+        if not target.has(client) or target.fails(client):
+            continue
+        for name, path in backends.items():
+            if target.has(f"{path}.build_generation_request") and not target.fails(path):
+                yield from bindable(target, *(_request(target, client, name, group) for group in FIELDS))
+                parse = f"{path}.parse_generation_response"
+                if client == GENERATE and "routed_experts" in inspect.getsource(target.find(parse)):
+                    yield from bindable(target, _experts_of_tokens(name, path))
 
 
 class Server:
@@ -167,9 +173,9 @@ _ROW: Mapping[str, Codec] = {
 }
 
 
-def _arguments(path: str) -> dict[str, Codec]:
+def _arguments(client: str, path: str) -> dict[str, Codec]:
     return {
-        "method": Constant(Function(GENERATE)),
+        "method": Constant(Function(client)),
         "backend": Constant(Function(path)),
         "request": Constant(Function(REQUEST)),
         "config": Constant(Function(CONFIG)),
@@ -180,7 +186,7 @@ def _arguments(path: str) -> dict[str, Codec]:
 
 def _experts_of_tokens(name: str, path: str) -> Boundary:
     """The experts of each response token, which a trainer replays; weight updates may abort requests in between."""
-    step = Step(call=request_experts, name="responses", arguments=_arguments(path), produced_by=_PRODUCED)
+    step = Step(call=request_experts, name="responses", arguments=_arguments(GENERATE, path), produced_by=_PRODUCED)
     return Boundary(
         path=f"{GENERATE} -> {path}.parse_generation_response",
         stage="batch",
@@ -193,18 +199,19 @@ def _experts_of_tokens(name: str, path: str) -> Boundary:
     )
 
 
-def _request(target: Target, name: str, path: str, group: str) -> Boundary:
+def _request(target: Target, client: str, name: str, group: str) -> Boundary:
+    path = BACKENDS[client][name]
     step = Step(
         call=send_requests,
         name="responses",
-        arguments={**_arguments(path), "options": AllSettings()},
+        arguments={**_arguments(client, path), "options": AllSettings()},
         produced_by=_PRODUCED,
     )
     known = {field.name for field in fields(target.find(CONFIG))}
     knobs = {field: values for field, values in FIELDS[group].items() if field in known}
     responses, form = Use("responses"), Ragged()
     return Boundary(
-        path=f"{GENERATE} -> {path}.build_generation_request -> {path}.parse_generation_response",
+        path=f"{client} -> {path}.build_generation_request -> {path}.parse_generation_response",
         stage="batch",
         steps=(step,),
         outputs={

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.areal.arguments import ROLLOUT, rollout
+from rl_sentinel.adapters.areal.engine_clients import CLIENTS, send
 from rl_sentinel.adapters.areal.workflows import train_all
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
@@ -29,7 +30,6 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
-GENERATE = "areal.infra.remote_inf_engine.RemoteInfEngine.agenerate"
 DUMP = "areal.infra.workflow_executor.WorkflowExecutor._dump_trajectory"
 
 #: Keys of a dumped record that the first releases lack.
@@ -40,8 +40,9 @@ _ENDS = "io_struct.py, ModelResponse: output_versions has the version of the wei
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Requests to a server whose weights change, then the dump of a trajectory."""
-    if target.has(GENERATE):
-        yield from bindable(target, _generated())
+    for path in CLIENTS:
+        if target.has(path) and not target.fails(path):
+            yield from bindable(target, _generated(path))
     if target.has(DUMP):
         yield from bindable(target, _dumped())
         if all(key in inspect.getsource(target.find(DUMP)) for key in _TEXT):
@@ -84,44 +85,16 @@ def _generate(method: Callable[..., Any], request: type, row: dict[str, Any]) ->
     backend = SimpleNamespace(
         build_generation_request=lambda *_a, **_k: SimpleNamespace(endpoint="", payload={}, method="POST"),
         parse_generation_response=parse,
+        get_generation_max_new_tokens=lambda _request: len(tokens) + 1,
+        patch_generation_request=lambda *_a: None,
     )
     first = request(input_ids=[0])
     first.gconfig.n_samples = 1
     return send(method, first, backend, respond, lambda: weights[0])
 
 
-def send(  # noqa: PLR0913 - the client of the target, and its doubles
-    method: Callable[..., Any],
-    request: Any,  # noqa: ANN401 - AReaL's class
-    backend: Any,  # noqa: ANN401 - a backend of AReaL, or a double of one
-    respond: Callable[..., Any],
-    version: Callable[[], int],
-    *,
-    experts: bool = False,
-) -> Any:  # noqa: ANN401 - AReaL's response
-    """Run AReaL's client on a request; ``respond`` is the server, ``version()`` the client's version of the weights."""
-    engine = SimpleNamespace(
-        config=SimpleNamespace(use_lora=False, request_retries=1, request_timeout=1.0, return_routed_experts=experts),
-        backend=backend,
-        rid_to_address={},
-        rid_queue=[],
-        choose_server=lambda: "server",
-        workflow_executor=SimpleNamespace(is_paused=lambda: False),
-        get_version=version,
-        lora_initialized=False,
-        _create_session=lambda: SimpleNamespace(close=_no_session),
-    )
-    context = SimpleNamespace(get_aiohttp_session=_no_session, get=lambda: SimpleNamespace(is_eval=False))
-    with replaced_globals(method.__globals__, arequest_with_retry=respond, workflow_context=context):
-        return asyncio.run(method(engine, request))
-
-
 #: Other fields of a backend's result.
 _UNUSED = {"routed_experts": None, "output_versions": None}
-
-
-async def _no_session() -> None:
-    """No HTTP session: the double of the server needs none."""
 
 
 def dump_versions(method: Callable[..., Any], data: dict[str, Tensor]) -> dict[str, list[float]]:
@@ -172,7 +145,7 @@ def _completion(data: dict[str, Tensor], record: dict[str, Any]) -> Tensor:
     return fit_to_length(completion if right else [], trained, WRONG)
 
 
-def _generated() -> Boundary:
+def _generated(path: str) -> Boundary:
     row = Table(
         {
             "tokens": RowTokens("token", "int"),
@@ -184,16 +157,16 @@ def _generated() -> Boundary:
         call=generate,
         name="responses",
         arguments={
-            "method": Constant(Function(GENERATE)),
+            "method": Constant(Function(path)),
             "request": Constant(Function("areal.api.io_struct.ModelRequest")),
             "rows": EachRow(row),
         },
         produced_by={
-            "rows": "areal/infra/remote_inf_engine.py, agenerate: an aborted request continues with new weights"
+            "rows": "remote_inf_engine.py and inf_bridge.py, agenerate: an aborted request continues with new weights"
         },
     )
     return Boundary(
-        path=GENERATE,
+        path=path,
         stage="batch",
         steps=(step,),
         outputs=row_outputs(Use("responses"), "rollout_logprob", "token", "version"),

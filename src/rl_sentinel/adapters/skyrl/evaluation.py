@@ -39,6 +39,10 @@ _STEPS = (
     "skyrl_gym_generator.py, agent_loop, step_wise_trajectories: a row per step with rewards per token; evaluate.py, "
     "evaluate_step_wise, docstring: the reward of a trajectory is that of its last step"
 )
+
+#: Data-parallel workers, among which prompts of an evaluation need not divide evenly: they are only generated.
+_WORKERS = 2
+
 _LOGGED: Mapping[str, Output] = {
     "avg_score": Output("", "reward", "outcome.mean", over="all"),
     "pass_at_n": Output("", "", "solved_prompts", over="all"),
@@ -139,7 +143,7 @@ def evaluate(  # noqa: PLR0913 - the function, objects that it needs, and the re
     rewards: list[float],
     groups: list[int],
 ) -> dict[str, float]:
-    """Evaluate the prompts in two batches, the first of one prompt; training samples another number of responses."""
+    """Evaluate the prompts in batches of at most two, one per worker; training samples another number of responses."""
     by_prompt: dict[str, list[float]] = {}
     for group, reward in zip(groups, rewards, strict=True):
         by_prompt.setdefault(str(group), []).append(reward)
@@ -154,12 +158,12 @@ def evaluate(  # noqa: PLR0913 - the function, objects that it needs, and the re
         }
         for name in by_prompt
     ]
-    batches = [batch for batch in (prompts[:1], prompts[1:]) if batch]
+    batches = [prompts[start : start + _WORKERS] for start in range(0, len(prompts), _WORKERS)]
     generator, tokenizer = stub(by_prompt), Tokenizer()
     if trainer is None:
         logged = asyncio.run(run(batches, generator, cfg, 0, tokenizer))
     else:
-        worker = SimpleNamespace(actor_infos=[SimpleNamespace(rank=SimpleNamespace(dp_size=1))])
+        worker = SimpleNamespace(actor_infos=[SimpleNamespace(rank=SimpleNamespace(dp_size=_WORKERS))])
         bare_trainer = bare_instance(
             trainer,
             cfg=cfg,

@@ -202,7 +202,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
             "closing": Knob("closing"),
         },
         produced_by={"rows": _ENGINE},
-        doubles=_doubles(target),
+        doubles=doubles(target),
     )
     generated, form = Use("generated"), Ragged()
     outputs = (
@@ -224,17 +224,17 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
         settings={name: settings},
         claims=claims(_DOCS, conserves=True),
         reach=", ".join(f"{path}={settings[path]}" for path in settings if "." in path) or "every run",
-        requires=(no_empty_response, _sampled_at_both_ends, *([_one_turn] if settings[_BATCHED] else [])),
+        requires=(no_empty_response, _sampled_at_both_ends, *([one_turn] if settings[_BATCHED] else [])),
     )
 
 
-def _doubles(target: Target) -> dict[str, Callable[..., Any]]:
+def doubles(target: Target) -> dict[str, Callable[..., Any]]:
     """The doubles of the functions that make environments and read their metrics, at this release's paths."""
-    doubles: dict[str, Callable[..., Any]] = {
+    replaced: dict[str, Callable[..., Any]] = {
         f"{target.locate(GENERATOR).rpartition('.')[0]}.skyrl_gym.make": make_environment
     }
     metrics = f"{target.locate(METRICS).rpartition('.')[0]}.{_OF_ENVIRONMENTS}"
-    return doubles | ({metrics: no_metrics} if target.has(metrics) else {})
+    return replaced | ({metrics: no_metrics} if target.has(metrics) else {})
 
 
 def _sampled_at_both_ends(inputs: Inputs) -> str:
@@ -243,7 +243,7 @@ def _sampled_at_both_ends(inputs: Inputs) -> str:
     return "" if sampled else "a conversation does not start and end with sampled tokens"
 
 
-def _one_turn(inputs: Inputs) -> str:
+def one_turn(inputs: Inputs) -> str:
     """Require one turn per conversation: a batched call samples no more."""
     valid = torch.arange(inputs.batch.mask.shape[1]) < inputs.batch.length.unsqueeze(1)
     return (

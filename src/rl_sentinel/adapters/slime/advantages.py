@@ -15,10 +15,13 @@ from rl_sentinel.adapters.slime.arguments import (
     LOSS,
     LOSS_MASKS,
     MASKS,
+    OPTIONAL,
+    PARALLEL_STATE,
     PPO,
     RESPONSE_LENGTHS,
     REWARDS,
     TOTAL_LENGTHS,
+    loss_source,
     options,
     samples,
 )
@@ -103,7 +106,7 @@ def _has_estimator(target: Target, boundary: Boundary) -> bool:
     if not target.has(PATH) or target.fails(PATH):
         return True
     (settings,) = boundary.settings.values()
-    return repr(settings["advantage_estimator"]).replace("'", '"') in inspect.getsource(target.module(LOSS))
+    return repr(settings["advantage_estimator"]).replace("'", '"') in loss_source(target)
 
 
 def _without_absent_kl(target: Target, boundary: Boundary) -> Boundary:
@@ -146,7 +149,8 @@ def _advantages(  # noqa: PLR0913 - the parts in which the settings differ
     fixed = {key: value for key, value in DEFAULTS.items() if key not in settings} | {"kl_loss_type": kind}
     step = Step(
         call=PATH,
-        arguments={"args": options(*settings, **fixed), "rollout_data": Table(data)},
+        arguments={"args": options(*settings, **fixed), "rollout_data": Table(data), **PARALLEL_STATE},
+        optional=OPTIONAL,
         produced_by={
             "rollout_data": f"{MASKS}; actor.py, train_actor: log_probs and ref_log_probs from forward passes, "
             "ref_log_probs only with a reference model",

@@ -1,11 +1,15 @@
 """Build slime's arguments from a batch: a tensor per sample, packed tensors, command-line arguments."""
 
+import inspect
+from types import SimpleNamespace
+
 import torch
 
 from rl_sentinel.adapters.kit.codecs import Column, Lengths
 from rl_sentinel.adapters.kit.containers import Namespace, Object
 from rl_sentinel.adapters.kit.forms import Packed, PerRow, Ragged
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
+from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec, Inputs
 
 PPO = "slime.utils.ppo_utils"
@@ -21,6 +25,28 @@ RESPONSE_LENGTHS = Lengths("response")
 TOTAL_LENGTHS = Lengths("total")
 LOSS_MASKS = Column("mask", Ragged(), torch.int32)
 REWARDS = Column("reward", PerRow("list"))
+
+
+def one_rank() -> SimpleNamespace:
+    """The parallel state of one process, an argument of slime's functions in January 2026."""
+    numbers = {f"{name}_{what}": value for name in ("dp", "cp", "tp") for what, value in (("rank", 0), ("size", 1))}
+    groups = dict.fromkeys(("dp_group", "dp_cp_group", "cp_group", "tp_group"))
+    return SimpleNamespace(**numbers, **groups, dp_cp_rank=0, dp_cp_size=1, is_pp_last_stage=True, vpp_size=1)
+
+
+#: The argument ``parallel_state``, which other revisions do not take.
+PARALLEL_STATE = {"parallel_state": Object(one_rank, shared=True)}
+OPTIONAL = frozenset(PARALLEL_STATE)
+
+
+def loss_source(target: Target) -> str:
+    """The source of the module with the losses, wherever the revision has it.
+
+    Raises:
+        Unbindable: if it is absent or fails to import.
+    """
+    path = target.locate(f"{LOSS}.compute_advantages_and_returns")
+    return inspect.getsource(target.module(path.rpartition(".")[0]))
 
 
 def samples(column: str) -> Column:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.slime.arguments import one_rank
 
 
 def train_step(
@@ -37,17 +38,23 @@ def train_step(
             logits = torch.zeros(1, sum(batch["total_lengths"]), 1)
             compute = fixed_output(output, pair=returns_pair(original))
         with replaced_globals(module, get_log_probs_and_entropy=compute):
-            loss, counted, report = loss_function(args, batch, **more, logits=logits)
+            loss, counted, report = loss_function(args=args, batch=batch, **more, logits=logits)
         total, tokens = total + loss, tokens + counted
         reported.append(report)
     per_token = args.calculate_per_token_loss
     return {"loss": total / (tokens if per_token else count), "reported": reported}
 
 
-def counts_of_step(loss_function: Callable[..., Any], micro_batches: int, global_batch_size: int) -> dict[str, int]:
-    """The counts of a step that the release's loss function takes."""
+def counts_of_step(loss_function: Callable[..., Any], micro_batches: int, global_batch_size: int) -> dict[str, Any]:
+    """The counts of a step, and the parallel state, that the release's loss function takes."""
     counts = {"num_microbatches": micro_batches, "step_global_batch_size": global_batch_size}
-    return {name: count for name, count in counts.items() if name in inspect.signature(loss_function).parameters}
+    known = inspect.signature(loss_function).parameters
+    return {name: count for name, count in counts.items() if name in known} | parallel_state(loss_function)
+
+
+def parallel_state(function: Callable[..., Any]) -> dict[str, Any]:
+    """The parallel state of one rank, if the function takes it."""
+    return {"parallel_state": one_rank()} if "parallel_state" in inspect.signature(function).parameters else {}
 
 
 def compute_advantages(compute: Callable[..., Any], args: Any, rollout_data: dict[str, Any]) -> None:  # noqa: ANN401 - a namespace
@@ -58,7 +65,8 @@ def compute_advantages(compute: Callable[..., Any], args: Any, rollout_data: dic
 
 def call_on_data(compute: Callable[..., Any], args: Any, rollout_data: dict[str, Any]) -> None:  # noqa: ANN401 - a namespace
     """Call the function, with the data if it takes it."""
-    compute(args, rollout_data) if takes_data(compute) else compute(args)
+    more = parallel_state(compute)
+    compute(args=args, rollout_data=rollout_data, **more) if takes_data(compute) else compute(args)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.containers import Namespace
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.sequences import ModelOutput, RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
-from rl_sentinel.adapters.slime.arguments import LOSS, RESPONSE_LENGTHS, TOTAL_LENGTHS
+from rl_sentinel.adapters.slime.arguments import LOSS, OPTIONAL, PARALLEL_STATE, RESPONSE_LENGTHS, TOTAL_LENGTHS
 from rl_sentinel.adapters.slime.doubles import returns_pair
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -49,7 +49,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             "total_lengths": TOTAL_LENGTHS,
             "response_lengths": RESPONSE_LENGTHS,
             "with_entropy": Constant(value=True),
+            **PARALLEL_STATE,
         },
+        optional=OPTIONAL,
         produced_by={
             "logits": "slime/backends/megatron_utils/model.py, forward_step: float32 logits of concatenated sequences"
         },

@@ -9,6 +9,8 @@ from rl_sentinel.adapters.slime.arguments import (
     LOSS_MASKS,
     MASK_SUMS,
     MASKS,
+    OPTIONAL,
+    PARALLEL_STATE,
     PPO,
     REDUCER,
     RESPONSE_LENGTHS,
@@ -87,12 +89,13 @@ def _reduced(per_token: Codec) -> tuple[Step, Step]:
         "loss_masks": LOSS_MASKS,
         "sample_denoms": MASK_SUMS,
         "calculate_per_token_loss": Knob("calculate_per_token_loss", default=False),
+        **PARALLEL_STATE,
     }
     make_reducer = Step(
         call=REDUCER,
         name="sum_of_sample_mean",
         arguments=arguments,
-        optional=frozenset({"sample_denoms"}),
+        optional=frozenset({"sample_denoms"}) | OPTIONAL,
         produced_by={
             "loss_masks": MASKS,
             "sample_denoms": "loss.py, loss_function: rollout_mask_sums of rollout.py, _convert_samples_to_train_data",

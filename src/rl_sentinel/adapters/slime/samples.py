@@ -93,5 +93,6 @@ def normalization_method(target: Target) -> str:
 
 
 def module_source(target: Target, module: str) -> str:
-    """The source text of a module, read without an import."""
-    return target.root.joinpath(*target.locate(module).split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    """The source text of a module, read without an import; empty if the revision has it elsewhere."""
+    place = target.root.joinpath(*target.locate(module).split(".")).with_suffix(".py")
+    return place.read_text(encoding="utf-8") if place.is_file() else ""

@@ -1,6 +1,5 @@
 """slime's training step: ``loss_function`` over all micro-batches, with each loss of the command line."""
 
-import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from rl_sentinel.adapters.slime.arguments import (
     MASKS,
     RESPONSE_LENGTHS,
     TOTAL_LENGTHS,
+    loss_source,
     samples,
 )
 from rl_sentinel.adapters.slime.doubles import train_step
@@ -67,7 +67,7 @@ def _bound(
 ) -> Iterator[Boundary | Unbound]:
     kind = str(family.words.get("loss_type", "policy_loss"))
     loss = f"{LOSS}.{kind}_function"
-    source = inspect.getsource(target.module(LOSS))
+    source = loss_source(target)
     if not target.has(loss):
         if kind in source:
             yield Unbound(f"{PATH} -> {loss}", stage, f"{loss} is absent")

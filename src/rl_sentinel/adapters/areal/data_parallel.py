@@ -1,0 +1,227 @@
+"""AReaL's trajectories among data-parallel ranks: redistributed by length, or dispatched by a controller and merged."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.areal.arguments import ROLLOUT, padded_to_longest, rollout
+from rl_sentinel.adapters.areal.batches import without_padding
+from rl_sentinel.adapters.areal.micro_batches import KEYS
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import PromptIds
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import Cast, PerRow
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.requirements import (
+    group_sizes,
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
+from rl_sentinel.adapters.kit.sequences import RaggedSequence
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
+
+PAD = "areal.utils.data.concat_padded_tensors"
+GATHER = "areal.utils.data.all_gather_tensor_container"
+
+#: Functions that redistribute trajectories, newest first: a list of them per rank, or one batch per rank.
+REDISTRIBUTE = ("areal.infra.dist_rollout.redistribute_trajectories", "areal.infra.dist_rollout.redistribute")
+
+CONTROLLER = "areal.infra.controller.train_controller.TrainController"
+PREPARE, COLLECT = f"{CONTROLLER}._prepare_dispatch", f"{CONTROLLER}._collect_results"
+
+#: Data-parallel ranks.
+RANKS = 2
+
+_CALLER = (
+    "areal/infra/workflow_executor.py: concat_padded_tensors of the trajectories of a prompt, one item per prompt; "
+    "each data-parallel head samples as many prompts as the others"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The redistribution among ranks, and the dispatch of a controller with the merge of its results."""
+    path = next((path for path in REDISTRIBUTE if target.has(path) and not target.fails(path)), "")
+    if path and target.has(PAD) and target.has(GATHER):
+        yield from bindable(target, _redistributed(path))
+    if target.has(PREPARE) and target.has(COLLECT) and not target.fails(PREPARE):
+        yield from bindable(target, _dispatched())
+
+
+def _items(pad: Callable[..., Any], rows: list[dict[str, Tensor]], prompts: list[int]) -> list[dict[str, Tensor]]:
+    """The trajectories of each prompt, padded to its longest; ``place`` is the row of each in the batch."""
+    numbered = iter([without_padding(row) | {"place": torch.tensor([n])} for n, row in enumerate(rows)])
+    return [pad([next(numbered) for _ in group]) for _, group in groupby(prompts)]
+
+
+def redistribute(
+    method: Callable[..., Any],
+    pad: Callable[..., Any],
+    gather: Callable[..., Any],
+    rows: list[dict[str, Tensor]],
+    prompts: list[int],
+) -> dict[str, list[Any]]:
+    """The trajectories that the ranks train on, and how often each is used; each rank brings consecutive prompts."""
+    items = _items(pad, rows, prompts)
+    share = len(items) // RANKS
+    granularity = len(items[0]["place"])
+
+    def work(rank: int) -> list[dict[str, Tensor]]:
+        own = items[rank * share : (rank + 1) * share]
+        whole = "granularity" in inspect.signature(method).parameters
+        data = method(pad(own), granularity=granularity).data if whole else method(own).data
+        return [data] if isinstance(data, dict) else list(data)
+
+    with replaced_globals(method.__globals__, gather.__globals__, dist=_collectives()):
+        received = run_on_ranks(RANKS, work)
+    return _rows_of([item for part in received for item in part], rows)
+
+
+def _collectives() -> SimpleNamespace:
+    """A double of ``torch.distributed`` among :func:`run_on_ranks`."""
+
+    def gather_objects(results: list[Any], value: object, group: object = None) -> None:  # noqa: ARG001
+        results[:] = gather_from_ranks(value)
+
+    def gather(results: list[Tensor], value: Tensor, group: object = None) -> None:  # noqa: ARG001
+        for result, sent in zip(results, gather_from_ranks(value), strict=True):
+            result.copy_(sent)
+
+    return SimpleNamespace(
+        get_world_size=lambda group=None: rank_count(),  # noqa: ARG005 - as torch.distributed
+        get_rank=lambda group=None: rank_number(),  # noqa: ARG005
+        all_gather_object=gather_objects,
+        all_gather=gather,
+    )
+
+
+def dispatch(
+    prepare: Callable[..., Any],
+    collect: Callable[..., Any],
+    pad: Callable[..., Any],
+    rows: list[dict[str, Tensor]],
+) -> dict[str, list[Any]]:
+    """The trajectories that the workers receive and return unchanged, merged; and how often each is used.
+
+    Each row is an item of its own, so that a worker has several.
+    """
+    owner = prepare.__globals__[prepare.__qualname__.partition(".")[0]]
+    allocation = SimpleNamespace(parallel=SimpleNamespace(dp_size=RANKS))
+    controller = bare_instance(owner, train_alloc=allocation, workers_is_dp_head=[True] * RANKS)
+    items = _items(pad, rows, list(range(len(rows))))
+    (parts,), _, places = prepare(controller, items)
+    merged = collect(controller, list(parts), places)
+    columns = _rows_of([item for part in parts for item in part], rows)
+    in_order = all(a is b for a, b in zip(merged, items, strict=True))
+    if not in_order:
+        columns["input_ids"] = [torch.full_like(tokens, -1) for tokens in columns["input_ids"]]
+    return columns
+
+
+def _rows_of(items: list[dict[str, Tensor]], rows: list[dict[str, Tensor]]) -> dict[str, list[Any]]:
+    """The sequences of each row, -1 where it is lost, its reward, and how often it is used."""
+    uses = [0] * len(rows)
+    columns: dict[str, list[Any]] = {
+        key: [torch.full_like(row[key][0, : int(row["attention_mask"].sum())], -1) for row in rows]
+        for key in KEYS.values()
+    }
+    rewards = [float("inf")] * len(rows)
+    for item in items:
+        lengths = item["attention_mask"].long().sum(1).tolist()
+        for n, place in enumerate(item["place"].tolist()):
+            uses[place] += 1
+            rewards[place] = float(item["rewards"][n])
+            for key, column in columns.items():
+                if len(item[key][n][: lengths[n]]) == len(column[place]):
+                    column[place] = item[key][n][: lengths[n]]
+    return {**columns, "rewards": rewards, "uses": [float(count) for count in uses]}
+
+
+def _redistributed(path: str) -> Boundary:
+    older = () if path == REDISTRIBUTE[0] else (groups_are_equal,)
+    return _boundary(
+        path,
+        Step(
+            call=redistribute,
+            name="ranks",
+            arguments={
+                "method": Constant(Function(path)),
+                "pad": Constant(Function(PAD)),
+                "gather": Constant(Function(GATHER)),
+                "rows": EachRow(Table(rollout().parts)),
+                "prompts": PromptIds("list"),
+            },
+            produced_by={"rows": f"{ROLLOUT}; {_CALLER}"},
+        ),
+        "dist_rollout.py, docstring: gathers trajectories from all ranks and redistributes them for load balancing",
+        "every run of several data-parallel ranks without a controller",
+        prompts_are_contiguous,
+        _prompts_divide,
+        *older,
+    )
+
+
+def _dispatched() -> Boundary:
+    return _boundary(
+        f"{PREPARE} -> {COLLECT}",
+        Step(
+            call=dispatch,
+            name="ranks",
+            arguments={
+                "prepare": Constant(Function(PREPARE)),
+                "collect": Constant(Function(COLLECT)),
+                "pad": Constant(Function(PAD)),
+                "rows": EachRow(Table(rollout().parts)),
+            },
+            produced_by={"rows": f"{ROLLOUT}; train_controller.py, _custom_function_call: a list of trajectories"},
+        ),
+        "train_controller.py, _partition_inputs and _merge_tensors: trajectories are partitioned across data-parallel "
+        "groups, and results put back in the original order",
+        "every run with a controller (scheduler.type is set) and several data-parallel ranks",
+        even_ranks,
+    )
+
+
+def _boundary(path: str, step: Step, docs: str, reach: str, *conditions: Callable[[Inputs], str]) -> Boundary:
+    form, result = RaggedSequence(), Use("ranks")
+    outputs = {
+        column: Output("B T", "", column, at=result[key], form=Cast(form, torch.bool) if column == "mask" else form)
+        for column, key in KEYS.items()
+    }
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        unused=frozenset({"prompt_length"}),
+        outputs=outputs
+        | {
+            "reward": Output("B", "reward", "reward", at=result["rewards"], form=PerRow("list")),
+            "uses": Output("B", "", "uses", at=result["uses"], form=PerRow("list")),
+        },
+        claims=claims(docs, conserves=True),
+        reach=reach,
+        requires=(padded_to_longest, no_empty_response, *conditions),
+    )
+
+
+def even_ranks(inputs: Inputs) -> str:
+    """Require as many rows for each rank: AReaL rejects others."""
+    rows = inputs.batch.rows
+    return f"{rows} rows do not divide among {RANKS} ranks, which AReaL rejects" if rows % RANKS else ""
+
+
+def _prompts_divide(inputs: Inputs) -> str:
+    """Require as many prompts on each rank: the batch size of a data loader is a multiple of the ranks."""
+    prompts = len(group_sizes(inputs))
+    return f"{prompts} prompts do not divide among {RANKS} ranks" if prompts % RANKS else ""

@@ -1,0 +1,95 @@
+"""AReaL's clients of an inference server: of the trainer, and of the inference service."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+
+#: The method of the trainer's client that samples a response, and of the inference service's.
+GENERATE = "areal.infra.remote_inf_engine.RemoteInfEngine.agenerate"
+BRIDGE = "areal.experimental.inference_service.inf_bridge.InfBridge.agenerate"
+CLIENTS = (GENERATE, BRIDGE)
+
+#: Client -> name of a server -> the class that translates requests and replies for it.
+BACKENDS = {
+    GENERATE: {
+        "SGLang": "areal.engine.sglang_remote.SGLangBackend",
+        "vLLM": "areal.engine.vllm_remote.VLLMBackend",
+    },
+    BRIDGE: {
+        "SGLang": "areal.experimental.inference_service.sglang.bridge.SGLangBridgeBackend",
+        "vLLM": "areal.experimental.inference_service.vllm.bridge.VLLMBridgeBackend",
+    },
+}
+
+
+def send(  # noqa: PLR0913 - the client of the target, and its doubles
+    method: Callable[..., Any],
+    request: Any,  # noqa: ANN401 - AReaL's class
+    backend: Any,  # noqa: ANN401 - a backend of AReaL, or a double of one
+    respond: Callable[..., Any],
+    version: Callable[[], int],
+    *,
+    experts: bool = False,
+) -> Any:  # noqa: ANN401 - AReaL's response
+    """Run one of AReaL's clients on a request.
+
+    ``respond`` is the server; ``version()`` is the version of the weights that the client knows when a reply arrives.
+    ``experts`` is the option of the trainer's client.
+    """
+    owner = method.__globals__[method.__qualname__.partition(".")[0]]
+    if hasattr(owner, "set_version") and "pause_state" in inspect.signature(owner).parameters:
+        return _through_bridge(method, owner, request, backend, respond, version)
+    engine = SimpleNamespace(
+        config=SimpleNamespace(use_lora=False, request_retries=1, request_timeout=1.0, return_routed_experts=experts),
+        backend=backend,
+        rid_to_address={},
+        rid_queue=[],
+        choose_server=lambda: "server",
+        workflow_executor=SimpleNamespace(is_paused=lambda: False),
+        get_version=version,
+        lora_initialized=False,
+        _create_session=lambda: SimpleNamespace(close=_no_session),
+    )
+    context = SimpleNamespace(get_aiohttp_session=_no_session, get=lambda: SimpleNamespace(is_eval=False))
+    with replaced_globals(method.__globals__, arequest_with_retry=respond, workflow_context=context):
+        return asyncio.run(method(engine, request))
+
+
+def _through_bridge(  # noqa: PLR0913 - as send
+    method: Callable[..., Any],
+    owner: type,
+    request: Any,  # noqa: ANN401
+    backend: Any,  # noqa: ANN401
+    respond: Callable[..., Any],
+    version: Callable[[], int],
+) -> Any:  # noqa: ANN401
+    """Run the inference service's client; it is never paused here, and its version changes when its server's does."""
+
+    async def transport(http_request: Any, **_options: object) -> Any:  # noqa: ANN401 - AReaL's classes
+        reply = await respond(payload=http_request.payload)
+        bridge.set_version(version())
+        return reply
+
+    async def is_paused() -> bool:
+        return False
+
+    retries = inspect.signature(owner).parameters["max_resubmit_retries"].default
+    bridge = bare_instance(
+        owner,
+        backend=backend,
+        backend_addr="server",
+        pause_state=SimpleNamespace(is_paused=is_paused),
+        max_resubmit_retries=retries,
+        resubmit_wait=0.0,
+        _send_request=transport,
+    )
+    bridge.set_version(version())
+    return asyncio.run(method(bridge, request))
+
+
+async def _no_session() -> None:
+    """No HTTP session: the double of the server needs none."""

@@ -1,0 +1,294 @@
+"""SkyRL's clients of the inference engines: requests with sampling parameters, and the replies in order."""
+
+import asyncio
+import copy
+import inspect
+import threading
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.configs import Config
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
+from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length, sampling_option
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.skyrl.arguments import CONFIG
+from rl_sentinel.adapters.skyrl.generator import SAMPLING
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+#: The client of servers, and the client of engines in earlier releases.
+CLIENTS = (
+    "skyrl.backends.skyrl_train.inference_servers.remote_inference_client.RemoteInferenceClient",
+    "skyrl.backends.skyrl_train.inference_engines.inference_engine_client.InferenceEngineClient",
+)
+
+#: Code of clients that continue a request after a weight update aborted it, and of those that receive text alone.
+_RETRIES, _READS_TOKENS = '== "abort"', ('response_ids"]', '["token_ids"]')
+
+#: Group -> field of ``generator.sampling_params`` -> two values of it.
+FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
+    "distribution": {"temperature": (0.7, 0.3), "top_p": (0.9, 0.5), "top_k": (20, 5), "min_p": (0.1, 0.3)},
+    "penalty": {"repetition_penalty": (1.2, 1.5)},
+    "stop words": {"stop": ("first", "other")},
+}
+
+#: Engines, or servers, among which the client divides requests; and the first token of the first prompt, which no
+#: prompt of a case has: the token of the next prompt is one more.
+_ENGINES, _FIRST = 2, 1_000
+
+_DOCS = (
+    "inference_engine_client.py and remote_inference_client.py, generate: one response per prompt, in the order of the "
+    "prompts, with its token ids and log-probs"
+)
+_FIELDS = "configuration, generator.sampling_params: the sampling parameters of the rollout"
+_PRODUCED = {
+    "rows": "skyrl_gym_generator.py, agent_loop and generate_batched: prompt_token_ids, session_ids with one prompt "
+    "per trajectory, sampling_params from get_sampling_params_for_backend; the engine samples with log-probs"
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """Each client of the release: with one request per response, with one for all, and its sampling parameters."""
+    sampling = next((path for path in SAMPLING if target.has(path)), "")
+    for client in CLIENTS:
+        if not sampling or not target.has(f"{client}.generate") or target.fails(client):
+            continue
+        source = inspect.getsource(target.find(client))
+        if not any(words in source for words in _READS_TOKENS):
+            continue  # the first client of servers tokenizes the text of a response again
+        retries = _RETRIES in source
+        yield from bindable(target, _responses(client, sampling, retries=retries))
+        yield from bindable(target, _responses(client, sampling, retries=False, batched=True))
+        for group, values in FIELDS.items():
+            known = {name: pair for name, pair in values.items() if _has(target, name)}
+            if known:
+                yield from bindable(target, _parameters(client, sampling, group, known))
+
+
+def _has(target: Target, name: str) -> bool:
+    """Whether the section of sampling parameters has a field."""
+    try:
+        Config(CONFIG, {f"generator.sampling_params.{name}": None}).check(target)
+    except Unbindable:
+        return False
+    return True
+
+
+@dataclass(slots=True)
+class Servers:
+    """Doubles of the engines, which sample known responses; requests that start first are answered last.
+
+    ``room`` is the maximum length of a response.
+    """
+
+    scripts: list[ScriptedResponse]
+    room: int
+    parameters: list[Mapping[str, Any]] = field(default_factory=list)
+
+    async def generate(self, request: Mapping[str, Any], **_options: object) -> dict[str, Any]:
+        """The answer of an engine to a request of several prompts."""
+        params = request["sampling_params"]
+        replies = [self._reply(ids, params) for ids in request["prompt_token_ids"]]
+        await self._wait()
+        return {
+            "responses": [""] * len(replies),
+            "response_ids": [reply[0] for reply in replies],
+            "response_logprobs": [reply[1] for reply in replies] if params.get("logprobs") is not None else None,
+            "stop_reasons": [reply[2] for reply in replies],
+        }
+
+    @asynccontextmanager
+    async def post(self, _url: str, json: Mapping[str, Any], **_options: object) -> AsyncIterator[Any]:
+        """The answer of a server to a request, as the HTTP session gives it: of one response, or of its text."""
+        body = {"prompt": ""} if "tokens" in json else await self._choice(json)
+
+        async def read(**_options: object) -> dict[str, Any]:
+            return body
+
+        yield SimpleNamespace(status=200, json=read, raise_for_status=lambda: None)
+
+    async def _choice(self, json: Mapping[str, Any]) -> dict[str, Any]:
+        params = json["sampling_params"]
+        tokens, logprobs, reason = self._reply(json["token_ids"], params)
+        await self._wait()
+        content = [{"logprob": logprob} for logprob in logprobs]
+        has_logprobs = params.get("logprobs") is not None
+        choice = {
+            "token_ids": tokens,
+            "finish_reason": reason,
+            "logprobs": {"content": content} if has_logprobs else None,
+        }
+        return {"choices": [choice]}
+
+    async def session(self) -> Any:  # noqa: ANN401 - a double of aiohttp's
+        """The HTTP session of the client."""
+        return SimpleNamespace(post=self.post, closed=False)
+
+    def _reply(self, ids: list[int], params: Mapping[str, Any]) -> tuple[list[int], list[float], str]:
+        self.parameters.append(dict(params))
+        row = ids[0] - _FIRST if ids and 0 <= ids[0] - _FIRST < len(self.scripts) else 0
+        tokens, logprobs, reason, _ = self.scripts[row].sample(list(ids), int(params["max_tokens"]), self.room)
+        return tokens, logprobs, reason
+
+    async def _wait(self) -> None:
+        for _ in range(max(0, 2 * len(self.scripts) - len(self.parameters))):
+            await asyncio.sleep(0)
+
+
+def sample(  # noqa: PLR0913 - functions and classes of the target, and their arguments
+    client: Callable[..., Any],
+    sampling: Callable[..., dict[str, Any]],
+    config: Any,  # noqa: ANN401 - the target's section
+    rows: list[dict[str, Any]],
+    room: int,
+    options: Settings,
+) -> dict[str, list[Any]]:
+    """The tokens and log-probs of each response, and a digest of the sampling parameters that the servers receive.
+
+    Of ``options``, ``batched`` asks for all responses at once; the others are fields of the sampling parameters.
+    """
+    section = copy.deepcopy(config.sampling_params)
+    section.max_generate_length = room
+    for name, value in options.items():
+        if name != "batched":
+            setattr(section, name, sampling_option(name, value))
+    params = sampling("vllm", section)
+    scripts = [
+        ScriptedResponse(
+            [_FIRST + n, *row["prompt"]], row["tokens"], row["logprobs"], row.get("versions", [0] * len(row["tokens"]))
+        )
+        for n, row in enumerate(rows)
+    ]
+    servers = Servers(scripts, room)
+    replies = asyncio.run(_request(_client_of(client, servers), servers, params, batched=bool(options.get("batched"))))
+    sizes = [len(row["tokens"]) for row in rows]
+    return {
+        "tokens": [fit_to_length(tokens, size, WRONG) for (tokens, _), size in zip(replies, sizes, strict=True)],
+        "logprobs": [
+            fit_to_length(logprobs or [], size, float("inf"))
+            for (_, logprobs), size in zip(replies, sizes, strict=True)
+        ],
+        "parameters": [_digest(servers.parameters[0])] * len(rows),
+    }
+
+
+def _client_of(owner: Any, servers: Servers) -> Any:  # noqa: ANN401 - the target's classes
+    """The client of the servers; a client of engines would start an HTTP endpoint when it is made."""
+    known = inspect.signature(owner).parameters
+    tokenizer = SimpleNamespace(
+        decode=lambda _ids, **_options: "", batch_decode=lambda ids, **_options: [""] * len(ids)
+    )
+    if "engines" in known:
+        event = threading.Event()
+        return bare_instance(
+            owner,
+            engines=[servers] * _ENGINES,
+            tokenizer=tokenizer,
+            generation_paused_event=event,
+            enable_http_endpoint=False,
+        )
+    urls = [f"server{n}" for n in range(_ENGINES)]
+    arguments = {"proxy_url": "proxy", "server_urls": urls, "data_parallel_size": 1, "tokenizer": tokenizer}
+    client = owner(**{name: value for name, value in arguments.items() if name in known})
+    client._get_session = servers.session  # noqa: SLF001 - the transport
+    return client
+
+
+async def _request(
+    client: Any,  # noqa: ANN401 - the target's class
+    servers: Servers,
+    params: Mapping[str, Any],
+    *,
+    batched: bool,
+) -> list[tuple[list[int], list[float] | None]]:
+    """Tokens and log-probs of each response: of one request for all, or of one for each at the same time."""
+    prompts = [script.prompt for script in servers.scripts]
+    if batched:
+        outputs = [await client.generate({"prompt_token_ids": prompts, "sampling_params": dict(params)})]
+    else:
+        requests = [
+            {"prompt_token_ids": [prompt], "session_ids": [str(n)], "sampling_params": dict(params)}
+            for n, prompt in enumerate(prompts)
+        ]
+        outputs = list(await asyncio.gather(*(client.generate(request) for request in requests)))
+    return [
+        (list(tokens), logprobs)
+        for output in outputs
+        for tokens, logprobs in zip(
+            output["response_ids"],
+            output["response_logprobs"] or [None] * len(output["response_ids"]),
+            strict=True,
+        )
+    ]
+
+
+def _digest(params: Mapping[str, Any]) -> float:
+    """A number that is equal for equal parameters."""
+    return float(zlib.crc32(repr(sorted((name, repr(value)) for name, value in params.items())).encode()) % 100_000)
+
+
+def _step(client: str, sampling: str, *, versions: bool) -> Step:
+    row: dict[str, Codec] = {
+        "prompt": RowPrompt(),
+        "tokens": RowTokens("token", "int"),
+        "logprobs": RowTokens("rollout_logprob"),
+    }
+    return Step(
+        call=sample,
+        name="responses",
+        arguments={
+            "client": Constant(Function(client)),
+            "sampling": Constant(Function(sampling)),
+            "config": Config(CONFIG, section="generator"),
+            "rows": EachRow(Table(row | ({"versions": RowTokens("version", "int")} if versions else {}))),
+            "room": Derived(lambda inputs: inputs.mini_batch.width),
+            "options": AllSettings(),
+        },
+        produced_by=_PRODUCED,
+    )
+
+
+def _responses(client: str, sampling: str, *, retries: bool, batched: bool = False) -> Boundary:
+    """The responses that the client returns; if it ``retries``, a weight update may abort a request."""
+    return Boundary(
+        path=f"{client}.generate",
+        stage="batch",
+        steps=(_step(client, sampling, versions=retries),),
+        unused=frozenset({"version"}) if retries else frozenset(),
+        outputs=row_outputs(Use("responses"), "rollout_logprob", "token"),
+        settings={"one request" if batched else "a request per response": {"batched": batched}},
+        claims=claims(_DOCS, conserves=True),
+        reach="generator.batched=true" if batched else "every run",
+        requires=(no_empty_response, *((versions_never_decrease,) if retries else ())),
+    )
+
+
+def _parameters(client: str, sampling: str, group: str, knobs: Mapping[str, tuple[Scalar, Scalar]]) -> Boundary:
+    """The request of each response with the sampling parameters of the configuration."""
+    outputs = row_outputs(Use("responses"), "rollout_logprob", "token")
+    parameters = Output("B", "", at=Use("responses")["parameters"], form=PerRow("list"))
+    return Boundary(
+        path=f"{sampling} -> {client}.generate",
+        stage="batch",
+        steps=(_step(client, sampling, versions=False),),
+        outputs=outputs | {"parameters of the request": parameters},
+        settings={group: {"batched": False}},
+        claims=claims(_DOCS, conserves=True) | claims(_FIELDS, knobs=knobs),
+        reach=", ".join(f"generator.sampling_params.{name}" for name in knobs),
+        requires=(no_empty_response,),
+    )

@@ -1,0 +1,33 @@
+"""Choose the interpreter that can read a source tree: revisions differ in the newest syntax that they use."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rl_sentinel.audit.source.interpreter import query
+
+#: Counts the files below the folder ``sys.argv[2]`` that are no Python for this interpreter.
+_COUNT = """
+import ast, pathlib, warnings
+warnings.simplefilter("ignore")
+def unreadable(file):
+    try:
+        ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return True
+    return False
+answer(sum(unreadable(file) for file in sorted(pathlib.Path(sys.argv[2]).rglob("*.py"))))
+"""
+
+
+def interpreter_for(root: Path, pythons: Sequence[str]) -> str:
+    """The first interpreter that can read all files of a tree, or else the one that can read the most.
+
+    Raises:
+        SentinelError: if one of them is no interpreter.
+    """
+    counts = dict[str, int]()
+    for python in pythons:
+        counts[python] = int(query(python, _COUNT, str(root)))
+        if not counts[python]:
+            return python
+    return min(pythons, key=counts.__getitem__)
