@@ -48,3 +48,15 @@ def test_loss_of_ppo_is_clipped_where_there_is_a_range() -> None:
     of_ppo = VALUE_LOSSES["ppo value"]
     assert of_ppo(batch, {})["the square"].item() == 0.0
     assert of_ppo(batch, {"value_clip": 1.0})["the square"].item() == 4.0  # held at 1
+
+
+def test_loss_of_ppo_may_be_of_the_clipped_value_alone() -> None:
+    """A value of 3 beside an old one of 1 is clipped to 2 by a range of 1; the return is 1.5."""
+    columns = {"value": torch.tensor([[3.0]]), "old_value": torch.ones(1, 1), "returns": torch.tensor([[1.5]])}
+    found = VALUE_LOSSES["ppo value"](batch_of(mask=torch.ones(1, 1, dtype=torch.bool), **columns), {"value_clip": 1.0})
+    assert {name: x.item() for name, x in found.items()} == {
+        "half the square": 1.125,
+        "the square": 2.25,
+        "half of the clipped one alone": 0.125,
+        "the clipped one alone": 0.25,
+    }

@@ -19,11 +19,16 @@ def _clipped(batch: Batch, settings: Settings) -> Named:
 
     Engstrom et al., Implementation Matters in Deep Policy Gradients (arXiv 2005.12729), section 2.
     """
-    most, value, old, returns = float(settings["value_clip"] or 0), batch.value.double(), batch.old_value, batch.returns
-    held = torch.where(value > old + most, old + most, torch.where(value < old - most, old - most, value))
-    plain, near = (value - returns.double()) ** 2, (held - returns.double()) ** 2
+    plain, near = (batch.value.double() - batch.returns.double()) ** 2, _of_clipped_value(batch, settings)
     larger = torch.where(near > plain, near, plain)
     return {"half the square": larger / 2, "the square": larger}
+
+
+def _of_clipped_value(batch: Batch, settings: Settings) -> Tensor:
+    """The squared error of the value clipped around the old one, alone, as in stable-baselines3's PPO."""
+    most, value, old = float(settings["value_clip"] or 0), batch.value.double(), batch.old_value
+    held = torch.where(value > old + most, old + most, torch.where(value < old - most, old - most, value))
+    return (held - batch.returns.double()) ** 2
 
 
 def at_bound(batch: Batch, settings: Settings) -> Tensor:
@@ -38,8 +43,11 @@ def _squared(batch: Batch, _settings: Settings) -> Named:
 
 
 def _of_ppo(batch: Batch, settings: Settings) -> Named:
-    """The squared error of PPO's paper (arXiv 1707.06347, equation 9), or its clipped form where there is a range."""
-    return _clipped(batch, settings) if settings.get("value_clip") is not None else _squared(batch, settings)
+    """The squared error of PPO's paper (arXiv 1707.06347, equation 9), or a clipped form where there is a range."""
+    if settings.get("value_clip") is None:
+        return _squared(batch, settings)
+    alone = _of_clipped_value(batch, settings)
+    return _clipped(batch, settings) | {"half of the clipped one alone": alone / 2, "the clipped one alone": alone}
 
 
 #: Algorithm -> loss per token, by reading.

@@ -83,7 +83,7 @@ ROLES: Mapping[str, Role] = {
         value="`[B, T]`, values of the critic before the update",
     ),
     "returns": Role(
-        ("returns", "value_targets", "target_values", "return_targets", "lambda_returns"),
+        ("returns", "return", "value_targets", "target_values", "return_targets", "lambda_returns"),
         "returns",
         value="`[B, T]`",
     ),
