@@ -77,7 +77,7 @@ def arguments_of(
     described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
     bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
     ignored = [one.name for one in slots if not (one.required or one.name in bind or _is_read(function, one.name))]
-    slots = [one for one in slots if one.name not in ignored]
+    slots = [one for one in slots if one.name not in ignored or role_of(one.name) in NUMBERS]
     named = _roles_of_fields(slots)
     arguments = Arguments(kept=frozenset(kept), of_model=has_tokens(parameters), columns=named)
     arguments.ignored = [name for name in ignored if role_of(name) in NUMBERS]
