@@ -362,14 +362,14 @@ def test_clip_ranges_that_are_all_none_are_set() -> None:
 
 
 def without_upper_bound(
-    logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, clip_low: float = 0.2, clip_high: float = 0.2
+    logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, clip_high: float = 0.2
 ) -> Tensor:
     ratio = (logps - old_logps).exp()
-    loss = -torch.min(ratio * advantages, ratio.clamp(min=1 - clip_low) * advantages)
+    loss = -torch.min(ratio * advantages, ratio.clamp(min=0.8) * advantages)
     return (loss * mask).sum() / mask.sum()
 
 
 def test_a_bound_that_is_not_applied_is_found() -> None:
-    result = rl_sentinel.check(without_upper_bound, **_LOSS)
+    result = rl_sentinel.check(without_upper_bound, numbers={"clip_low": 0.2}, **_LOSS)
     assert "REF001" in {finding.code for finding in result.findings}
     assert "the function does not read its parameter clip_high" in result.notes

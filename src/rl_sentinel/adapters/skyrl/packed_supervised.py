@@ -17,15 +17,15 @@ from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
-from rl_sentinel.adapters.skyrl.megatron_worker import (
+from rl_sentinel.adapters.skyrl.megatron_run import (
     MODEL_STEP,
-    RANKS,
     STEP,
     code_of,
     device_double,
     has_worker,
     run_on_megatron,
 )
+from rl_sentinel.adapters.skyrl.megatron_worker import RANKS
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use

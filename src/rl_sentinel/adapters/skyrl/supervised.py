@@ -18,15 +18,15 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
-from rl_sentinel.adapters.skyrl.megatron_worker import (
+from rl_sentinel.adapters.skyrl.megatron_run import (
     MODEL_STEP,
-    RANKS,
     STEP,
     code_of,
     device_double,
     has_worker,
     run_on_megatron,
 )
+from rl_sentinel.adapters.skyrl.megatron_worker import RANKS
 from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER, cpu, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -1,0 +1,220 @@
+"""Run SkyRL's policy worker on Megatron in one process, with doubles of the model, the schedule and the ranks."""
+
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.containers import Table
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.process_group import parallel_state_of_one_process
+from rl_sentinel.adapters.skyrl.losses import REGISTRY
+from rl_sentinel.adapters.skyrl.worker import Strategy, cpu
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.call import Function
+
+_PLACE = "skyrl.backends.skyrl_train.workers.megatron"
+WORKER = f"{_PLACE}.megatron_worker.MegatronPolicyWorkerBase"
+WRAPPER = f"{_PLACE}.megatron_model_wrapper.MegatronModelWrapper"
+STEP = f"{WORKER}.forward_backward"
+MODEL_STEP = f"{WRAPPER}.forward_backward_mini_batch"
+#: The function that removes padding: its module has Megatron's parallel state as well.
+PADDING = "skyrl.backends.skyrl_train.distributed.megatron.megatron_utils.remove_left_padding"
+#: The function that forgets replayed experts; it asks Megatron.
+REPLAY = "skyrl.backends.skyrl_train.utils.replay_utils.clear_router_replay"
+
+
+class Model:
+    """A double of the model on one pipeline stage: returns the next token's log-prob and the entropy at each position.
+
+    It looks up the columns of a row, whose number is the row's first token.
+    """
+
+    def __init__(self, columns: dict[str, Tensor]) -> None:
+        """Store the columns of all rows, in the trainer's layout."""
+        self.columns = columns
+
+    def __call__(self, sequences: Tensor, *_inputs: object, **_options: object) -> Tensor:
+        """The output at every position, ``[B, S, 2]``."""
+        whole = [torch.nn.functional.pad(self.columns[name], (0, 1), value=9.0) for name in ("logprob", "entropy")]
+        return torch.stack(whole, -1)[sequences[:, 0]]
+
+    def train(self) -> None:
+        """Do nothing."""
+
+    def zero_grad_buffer(self) -> None:
+        """Do nothing."""
+
+
+def stored_log_probs(outputs: Tensor, *_tokens: object, **_options: object) -> Tensor:
+    """A double of the log-probs of whole sequences, from the outputs of :class:`Model`."""
+    return outputs[:, :-1, 0]
+
+
+class StoredLogProbs:
+    """A double of the log-probs of tokens, where the model's outputs are log-probs over a vocabulary."""
+
+    @staticmethod
+    def apply(outputs: Tensor, tokens: Tensor, *_options: object) -> Tensor:
+        """The output of each token, ``[1, N]`` of ``[1, N, V]``."""
+        return outputs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+
+def stored_entropy(outputs: Tensor, **_options: object) -> Tensor:
+    """A double of the entropy of logits, from the outputs of :class:`Model`."""
+    return outputs[..., 1]
+
+
+def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of the worker
+    code: dict[str, Any],
+    cfg: Any,  # noqa: ANN401 - the target's class
+    model: Callable[..., Any],
+    data: Any,  # noqa: ANN401 - the target's class
+    parts: int,
+    ranks: int,
+    packed: bool = False,  # noqa: FBT001, FBT002 - as in the configuration
+    **options: object,
+) -> tuple[Tensor, list[Any]]:
+    """The loss of a mini-batch that each rank trains in ``parts`` micro-batches, and what the step of each returns.
+
+    The double of Megatron's schedule divides each loss by the number of micro-batches (schedules.py, forward_step: a
+    loss function that returns two values); gradients are averaged over the ranks. ``code`` are functions and classes of
+    the target. With ``packed`` the worker removes padding, and the model's outputs are log-probs over a vocabulary.
+    """
+    total: list[Tensor] = []
+
+    def schedule(
+        forward_step_func: Callable[..., Any],
+        data_iterator: object,
+        model: list[Callable[..., Any]],
+        num_microbatches: int,
+        **_more: object,
+    ) -> list[dict[str, Any]]:
+        reports = []
+        for _ in range(num_microbatches):
+            outputs, compute_loss = forward_step_func(data_iterator, model[0])
+            loss, report = compute_loss(outputs)
+            total.append(loss / num_microbatches)
+            reports.append(report)
+        return reports
+
+    cfg.trainer.micro_train_batch_size_per_gpu = data.batch_size // (parts * ranks)
+    state = SimpleNamespace(**parallel_state_of_one_process())
+    vars(state).update(
+        get_data_parallel_world_size=lambda **_options: ranks,
+        get_tensor_model_parallel_world_size=lambda **_options: code["tensor_parallel"],
+        is_pipeline_first_stage=lambda **_options: True,
+        get_pipeline_model_parallel_last_rank=lambda: 0,
+    )
+    doubles: dict[str, Any] = {
+        "mpu": state,
+        "get_forward_backward_func": lambda: schedule,
+        "get_model_config": lambda _model: SimpleNamespace(),
+        "from_parallel_logits_to_logprobs": stored_log_probs,
+        "vocab_parallel_entropy": stored_entropy,
+        "clear_router_replay": lambda: None,
+        "PackedSeqParams": SimpleNamespace,
+        "DistributedLogprob": StoredLogProbs,
+    }
+    one_stage = {"broadcast_object_list": lambda *_objects, **_options: None}
+    names = ("step", "model_step", "padding", "replay", "packed_log_probs")
+    modules = [code[name].__globals__ for name in names if code.get(name) is not None]
+    worker = _worker(code, cfg, model, packed=packed)
+    with replaced_globals(*modules, **doubles), replaced_globals(vars(torch.distributed), **one_stage):
+        shares = data.chunk(data.batch_size // ranks) if ranks > 1 else [data]
+        returned = [code["step"](worker, share, **options) for share in shares]
+    return torch.stack(total).sum() / ranks, returned
+
+
+def _worker(
+    code: dict[str, Any],
+    cfg: Any,  # noqa: ANN401 - the target's class
+    model: Callable[..., Any],
+    *,
+    packed: bool,
+) -> Any:  # noqa: ANN401 - the target's class
+    """A worker and its wrapper of the model, with doubles of model, optimizer and strategy."""
+    modules, own = [model], cfg.trainer if code["section"] else cfg
+    wrapper = bare_instance(
+        code["wrapper"],
+        cfg=own,
+        actor_module=modules,
+        actor_optimizer=None,
+        policy_loss_fn=code["losses"].get(cfg.trainer.algorithm.policy_loss_type),
+        remove_microbatch_padding=packed,
+        use_sample_packing=False,
+        is_vlm=False,
+        _fused_lm_head=False,
+    )
+    wrapper.train = lambda: None
+    return bare_instance(
+        code["worker"],
+        cfg=own,
+        model=wrapper,
+        actor_module=modules,
+        strategy=Strategy(),
+        optimizer=SimpleNamespace(param_groups=[{"lr": 0.0}]),
+        empty_cuda_cache=False,
+        enable_router_replay=False,
+        _micro_batches_accumulated=0,
+        is_vlm=False,
+    )
+
+
+def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of the worker
+    code: dict[str, Any],
+    cfg: Any,  # noqa: ANN401 - the target's class
+    columns: dict[str, Tensor],
+    data: Any,  # noqa: ANN401 - the target's class
+    parts: int,
+    ranks: int,
+) -> dict[str, Any]:
+    """The loss, the entropy that the last rank logs, and the returned log-probs of a mini-batch."""
+    loss, returned = run_on_megatron(code, cfg, Model(columns), data, parts, ranks)
+    metrics = [getattr(one, "metrics", one) for one in returned]
+    rows = [
+        row
+        for one, own in zip(returned, metrics, strict=True)
+        for row in getattr(one, "loss_fn_outputs", None) or own.get("loss_fn_outputs", [])
+    ]
+    return {
+        "loss": loss,
+        "entropy": float(metrics[-1]["policy_entropy"]),
+        "logprobs": [torch.tensor(row["logprobs"]) for row in rows],
+    }
+
+
+def has_worker(target: Target) -> bool:
+    """Whether the release has the worker, and it can be imported."""
+    return all(target.has(path) and not target.fails(path) for path in (STEP, MODEL_STEP, PADDING))
+
+
+def code_of(target: Target, packed_log_probs: str = "", tensor_parallel: int = 1) -> Table:
+    """The functions and classes of the target that :func:`run_on_megatron` calls or replaces.
+
+    ``packed_log_probs`` is the path of the log-probs of packed rows; ``tensor_parallel`` ranks share a sequence.
+    """
+    paths = {
+        "step": STEP,
+        "model_step": MODEL_STEP,
+        "padding": PADDING,
+        "worker": WORKER,
+        "wrapper": WRAPPER,
+        "losses": REGISTRY,
+    }
+    replay = Constant(Function(REPLAY) if target.has(REPLAY) else None)
+    whole = any("self.cfg.trainer." in inspect.getsource(target.find(path)) for path in (STEP, MODEL_STEP))
+    functions = {name: Constant(Function(path)) for name, path in paths.items()}
+    if packed_log_probs:
+        functions["packed_log_probs"] = Constant(Function(packed_log_probs))
+    sizes = {"tensor_parallel": Constant(tensor_parallel)}
+    return Table({**functions, **sizes, "replay": replay, "section": Constant(not whole)})
+
+
+def device_double(target: Target) -> dict[str, Callable[..., Any]]:
+    """The CPU as the current device of the wrapper."""
+    return {f"{target.locate(WRAPPER).rpartition('.')[0]}.torch.cuda.current_device": cpu}
