@@ -194,3 +194,25 @@ def test_a_function_that_fails_on_a_row_without_a_trained_token_is_checked_witho
     result = rl_sentinel.check(fails_on_dead_rows, stage="reward", budget=2)
     assert result.ok
     assert any(note.startswith("on a row without a trained token it raised IndexError") for note in result.notes)
+
+
+def of_three(rewards: Tensor) -> Tensor:
+    by_prompt = rewards.view(-1, 3)
+    return (by_prompt - by_prompt.mean(1, keepdim=True)).flatten()
+
+
+def test_three_responses_of_a_prompt_are_found_in_the_code() -> None:
+    """Three is also the number of the batch with which layouts are tried."""
+    result = rl_sentinel.check(of_three, stage="advantage", algorithm="dr_grpo", budget=2)
+    assert result.ok
+    assert any('numbers={"group_size": 3}' in note for note in result.notes)
+
+
+def of_tokens(logps: Tensor, old_logps: Tensor, advantages: Tensor) -> Tensor:
+    return -(logps - old_logps).exp() * advantages
+
+
+def test_a_loss_per_token_says_what_is_expected() -> None:
+    result = rl_sentinel.check(of_tokens, stage="policy-loss", algorithm="ppo", budget=2)
+    assert not result.ok
+    assert "has the shape [2, 2], expected one number" in " ".join(str(result).split())

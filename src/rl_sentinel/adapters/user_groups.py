@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from rl_sentinel.adapters.kit.layout_trial import accepts, choose_binding, leaves
+import torch
+
+from rl_sentinel.adapters.kit.layout_trial import accepts, choose_binding, leaves, outputs_on
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.number_trial import fits_formula
 from rl_sentinel.adapters.kit.numbers import GROUP_SIZE, STRIDED_GROUP_SIZE
@@ -11,7 +13,9 @@ from rl_sentinel.adapters.kit.numbers_in_code import Literals
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.roles import role_of
+from rl_sentinel.adapters.kit.user_arguments import probe_batch
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.claims import value_of
@@ -43,7 +47,7 @@ def with_group_size(
     over_time = value_of(boundary.claims.credit) == "temporal"
     if groups or over_time or not _may_hold_group_size(arguments):
         return build, boundary, notes
-    if accepted and _computes(target, boundary, constants):
+    if accepted and _computes(target, boundary, constants) and _accepts_pairs(target, boundary):
         return build, boundary, notes
     for number in [n for n in constants.sizes if n <= _MOST_RESPONSES]:
         build_other = partial(of_size, FixedGroups(number))
@@ -55,6 +59,16 @@ def with_group_size(
             )
             return build_other, other, (*found, note)
     return build, boundary, notes
+
+
+def _accepts_pairs(target: Target, boundary: Boundary) -> bool:
+    """Whether the function also runs with two responses of each prompt, and not only with the three of the probe."""
+    pairs = take_rows(probe_batch(), torch.tensor([0, 1, 3, 4], device="cpu"))
+    try:
+        outputs_on(target, boundary, pairs if boundary.domain is None else boundary.domain(pairs))
+    except Exception:  # noqa: BLE001 - any exception means that it does not
+        return False
+    return True
 
 
 def _computes(target: Target, boundary: Boundary, constants: Literals) -> bool:

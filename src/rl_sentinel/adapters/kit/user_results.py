@@ -66,8 +66,7 @@ class NamedOutput(Form):
                 f"{self.name} of the result is of dtype {output.dtype}, expected real numbers: return the real part, "
                 "as in result.real"
             )
-        if self.per_token:
-            output = self._rows(output, sizes)
+        output = self._rows(output, sizes) if self.per_token else self._one_number(output)
         output = sizes.without_extra(output)
         if not self.per_token or sizes.mask is None:
             return output
@@ -76,6 +75,15 @@ class NamedOutput(Form):
         if self.decision and output.shape == sizes.mask.shape:
             return ((output > 0) | ~sizes.mask).float()
         return output
+
+    def _one_number(self, output: Tensor) -> Tensor:
+        """A scalar, also of a tensor with one element."""
+        if output.numel() != 1:
+            raise CallFailed(
+                f"{self.name} of the result has the shape {list(output.shape)}, expected one number: check a function "
+                "that calls yours and returns the mean over trained tokens"
+            )
+        return output.reshape(())
 
     def _at_trained_tokens(self, output: Tensor, mask: Tensor) -> Tensor:
         """One number per response, repeated at its trained tokens."""
