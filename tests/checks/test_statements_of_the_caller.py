@@ -1,5 +1,6 @@
 """What the caller of a function decides: the order of responses, values of untrained tokens, the order of results."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
@@ -216,3 +217,22 @@ def test_a_loss_per_token_says_what_is_expected() -> None:
     result = rl_sentinel.check(of_tokens, stage="policy-loss", algorithm="ppo", budget=2)
     assert not result.ok
     assert "has the shape [2, 2], expected one number" in " ".join(str(result).split())
+
+
+@dataclass
+class Parts:
+    """A result with the loss in a field."""
+
+    clipped: float
+    loss: Tensor
+
+
+def in_a_field(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Parts:
+    ratio = (logps - old_logps).exp()
+    loss = -torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+    return Parts(0.0, (loss * mask).sum() / mask.sum())
+
+
+def test_the_loss_may_be_a_field_of_a_dataclass() -> None:
+    options: dict[str, Any] = {"stage": "policy-loss", "algorithm": "ppo", "claims": {"aggregation": "token-mean"}}
+    assert rl_sentinel.check(in_a_field, budget=2, **options).ok

@@ -1,5 +1,7 @@
 """Results of a user's function: which entry is the output, and how rows become tokens."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 
@@ -10,6 +12,13 @@ SIZES = Sizes(rows=2, width=2, mask=torch.tensor([[True, False], [True, True]]))
 ROWS = torch.tensor([3.0, 4.0])
 
 
+class Pair(NamedTuple):
+    """A result with the output in its second field."""
+
+    count: int
+    advantages: torch.Tensor
+
+
 @pytest.mark.parametrize(
     "result",
     [
@@ -18,6 +27,7 @@ ROWS = torch.tensor([3.0, 4.0])
         {"advantages": ROWS, "scale": 1},
         {"advantage": ROWS, "my_advantage": 0},
         {"my_advantage": ROWS},
+        Pair(1, ROWS),
     ],
 )
 def test_one_number_per_row_is_spread_over_trained_tokens(result: object) -> None:
@@ -44,7 +54,7 @@ def test_results_that_cannot_be_read() -> None:
         NamedOutput("loss").read(torch.tensor(1j), SIZES)
 
 
-@pytest.mark.parametrize("result", [ROWS, (ROWS, 1), {"my_advantage": ROWS}])
+@pytest.mark.parametrize("result", [ROWS, (ROWS, 1), {"my_advantage": ROWS}, Pair(1, ROWS)])
 def test_a_script_reads_the_same_numbers(result: object) -> None:
     """One column where the function gives one number per row."""
     source = NamedOutput("advantage", per_token=True).source("result", SIZES)

@@ -1,7 +1,7 @@
 """Read the output from the result of a user's function: a tensor, a tuple, or an entry of a dict."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -127,8 +127,8 @@ class NamedOutput(Form):
         return output
 
     def _select(self, value: Any) -> Any:  # noqa: ANN401 - any result
-        if isinstance(value, tuple) and hasattr(value, "_asdict") and self._names_one(value._asdict()):
-            value = value._asdict()
+        if self._names_one(named := _fields_of(value)):
+            value = named
         if isinstance(value, tuple):
             if len(value) <= self.item:
                 raise CallFailed(f"the result is a tuple of {len(value)}, expected {self.name} at position {self.item}")
@@ -136,7 +136,7 @@ class NamedOutput(Form):
         return value[self._key(value)] if isinstance(value, Mapping) else value
 
     def _names_one(self, table: Mapping[Any, Any]) -> bool:
-        """Whether an entry has the name of the output; the fields of a named tuple may have any."""
+        """Whether an entry has the name of the output; the fields of an object may have any."""
         return any(self.name in str(key).lower() for key in table)
 
     def _key(self, table: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - a key
@@ -155,8 +155,16 @@ class NamedOutput(Form):
         return f"(lambda x: x.unsqueeze(1) if x.dim() == 1 else x)({selected})" if self.per_token else selected
 
     def _source(self) -> str:
-        entry = f"next(v for k, v in r.items() if {self.name!r} in str(k).lower())"
-        return f"r[{self.item}] if isinstance(r, tuple) else {entry} if isinstance(r, dict) else r"
+        fields = "vars(r) if hasattr(r, '__dataclass_fields__') else r._asdict() if hasattr(r, '_asdict') else {}"
+        named = f"(r if isinstance(r, dict) else {fields}).items() if {self.name!r} in str(k).lower()"
+        return f"next((v for k, v in {named}), r[{self.item}] if isinstance(r, tuple) else r)"
+
+
+def _fields_of(value: object) -> Mapping[str, Any]:
+    """The fields of a named tuple or of a dataclass; empty for another result."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
+    return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else {}
 
 
 def _without_zeros(output: Tensor) -> Tensor:
