@@ -157,6 +157,16 @@ def plus_rewards(values: Tensor, rewards: Tensor, gamma: float, lam: float) -> A
     return {"advantages": adv, "returns": adv + rewards}
 
 
+def without_decay(values: Tensor, rewards: Tensor, gamma: float = 0.9, lam: float = 0.95) -> Tensor:
+    return _gae(values, rewards, gamma, 1.0)
+
+
+def test_a_decay_that_is_not_read_is_found() -> None:
+    result = rl_sentinel.check(without_decay, **_GAE)
+    assert "REF001" in {finding.code for finding in result.findings}
+    assert "the function does not read its parameter lam" in result.notes
+
+
 def test_the_advantage_may_be_the_second_item() -> None:
     assert rl_sentinel.check(returns_first, **_GAE).ok
 

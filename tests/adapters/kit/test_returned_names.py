@@ -30,6 +30,10 @@ def by_key(adv: Any, values: Any) -> Any:
     return {"returns": adv + values, "advantages": adv}
 
 
+def by_call(adv: Any, values: Any) -> Any:
+    return dict(advantages=adv, returns=adv + values)  # noqa: C408 - as users write it
+
+
 def inner(adv: Any) -> Any:
     def pair(returns: Any) -> Any:
         return returns, adv
@@ -80,6 +84,7 @@ def alone(adv: Any) -> Any:
         (sum_first, {"returns": 0, "advantage": 1}),
         (sum_second, {"returns": 1, "advantage": 0}),
         (of_keys, {"returns": 0, "advantage": 1}),
+        (by_call, {"advantage": 0, "returns": 1}),
         (inner, {}),
         (two_orders, {}),
         (metrics, {}),

@@ -15,7 +15,7 @@ ROWS = torch.tensor([3.0, 4.0])
 class Pair(NamedTuple):
     """A result with the output in its second field."""
 
-    count: int
+    number: int
     advantages: torch.Tensor
 
 

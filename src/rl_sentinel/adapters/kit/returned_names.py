@@ -48,6 +48,8 @@ def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
         value = node.value if isinstance(node, ast.Return) else None
         if isinstance(value, ast.Tuple):
             yield [("", item) for item in value.elts]
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
+            yield [(str(keyword.arg), keyword.value) for keyword in value.keywords]
         elif isinstance(value, ast.Dict):
             keys = [key.value if isinstance(key, ast.Constant) else "" for key in value.keys]
             yield [(str(key), item) for key, item in zip(keys, value.values, strict=True)]

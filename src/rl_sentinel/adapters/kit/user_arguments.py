@@ -11,7 +11,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.annotated_axes import documented_axes, item_class
 from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, takes_more
 from rl_sentinel.adapters.kit.container_probe import keys_read
-from rl_sentinel.adapters.kit.numbers import NUMBERS
+from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS
 from rl_sentinel.adapters.kit.outcome_binding import carries_outcome, with_outcome
 from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, Arguments, Attributes, Slot, bind_slots, has_tokens
 from rl_sentinel.adapters.kit.parameter_names import ROLES
@@ -22,6 +22,9 @@ from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.search.filled_batch import filled
+
+#: Roles of numbers of a formula.
+_NUMBERS = (*NUMBERS, *DISCOUNTS)
 
 
 def probe_batch() -> Batch:
@@ -77,10 +80,10 @@ def arguments_of(
     described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
     bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
     ignored = [one.name for one in slots if not (one.required or one.name in bind or _is_read(function, one.name))]
-    slots = [one for one in slots if one.name not in ignored or role_of(one.name) in NUMBERS]
+    slots = [one for one in slots if one.name not in ignored or role_of(one.name) in _NUMBERS]
     named = _roles_of_fields(slots)
     arguments = Arguments(kept=frozenset(kept), of_model=has_tokens(parameters), columns=named)
-    arguments.ignored = [name for name in ignored if role_of(name) in NUMBERS]
+    arguments.ignored = [name for name in ignored if role_of(name) in _NUMBERS]
     arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
     unread = {name: Constant(None) for name in arguments.unknown if name in parameters and not _is_read(function, name)}
     arguments.codecs |= unread
