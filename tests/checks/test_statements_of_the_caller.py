@@ -190,6 +190,23 @@ def by_field(values: Tensor, rewards: Tensor, gamma: float, lam: float) -> Pair:
     return Pair(found + values, found)
 
 
+def by_field_alone(values: Tensor, rewards: Tensor, gamma: float, lam: float) -> Pair:
+    found = _gae(values, rewards, gamma, lam)
+    return Pair(found, found)
+
+
+def by_item(values: Tensor, rewards: Tensor, gamma: float, lam: float) -> dict[str, Tensor]:
+    out = {"advantages": _gae(values, rewards, gamma, lam)}
+    out["returns"] = out["advantages"] + rewards
+    return out
+
+
+@pytest.mark.parametrize("function", [by_field_alone, by_item])
+def test_wrong_returns_of_a_field_or_an_entry_are_found(function: Any) -> None:
+    (finding,) = rl_sentinel.check(function, **_GAE).findings
+    assert finding.sentence.startswith("returns is ")
+
+
 def test_the_fields_of_a_named_tuple_are_read_by_name() -> None:
     assert rl_sentinel.check(by_field, **_GAE).ok
 

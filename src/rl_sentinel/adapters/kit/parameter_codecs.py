@@ -62,7 +62,7 @@ class Arguments:
         kept: numbers, by their names in formulas, whose parameters keep their defaults because the user states them.
         of_model: the function takes a model or its tokens.
         columns: columns of other parameters than those that are being bound.
-        ignored: numbers with a default that the function does not read.
+        ignored: numbers that the function does not read.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)

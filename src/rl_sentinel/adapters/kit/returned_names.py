@@ -117,12 +117,13 @@ def with_advantage_item(boundary: Boundary, places: Mapping[str, int]) -> Bounda
 
 
 def with_returns(target: Target, boundary: Boundary, places: Mapping[str, int]) -> Boundary:
-    """The boundary with the returns as second output, if the function names them and the algorithm defines them."""
+    """The boundary with the returns as second output, if the code or the result names them and they are defined."""
     defined = value_of(boundary.claims.algorithm) in RETURNS and "value" in boundary.reads
-    if "returns" not in places or "advantage" not in boundary.outputs or not defined:
+    if "advantage" not in boundary.outputs or not defined:
         return boundary
-    output = _at(boundary.outputs["advantage"], places["returns"])
-    named = replace(output, quantity="returns", form=replace(_form(output), name="return"))
+    output = boundary.outputs["advantage"]
+    form = replace(_form(output), name="return", item=places.get("returns", 0), by_name="returns" not in places)
+    named = replace(output, quantity="returns", form=form)
     wider = replace(boundary, outputs={**boundary.outputs, "returns": named})
     return wider if accepts(target, wider) else boundary
 

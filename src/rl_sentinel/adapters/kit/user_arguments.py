@@ -79,14 +79,13 @@ def arguments_of(
     slots += [Slot(key) for key in bind if key not in parameters]
     described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
     bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
-    ignored = [one.name for one in slots if not (one.required or one.name in bind or _is_read(function, one.name))]
-    slots = [one for one in slots if one.name not in ignored or role_of(one.name) in _NUMBERS]
+    unread = [name for name in parameters if name not in bind and not _is_read(function, name)]
+    slots = [one for one in slots if one.required or one.name not in unread or role_of(one.name) in _NUMBERS]
     named = _roles_of_fields(slots)
     arguments = Arguments(kept=frozenset(kept), of_model=has_tokens(parameters), columns=named)
-    arguments.ignored = [name for name in ignored if role_of(name) in _NUMBERS]
+    arguments.ignored = [name for name in unread if role_of(name) in _NUMBERS]
     arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
-    unread = {name: Constant(None) for name in arguments.unknown if name in parameters and not _is_read(function, name)}
-    arguments.codecs |= unread
+    arguments.codecs |= {name: Constant(None) for name in arguments.unknown if name in unread}
     arguments.unknown = [name for name in arguments.unknown if name not in unread]
     for parameter in [*arguments.unknown]:
         waiting = {one: parts.get(one, {}) for one in arguments.unknown if one in parameters}

@@ -30,6 +30,7 @@ class NamedOutput(Form):
         time_first: read ``[T, B]``.
         of_tokens: refuse one number per response.
         item: position in a tuple.
+        by_name: require an entry or a field with the name.
     """
 
     name: str
@@ -41,6 +42,7 @@ class NamedOutput(Form):
     time_first: bool = False
     of_tokens: bool = False
     item: int = 0
+    by_name: bool = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -129,6 +131,8 @@ class NamedOutput(Form):
     def _select(self, value: Any) -> Any:  # noqa: ANN401 - any result
         if self._names_one(named := _fields_of(value)):
             value = named
+        if self.by_name and not isinstance(value, Mapping):
+            raise CallFailed(f"the result has no entry named {self.name}")
         if isinstance(value, tuple):
             if len(value) <= self.item:
                 raise CallFailed(f"the result is a tuple of {len(value)}, expected {self.name} at position {self.item}")
