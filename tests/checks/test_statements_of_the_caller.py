@@ -167,6 +167,23 @@ def test_a_decay_that_is_not_read_is_found() -> None:
     assert "the function does not read its parameter lam" in result.notes
 
 
+class Critic:
+    """An estimator whose settings are attributes."""
+
+    gamma, lam = 0.9, 0.8
+
+    def right(self, values: Tensor, rewards: Tensor) -> Tensor:
+        return _gae(values, rewards, self.gamma, self.lam)
+
+    def squared(self, values: Tensor, rewards: Tensor) -> Tensor:
+        return _gae(values, rewards, self.gamma, self.gamma)
+
+
+def test_a_setting_beside_one_that_is_read_counts() -> None:
+    assert rl_sentinel.check(Critic().right, **_GAE).ok
+    assert "REF001" in {finding.code for finding in rl_sentinel.check(Critic().squared, **_GAE).findings}
+
+
 def test_the_advantage_may_be_the_second_item() -> None:
     assert rl_sentinel.check(returns_first, **_GAE).ok
 

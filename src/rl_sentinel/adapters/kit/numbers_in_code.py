@@ -17,7 +17,8 @@ from rl_sentinel.adapters.live_target import unwrap
 #: Levels of configuration objects, as in ``self.config.algorithm.clip_eps``.
 _DEPTH = 3
 
-_SCALARS = (bool, int, float)
+#: Role of a number -> that of its partner: code that reads one should read the other.
+_PARTNERS = {"clip_high": "clip_low", "lambda": "gamma", "gamma": "lambda"}
 
 
 def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None = None) -> dict[str, float]:
@@ -43,7 +44,7 @@ def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None
     words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
     values: dict[str, set[float]] = {}
     objects = [owner, *(passed or {}).values(), *_global_objects(functions, words)]
-    for name, value in (*_values(functions, words, objects), *_unread_ranges(objects, words)):
+    for name, value in (*_values(functions, words, objects), *_unread_partners(objects, words)):
         if role_of(name.lower()) and isinstance(value, int | float) and not isinstance(value, bool):
             values.setdefault(name.lower(), set()).add(float(value))
     return {name: next(iter(choices)) for name, choices in values.items() if len(choices) == 1}
@@ -144,7 +145,8 @@ def literals(function: Callable[..., Any], passed: Mapping[str, Any] | None = No
     found = [value for _, value in _values(functions, words, objects)] + list((passed or {}).values())
     bounds = set[tuple[float, float]]()
     for one in functions:
-        found += [c for code in _codes(one.__code__) for x in code.co_consts for c in _parts(x)]
+        constants = [x for code in _codes(one.__code__) for x in code.co_consts]
+        found += [part for x in constants for part in (x if isinstance(x, tuple) else (x,))]
         found += [*(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()]
         bounds |= _pairs(one)
     floats = dict.fromkeys(x for x in found if isinstance(x, float))
@@ -157,10 +159,6 @@ def _pairs(function: FunctionType) -> set[tuple[float, float]]:
     steps = [step for code in _codes(function.__code__) for step in dis.get_instructions(code)]
     pairs = [(a.argval, b.argval) for a, b in pairwise(steps) if a.opname == b.opname == "LOAD_CONST"]
     return {(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)}
-
-
-def _parts(constant: object) -> tuple[object, ...]:
-    return constant if isinstance(constant, tuple) else (constant,)
 
 
 def _owner(function: Callable[..., Any]) -> object:
@@ -257,19 +255,19 @@ def _holders(thing: object, words: frozenset[str], depth: int) -> Iterator[objec
             yield from _holders(value, words, depth - 1)
 
 
-def _unread_ranges(objects: list[object], words: frozenset[str]) -> Iterator[tuple[str, object]]:
-    """The upper clip range that an object holds beside a lower one that the code reads: it may be forgotten."""
+def _unread_partners(objects: list[object], words: frozenset[str]) -> Iterator[tuple[str, object]]:
+    """The numbers that an object holds beside a partner that the code reads: they may be forgotten."""
     for holder in (one for thing in objects for one in _holders(thing, words, _DEPTH)):
         of_class, own = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
         held = holder if isinstance(holder, Mapping) else {**of_class, **own}
         roles = {name: role_of(name.lower()) for name in held if isinstance(name, str)}
-        if any(role == "clip_low" and name in words for name, role in roles.items()):
-            yield from ((name, held[name]) for name, role in roles.items() if role == "clip_high" and name not in words)
+        read = {role for name, role in roles.items() if name in words}
+        yield from ((n, held[n]) for n, role in roles.items() if _PARTNERS.get(role) in read and n not in words)
 
 
 def _is_closed(value: object) -> bool:
     """Whether an object is not a configuration."""
-    kinds = (*_SCALARS, str, Tensor, nn.Module, ModuleType, type, FunctionType, BuiltinFunctionType)
+    kinds = (bool, int, float, str, Tensor, nn.Module, ModuleType, type, FunctionType, BuiltinFunctionType)
     return value is None or isinstance(value, kinds) or ismethod(value)
 
 
