@@ -48,6 +48,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "Mutants of frameworks": "docs/framework-mutants.md",
         "Proof": "docs/proof.md",
         "Training runs": "docs/train-proof.md",
+        "Training runs of SmolLM2": "docs/smollm2-proof.md",
         "Releases": "docs/release.md",
     },
 }
