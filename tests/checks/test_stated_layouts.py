@@ -155,12 +155,12 @@ def in_entries(rewards: Tensor, mask: Tensor, values: Tensor) -> None:
         rewards (Tensor): the outcome of each response, of shape (B,).
         mask: 1 where a token is trained,
             shape [B, T]
-        values: of shape [B, T], or of shape [B] for one value per response.
+        values: one per token, of shape [B, T], or one per response, of shape [B].
     """
 
 
 def test_axes_in_the_entry_of_a_parameter_are_read() -> None:
-    assert [documented_axes(in_entries, name) for name in ("rewards", "mask", "values")] == ["B", "BT", "BT"]
+    assert [documented_axes(in_entries, name) for name in ("rewards", "mask", "values")] == ["B", "BT", ""]
 
 
 def bounds(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, low: float = 0.8) -> Tensor:

@@ -21,6 +21,7 @@ from rl_sentinel.adapters.skyrl.generator_doubles import (
     STOP,
     Engine,
     Environments,
+    Script,
     Tokenizer,
     id_of,
     make_environment,
@@ -106,6 +107,35 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from _family(target, sampling, name, settings)
 
 
+def output_of(  # noqa: PLR0913 - classes of the target, and their arguments
+    generator: Callable[..., Any],
+    sampling: Callable[..., dict[str, Any]],
+    trajectory: Callable[..., Any] | None,
+    config: Any,  # noqa: ANN401 - the target's section
+    engine: Engine,
+    scripts: list[Script],
+    model: str = "model",
+) -> Any:  # noqa: ANN401 - the target's output
+    """What the generator returns for a prompt per script, which the engine and the environment follow."""
+    parameters, count = inspect.signature(generator).parameters, len(scripts)
+    instance = generator(
+        generator_cfg=config,
+        skyrl_gym_cfg=Environments(),
+        inference_engine_client=engine,
+        tokenizer=Tokenizer(),
+        **({"model_name": model} if "model_name" in parameters else {}),
+    )
+    request = {
+        "prompts": [[{"role": "user", "content": text_of([id_of(n, PER_ROW - 1)])}] for n in range(count)],
+        "env_classes": ["text"] * count,
+        "env_extras": [{"script": script} for script in scripts],
+        "sampling_params": sampling("vllm", config.sampling_params),
+        "trajectory_ids": [trajectory(str(n), 0) for n in range(count)] if trajectory else None,
+    }
+    quiet = {"disable_tqdm": True} if "disable_tqdm" in inspect.signature(instance.generate).parameters else {}
+    return asyncio.run(instance.generate(request, **quiet))
+
+
 def generate(  # noqa: PLR0913 - the arguments of the boundary
     generator: Callable[..., Any],
     sampling: Callable[..., dict[str, Any]],
@@ -123,23 +153,8 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     are filtered, the mask is the row's if no token is trained, and False otherwise.
     """
     scripts = [script_of(number, row, end, closing=closing) for number, row in enumerate(rows)]
-    engine, parameters = Engine(scripts), inspect.signature(generator).parameters
-    instance = generator(
-        generator_cfg=config,
-        skyrl_gym_cfg=Environments(),
-        inference_engine_client=engine,
-        tokenizer=Tokenizer(),
-        **({"model_name": model} if "model_name" in parameters else {}),
-    )
-    request = {
-        "prompts": [[{"role": "user", "content": text_of([id_of(n, PER_ROW - 1)])}] for n in range(len(rows))],
-        "env_classes": ["text"] * len(rows),
-        "env_extras": [{"script": script} for script in scripts],
-        "sampling_params": sampling("vllm", config.sampling_params),
-        "trajectory_ids": [trajectory(str(n), 0) for n in range(len(rows))] if trajectory else None,
-    }
-    quiet = {"disable_tqdm": True} if "disable_tqdm" in inspect.signature(instance.generate).parameters else {}
-    generated = generated_rows(asyncio.run(instance.generate(request, **quiet)), engine)
+    engine = Engine(scripts)
+    generated = generated_rows(output_of(generator, sampling, trajectory, config, engine, scripts, model), engine)
     joined = not (config.use_conversation_multi_turn or config.batched)
     columns = [
         RowReader(n, row, generated[n]).read(engine.prompts[n], tails_of(row, end, one_message=joined))

@@ -1,6 +1,5 @@
 """The metrics that SkyRL's generator returns with the responses that it returns for training or evaluation."""
 
-import asyncio
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -21,16 +20,13 @@ from rl_sentinel.adapters.skyrl.generator import (
     TRAJECTORY,
     doubles,
     one_turn,
+    output_of,
 )
 from rl_sentinel.adapters.skyrl.generator_doubles import (
-    PER_ROW,
     Engine,
-    Environments,
     Script,
-    Tokenizer,
     Turn,
     id_of,
-    text_of,
 )
 from rl_sentinel.adapters.skyrl.metrics import LOGGED, ROLLOUT
 from rl_sentinel.adapters.target import Target
@@ -84,23 +80,8 @@ def measure(  # noqa: PLR0913 - classes of the target, and their arguments
         size = len(row["tokens"]) + (_MORE if len(row["tokens"]) == room else 0)
         turn = Turn([id_of(number, place) for place in range(size)], [-0.5] * size, "length", [])
         scripts.append(Script([turn], row["reward"]))
-    parameters = inspect.signature(generator).parameters
-    instance = generator(
-        generator_cfg=config,
-        skyrl_gym_cfg=Environments(),
-        inference_engine_client=Engine(scripts),
-        tokenizer=Tokenizer(),
-        **({"model_name": "model"} if "model_name" in parameters else {}),
-    )
-    request = {
-        "prompts": [[{"role": "user", "content": text_of([id_of(n, PER_ROW - 1)])}] for n in range(len(rows))],
-        "env_classes": ["text"] * len(rows),
-        "env_extras": [{"script": script} for script in scripts],
-        "sampling_params": sampling("vllm", config.sampling_params),
-        "trajectory_ids": [trajectory(str(n), 0) for n in range(len(rows))] if trajectory else None,
-    }
-    quiet = {"disable_tqdm": True} if "disable_tqdm" in inspect.signature(instance.generate).parameters else {}
-    metrics: dict[str, float] = asyncio.run(instance.generate(request, **quiet))["rollout_metrics"]
+    output = output_of(generator, sampling, trajectory, config, Engine(scripts), scripts)
+    metrics: dict[str, float] = output["rollout_metrics"]
     return metrics
 
 
