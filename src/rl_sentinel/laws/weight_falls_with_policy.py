@@ -86,8 +86,8 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         finite = near[name].isfinite() & far[name].isfinite()
         where = cell & finite & (near[name] != far[name]) & (near[name] > 0) & (far[name] > 0)
         reason = (
-            f"in the other call the sampler gives token {token} of row {row} more probability, by {amount:g} nats, and "
-            "a token that is drawn more often than by the policy weighs no more"
+            f"in the other call the sampler gives token {token} of row {row} more probability, by {amount:g} nats, "
+            "which must not raise its weight"
         )
         scale = magnitude(apart, boundary.reads)
         yield Within(name, near[name], far[name], None, where, scale, reason=reason, between_calls=True)

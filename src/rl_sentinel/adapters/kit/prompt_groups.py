@@ -35,7 +35,7 @@ def strided_prompts_have_siblings(inputs: Inputs) -> str:
     return "" if inputs.batch.rows > len(_by_prompt(inputs.batch)) else "a prompt has only one response"
 
 
-#: Preconditions of functions that group by position, with responses of a prompt as far apart as there are prompts.
+#: Preconditions of functions that group by position, where all prompts follow each other, once for each response.
 BY_STRIDE = (prompts_repeat_in_order, strided_prompts_have_siblings)
 
 

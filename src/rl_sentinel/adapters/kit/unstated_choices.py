@@ -1,4 +1,4 @@
-"""What a user has not stated about a function, and its result gives away: one prompt per call, another deviation."""
+"""Functions that are right for one caller and wrong for another: ask for what the user has not stated."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ from rl_sentinel.core.codec import Codec
 def with_unstated_choice(
     target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
 ) -> Boundary:
-    """The boundary, undecided where one statement more makes a sound function of a wrong one, or with a note on it.
+    """The boundary, undecided if a statement of the user decides whether the function is right, or with a note on it.
 
     A function without a parameter that tells prompts apart may be called once per prompt. Then a mean over all its
     rewards is right, and else it is a fault; only the user knows.
