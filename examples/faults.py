@@ -9,8 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rl_sentinel.signal.choices import Choices
 from rl_sentinel.signal.normalisation import normalised
-from rl_sentinel.signal.path import Choices, loss_ready
+from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import live_rows
 from rl_sentinel.signal.rollout import Rollout

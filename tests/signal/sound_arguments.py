@@ -102,7 +102,7 @@ OWN: dict[str, Callable[[Tensor], dict[str, Any]]] = {
 }
 
 #: Functions of no tensors or of records, whose refusals are tested beside them; those that are refusals themselves.
-APART = {"path.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.trusted", "rollout.laid_out"}
+APART = {"choices.is_outcome", "path.loss_ready", "ready.prompts_apart", "ready.trusted", "rollout.laid_out"}
 APART |= {f"merging.{n}" for n in ("merge", "counts")}
 APART |= {f"segments.{n}" for n in ("packed", "padded", "trained", "narrowed", "rows_taken", "turns", "lengths")}
 APART |= {"scan.lined_up", "scan.put_back", "ratios.weighed", "ratios.exponential"}  # parts of functions that check

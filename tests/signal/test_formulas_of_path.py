@@ -24,9 +24,10 @@ from rl_sentinel.formulas.rewards import REWARDS
 from rl_sentinel.formulas.temporal import RETURNS, TEMPORAL
 from rl_sentinel.signal import kl, ratios, reduce, scan, segments
 from rl_sentinel.signal.advantage import gae, rloo
+from rl_sentinel.signal.choices import Choices, is_outcome
 from rl_sentinel.signal.correction import bounds, rejection, weights
 from rl_sentinel.signal.normalisation import Normalisation
-from rl_sentinel.signal.path import Choices, is_outcome, loss_ready
+from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready, prompts_apart, trusted
 from rl_sentinel.signal.rollout import Rollout, laid_out
 from rl_sentinel.signal.segments import Segments
@@ -262,7 +263,7 @@ def _ratios(source: random.Random) -> None:
 #: Function -> one comparison on random input.
 COMPARED: dict[str, Callable[[random.Random], None]] = {
     "path.loss_ready": _loss_ready,
-    "path.is_outcome": _is_outcome,
+    "choices.is_outcome": _is_outcome,
     "ready.prompts_apart": _prompts_apart,
     "ready.trusted": _trusted,
     "rollout.laid_out": _laid_out,

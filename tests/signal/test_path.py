@@ -29,12 +29,13 @@ from rl_sentinel.signal.advantage import (
 from rl_sentinel.signal.advantage import gpg as gpg_module
 from rl_sentinel.signal.advantage import reinforce_plus_plus_baseline as baseline
 from rl_sentinel.signal.align import at_last
+from rl_sentinel.signal.choices import Choices
 from rl_sentinel.signal.controller import Adaptive
-from rl_sentinel.signal.correction import bounds, rejection, weights
+from rl_sentinel.signal.correction import rejection, weights
 from rl_sentinel.signal.loss import ppo
 from rl_sentinel.signal.minibatches import aggregation
 from rl_sentinel.signal.normalisation import Normalisation
-from rl_sentinel.signal.path import Choices, loss_ready
+from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import prompts_apart, trusted
 from rl_sentinel.signal.reduce import row_means
 from rl_sentinel.signal.rollout import Rollout
@@ -358,46 +359,6 @@ def test_what_is_not_known_is_asked_for(name: str) -> None:
     with pytest.raises(InputError) as refused:
         loss_ready(rollout, by=Choices(**choices))  # type: ignore[arg-type]  # of the table above
     assert str(refused.value).startswith(told)
-
-
-def test_choices_that_exclude_each_other() -> None:
-    with pytest.raises(
-        InputError,
-        match=r"^kl_coefficient is 0\.1, expected 0 where kl is None$",
-    ):
-        Choices(estimator=CENTRED, kl_coefficient=0.1)
-    with pytest.raises(
-        InputError, match=r"^bounds are given and weight is None, expected a weight function: bounds clip the weight$"
-    ):
-        Choices(estimator=CENTRED, bounds=(partial(bounds.truncated, high=2.0),))
-    with pytest.raises(InputError, match=r"^kl_coefficient is -0\.1, expected a number of 0 or more$"):
-        Choices(estimator=CENTRED, kl=kl.k1, kl_coefficient=-0.1)
-
-
-@pytest.mark.parametrize(
-    ("choices", "message"),
-    [
-        ({"scale": torch.nan}, "scale is nan, expected a number above 0"),
-        ({"bias": torch.inf}, "bias is inf, expected a finite number"),
-        ({"least": 1.0, "most": 0.0}, "most is 0.0, expected 1.0 or more: it is the upper bound"),
-        (
-            {"estimator": lambda reward, /: reward},
-            "estimator takes reward as positional-only, expected a keyword parameter",
-        ),
-        ({"estimator": lambda *columns: columns}, "estimator has no named parameter, expected named parameters: "),
-        ({"least": torch.nan}, "least is nan, expected a number: it is a bound"),
-        ({"kl": lambda a, b: a - b}, "kl cannot be called, expected a function of 2 columns and mask=: "),
-        ({"rejections": (bounds.truncated,)}, "rejections[0] cannot be called, expected a function of 2 columns"),
-        (
-            {"weight": weights.token_weights, "bounds": (bounds.truncated,)},
-            "bounds[0] cannot be called, expected a function of 1 column and mask=: missing a required",
-        ),
-    ],
-)
-def test_choices_that_could_not_be_carried_out(choices: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as told:
-        Choices(**{"estimator": CENTRED} | choices)
-    assert str(told.value).startswith(message)
 
 
 def _outcome(reward: Tensor, live: Tensor) -> Tensor:

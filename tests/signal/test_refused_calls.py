@@ -13,13 +13,14 @@ from torch import Tensor
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.advantage import gae, reinforce_plus_plus, reinforce_plus_plus_baseline, remax, rloo
 from rl_sentinel.signal.align import response_aligned
+from rl_sentinel.signal.choices import Choices
 from rl_sentinel.signal.controller import Adaptive, Fixed
 from rl_sentinel.signal.correction import rejection, weights
 from rl_sentinel.signal.kl import k1
 from rl_sentinel.signal.merging import Step, merge
 from rl_sentinel.signal.minibatches import aggregation
 from rl_sentinel.signal.normalisation import Normalisation
-from rl_sentinel.signal.path import Choices, loss_ready
+from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation, aggregate
 from rl_sentinel.signal.rollout import Rollout, laid_out

@@ -13,11 +13,12 @@ from torch import Tensor
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal import kl, segments
 from rl_sentinel.signal.advantage import grpo
+from rl_sentinel.signal.choices import Choices, is_outcome
 from rl_sentinel.signal.controller import Adaptive, Fixed
 from rl_sentinel.signal.correction import bounds, rejection, weights
 from rl_sentinel.signal.merging import Step, counts, merge
 from rl_sentinel.signal.normalisation import Normalisation
-from rl_sentinel.signal.path import Choices, is_outcome, loss_ready
+from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready, prompts_apart, trusted
 from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.signal.rollout import Rollout, laid_out

@@ -2,89 +2,28 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from rl_sentinel.core.argument_checks import by_name, function, takes
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal import align, penalty
 from rl_sentinel.signal.advantage.turn_level_gae import turn_values
+from rl_sentinel.signal.choices import Choices, is_outcome
 from rl_sentinel.signal.groups import group_sums
-from rl_sentinel.signal.normalisation import Normalisation, normalised
+from rl_sentinel.signal.normalisation import normalised
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import live_rows, row_counts, row_sums, selected
-from rl_sentinel.signal.requirements import (
-    ANY,
-    NON_NEGATIVE,
-    POSITIVE,
-    require_columns,
-    require_finite,
-    require_instance,
-    require_order,
-    require_span,
-)
+from rl_sentinel.signal.requirements import require_columns, require_finite, require_span
 from rl_sentinel.signal.reward import clipped, rescaled, suppressed
 from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.signal.segments import Mask, Segments, narrowed, trained
 from rl_sentinel.signal.steps import last_steps, over_trajectories
-from rl_sentinel.signal.validation import validate, validate_record
+from rl_sentinel.signal.validation import validate
 
 #: Parameters that take whatever else is given; nothing is given for them.
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """The function of each stage, in order; by default a stage does nothing.
-
-    Fill the numbers of a function in, as ``partial(grpo.advantages, standardise=False, epsilon=0.0)``.
-
-    ``rejections`` have the signature of ``rejection.rows_kept`` or ``rejection.tokens_kept``; a token stays if all of
-    them keep it. ``weight`` has that of ``weights.token_weights``, and each of ``bounds`` that of ``bounds.truncated``.
-    With packed columns, your own rejection or weight must be annotated as those are: per row or per token. ``bias``,
-    ``scale``, ``least`` and ``most`` are those of ``reward.rescaled`` and ``reward.clipped``, in reward units and a
-    ratio. ``kl`` is an estimator of ``signal.kl``; it is logged, and subtracted from the reward times
-    ``kl_coefficient``, in reward units per nat. ``estimator`` is one of ``signal.advantage``, or yours with parameters
-    of these names: an outcome estimator reads ``reward`` or ``reward_parts``, ``group``, ``live``, ``length``,
-    ``reward_baseline``, a temporal one ``mask``, ``group`` and columns of tokens. Each part of the reward is processed
-    as the reward is; parts cannot be combined with rewards per token.
-    """
-
-    estimator: Callable[..., Tensor]
-    rejections: tuple[Callable[..., Tensor], ...] = ()
-    weight: Callable[..., Tensor] | None = None
-    bounds: tuple[Callable[..., Tensor], ...] = ()
-    bias: float = 0.0
-    scale: float = 1.0
-    least: float = -torch.inf
-    most: float = torch.inf
-    normalisation: Normalisation | None = None
-    kl: Callable[..., Tensor] | None = None
-    kl_coefficient: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Validate the combination of choices."""
-        validate_record(self, kl_coefficient=NON_NEGATIVE, bias=ANY, scale=POSITIVE)
-        require_order(least=self.least, most=self.most)
-        for name, chosen in (("rejections", self.rejections), ("bounds", self.bounds)):
-            if not isinstance(chosen, tuple):
-                raise InputError(f"{name} is of type {type(chosen).__name__}, expected a tuple of functions, as (f,)")
-        compared = [(f"rejections[{i}]", f) for i, f in enumerate(self.rejections)]
-        compared += [(n, f) for n in ("weight", "kl") if (f := getattr(self, n)) is not None]
-        for name, compare in compared:
-            takes(name, compare, 2, "mask")
-        for at, compare in enumerate(self.bounds):
-            takes(f"bounds[{at}]", compare, 1, "mask")
-        by_name("estimator", self.estimator)
-        if self.normalisation is not None:
-            require_instance("normalisation", self.normalisation, Normalisation, "center and scale")
-        if self.kl_coefficient and self.kl is None:
-            raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where kl is None")
-        if self.bounds and self.weight is None:
-            raise InputError("bounds are given and weight is None, expected a weight function: bounds clip the weight")
 
 
 @validate()
@@ -117,7 +56,8 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
         >>> from functools import partial
         >>> import torch
         >>> from rl_sentinel.signal.advantage import grpo
-        >>> from rl_sentinel.signal.path import Choices, loss_ready
+        >>> from rl_sentinel.signal.choices import Choices
+        >>> from rl_sentinel.signal.path import loss_ready
         >>> from rl_sentinel.signal.rollout import Rollout
         >>> rollout = Rollout(
         ...     reward=torch.tensor([1.0, 0.0, 100.0]), group=torch.tensor([7, 7, 7]),
@@ -152,21 +92,6 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
     )
 
 
-def is_outcome(estimator: Callable[..., Tensor]) -> bool:
-    """Whether an estimator takes one reward per response, and so supports trajectories of several steps.
-
-    A temporal estimator has a ``mask`` parameter.
-
-    Example:
-        >>> from rl_sentinel.signal.advantage import gae, grpo
-        >>> from rl_sentinel.signal.path import is_outcome
-        >>> is_outcome(grpo.advantages), is_outcome(gae.advantages)
-        (True, False)
-    """
-    function("estimator", estimator)
-    return "mask" not in inspect.signature(estimator).parameters
-
-
 def _after_rejection(rollout: Rollout, by: Choices) -> Mask:
     mask = rollout.mask
     for reject in by.rejections:
@@ -175,33 +100,14 @@ def _after_rejection(rollout: Rollout, by: Choices) -> Mask:
     return mask
 
 
-def _of_rows(function: Callable[..., Tensor], result: Tensor, mask: Mask) -> bool:
-    """Whether a result is per row: by its axes if columns are padded, by the annotation of the function if packed.
-
-    The shape of packed columns does not say: there may be as many tokens as rows.
-    """
-    if not isinstance(mask, Segments):
-        return result.dim() == 1
-    try:
-        axes = getattr(inspect.signature(function, eval_str=True).return_annotation, "dim_str", "").split()
-    except Exception:  # noqa: BLE001 - reading an annotation runs it, and it may be there for a type checker alone
-        axes = []
-    if axes not in (["B"], ["*S"], ["N"]):
-        raise InputError(
-            f"{_name(function)} has no annotation of its result, expected one, Float[Tensor, ' B'] of rows or "
-            "Float[Tensor, '*S'] of tokens (Bool for a decision): the shape of packed tokens does not show which"
-        )
-    return axes == ["B"]
-
-
 def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
     if by.weight is None:
         return None
     weight = _result_of(by.weight, *_logprobs(rollout, "old_logprob", "rollout_logprob"), mask=mask)
-    of_rows = _of_rows(by.weight, weight, mask)
+    per_row = _of_rows(by.weight, weight, mask)
     for bound in by.bounds:
-        weight = _result_of(bound, weight, mask=live_rows(mask) if of_rows else mask)
-    wide = align.spread(weight, mask=mask) if of_rows else weight
+        weight = _result_of(bound, weight, mask=live_rows(mask) if per_row else mask)
+    wide = align.spread(weight, mask=mask) if per_row else weight
     require_columns(mask, weight=wide)
     why = "a bound is missing, or your function returned it"
     require_finite("weight", wide, where=mask, why=why)
@@ -310,6 +216,14 @@ def _scored(rollout: Rollout) -> Tensor:
     return torch.ones_like(rollout.reward, dtype=torch.bool) if rollout.scored is None else rollout.scored
 
 
+def _logprobs(rollout: Rollout, *names: str) -> list[Tensor]:
+    columns = {name: getattr(rollout, name) for name in names}
+    for name, column in columns.items():
+        if column is None:
+            raise InputError(f"{name} is None, expected log-probs [B, T]: a chosen function compares two policies")
+    return list(columns.values())
+
+
 def _estimate(estimator: Callable[..., Tensor], columns: Mapping[str, Tensor | Mask]) -> Tensor:
     """Call a function with the columns that its parameters name; parameters with a default may be unknown."""
     parameters = {n: p for n, p in inspect.signature(estimator).parameters.items() if p.kind not in _REST}
@@ -333,12 +247,23 @@ def _result_of(function: Callable[..., Tensor], *columns: Tensor, **named: Tenso
     return result
 
 
-def _logprobs(rollout: Rollout, *names: str) -> list[Tensor]:
-    columns = {name: getattr(rollout, name) for name in names}
-    for name, column in columns.items():
-        if column is None:
-            raise InputError(f"{name} is None, expected log-probs [B, T]: a chosen function compares two policies")
-    return list(columns.values())
+def _of_rows(function: Callable[..., Tensor], result: Tensor, mask: Mask) -> bool:
+    """Whether a result is per row: by its axes if columns are padded, by the annotation of the function if packed.
+
+    The shape of packed columns does not say: there may be as many tokens as rows.
+    """
+    if not isinstance(mask, Segments):
+        return result.dim() == 1
+    try:
+        axes = getattr(inspect.signature(function, eval_str=True).return_annotation, "dim_str", "").split()
+    except Exception:  # noqa: BLE001 - reading an annotation runs it, and it may be there for a type checker alone
+        axes = []
+    if axes not in (["B"], ["*S"], ["N"]):
+        raise InputError(
+            f"{_name(function)} has no annotation of its result, expected one, Float[Tensor, ' B'] of rows or "
+            "Float[Tensor, '*S'] of tokens (Bool for a decision): the shape of packed tokens does not show which"
+        )
+    return axes == ["B"]
 
 
 def _name(function: Callable[..., Tensor]) -> str:

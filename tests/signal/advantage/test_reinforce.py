@@ -3,8 +3,9 @@
 import torch
 
 from rl_sentinel.signal.advantage.reinforce import advantages
+from rl_sentinel.signal.choices import Choices
 from rl_sentinel.signal.normalisation import Normalisation
-from rl_sentinel.signal.path import Choices, loss_ready
+from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.rollout import Rollout
 
 

@@ -42,7 +42,7 @@ def loss_ready(
         own = {n: c if n == "reward_parts" else pack(target, c, batch) for n, c in own.items()}
         plain["mask"] = target.call(SEGMENTS, pack(target, batch.mask, batch), batch.length)
     rollout = target.call(f"{SIGNAL}.rollout.Rollout", **plain, **own)
-    return target.call(READY, rollout, by=target.call(f"{SIGNAL}.path.Choices", **choices))
+    return target.call(READY, rollout, by=target.call(f"{SIGNAL}.choices.Choices", **choices))
 
 
 def _path_boundary(target: Target, path: PathChoices) -> Boundary:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.signal.choices import Choices
 from rl_sentinel.signal.covariance import covariances
 from rl_sentinel.signal.minibatches import aggregation
-from rl_sentinel.signal.path import Choices, loss_ready
+from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.train.config.recipe import Recipe
 

@@ -15,10 +15,11 @@ from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.core.modules import defined
 from rl_sentinel.signal import covariance
 from rl_sentinel.signal import kl as kl_estimators
+from rl_sentinel.signal.choices import Choices, is_outcome
 from rl_sentinel.signal.correction import bounds, rejection, weights
 from rl_sentinel.signal.minibatches import aggregation
 from rl_sentinel.signal.normalisation import Normalisation
-from rl_sentinel.signal.path import Choices, is_outcome, loss_ready
+from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.train.config.dry_run import LossForm, dry_run

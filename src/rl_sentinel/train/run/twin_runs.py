@@ -10,7 +10,8 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.paths import expanded
-from rl_sentinel.signal.path import Choices, loss_ready
+from rl_sentinel.signal.choices import Choices
+from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.train.config.recipe import Recipe, suggestion

@@ -1,0 +1,80 @@
+"""The choices of a signal path: the function of each stage, and its numbers."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.core.argument_checks import by_name, function, takes
+from rl_sentinel.core.errors import InputError
+from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.requirements import ANY, NON_NEGATIVE, POSITIVE, require_instance, require_order
+from rl_sentinel.signal.validation import validate_record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """The function of each stage, in order; by default a stage does nothing.
+
+    Fill the numbers of a function in, as ``partial(grpo.advantages, standardise=False, epsilon=0.0)``.
+
+    ``rejections`` have the signature of ``rejection.rows_kept`` or ``rejection.tokens_kept``; a token stays if all of
+    them keep it. ``weight`` has that of ``weights.token_weights``, and each of ``bounds`` that of ``bounds.truncated``.
+    With packed columns, your own rejection or weight must be annotated as those are: per row or per token. ``bias``,
+    ``scale``, ``least`` and ``most`` are those of ``reward.rescaled`` and ``reward.clipped``, in reward units and a
+    ratio. ``kl`` is an estimator of ``signal.kl``; it is logged, and subtracted from the reward times
+    ``kl_coefficient``, in reward units per nat. ``estimator`` is one of ``signal.advantage``, or yours with parameters
+    of these names: an outcome estimator reads ``reward`` or ``reward_parts``, ``group``, ``live``, ``length``,
+    ``reward_baseline``, a temporal one ``mask``, ``group`` and columns of tokens. Each part of the reward is processed
+    as the reward is; parts cannot be combined with rewards per token.
+    """
+
+    estimator: Callable[..., Tensor]
+    rejections: tuple[Callable[..., Tensor], ...] = ()
+    weight: Callable[..., Tensor] | None = None
+    bounds: tuple[Callable[..., Tensor], ...] = ()
+    bias: float = 0.0
+    scale: float = 1.0
+    least: float = -torch.inf
+    most: float = torch.inf
+    normalisation: Normalisation | None = None
+    kl: Callable[..., Tensor] | None = None
+    kl_coefficient: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Validate the combination of choices."""
+        validate_record(self, kl_coefficient=NON_NEGATIVE, bias=ANY, scale=POSITIVE)
+        require_order(least=self.least, most=self.most)
+        for name, chosen in (("rejections", self.rejections), ("bounds", self.bounds)):
+            if not isinstance(chosen, tuple):
+                raise InputError(f"{name} is of type {type(chosen).__name__}, expected a tuple of functions, as (f,)")
+        compared = [(f"rejections[{i}]", f) for i, f in enumerate(self.rejections)]
+        compared += [(n, f) for n in ("weight", "kl") if (f := getattr(self, n)) is not None]
+        for name, compare in compared:
+            takes(name, compare, 2, "mask")
+        for at, compare in enumerate(self.bounds):
+            takes(f"bounds[{at}]", compare, 1, "mask")
+        by_name("estimator", self.estimator)
+        if self.normalisation is not None:
+            require_instance("normalisation", self.normalisation, Normalisation, "center and scale")
+        if self.kl_coefficient and self.kl is None:
+            raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where kl is None")
+        if self.bounds and self.weight is None:
+            raise InputError("bounds are given and weight is None, expected a weight function: bounds clip the weight")
+
+
+def is_outcome(estimator: Callable[..., Tensor]) -> bool:
+    """Whether an estimator takes one reward per response, and so supports trajectories of several steps.
+
+    A temporal estimator has a ``mask`` parameter.
+
+    Example:
+        >>> from rl_sentinel.signal.advantage import gae, grpo
+        >>> from rl_sentinel.signal.choices import is_outcome
+        >>> is_outcome(grpo.advantages), is_outcome(gae.advantages)
+        (True, False)
+    """
+    function("estimator", estimator)
+    return "mask" not in inspect.signature(estimator).parameters
