@@ -39,6 +39,7 @@ from rl_sentinel.adapters.skyrl import (
     step_merging,
     supervised,
     tinker_backend,
+    tinker_losses,
     trainer,
     worker,
 )
@@ -75,6 +76,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         supervised,
         packed_supervised,
         tinker_backend,
+        tinker_losses,
         prompts,
         inference_clients,
         generator,
