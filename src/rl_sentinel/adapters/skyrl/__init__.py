@@ -41,6 +41,7 @@ from rl_sentinel.adapters.skyrl import (
     tinker_backend,
     tinker_losses,
     trainer,
+    training_loop,
     worker,
 )
 from rl_sentinel.adapters.target import Target
@@ -86,6 +87,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         step_merging,
         prompt_filters,
         dynamic_sampling,
+        training_loop,
         metrics,
         evaluation,
         evaluation_dump,
