@@ -190,7 +190,8 @@ def sample_batch(
 def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place: int, same_uid: bool) -> int:  # noqa: FBT001 - a fact
     """The number of columns at a position of the batch that differ from the row ``own``, or are lost; also the uid."""
     names = [name for name in own if name != "rollout_metrics"]
-    return sum(not output.get(name) or output[name][place] != own[name][0] for name in names) + int(not same_uid)
+    wrong = [name for name in names if not output.get(name) or output[name][place] != own[name][0]]
+    return len(wrong) + int(not same_uid)
 
 
 def first_prompt_is_even(batch: Batch) -> Batch:

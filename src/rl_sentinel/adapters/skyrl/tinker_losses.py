@@ -70,7 +70,8 @@ def sum_of_losses(loss: FunctionType, columns: Mapping[str, Tensor], numbers: Ma
         clip_low_threshold=1 - numbers.get("clip_low", 0.2), clip_high_threshold=1 + numbers.get("clip_high", 0.2)
     )
     with replaced_globals(loss.__globals__, **_IN_TORCH):
-        return loss(*(columns[name] for name in _COLUMNS), thresholds).sum()
+        losses: Tensor = loss(*(columns[name] for name in _COLUMNS), thresholds)
+    return losses.sum()
 
 
 def _boundary(name: str, numbers: Settings, claimed: Claims) -> Boundary:

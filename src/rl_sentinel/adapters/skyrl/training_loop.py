@@ -150,7 +150,7 @@ def _prompts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def train_step(
-    owner: type,
+    owner: Any,  # noqa: ANN401 - the target's class
     cfg: Any,  # noqa: ANN401 - the target's class
     rows: list[dict[str, Any]],
     trajectory: Callable[..., Any] | None,
@@ -165,7 +165,7 @@ def train_step(
     cfg.trainer.policy_mini_batch_size = cfg.trainer.train_batch_size
     trainer, updates = _trainer(owner, cfg, rollouts, rounds)
     trainer.trajectory_logger = logger()
-    with replaced_globals(owner.train.__globals__, tqdm=NoBar):  # type: ignore[attr-defined] - a method of the target
+    with replaced_globals(owner.train.__globals__, tqdm=NoBar):
         asyncio.run(trainer.train())
     known = {row["number"]: row for some in rounds for row in some}
     trained = list(_rows_of(updates[0]))
@@ -177,13 +177,18 @@ def train_step(
     }
 
 
-def _trainer(owner: type, cfg: Any, rollouts: Rollouts, rounds: list[list[dict[str, Any]]]) -> tuple[Any, list[Any]]:  # noqa: ANN401
+def _trainer(owner: Any, cfg: Any, rollouts: Rollouts, rounds: list[list[dict[str, Any]]]) -> tuple[Any, list[Any]]:  # noqa: ANN401
     """A trainer whose models and log are doubles, and the batches that it trains on."""
     updates: list[Any] = []
+
+    def update(_self: object, data: Any) -> dict[str, float]:  # noqa: ANN401 - the target's batch
+        updates.append(data)
+        return {}
+
     own: dict[str, Any] = {
         "has_critic": property(lambda _self: False),
         "init_weight_sync_state": lambda _self: None,
-        "train_critic_and_policy": lambda _self, data: updates.append(data) or {},
+        "train_critic_and_policy": update,
         "_fire": lambda _self, _event, **_fields: None,
     }
     trainer = bare_instance(
@@ -196,7 +201,7 @@ def _trainer(owner: type, cfg: Any, rollouts: Rollouts, rounds: list[list[dict[s
         generator=Generator(rollouts, rounds),
         train_dataloader=[_prompts(sampled) for sampled in rounds],
         total_training_steps=1,
-        resume_mode=owner.train.__globals__["ResumeMode"].NONE,  # type: ignore[attr-defined] - a method of the target
+        resume_mode=owner.train.__globals__["ResumeMode"].NONE,
         global_step=0,
         all_metrics={},
         all_timings={},
@@ -211,14 +216,14 @@ def _trainer(owner: type, cfg: Any, rollouts: Rollouts, rounds: list[list[dict[s
     return trainer, updates
 
 
-def _rows_of(data: Any) -> Iterator[tuple[list[int], list[int], list[float]]]:  # noqa: ANN401 - the target's batch
+def _rows_of(data: Any) -> Iterator[tuple[list[Any], ...]]:  # noqa: ANN401 - the target's batch
     """Tokens of the sequence, and mask and log-probs of the response, of each row."""
     for row, real in enumerate(data["response_mask"].bool()):
         tokens = [token for token in data["sequences"][row].tolist() if token != Words.pad_token_id]
         yield tokens, data["loss_mask"][row][real].int().tolist(), data["rollout_logprobs"][row][real].tolist()
 
 
-def _trained(rollouts: Rollouts, known: Mapping[int, Any], row: tuple[list[int], ...]) -> tuple[int, int]:
+def _trained(rollouts: Rollouts, known: Mapping[int, Any], row: tuple[list[Any], ...]) -> tuple[int, int]:
     """The number of a trained row, and how many of its columns are not those of this number."""
     own = rollouts.output([known[row[0][-1]]])
     right = (own["prompt_token_ids"][0] + own["response_ids"][0], own["loss_masks"][0], own["rollout_logprobs"][0])
