@@ -53,6 +53,21 @@ def test_column_of_another_sample(loads: Loads, index: str, found: bool) -> None
     assert (judgement.found is not None) is found
 
 
+@pytest.mark.parametrize(
+    ("tools", "found"),
+    [('(sample.metadata or {}).get("tools")', False), ("None", True), ("samples[-1][0].metadata", True)],
+)
+def test_tools_of_a_conversation(loads: Loads, tools: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A conversation without its tools, or with those of another one, has other tokens."""
+    tree = files(fixed=True)
+    path = "slime/rollout/sft_rollout.py"
+    source = tree[path].replace('(sample.metadata or {}).get("tools")', tools)
+    target = loads(FRAMEWORK, {**tree, path: source})
+    judgement = judged_at(PLC004, bound(FRAMEWORK, target)["generate_rollout", "default"], "default", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 def test_prompts_without_a_difference(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
     """A deviation that is a rounding alone keeps a prompt of equal rewards."""
