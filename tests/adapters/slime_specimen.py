@@ -368,7 +368,8 @@ SUPERVISED = """
     def generate_rollout(args, rollout_id, data_buffer, evaluation=False):
         samples = data_buffer.get_samples(args.rollout_batch_size)
         for (sample,) in samples:
-            sample.tokens, mask = MASK_GENERATOR.get_loss_mask(sample.prompt, tools=(sample.metadata or {}).get("tools"))
+            tools = (sample.metadata or {}).get("tools")
+            sample.tokens, mask = MASK_GENERATOR.get_loss_mask(sample.prompt, tools=tools)
             sample.response_length = MASK_GENERATOR.get_response_lengths([mask])[0]
             sample.loss_mask = mask[-sample.response_length:]
         return samples

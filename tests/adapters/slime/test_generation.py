@@ -47,7 +47,7 @@ def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """Too little room for a request that continues, or after its siblings; dropped samples; groups finished ahead; an option of evaluation."""
+    """Too little room for a request that continues, or after its siblings; dropped samples; groups finished ahead."""
     target, every = _bound(loads, module, **(broken if found else {}))
     judgement = judged_at(law, every[setting], setting, target)
     assert judgement.tried > 0

@@ -47,7 +47,7 @@ class Server:
     """An inference server that samples scripted responses, and stops a request at a weight update.
 
     ``room`` is the maximum response length; ``requests`` has the sampling parameters of all requests, by response. With
-    ``exact``, a request must ask for as many tokens as the response has left; it gets tokens of :data:`WRONG` otherwise.
+    ``exact``, a request for another number of tokens than the response has left gets tokens of :data:`WRONG`.
     """
 
     responses: list[ScriptedResponse]
