@@ -29,11 +29,11 @@ from rl_sentinel.core.codec import Codec, Inputs
 #: Modules that generate the samples of a prompt, newest first.
 MODULES = ("slime.rollout.sglang_rollout", "slime.rollout.sglang_example")
 
-#: Tokens that a response may have beyond the longest one.
+#: Whether responses may have more tokens than the longest one has.
 SPARE = "spare_room"
 
 #: Setting -> options of the command line, in addition to ``--partial-rollout``, or more room for responses.
-FAMILIES: Mapping[str, Settings] = {"default": {}, "reward of a group": {"group_rm": True}, "room to spare": {SPARE: 4}}
+FAMILIES: Mapping[str, Settings] = {"default": {}, "reward of a group": {"group_rm": True}, "room to spare": {SPARE: True}}
 MASKED: Settings = {"mask_offpolicy_in_partial_rollout": True}
 
 _DOCS = (
@@ -93,7 +93,7 @@ def generate_all(
 ) -> list[Any]:
     """Repeat rollouts until every sample is finished, and return the samples of all prompts in order."""
     groups, server = samples_of(sample, prompts)
-    room += int(options.get(SPARE, 0))
+    room += 4 if options.get(SPARE) else 0
     server.room, server.exact = room, True
     run = arguments(room, len(groups[0]), **{name: value for name, value in options.items() if name != SPARE})
     with serving(generate, server) as module:
