@@ -23,6 +23,7 @@ from rl_sentinel.adapters.areal import (
     staleness,
     supervised,
     teacher,
+    training_loop,
     updates,
     versions,
     workflows,
@@ -70,6 +71,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         updates,
         reward_model,
         forward,
+        training_loop,
         learning_rates,
     ):
         yield from module.boundaries(target)

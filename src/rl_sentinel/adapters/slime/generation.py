@@ -33,7 +33,11 @@ MODULES = ("slime.rollout.sglang_rollout", "slime.rollout.sglang_example")
 SPARE = "spare_room"
 
 #: Setting -> options of the command line, in addition to ``--partial-rollout``, or more room for responses.
-FAMILIES: Mapping[str, Settings] = {"default": {}, "reward of a group": {"group_rm": True}, "room to spare": {SPARE: True}}
+FAMILIES: Mapping[str, Settings] = {
+    "default": {},
+    "reward of a group": {"group_rm": True},
+    "room to spare": {SPARE: True},
+}
 MASKED: Settings = {"mask_offpolicy_in_partial_rollout": True}
 
 _DOCS = (
