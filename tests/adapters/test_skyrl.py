@@ -331,8 +331,8 @@ def test_numbers_of_the_correction(loads: Loads, least: str, share: str, output:
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_wrong_statistic_hides_no_other(loads: Loads, broken: bool) -> None:  # noqa: FBT001 - parametrised
     """The least ratio is that of a masked token, as in releases; the largest one has a boundary of its own."""
-    more = {"largest": "ratio"} if broken else {}
-    target = loads(FRAMEWORK, _files(fixed=True, least="(ratio * loss_mask)", **more))
+    largest = "(ratio * loss_mask / 2)" if broken else SOUND["LARGEST"]
+    target = loads(FRAMEWORK, _files(fixed=True, least="(ratio * loss_mask)", largest=largest))
     boundaries = bound(FRAMEWORK, target)
     names = {"the ratio": "is_ratio_min", "the ratio's mean and maximum": "is_ratio_max" if broken else None}
     for name, output in names.items():
