@@ -21,7 +21,7 @@ from rl_sentinel.core.claims import claims
 TRAINER = "areal.trainer.rl_trainer.PPOTrainer"
 PATH = f"{TRAINER}.train"
 
-#: Key of a trajectory -> the column that stands in it: of the rollout, then of a model.
+#: Key of a trajectory -> its column: of the rollout, then of a model.
 _ROLLOUT: Mapping[str, str] = {"input_ids": "token", "logprobs": "rollout_logprob"}
 _MODELS: Mapping[str, str] = {
     "values": "value",
