@@ -63,5 +63,6 @@ def test_what_fails_is_told(target: Target) -> None:
     path = f"{NAME}.broken.f"
     assert target.has(path)  # there, if of no use
     assert target.fails(path) == f"{NAME}.broken cannot be imported (RuntimeError: no)"
+    assert target.broken == {f"{NAME}.broken": target.fails(path)}
     with pytest.raises(Unbindable, match=r"is defined in .*json.*, expected a file of the target"):
         target.find(f"{NAME}.sound.dumps")

@@ -1,6 +1,7 @@
 """The audit of a function of this process."""
 
 from functools import partial
+from types import FunctionType
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,8 @@ def test_a_lambda_is_audited_and_cannot_be_replayed() -> None:
     assert audit.verdicts
     assert "cannot be imported by name" in why_no_replay(function, {})
     assert why_no_replay(why_no_replay, {}) == ""
+    script = FunctionType(why_no_replay.__code__, {"__name__": "__main__"})
+    assert "move it into a module" in why_no_replay(script, {})
     assert "bind holds a function" in why_no_replay(why_no_replay, {"x": why_no_replay})
 
 

@@ -50,6 +50,17 @@ def of_a_dict_and_a_tensor(outputs: Any, colour: Any) -> Tensor:
     return difference
 
 
+def of_dicts_in_an_object(data: Any) -> Any:
+    kl = data.batch["logprobs"] - data.batch["ref_logprobs"]
+    data.batch["kl"] = kl * data.meta["scale"]
+    return data
+
+
+def halved(data: Any) -> Any:
+    data.batch["kl"] = (data.batch["logprobs"] - data.batch["ref_logprobs"]) / 2
+    return data
+
+
 def of_tensors(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     return logprobs - ref_logprobs
 
@@ -61,6 +72,8 @@ def of_tensors(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
         (of_keys, {"batch.ours": "logprob"}),
         (of_two_dicts, {}),
         (of_own_keys, {"outputs.ours": "logprob", "batch.theirs": "ref_logprob"}),
+        (of_dicts_in_an_object, {"data.meta.scale": 1}),
+        (of_dicts_in_an_object, {"data.meta.scale": 1, "data.batch.ref_logprobs": "ref_logprob"}),
     ],
 )
 def test_paths_bind_fields_and_keys(function: Any, bind: dict[str, Any]) -> None:
@@ -68,11 +81,21 @@ def test_paths_bind_fields_and_keys(function: Any, bind: dict[str, Any]) -> None
     assert (result.ok, result.findings) == (True, ()), result
 
 
+def test_a_fault_of_a_dict_in_an_object_is_found() -> None:
+    assert [one.code for one in rl_sentinel.check(halved, **KL).findings] == ["REF001"]
+
+
 @pytest.mark.parametrize(
     ("function", "bind", "words"),
     [
         (of_fields, {}, r"parameters 'policy\.ours', 'policy\.inner\.theirs' of unknown name"),
         (of_a_dict_and_a_tensor, {}, r"parameter 'colour' of unknown name"),
+        (of_dicts_in_an_object, {}, r"parameter 'data\.meta\.scale' of unknown name"),
+        (
+            of_dicts_in_an_object,
+            {"data.batch.x": "logprob"},
+            r"bind names data\.batch\.x, expected what .* batch\.logp",
+        ),
         (of_keys, {"batch.others": "logprob"}, r"bind names batch\.others, expected what of_keys reads: "),
         (of_tensors, {"logprobs.x": "logprob"}, r"bind names logprobs\.x, but of_tensors does not read a dict"),
     ],

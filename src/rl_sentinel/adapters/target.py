@@ -28,7 +28,8 @@ class Target:
     """The source tree of a framework on this machine.
 
     ``root`` is the folder that contains the import ``package``; ``recorder`` is set while calls are recorded;
-    ``files`` are the file names of code that exists in no file, such as notebook cells.
+    ``files`` are the file names of code that exists in no file, such as notebook cells; ``broken`` are the modules of
+    the tree that could not be imported, with the reasons.
     """
 
     root: Path
@@ -36,6 +37,7 @@ class Target:
     package: str = ""
     recorder: Recorder | None = None
     files: frozenset[str] = frozenset()
+    broken: dict[str, str] = field(default_factory=dict)
     _objects: dict[str, Any] = field(default_factory=dict)
     _cache: dict[Hashable, Any] = field(default_factory=dict)
     _located: dict[str, str] = field(default_factory=dict)
@@ -94,6 +96,8 @@ class Target:
             module = importlib.import_module(path)
         except Exception as error:
             message = f"{path} cannot be imported ({type(error).__name__}: {error})"
+            if self.contains(path):
+                self.broken[path] = message
             raise Unbindable(message) from error
         if self._own_modules.get(path) is module:  # the place is on disk, and calls ask for their modules often
             return module

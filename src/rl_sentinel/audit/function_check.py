@@ -1,5 +1,6 @@
 """Audit one function of this process in a forked child, with the engine of ``rl-sentinel audit``."""
 
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -46,8 +47,10 @@ def audit_function(function: Callable[..., Any], statement: Statement, **options
 
 def why_no_replay(function: Callable[..., Any], bind: Mapping[str, Any]) -> str:
     """Why a finding at a function cannot be replayed by name later; empty if it can."""
+    if inspect.isfunction(function) and function.__module__ == "__main__" and function.__qualname__.isidentifier():
+        return "a function of the running script or notebook cannot be imported by name: move it into a module"
     if not spec_of(function):
-        return "a lambda, closure, method or function of a notebook cannot be imported by name"
+        return "a lambda, closure or method cannot be imported by name"
     return "" if _json_or_empty(bind) else "bind holds a function or a codec, which is not stored"
 
 

@@ -60,6 +60,16 @@ def sum_second(a: Any, values: Any) -> Any:
     return a, values + a
 
 
+def under_a_letter(a: Any, values: Any) -> Any:
+    R = a + values  # noqa: N806 - as users write it
+    return [a, R]
+
+
+def with_a_bonus(adv: Any, bonus: Any) -> Any:
+    shaped = adv + bonus
+    return adv, shaped
+
+
 def of_keys(d: Any) -> Any:
     return d["returns"], d["advantages"]
 
@@ -84,6 +94,8 @@ def alone(adv: Any) -> Any:
         (sum_first, {"returns": 0, "advantage": 1}),
         (sum_second, {"returns": 1, "advantage": 0}),
         (of_keys, {"returns": 0, "advantage": 1}),
+        (under_a_letter, {"advantage": 0, "returns": 1}),
+        (with_a_bonus, {"advantage": 0}),
         (by_call, {"advantage": 0, "returns": 1}),
         (inner, {}),
         (two_orders, {}),

@@ -1,11 +1,12 @@
 """Results of a user's function: which entry is the output, and how rows become tokens."""
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 import torch
 
-from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
+from rl_sentinel.adapters.kit.user_results import AnotherOutput, CallFailed, NamedOutput
 from rl_sentinel.core.codec import Sizes
 
 SIZES = Sizes(rows=2, width=2, mask=torch.tensor([[True, False], [True, True]]))
@@ -28,11 +29,31 @@ class Pair(NamedTuple):
         {"advantage": ROWS, "my_advantage": 0},
         {"my_advantage": ROWS},
         Pair(1, ROWS),
+        {"adv": ROWS, "scale": 1},
+        SimpleNamespace(advantages=ROWS, scale=1),
+        SimpleNamespace(batch={"advantages": ROWS}, meta={"scale": 1}),
     ],
 )
 def test_one_number_per_row_is_spread_over_trained_tokens(result: object) -> None:
     """The result itself, the first of a tuple, or the entry of the name, exact names first."""
     assert NamedOutput("advantage", per_token=True).read(result, SIZES).tolist() == [[3, 0], [4, 4]]
+
+
+def test_a_list_of_tensors_with_all_tokens_is_read_as_a_tuple() -> None:
+    two = [torch.tensor([[1.0, 0.0], [2.0, 2.0]]), torch.tensor([[5.0, 0.0], [6.0, 6.0]])]
+    assert NamedOutput("advantage", per_token=True).read(two, SIZES).tolist() == two[0].tolist()
+    assert NamedOutput("advantage", per_token=True, item=1).read(two, SIZES).tolist() == two[1].tolist()
+
+
+@pytest.mark.parametrize("result", [(ROWS, ROWS + 1), {"scale": 1, "R": ROWS + 1, "adv": ROWS}])
+def test_another_tensor_of_the_shape_of_the_output(result: object) -> None:
+    assert AnotherOutput("advantage", per_token=True).read(result, SIZES).tolist() == [[4, 0], [5, 5]]
+
+
+@pytest.mark.parametrize("result", [ROWS, (ROWS, ROWS.mean()), {"adv": ROWS, "scale": 1}])
+def test_no_other_tensor(result: object) -> None:
+    with pytest.raises(CallFailed, match=r"^the result has nothing beside advantage$"):
+        AnotherOutput("advantage", per_token=True).read(result, SIZES)
 
 
 def test_a_decision_keeps_what_is_not_trained() -> None:

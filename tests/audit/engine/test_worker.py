@@ -54,6 +54,19 @@ def test_audit_ends_with_done(tmp_path: Path) -> None:
     assert done == {"event": "done"}
 
 
+def test_a_module_that_cannot_be_imported_is_errored(tmp_path: Path) -> None:
+    """Also one of which no boundary is left to say why."""
+    tree = checkout(tmp_path / "tree")
+    module = tree / "verl" / "utils" / "dataset" / "rl_dataset.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("undefined\n", encoding="utf-8")
+    request = Request(task="boundaries", framework="verl", root=str(tree), version="")
+    errored = [e for e in _served(tmp_path, request) if e["event"] == "verdict" and e["outcome"] == "errored"]
+    name = "verl.utils.dataset.rl_dataset"
+    reasons = {e["boundary"]: e["reason"] for e in errored}
+    assert reasons[name] == f"{name} cannot be imported (NameError: name 'undefined' is not defined)"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

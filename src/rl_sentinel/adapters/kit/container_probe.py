@@ -34,6 +34,7 @@ class Keys:
 
     ``tensor``: it treats the object as a tensor. ``whole``: it goes over all keys of a dict.
     ``rows``: they are read from the items of a list, of which there is one per response.
+    ``inner``: what it reads from the unknown names, which may be dicts or objects themselves.
     """
 
     known: dict[str, None] = field(default_factory=dict)
@@ -42,6 +43,12 @@ class Keys:
     tensor: bool = False
     whole: bool = False
     rows: bool = False
+    inner: dict[str, "Keys"] = field(default_factory=dict)
+
+    @property
+    def found(self) -> bool:
+        """Whether they are those of a dict or an object."""
+        return not self.tensor and bool(self.known or self.unknown)
 
 
 class _KeyRecorder:
@@ -66,7 +73,13 @@ class _KeyRecorder:
             return self._written[name]
         value = self._value_of(name)
         (self._keys.unknown if value is None else self._keys.known)[name] = None
-        return torch.zeros(()) if value is None else value
+        return self._unknown(name) if value is None else value
+
+    def _unknown(self, name: str) -> Any:  # noqa: ANN401 - a number, or what may be a dict or an object
+        """A number, or a recorder if the probe tries the name as a dict or an object."""
+        if name not in self._keys.inner:
+            return torch.zeros(())
+        return self._written.setdefault(name, _KeyRecorder(self._keys.inner[name], self._value_of))
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as a dict
         value = self._written.get(name, self._value_of(name))
@@ -111,20 +124,39 @@ def keys_read(
     """
     for rows in (False, True):
         keys = Keys(rows=rows)
-        for bindings in _BINDINGS:
-            by_name = {
-                name: partial(codec_by_name, bindings=bindings) for name, codec_by_name in codecs_by_name.items()
-            }
-            recorders = {
-                name: _recorder(keys if name == parameter else Keys(rows=rows), by_name[name], batch)
-                for name in by_name
-            }
-            passed = {name: _made(codec.put(Inputs(batch))) for name, codec in codecs.items()}
-            with suppress(BaseException):  # the keys read before the failure are recorded
-                function(**passed, **recorders)
-        if keys.whole or (not keys.tensor and (keys.known or keys.unknown)):
+        probe = partial(_probe, function, parameter, keys, codecs, codecs_by_name, batch)
+        probe()
+        tried = set[str]()
+        while not rows and (names := [name for name in keys.unknown if name not in tried]):
+            name = names[0]  # what it holds may be needed to read the next
+            tried.add(name)
+            inner = keys.inner[name] = Keys()
+            probe()
+            if not inner.found:
+                del keys.inner[name]
+        if keys.whole or keys.found:
             return keys
     return None
+
+
+def _probe(  # noqa: PLR0913 - the arguments of keys_read
+    function: Callable[..., Any],
+    parameter: str,
+    keys: Keys,
+    codecs: Mapping[str, Codec],
+    codecs_by_name: Mapping[str, Callable[..., Codec | None]],
+    batch: Batch,
+) -> None:
+    """Call the function once per binding, and add what it reads from the parameter to ``keys``."""
+    for bindings in _BINDINGS:
+        by_name = {name: partial(codec_by_name, bindings=bindings) for name, codec_by_name in codecs_by_name.items()}
+        recorders = {
+            name: _recorder(keys if name == parameter else Keys(rows=keys.rows), by_name[name], batch)
+            for name in by_name
+        }
+        passed = {name: _made(codec.put(Inputs(batch))) for name, codec in codecs.items()}
+        with suppress(BaseException):  # the keys read before the failure are recorded
+            function(**passed, **recorders)
 
 
 def _made(value: Any) -> Any:  # noqa: ANN401 - any argument

@@ -4,12 +4,12 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from rl_sentinel.adapters.kit.layout_trial import accepts
 from rl_sentinel.adapters.kit.roles import role_of
-from rl_sentinel.adapters.kit.user_results import NamedOutput
+from rl_sentinel.adapters.kit.user_results import AnotherOutput, NamedOutput
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.claims import value_of
@@ -34,7 +34,10 @@ def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
     except (OSError, TypeError, SyntaxError):
         return {}
-    found = [names for items in _returned(tree) if (names := _roles(items))]
+    sums = _sums(tree)
+    found = [
+        names for items in _returned(tree) if (names := _roles([(key, _spelled_out(x, sums)) for key, x in items]))
+    ]
     return found[-1] if found and all(names == found[0] for names in found) else {}
 
 
@@ -46,7 +49,7 @@ def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
         if isinstance(node, (*_DEFINITIONS, ast.Lambda, ast.ClassDef)):
             continue
         value = node.value if isinstance(node, ast.Return) else None
-        if isinstance(value, ast.Tuple):
+        if isinstance(value, ast.Tuple | ast.List):
             yield [("", item) for item in value.elts]
         elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
             yield [(str(keyword.arg), keyword.value) for keyword in value.keywords]
@@ -54,6 +57,20 @@ def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
             keys = [key.value if isinstance(key, ast.Constant) else "" for key in value.keys]
             yield [(str(key), item) for key, item in zip(keys, value.values, strict=True)]
         waiting.extend(ast.iter_child_nodes(node))
+
+
+def _sums(tree: ast.Module) -> dict[str, ast.expr]:
+    """Variable without a role -> its sum with values, as in ``R = adv + values``; without those that are set twice."""
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            assigned.setdefault(node.targets[0].id, []).append(node.value)
+    once = {name: found[0] for name, found in assigned.items() if len(found) == 1 and not _role(name)}
+    return {name: x for name, x in once.items() if _is_sum(x) and "values" in map(_role, _names(x))}
+
+
+def _spelled_out(value: ast.expr, sums: Mapping[str, ast.expr]) -> ast.expr:
+    return sums.get(value.id, value) if isinstance(value, ast.Name) else value
 
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -117,7 +134,10 @@ def with_advantage_item(boundary: Boundary, places: Mapping[str, int]) -> Bounda
 
 
 def with_returns(target: Target, boundary: Boundary, places: Mapping[str, int]) -> Boundary:
-    """The boundary with the returns as second output, if the code or the result names them and they are defined."""
+    """The boundary with the returns as second output, if the code or the result names them and they are defined.
+
+    A second result without a name gets a note, since nothing compares it.
+    """
     defined = value_of(boundary.claims.algorithm) in RETURNS and "value" in boundary.reads
     if "advantage" not in boundary.outputs or not defined:
         return boundary
@@ -125,7 +145,14 @@ def with_returns(target: Target, boundary: Boundary, places: Mapping[str, int]) 
     form = replace(_form(output), name="return", item=places.get("returns", 0), by_name="returns" not in places)
     named = replace(output, quantity="returns", form=form)
     wider = replace(boundary, outputs={**boundary.outputs, "returns": named})
-    return wider if accepts(target, wider) else boundary
+    if accepts(target, wider):
+        return wider
+    beside = AnotherOutput(**{one.name: getattr(_form(output), one.name) for one in fields(NamedOutput)})
+    unnamed = accepts(target, replace(boundary, outputs={"advantage": replace(output, form=beside)}))
+    return replace(boundary, notes=(*boundary.notes, _UNNAMED)) if unnamed else boundary
+
+
+_UNNAMED = "only the advantages in its result are compared: if another item is the returns, name it returns in the code"
 
 
 def _at(output: Output, item: int) -> Output:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import documented_axes, item_class
 from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, takes_more
-from rl_sentinel.adapters.kit.container_probe import keys_read
+from rl_sentinel.adapters.kit.container_probe import Keys, keys_read
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS
 from rl_sentinel.adapters.kit.outcome_binding import carries_outcome, with_outcome
 from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, Arguments, Attributes, Slot, bind_slots, has_tokens
@@ -91,8 +91,9 @@ def arguments_of(
         waiting = {one: parts.get(one, {}) for one in arguments.unknown if one in parameters}
         if items := _container_bindings(function, parameter, arguments, stage, waiting):
             read = items[0] if isinstance(items, list) else items
-            if wrong := [f"{parameter}.{key}" for key in parts.pop(parameter, {}) if key not in read]:
-                raise Unbindable(f"bind names {', '.join(wrong)}, expected what {name} reads: {', '.join(read)}")
+            paths = [*_paths(read)]
+            if wrong := [f"{parameter}.{key}" for key in parts.pop(parameter, {}) if key not in paths]:
+                raise Unbindable(f"bind names {', '.join(wrong)}, expected what {name} reads: {', '.join(paths)}")
             arguments.unknown.remove(parameter)
             bind[parameter] = items
             slot = next(one for one in slots if one.name == parameter)
@@ -140,6 +141,14 @@ def _class_of(slot: Slot) -> type | None:
     if isinstance(slot.annotation, type) and is_dataclass(slot.annotation):
         return slot.annotation
     return item_class(slot.annotation)
+
+
+def _paths(items: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of a container, and those of the dicts and objects in it, such as ``batch.rewards``."""
+    for name, value in items.items():
+        yield name
+        if isinstance(value, Mapping):
+            yield from (f"{name}.{inner}" for inner in value)
 
 
 def _nested(items: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,6 +204,14 @@ def _container_bindings(
             f'the function iterates over all keys of {parameter!r}: bind them, as in bind={{"{parameter}": {{"rewards":'
             f' "reward"}}}}; if they are prompts, check a function that makes this dict of rewards and group'
         )
-    bound = {name: waiting[parameter].get(name, ...) for name in (*keys.known, *keys.unknown)}
-    items = Attributes(bound) if keys.attributes else bound
+    items = _bindings_of(keys, waiting[parameter])
     return [items] if keys.rows else items
+
+
+def _bindings_of(keys: Keys, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """What the user states for each key, else ``...``; a dict for a key that is a dict or an object itself."""
+    bound = {name: stated.get(name, ...) for name in (*keys.known, *keys.unknown)}
+    for name, inner in keys.inner.items():
+        own = {path.removeprefix(f"{name}."): x for path, x in stated.items() if path.startswith(f"{name}.")}
+        bound[name] = stated[name] if name in stated else _bindings_of(inner, own)
+    return Attributes(bound) if keys.attributes else bound

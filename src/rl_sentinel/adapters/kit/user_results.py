@@ -1,7 +1,9 @@
 """Read the output from the result of a user's function: a tensor, a tuple, or an entry of a dict."""
 
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,8 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.forms import Packed, Ragged
+from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.core.codec import Form, Sizes
 
 
@@ -133,7 +137,7 @@ class NamedOutput(Form):
             value = named
         if self.by_name and not isinstance(value, Mapping):
             raise CallFailed(f"the result has no entry named {self.name}")
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) or _is_pair(value):
             if len(value) <= self.item:
                 raise CallFailed(f"the result is a tuple of {len(value)}, expected {self.name} at position {self.item}")
             return value[self.item]
@@ -141,10 +145,14 @@ class NamedOutput(Form):
 
     def _names_one(self, table: Mapping[Any, Any]) -> bool:
         """Whether an entry has the name of the output; the fields of an object may have any."""
-        return any(self.name in str(key).lower() for key in table)
+        return any(self.name in str(key).lower() or self._has_role(key) for key in table)
+
+    def _has_role(self, key: object) -> bool:
+        return role_of(str(key).lower()) in (self.name, f"{self.name}s")
 
     def _key(self, table: Mapping[Any, Any]) -> Any:  # noqa: ANN401 - a key
         exact = [key for key in table if str(key).lower() in (self.name, f"{self.name}s")]
+        exact = exact or [key for key in table if self._has_role(key)]
         named = exact or [key for key in table if self.name in str(key).lower()]
         if len(named) != 1:
             entries = ", ".join(map(str, table))
@@ -159,16 +167,39 @@ class NamedOutput(Form):
         return f"(lambda x: x.unsqueeze(1) if x.dim() == 1 else x)({selected})" if self.per_token else selected
 
     def _source(self) -> str:
-        fields = "vars(r) if hasattr(r, '__dataclass_fields__') else r._asdict() if hasattr(r, '_asdict') else {}"
-        named = f"(r if isinstance(r, dict) else {fields}).items() if {self.name!r} in str(k).lower()"
+        fields = "r._asdict() if hasattr(r, '_asdict') else vars(r) if hasattr(r, '__dict__') else {}"
+        others = [x for role, one in ROLES.items() if self._has_role(role) for x in one.names if self.name not in x]
+        known = f"{self.name!r} in str(k).lower()" + (f" or str(k).lower() in {others}" if others else "")
+        named = f"(r if isinstance(r, dict) else {fields}).items() if {known}"
         return f"next((v for k, v in {named}), r[{self.item}] if isinstance(r, tuple) else r)"
 
 
+class AnotherOutput(NamedOutput):
+    """A tensor in the result that is not the output but has its shape."""
+
+    def _select(self, value: Any) -> Any:  # noqa: ANN401 - any result
+        chosen = super()._select(value)
+        table = _fields_of(value) or (value if isinstance(value, Mapping) else {})
+        items = table.values() if table else value if isinstance(value, tuple) or _is_pair(value) else ()
+        for item in items:
+            if isinstance(item, Tensor) and item is not chosen and item.shape == getattr(chosen, "shape", None):
+                return item
+        raise CallFailed(f"the result has nothing beside {self.name}")
+
+
 def _fields_of(value: object) -> Mapping[str, Any]:
-    """The fields of a named tuple or of a dataclass; empty for another result."""
+    """The fields of a named tuple, a dataclass or a namespace, and of dicts in it; empty for another result."""
+    if isinstance(value, SimpleNamespace | Namespace):
+        inner = [x for x in vars(value).values() if isinstance(x, Mapping)]
+        return {**vars(value), **{key: x for one in inner for key, x in one.items()}}
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: getattr(value, one.name) for one in fields(value)}
     return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else {}
+
+
+def _is_pair(value: object) -> bool:
+    """Whether a list has several tensors ``[B, T]``, as a tuple would; one with a tensor per response has ``[T]``."""
+    return isinstance(value, list) and len(value) > 1 and all(isinstance(x, Tensor) and x.dim() == 2 for x in value)
 
 
 def _without_zeros(output: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import select
 import signal
 import sys
 import warnings
+from collections.abc import Iterator
 from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -98,7 +99,16 @@ def _loaded(request: Request, code_use: CodeUse | None = None) -> tuple[Target, 
     os.environ[RECIPE_VARIABLE] = request.recipe
     sys.path += [folder for folder in request.search_path if folder not in sys.path]
     with code_use.binding() if code_use else nullcontext():
-        return target, list(framework.boundaries(target))
+        boundaries = list(framework.boundaries(target))
+    return target, [*boundaries, *_left_out(target, boundaries)]
+
+
+def _left_out(target: Target, boundaries: list[Boundary | Unbound]) -> Iterator[Unbound]:
+    """A module of the tree that cannot be imported, unless it is the reason of an unbound boundary already."""
+    reasons = "\n".join(one.reason for one in boundaries if isinstance(one, Unbound))
+    for module, reason in target.broken.items():
+        if reason not in reasons:
+            yield Unbound(module, "batch", reason)
 
 
 def _audit(  # noqa: PLR0913 - the parts of a worker
