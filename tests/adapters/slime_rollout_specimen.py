@@ -63,7 +63,7 @@ ROLLOUT = """
         return sample
 
     async def generate_and_rm_group(args, group, params):
-        return [await one(args, sample, params.copy()) for sample in group]
+        return [await one(args, sample, COPY) for sample in group]
 
     async def generate_rollout_async(args, number, source):
         data, seen = [], []
@@ -151,6 +151,7 @@ WORKER = """
 #: Placeholder -> its text in the sound version.
 SOUND = {
     "SPENT": "sample.response_length",
+    "COPY": "params.copy()",
     "ALL": "seen",
     "KEY": "args.eval_reward_key or args.reward_key",
     "SHOWN": "",

@@ -141,6 +141,10 @@ DATA = """
         data["rollout_log_probs"] = [row.to(dtype) for row in data["rollout_log_probs"]]
         data["local_raw_reward"] = [data["raw_reward"][row] for row in data["partition"]]
         return data
+
+    def metadata_of(tools, metadata):
+        metadata["tools"] = tools
+        return metadata
 """
 
 FILTER = """
@@ -173,6 +177,7 @@ SAMPLE = """
         tokens: list = None
         rollout_log_probs: list = None
         teacher_log_probs: list = None
+        metadata: dict = None
 
         def get_reward_value(self, args):
             return self.reward[args.reward_key] if args.reward_key else self.reward
@@ -363,7 +368,8 @@ SUPERVISED = """
     def generate_rollout(args, rollout_id, data_buffer, evaluation=False):
         samples = data_buffer.get_samples(args.rollout_batch_size)
         for (sample,) in samples:
-            sample.tokens, mask = MASK_GENERATOR.get_loss_mask(sample.prompt, tools=None)
+            tools = (sample.metadata or {}).get("tools")
+            sample.tokens, mask = MASK_GENERATOR.get_loss_mask(sample.prompt, tools=tools)
             sample.response_length = MASK_GENERATOR.get_response_lengths([mask])[0]
             sample.loss_mask = mask[-sample.response_length:]
         return samples

@@ -162,7 +162,7 @@ CORRECTION = """
         ratio = (old_log_probs - rollout_logprobs).exp()
         low = config.token_mask_is_threshold_low or config.outlier_token_is_threshold_low or 0.9
         kept = loss_mask * (ratio > low)
-        metrics = {"is_ratio_min": LEAST.min().item(), "token_mask_ratio": SHARE}
+        metrics = {"is_ratio_min": LEAST.min().item(), "token_mask_ratio": SHARE, "is_ratio_max": LARGEST.max().item()}
         return (ratio if config.tis_ratio_type else None), metrics, kept
 """
 
@@ -237,6 +237,7 @@ SOUND = {
     "LEGACY": "loss_mask",
     "MASKED": MASKED,
     "LEAST": "ratio[loss_mask > 0]",
+    "LARGEST": "(ratio * loss_mask)",
     "SHARE": "(1 - kept.sum() / loss_mask.sum()).item()",
 }
 
@@ -264,7 +265,7 @@ def _files(*, fixed: bool, right: bool = True, **broken: str) -> dict[str, str]:
 def test_all_boundaries_answer(loads: Loads) -> None:
     target = loads(FRAMEWORK, _files(fixed=True))
     boundaries = bound(FRAMEWORK, target)
-    assert len(boundaries) == 39
+    assert len(boundaries) == 40
     refused = [("validate_cfg", "ValueError: temporal estimators do not work with steps")] * 2
     assert answering(boundaries, target) == refused
     assert used["ray"] == "double"
@@ -325,6 +326,19 @@ def test_numbers_of_the_correction(loads: Loads, least: str, share: str, output:
     judgement = judged_at(MET001, bound(FRAMEWORK, target)[pair], pair[1], target)
     assert judgement.tried > 0
     assert (judgement.found.expectation.name if judgement.found else None) == output
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_wrong_statistic_hides_no_other(loads: Loads, broken: bool) -> None:  # noqa: FBT001 - parametrised
+    """The least ratio is that of a masked token, as in releases; the largest one has a boundary of its own."""
+    largest = "(ratio * loss_mask / 2)" if broken else SOUND["LARGEST"]
+    target = loads(FRAMEWORK, _files(fixed=True, least="(ratio * loss_mask)", largest=largest))
+    boundaries = bound(FRAMEWORK, target)
+    names = {"the ratio": "is_ratio_min", "the ratio's mean and maximum": "is_ratio_max" if broken else None}
+    for name, output in names.items():
+        pair = ("compute_off_policy_correction", f"metrics of {name}")
+        judgement = judged_at(MET001, boundaries[pair], pair[1], target)
+        assert (judgement.found.expectation.name if judgement.found else None) == output
 
 
 @pytest.mark.slow

@@ -21,7 +21,8 @@ CONFIG = """
     def SkyRLTrainConfig():
         sampling = SimpleNamespace(type=None, min_replace_ratio=0.3, max_sample_batches=30)
         trainer = SimpleNamespace(train_batch_size=8, algorithm=SimpleNamespace(dynamic_sampling=sampling))
-        generator = SimpleNamespace(n_samples_per_prompt=5, step_wise_trajectories=False)
+        engine = SimpleNamespace(enable_return_routed_experts=False)
+        generator = SimpleNamespace(n_samples_per_prompt=5, step_wise_trajectories=False, inference_engine=engine)
         return SimpleNamespace(trainer=trainer, generator=generator)
 """
 
@@ -40,7 +41,7 @@ TRAINER = """
     def taken(output, rows):
         return {
             name: column if name in SHARED LEFT else [column[row] for row in rows]
-            for name, column in output.items()
+            for name, column in output.items() KEPT
         }
 
     def joined(first, second):
@@ -73,7 +74,7 @@ TRAINER = """
             return (generator_output, uids, True) if missing else (output, kept, False)
 """
 
-SOUND = {" LEFT": "", " OR_ANY": ""}
+SOUND = {" LEFT": "", " OR_ANY": "", " KEPT": ""}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
@@ -114,6 +115,8 @@ def test_round_trips(loads: Loads) -> None:
         (DAT001, "replace", {"LEFT": ' or name == "rewards"'}),
         (DAT001, "replace", {"LEFT": ' or name == "rollout_logprobs"'}),
         (DAT001, "replace, step-wise", {"LEFT": ' or name == "trajectory_ids"'}),
+        (DAT001, "replace, routed experts", {"LEFT": ' or name == "rollout_expert_indices"'}),
+        (DAT001, "filter, routed experts", {"KEPT": ' if name != "rollout_expert_indices"'}),
         (REF001, "filter, step-wise", {"OR_ANY": " or True"}),
     ],
 )

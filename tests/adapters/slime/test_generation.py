@@ -30,6 +30,7 @@ def _bound(loads: Loads, module: ModuleType, **broken: str) -> tuple[Target, dic
     ("module", "law", "setting", "broken"),
     [
         (generation, PLC004, "default", {"SPENT": "2 * sample.response_length"}),
+        (generation, PLC004, "room to spare", {"COPY": "params"}),
         (rollout_loop, DAT002, "filtered", {"ALL": "data"}),
         (rollout_loop, RAI001, "reward by key", {"SHOWN": "[float(one.reward['pred']) for one in group]"}),
         (evaluation, PLC004, "reward by key", {"KEY": "args.reward_key or args.eval_reward_key"}),
@@ -46,7 +47,7 @@ def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """Too little room for a request that continues; dropped samples; groups finished ahead; an option of evaluation."""
+    """Too little room for a request that continues, or after its siblings; dropped samples; groups finished ahead."""
     target, every = _bound(loads, module, **(broken if found else {}))
     judgement = judged_at(law, every[setting], setting, target)
     assert judgement.tried > 0

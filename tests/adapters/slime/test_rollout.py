@@ -20,6 +20,9 @@ from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 Loads = Callable[..., Target]
 
+#: The specimen's tools of a conversation.
+_TOOLS = '(sample.metadata or {}).get("tools")'
+
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 def test_log_probs_of_the_sampler_keep_their_numbers(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001
@@ -49,6 +52,18 @@ def test_column_of_another_sample(loads: Loads, index: str, found: bool) -> None
     source = tree["slime/ray/rollout.py"].replace(line, f'{line} "sample_indices": [{index} for s in samples],')
     target = loads(FRAMEWORK, {**tree, "slime/ray/rollout.py": source})
     judgement = judged_at(DAT001, bound(FRAMEWORK, target)["process_rollout_data", "default"], "default", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("tools", "found"), [(_TOOLS, False), ("None", True), ("samples[-1][0].metadata", True)])
+def test_tools_of_a_conversation(loads: Loads, tools: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A conversation without its tools, or with those of another one, has other tokens."""
+    tree = files(fixed=True)
+    path = "slime/rollout/sft_rollout.py"
+    source = tree[path].replace(_TOOLS, tools)
+    target = loads(FRAMEWORK, {**tree, path: source})
+    judgement = judged_at(PLC004, bound(FRAMEWORK, target)["generate_rollout", "default"], "default", target)
     assert judgement.tried
     assert (judgement.found is not None) is found
 

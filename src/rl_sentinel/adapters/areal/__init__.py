@@ -16,6 +16,7 @@ from rl_sentinel.adapters.areal import (
     losses,
     micro_batches,
     preferences,
+    remote_rollouts,
     requests,
     reward_model,
     rewards,
@@ -23,6 +24,7 @@ from rl_sentinel.adapters.areal import (
     staleness,
     supervised,
     teacher,
+    training_loop,
     updates,
     versions,
     workflows,
@@ -56,6 +58,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         versions,
         requests,
         staleness,
+        remote_rollouts,
         dataloader,
         workflows,
         conversations,
@@ -70,6 +73,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         updates,
         reward_model,
         forward,
+        training_loop,
         learning_rates,
     ):
         yield from module.boundaries(target)

@@ -47,6 +47,12 @@ _LOGGED_BY: Mapping[str, str] = {
 }
 RATIOS = "is_ratio_"
 
+#: Statistics of the ratio. Releases count masked positions in the first two, which must not hide faults of the others.
+_STATISTICS: Mapping[str, tuple[str, ...]] = {
+    "the ratio": (f"{RATIOS}std", f"{RATIOS}min"),
+    "the ratio's mean and maximum": (f"{RATIOS}mean", f"{RATIOS}max"),
+}
+
 _PAIR = claims(
     "off_policy_correction_utils.py, compute_off_policy_correction: is_ratio is the exponential of old_log_probs minus "
     "rollout_logprobs",
@@ -62,9 +68,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             section.check(target)
             forms = arguments(target)
             yield from bindable(target, _boundary(name, settings, scope, section, forms))
-            statistics = {"the ratio": RATIOS} if name == next(iter(FAMILIES)) else {}
-            for what, start in {**statistics, name: _LOGGED_BY[name]}.items():
-                if logged := _logged(target, start):
+            statistics = _STATISTICS if name == next(iter(FAMILIES)) else {}
+            for what, starts in {**statistics, name: (_LOGGED_BY[name],)}.items():
+                if logged := {n: output for start in starts for n, output in _logged(target, start).items()}:
                     yield from bindable(target, _metrics(what, settings, section, forms, logged))
         except Unbindable as why:
             yield Unbound(PATH, "correct", str(why))
@@ -72,10 +78,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _logged(target: Target, start: str) -> dict[str, Output]:
     """Logged metrics whose names begin with ``start``: statistics of the ratio, or fractions."""
-    words = re.findall(rf"""["']({start}\w+)["'](?:\]|:)""", inspect.getsource(target.module(MODULE)))
+    words = re.findall(rf"""["']({start}\w*)["'](?:\]|:)""", inspect.getsource(target.module(MODULE)))
     found = {}
     for name in dict.fromkeys(words):
-        if start == RATIOS:
+        if start.startswith(RATIOS):
             found[name] = Output("", "ratio", f"ratio.{name.rpartition('_')[2]}")
         elif name.endswith("_ratio"):
             found[name] = Output("", "", "fraction")

@@ -1,6 +1,6 @@
 """SkyRL's dynamic sampling: the trainer replaces uninformative prompts, or samples until the batch is full."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,12 @@ TRAJECTORY = "skyrl.train.generators.base.TrajectoryID"
 OUTPUT = "skyrl.train.generators.base.GeneratorOutput"
 
 _SECTION = "trainer.algorithm.dynamic_sampling"
+#: The setting that makes the sampler return the experts of each token, which the trainer replays.
+ROUTED = "generator.inference_engine.enable_return_routed_experts"
+
+#: Columns that only some samplers return: log-probs of tokens, and the experts of prompt and response tokens.
+LOGPROBS, EXPERTS = "rollout_logprobs", "rollout_expert_indices"
+
 _TYPE, _RATIO = f"{_SECTION}.type", f"{_SECTION}.min_replace_ratio"
 
 #: Name -> settings. A ratio of 0 replaces prompts wherever one prompt is informative.
@@ -38,6 +44,8 @@ FAMILIES: Mapping[str, Settings] = {
     "filter": {_TYPE: "filter"},
     "replace, step-wise": {_TYPE: "replace", _RATIO: 0.0, STEP_WISE: True},
     "filter, step-wise": {_TYPE: "filter", STEP_WISE: True},
+    "replace, routed experts": {_TYPE: "replace", _RATIO: 0.0, ROUTED: True},
+    "filter, routed experts": {_TYPE: "filter", ROUTED: True},
 }
 
 _KEPT = "prompts with unequal rewards"
@@ -72,11 +80,10 @@ class Rollouts:
         self,
         rows: list[dict[str, Any]],
         trajectory: Callable[..., Any] | None,
-        *,
-        logprobs: bool,
+        of_sampler: Sequence[str],
     ) -> None:
-        """Number the rows of the case; other rows follow."""
-        self.logprobs = logprobs
+        """Number the rows of the case; other rows follow. Only some samplers return the columns ``of_sampler``."""
+        self.of_sampler = of_sampler
         self.rows, self.trajectory, self.samples = rows, trajectory, _samples(rows)
         self.others = 0
 
@@ -100,6 +107,21 @@ class Rollouts:
             for n in range(self.samples)
         ]
 
+    def rounds(self, cfg: Any) -> list[list[dict[str, Any]]]:  # noqa: ANN401 - the target's class
+        """Rows to sample until the batch is full, whose size is set in the configuration.
+
+        An informative prompt is sampled before those of the case if prompts are filtered, one beside them, and as many
+        as are still missing after them.
+        """
+        prompts = len({row["group"] for row in self.rows})
+        cfg.generator.n_samples_per_prompt, cfg.trainer.train_batch_size = self.samples, prompts + 2
+        filters = cfg.trainer.algorithm.dynamic_sampling.type == "filter"
+        return [
+            *([self.of_another_prompt()] if filters else []),
+            [*self.of_case(), *self.of_another_prompt()],
+            [row for _ in range(prompts) for row in self.of_another_prompt()],
+        ]
+
     def output(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """The generator's output for these rows; every column but mask and reward has the number of its row."""
         output = {
@@ -110,8 +132,12 @@ class Rollouts:
             "stop_reasons": [_stop_reason(row) for row in rows],
             "rollout_metrics": {},
         }
-        if self.logprobs:
-            output["rollout_logprobs"] = [[-1.0 - row["number"]] * len(row["mask"]) for row in rows]
+        widths = [(row["number"], len(row["mask"])) for row in rows]
+        columns = {
+            LOGPROBS: [[-1.0 - number] * width for number, width in widths],
+            EXPERTS: [[[[number]]] * (1 + width) for number, width in widths],  # of one layer, one expert per token
+        }
+        output |= {name: columns[name] for name in self.of_sampler}
         if self.trajectory is None:
             return output
         last = [row["last_step"] for row in rows]
@@ -137,24 +163,12 @@ def sample_batch(
     cfg: Any,  # noqa: ANN401 - the target's class
     rows: list[dict[str, Any]],
     trajectory: Callable[..., Any] | None,
-    *,
-    logprobs: bool,
+    of_sampler: Sequence[str],
 ) -> dict[str, list[float]]:
-    """Sample until the batch is full: whether each row of the case is in it, and how many columns are of other rows.
-
-    An informative prompt is sampled before those of the case, one beside them, and as many as are still missing after
-    them.
-    """
-    rollouts = Rollouts(rows, trajectory, logprobs=logprobs)
-    prompts = len({row["group"] for row in rows})
-    cfg.generator.n_samples_per_prompt, cfg.trainer.train_batch_size = rollouts.samples, prompts + 2
+    """Sample until the batch is full: whether each row of the case is in it, and how many columns are of other rows."""
+    rollouts = Rollouts(rows, trajectory, of_sampler)
+    rounds = rollouts.rounds(cfg)
     trainer = bare_instance(owner, cfg=cfg, dynamic_sampling_state=None)
-    filters = cfg.trainer.algorithm.dynamic_sampling.type == "filter"
-    rounds = [
-        *([rollouts.of_another_prompt()] if filters else []),
-        [*rollouts.of_case(), *rollouts.of_another_prompt()],
-        [row for _ in range(prompts) for row in rollouts.of_another_prompt()],
-    ]
     for sampled in rounds:
         output, uids, goes_on = trainer.handle_dynamic_sampling(
             rollouts.output(sampled), [row["uid"] for row in sampled]
@@ -174,9 +188,10 @@ def sample_batch(
 
 
 def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place: int, same_uid: bool) -> int:  # noqa: FBT001 - a fact
-    """The number of columns at a position of the batch that differ from the row ``own``; another uid counts as well."""
-    names = [name for name, column in own.items() if name != "rollout_metrics" and output.get(name) is not None]
-    return sum(bool(output[name][place] != own[name][0]) for name in names) + int(not same_uid)
+    """The number of columns at a position of the batch that differ from the row ``own``, or are lost; also the uid."""
+    names = [name for name in own if name != "rollout_metrics"]
+    wrong = [name for name in names if not output.get(name) or output[name][place] != own[name][0]]
+    return len(wrong) + int(not same_uid)
 
 
 def first_prompt_is_even(batch: Batch) -> Batch:
@@ -193,11 +208,8 @@ def several_trajectories(inputs: Inputs) -> str:
     )
 
 
-def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
-    step_wise = bool(settings.get(STEP_WISE))
-    # The first releases have no log-probs of the sampler.
-    has_logprobs = not target.has(OUTPUT) or "rollout_logprobs" in vars(target.find(OUTPUT))["__annotations__"]
-    cfg = Config(CONFIG, knobs_at={path: path for path in settings})
+def sampled_rows(*, step_wise: bool) -> EachRow:
+    """What :class:`Rollouts` needs of each row."""
     columns: dict[str, Codec] = {
         "group": Cell("group", "int"),
         "trajectory": Cell("trajectory", "int") if step_wise else Derived(lambda inputs: inputs.part[0]),
@@ -205,25 +217,45 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
         "mask": RowTokens("mask", "int"),
         "reward": Cell("reward"),
     }
+    return EachRow(Table(columns))
+
+
+def columns_read(*, step_wise: bool) -> frozenset[str]:
+    """The columns that decide which rows are sampled and kept."""
+    return frozenset({"reward", "group"} | ({"trajectory", "last_step"} if step_wise else set()))
+
+
+def requirements(*, step_wise: bool) -> tuple[Callable[[Inputs], str], ...]:
+    """Prompts of equal size, with several responses."""
+    plain = (groups_are_equal, several_responses)
+    sizes = (steps_in_order, several_trajectories) if step_wise else plain
+    return (prompts_are_contiguous, no_empty_response, *sizes)
+
+
+def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
+    step_wise = bool(settings.get(STEP_WISE))
+    # The first releases have no log-probs of the sampler.
+    has_logprobs = not target.has(OUTPUT) or LOGPROBS in vars(target.find(OUTPUT))["__annotations__"]
+    of_sampler = ((LOGPROBS,) if has_logprobs else ()) + ((EXPERTS,) if settings.get(ROUTED) else ())
+    cfg = Config(CONFIG, knobs_at={path: path for path in settings})
     step = Step(
         call=sample_batch,
         name="sampled",
         arguments={
             "owner": Constant(Function(TRAINER)),
             "cfg": cfg,
-            "rows": EachRow(Table(columns)),
+            "rows": sampled_rows(step_wise=step_wise),
             "trajectory": Constant(Function(TRAJECTORY) if step_wise else None),
-            "logprobs": Constant(has_logprobs),
+            "of_sampler": Constant(of_sampler),
         },
         produced_by={"rows": f"{GENERATED}; the uid of a step is the instance_id of its trajectory"},
     )
     form = PerRow("list")
-    plain = (groups_are_equal, several_responses)
     return Boundary(
         path=PATH,
         stage="batch",
         steps=(step,),
-        reads=frozenset({"reward", "group"} | ({"trajectory", "last_step"} if step_wise else set())),
+        reads=columns_read(step_wise=step_wise),
         outputs={
             "keep": Output("B", "", "keep", "group", at=Use("sampled")["keep"], form=form),
             "number of columns from other samples": Output(
@@ -233,10 +265,6 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
         settings={name: settings},
         claims=_STEPS if step_wise else claims(_DOC, output_algorithms={"keep": _KEPT}),
         reach=", ".join(f"{path}={value}" for path, value in settings.items()),
-        requires=(
-            prompts_are_contiguous,
-            no_empty_response,
-            *((steps_in_order, several_trajectories) if step_wise else plain),
-        ),
+        requires=requirements(step_wise=step_wise),
         domain=first_prompt_is_even,
     )

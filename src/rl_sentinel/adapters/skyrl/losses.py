@@ -72,7 +72,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         try:
             target.source(function)
-            _section(name).check(target)
+            section(name).check(target)
             yield from bindable(target, *_policies(target, name, function, forms))
         except Unbindable as why:
             yield Unbound(path_of(function), "policy-loss", str(why))
@@ -81,7 +81,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from bindable(target, _critic(forms))
 
 
-def _section(name: str, fields: Mapping[str, str] = MappingProxyType({})) -> Config:
+def section(name: str, fields: Mapping[str, str] = MappingProxyType({})) -> Config:
+    """The algorithm's section of the configuration; ``fields`` maps its fields to the neutral names of numbers."""
     fixed: Settings = {f"{_SECTION}.policy_loss_type": name, f"{_SECTION}.max_seq_len": LENGTH}
     knobs = {f"{_SECTION}.{field}": number for field, number in {"loss_reduction": "loss_reduction", **fields}.items()}
     return Config(CONFIG, fixed, knobs, section=_SECTION)
@@ -106,12 +107,13 @@ def scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
     )
 
 
-def _loss(path: str, function: Callable[..., Any], forms: Arguments, advantage: Codec, section: Codec) -> Step:
+def loss_step(path: str, function: Callable[..., Any], forms: Arguments, advantage: Codec, config: Codec) -> Step:
+    """The call of a registered loss; ``config`` is the algorithm's section."""
     arguments_ = (
         forms.column("logprob"),
         forms.column("old_logprob"),
         advantage,
-        section,
+        config,
         forms.loss_mask,
         forms.column("rollout_logprob"),
     )
@@ -139,7 +141,7 @@ def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Argum
         "parts": Derived(lambda inputs: inputs.part[1]),
     }
     advantage: Codec = Object(rows_of, rows_of_part) if scales else forms.column("advantage")
-    step = replace(_loss(path, function, forms, advantage, _section(PLAIN)), each=("micro_batch",))
+    step = replace(loss_step(path, function, forms, advantage, section(PLAIN)), each=("micro_batch",))
     loss = Output("", "", "loss", at=Use("result")[0], join="sum" if scales else "mean")
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
@@ -157,26 +159,26 @@ def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Argum
 def _policies(target: Target, name: str, function: Callable[..., Any], forms: Arguments) -> Iterator[Boundary]:
     """The loss at the framework's defaults; if its formula is known, also with other numbers, and its metrics."""
     mode = mode_of(name)
-    plain = _policy(target, function, _section(name), forms, name)
+    plain = _policy(target, function, section(name), forms, name)
     legacy = name == PLAIN and target.has(SCALE) and LEGACY in inspect.getsource(target.find(SCALE))
     reductions = (*REDUCTIONS, LEGACY) if legacy else REDUCTIONS
     settings: Mapping[str, Settings] = {
         f"{name}, {reduction}": {"loss_reduction": reduction} for reduction in reductions
     }
     yield replace(plain, settings=settings)
-    section = _section(name, mode.fields)
+    numbers = section(name, mode.fields)
     if not mode.fields:
         return
-    section.check(target)
+    numbers.check(target)
     tokens: Settings = {"loss_reduction": WHOLE_MEAN, **mode.numbers}
     yield replace(
-        _policy(target, function, section, forms, name),
+        _policy(target, function, numbers, forms, name),
         settings={f"{name}, with set numbers": tokens},
         claims=plain.claims | mode.algorithm | _TOKENS,
     )
 
 
-def _policy(target: Target, function: Callable[..., Any], section: Config, forms: Arguments, name: str) -> Boundary:
+def _policy(target: Target, function: Callable[..., Any], config: Config, forms: Arguments, name: str) -> Boundary:
     """The loss, after the scaling step in releases that have it."""
     path, scales = path_of(function), target.has(SCALE)
     advantage: Codec = Earlier(Use("scaled")) if scales else forms.column("advantage")
@@ -184,7 +186,7 @@ def _policy(target: Target, function: Callable[..., Any], section: Config, forms
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage="policy-loss",
-        steps=(*steps, _loss(path, function, forms, advantage, section)),
+        steps=(*steps, loss_step(path, function, forms, advantage, config)),
         unused=frozenset({"old_logprob" if name in _RATIO_TO_SAMPLER else "rollout_logprob"}),
         outputs={"loss": Output("", "", "loss", at=Use("result")[0]), **logged(name, function)},
         settings={},

@@ -33,6 +33,7 @@ from rl_sentinel.adapters.slime import (
     rollout,
     rollout_loop,
     routing_replay,
+    teacher_server,
     trajectories,
     updates,
 )
@@ -74,6 +75,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         evaluation,
         advantages,
         distillation,
+        teacher_server,
         correction,
         kl,
         logprobs,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.scripted_sampling import WRONG
 from rl_sentinel.adapters.slime.arguments import one_rank
 
 
@@ -115,12 +116,22 @@ def supervised_samples(
     args: Any,  # noqa: ANN401 - a namespace
     generator: Any,  # noqa: ANN401 - slime's MultiTurnLossMaskGenerator
     samples: list[Any],
+    tools: Mapping[int, list[dict[str, Any]]],
 ) -> dict[str, list[Tensor]]:
     """The token ids and loss masks of the samples that the supervised rollout makes of conversations.
 
-    The prompt of a sample is its token ids and mask, so that no tokenizer is needed.
+    The prompt of a sample is its token ids and mask, so that no tokenizer is needed. ``tools`` has those of the samples
+    by number; a conversation that is tokenized with others has only tokens of :data:`WRONG`.
     """
-    generator.get_loss_mask = lambda messages, **_options: messages
+    for number, described in tools.items():
+        samples[number].metadata = {"tools": described}
+    known = {id(sample.prompt): tools.get(number) for number, sample in enumerate(samples)}
+
+    def get_loss_mask(messages: tuple[list[int], list[int]], **options: Any) -> tuple[list[int], list[int]]:  # noqa: ANN401
+        tokens, mask = messages
+        return (tokens if options.get("tools") == known[id(messages)] else [WRONG] * len(tokens)), mask
+
+    generator.get_loss_mask = get_loss_mask
     buffer = bare_instance(_Buffer, samples=[[sample] for sample in samples])
     module_globals = {"TOKENIZER": object(), "PROCESSOR": object(), "MASK_GENERATOR": generator, "SAMPLE_PRINTED": True}
     with replaced_globals(generate.__globals__, **module_globals):

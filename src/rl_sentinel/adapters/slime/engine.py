@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.scripted_sampling import Sampled, ScriptedResponse
+from rl_sentinel.adapters.kit.scripted_sampling import WRONG, Sampled, ScriptedResponse
 from rl_sentinel.adapters.slime.samples import in_parts
 
 #: The first token of prompt n is ``FIRST + n``: it tells the server which response to sample.
@@ -46,12 +46,14 @@ class Words:
 class Server:
     """An inference server that samples scripted responses, and stops a request at a weight update.
 
-    ``room`` is the maximum response length; ``requests`` has the sampling parameters of all requests, by response.
+    ``room`` is the maximum response length; ``requests`` has the sampling parameters of all requests, by response. With
+    ``exact``, a request for another number of tokens than the response has left gets tokens of :data:`WRONG`.
     """
 
     responses: list[ScriptedResponse]
     room: int
     requests: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    exact: bool = False
 
     async def post(self, _url: str, payload: dict[str, Any] | None = None, *_more: object, **_options: object) -> Any:  # noqa: ANN401
         """The reply to a request, in SGLang's format."""
@@ -61,7 +63,11 @@ class Server:
         params = dict(payload["sampling_params"])
         row = ids[0] - FIRST
         self.requests.setdefault(row, []).append(params)
-        return _reply(self.responses[row].sample(ids, int(params["max_new_tokens"]), self.room), len(ids))
+        script, most = self.responses[row], int(params["max_new_tokens"])
+        sampled = script.sample(ids, most, self.room)
+        if self.exact and most != self.room - (len(ids) - len(script.prompt)):
+            sampled = sampled._replace(tokens=[WRONG] * len(sampled.tokens))
+        return _reply(sampled, len(ids))
 
     async def get(self, *_passed: object, **_options: object) -> dict[str, Any]:
         """No workers."""

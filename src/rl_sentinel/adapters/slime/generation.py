@@ -29,8 +29,15 @@ from rl_sentinel.core.codec import Codec, Inputs
 #: Modules that generate the samples of a prompt, newest first.
 MODULES = ("slime.rollout.sglang_rollout", "slime.rollout.sglang_example")
 
-#: Setting -> options of the command line, in addition to ``--partial-rollout``.
-FAMILIES: Mapping[str, Settings] = {"default": {}, "reward of a group": {"group_rm": True}}
+#: Whether responses may have more tokens than the longest one has.
+SPARE = "spare_room"
+
+#: Setting -> options of the command line, in addition to ``--partial-rollout``, or more room for responses.
+FAMILIES: Mapping[str, Settings] = {
+    "default": {},
+    "reward of a group": {"group_rm": True},
+    "room to spare": {SPARE: True},
+}
 MASKED: Settings = {"mask_offpolicy_in_partial_rollout": True}
 
 _DOCS = (
@@ -90,8 +97,9 @@ def generate_all(
 ) -> list[Any]:
     """Repeat rollouts until every sample is finished, and return the samples of all prompts in order."""
     groups, server = samples_of(sample, prompts)
-    server.room = room
-    run = arguments(room, len(groups[0]), **options)
+    room += 4 if options.get(SPARE) else 0
+    server.room, server.exact = room, True
+    run = arguments(room, len(groups[0]), **{name: value for name, value in options.items() if name != SPARE})
     with serving(generate, server) as module:
 
         async def rollout() -> list[list[Any]]:

@@ -1,6 +1,7 @@
 """slime's rollout: conversion of samples to the data of each rank, dynamic sampling filter, supervised rollout."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -14,7 +15,7 @@ from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.slime.doubles import filter_prompts, supervised_samples
 from rl_sentinel.adapters.slime.ranks import columns_of_others, receive_rollout, received_rows
-from rl_sentinel.adapters.slime.samples import CONVERT, REWARDS, SAMPLE, manager, sample
+from rl_sentinel.adapters.slime.samples import CONVERT, REWARDS, SAMPLE, manager, module_source, sample
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -26,6 +27,7 @@ RECEIVE = ("slime.utils.data.process_rollout_data", "slime.backends.utils.data.p
 
 FILTER = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
 SFT = "slime.rollout.sft_rollout.generate_rollout"
+DATA = "slime.utils.data"
 GENERATOR = "slime.utils.mask_utils.MultiTurnLossMaskGenerator"
 
 _SAMPLES = (
@@ -55,7 +57,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The data of a rollout on its ranks, the filter of dynamic sampling, the supervised rollout."""
     yield from bindable(target, _data(target), _filter(target))
     if target.has(SFT):
-        yield from bindable(target, _supervised())
+        yield from bindable(target, _supervised(target))
 
 
 def received(target: Target) -> tuple[str, tuple[Step, ...]]:
@@ -168,7 +170,12 @@ def _filter(target: Target) -> Boundary:
     )
 
 
-def _supervised() -> Boundary:
+def _tools(inputs: Inputs) -> dict[int, list[dict[str, Any]]]:
+    """The description of another tool for each conversation but the first, which has none."""
+    return {row: [{"type": "function", "function": {"name": f"tool{row}"}}] for row in range(1, inputs.batch.rows)}
+
+
+def _supervised(target: Target) -> Boundary:
     conversation = Object(
         _conversation,
         {"0": RowSequence("token", "int"), "1": RowSequence("mask", "int")},
@@ -184,10 +191,11 @@ def _supervised() -> Boundary:
             ),
             "generator": Object(bare_instance, {"owner": Constant(Function(GENERATOR))}),
             "samples": EachRow(Object(SAMPLE, {"prompt": conversation})),
+            "tools": Derived(_tools if 'metadata["tools"]' in module_source(target, DATA) else lambda _inputs: {}),
         },
         produced_by={
             "samples": "slime/utils/mask_utils.py, get_loss_mask: token ids of the conversation, and 1 for each token "
-            "of the assistant"
+            "of the assistant; slime/utils/data.py: a conversation with --tool-key has its tools in the metadata"
         },
     )
     outputs = {

@@ -1,0 +1,151 @@
+"""AReaL's controller of remote rollouts: each task reaches a worker with its own options, and its result comes back."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.scripted_sampling import WRONG
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+#: Classes of the controller, newest first.
+CONTROLLERS = (
+    "areal.infra.controller.rollout_controller.RolloutController",
+    "areal.controller.rollout_controller.RolloutController",
+)
+
+#: Seconds after which the controller gives a task up; the doubles answer at once.
+_PATIENCE = 60.0
+
+_DOCS = claims(
+    "rollout_controller.py, submit: data, workflow and its arguments, filter, group size and evaluation of a task go "
+    "to the engine of a worker; wait: trajectories of the tasks",
+    conserves=True,
+)
+_PRODUCER = (
+    "trainer/rl_trainer.py, train and _evaluate_fn: items of the data loader with the group size; a workflow returns "
+    "one trajectory per task"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The controller, in releases that submit a task with its options in one call."""
+    path = next((path for path in CONTROLLERS if target.has(f"{path}._create_submit_callback")), "")
+    if path and target.has(f"{path}.submit") and not target.fails(path):
+        yield from bindable(target, _boundary(path))
+
+
+def options_of(number: int) -> dict[str, Any]:
+    """The options of one task, which differ from those of its neighbours."""
+    return {
+        "workflow_kwargs": {"number": number},
+        "should_accept_fn": "math.isfinite" if number % 2 else None,
+        "is_eval": number % 2 == 0,
+        "group_size": 2 + number,
+    }
+
+
+class Workers:
+    """A double of the scheduler: engines answer with the row of their task, if the options are its own."""
+
+    def __init__(self, rows: list[dict[str, list[Any]]]) -> None:
+        """Keep the rows, and the answers to wait for."""
+        self.rows = rows
+        self.controller: Any = None
+        self.answers: dict[tuple[str, int], dict[str, list[Any]]] = {}
+
+    async def async_call_engine(self, worker: str, method: str, *, task_id: int, **passed: Any) -> Any:  # noqa: ANN401
+        """Submit a task and tell the controller that it is done, or return its trajectory."""
+        if method != "submit":
+            return self.answers[worker, task_id]
+        number = passed["data"]["number"]
+        row, own = self.rows[number], {"workflow": "workflow", **options_of(number)}
+        wrong = any(passed.get(name) != value for name, value in own.items())
+        self.answers[worker, task_id] = {**row, "token": [WRONG] * len(row["token"])} if wrong else row
+        self.controller._pending_futures[task_id].set_result(None)  # noqa: SLF001 - as its callback server does
+        return task_id
+
+
+class Dispatcher:
+    """A double of the queue of tasks, which runs them when they are waited for, in order."""
+
+    def __init__(self) -> None:
+        """Start with no tasks."""
+        self.controller: Any = None
+        self.tasks: list[Any] = []
+
+    def submit_task_input(self, task: Any) -> None:  # noqa: ANN401 - the target's class
+        """Keep the task."""
+        self.tasks.append(task)
+
+    def wait_results(self, *_passed: object) -> list[Any]:
+        """The results of all tasks."""
+
+        async def results() -> list[Any]:
+            run = self.controller._create_submit_callback  # noqa: SLF001 - the audited method
+            return list(await asyncio.gather(*(run(task)() for task in self.tasks)))
+
+        return asyncio.run(results())
+
+
+def submit_all(owner: type, rows: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    """The trajectories of one task per row; a lost one has tokens of :data:`WRONG`."""
+    scheduler, dispatcher = Workers(rows), Dispatcher()
+    counts = SimpleNamespace(on_rollout_accepted=lambda: None, on_rollout_rejected=lambda: None)
+    controller = bare_instance(
+        owner,
+        config=SimpleNamespace(request_timeout=_PATIENCE, enable_rollout_tracing=False),
+        scheduler=scheduler,
+        workers=[SimpleNamespace(id="first"), SimpleNamespace(id="second")],
+        _worker_role="rollout",
+        _current_worker_idx=0,
+        _staleness_manager=counts,
+        _dispatcher=dispatcher,
+        _pending_futures={},
+        _futures_lock=threading.Lock(),
+        _task_id_generator=SimpleNamespace(next=iter(range(7, 7 + len(rows))).__next__),
+        _callback_host="host",
+        _callback_port=1,
+        _proxy_started=False,
+    )
+    scheduler.controller = dispatcher.controller = controller
+    for number in range(len(rows)):
+        controller.submit({"number": number}, "workflow", **options_of(number))
+    found = controller.wait(len(rows))
+    lost = [{**row, "token": [WRONG] * len(row["token"])} for row in rows]
+    done = [one or other for one, other in zip(found, lost, strict=True)]
+    return {name: [row[name] for row in done] for name in ("token", "logprob")}
+
+
+def _boundary(path: str) -> Boundary:
+    row = Table({"token": RowTokens("token", "int"), "logprob": RowTokens("rollout_logprob")})
+    step = Step(
+        call=submit_all,
+        name="done",
+        arguments={"owner": Constant(Function(path)), "rows": EachRow(row)},
+        produced_by={"rows": _PRODUCER},
+    )
+    done, form = Use("done"), Ragged()
+    return Boundary(
+        path=f"{path}.submit",
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=done["logprob"], form=form),
+            "token": Output("B T", "", "token", at=done["token"], form=form),
+        },
+        claims=_DOCS,
+        reach="a run with one controller, which is the default of the command line",
+        requires=(no_empty_response,),
+    )

@@ -1,0 +1,140 @@
+"""SkyRL's critic worker: the loss and the logged numbers of a mini-batch that it trains in micro-batches."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.configs import Config
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width
+from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
+from rl_sentinel.adapters.skyrl.losses import CRITIC
+from rl_sentinel.adapters.skyrl.worker import Strategy, cpu, row_numbers
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+WORKER = "skyrl.backends.skyrl_train.workers.worker.CriticWorkerBase"
+STEP = f"{WORKER}.forward_backward"
+
+_WHOLE = claims(
+    "worker.py, optim_step: gradients of micro-batches are scaled by one over their number", denominator="given"
+)
+_CLIPPED = claims(
+    "configuration, algorithm.value_clip: the range of the value loss; ppo_utils.py, ppo_critic_loss: the larger "
+    "of two squared errors, halved, averaged over the tokens of a row and then over rows",
+    algorithm="clipped value",
+    factor="half",
+    aggregation="sequence-mean-token-mean",
+    rows="all",
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The step, in releases whose worker averages over its micro-batches when it updates."""
+    if not target.has(STEP) or target.fails(STEP) or not target.has(f"{WORKER}.optim_step"):
+        return
+    if "_micro_batches_accumulated" not in inspect.getsource(target.find(f"{WORKER}.optim_step")):
+        return
+    try:
+        yield from bindable(target, _boundary(target, arguments(target)))
+    except Unbindable as why:
+        yield Unbound(STEP, "value-loss", str(why))
+
+
+class Model:
+    """A double of the critic: it looks up the values of a row, whose number is the row's first token."""
+
+    def __init__(self, values: Tensor) -> None:
+        """Store the values of all rows, and one parameter, whose gradient is a number of the step."""
+        self.values = values
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def __call__(self, sequences: Tensor, *_inputs: object, **_options: object) -> tuple[Tensor, None]:
+        """The values of the rows, and no other output."""
+        return self.values[sequences[:, 0]], None
+
+    def train(self) -> None:
+        """Do nothing."""
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The parameter."""
+        return [self.weight]
+
+
+def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the arguments of the worker
+    worker: Any,  # noqa: ANN401 - the target's class
+    loss_fn: Callable[..., Any],
+    cfg: Any,  # noqa: ANN401 - the target's class
+    values: Tensor,
+    data: Any,  # noqa: ANN401 - the target's class
+    parts: int,
+) -> dict[str, Any]:
+    """The loss of a mini-batch in ``parts`` micro-batches, scaled as the update scales gradients, and the metrics."""
+    cfg.trainer.micro_train_batch_size_per_gpu = data.batch_size // parts
+    model = Model(values)
+    bare_worker = bare_instance(
+        worker,
+        cfg=cfg.trainer,
+        model=model,
+        strategy=Strategy(),
+        optimizer=None,
+        scheduler=SimpleNamespace(get_last_lr=lambda: [0.0]),
+        mesh_rank=SimpleNamespace(dp_size=1),
+        record_memory=False,
+        critic_loss_fn=loss_fn,
+        _micro_batches_accumulated=0,
+    )
+    returned = bare_worker.forward_backward(data)
+    model.weight.grad = torch.ones(())  # what the update makes of 1
+    bare_worker.optim_step()
+    loss = torch.stack(bare_worker.strategy.losses).sum() * float(model.weight.grad)
+    return {"loss": loss, **getattr(returned, "metrics", returned)}
+
+
+def _boundary(target: Target, forms: Arguments) -> Boundary:
+    tensors: dict[str, Codec] = {
+        "sequences": Derived(row_numbers, frozenset({"extra"})),
+        "attention_mask": Derived(all_ones, frozenset({"extra"})),
+        "loss_mask": forms.loss_mask,
+        "response_mask": forms.response_mask,
+        "values": forms.column("old_value"),
+        "returns": forms.column("returns"),
+        **dict.fromkeys(("action_log_probs", "base_action_log_probs", "advantages"), Constant(None)),
+    }
+    place = target.locate(WORKER).rpartition(".")[0]
+    step = Step(
+        call=train_mini_batch,
+        name="trained",
+        arguments={
+            "worker": Constant(Function(WORKER)),
+            "loss_fn": Constant(Function(CRITIC)),
+            "cfg": Config(CONFIG, knobs_at={"trainer.algorithm.value_clip": "value_clip"}),
+            "values": forms.column("value"),
+            "data": forms.batch(tensors, {"response_length": Width()}),
+            "parts": MICRO_BATCHES,
+        },
+        doubles={f"{place}.torch.cuda.current_device": cpu},
+        produced_by={"data": PRODUCED_BY},
+    )
+    return Boundary(
+        path=f"{STEP} -> {CRITIC}",
+        stage="value-loss",
+        steps=(step,),
+        unused=frozenset({"length"}),
+        outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
+        settings={"in micro-batches": {"value_clip": 0.2}},
+        claims=_WHOLE | _CLIPPED,
+        reach="trainer.algorithm.advantage_estimator=gae",
+        requires=(equal_micro_batches, has_trained_token),
+    )
