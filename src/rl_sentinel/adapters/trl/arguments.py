@@ -23,6 +23,10 @@ from rl_sentinel.core.layout import Axis
 
 GRPO = "trl.trainer.grpo_trainer.GRPOTrainer"
 RLOO = "trl.trainer.rloo_trainer.RLOOTrainer"
+DISTILLATION = "trl.trainer.distillation_trainer.DistillationTrainer"
+
+#: Trainers that sample with tools, by the name of their kind.
+TOOL_TRAINERS: Mapping[str, str] = {"grpo": GRPO, "distillation": DISTILLATION}
 
 #: Neutral name of a setting -> its field in a trainer's configuration, if the names differ.
 FIELDS: Mapping[str, str] = {
