@@ -25,8 +25,11 @@ GRPO = "trl.trainer.grpo_trainer.GRPOTrainer"
 RLOO = "trl.trainer.rloo_trainer.RLOOTrainer"
 DISTILLATION = "trl.trainer.distillation_trainer.DistillationTrainer"
 
-#: Trainers that sample with tools, by the name of their kind.
-TOOL_TRAINERS: Mapping[str, str] = {"grpo": GRPO, "distillation": DISTILLATION}
+#: Kind -> the trainer.
+TRAINERS: Mapping[str, str] = {"grpo": GRPO, "rloo": RLOO, "distillation": DISTILLATION}
+
+#: The kinds of those that sample with tools.
+WITH_TOOLS = ("grpo", "distillation")
 
 #: Neutral name of a setting -> its field in a trainer's configuration, if the names differ.
 FIELDS: Mapping[str, str] = {

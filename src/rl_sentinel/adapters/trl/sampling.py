@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import DISTILLATION, GRPO, RLOO, Prompts
+from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
 from rl_sentinel.adapters.trl.ranks import broadcast_object_list, gather_object
 from rl_sentinel.adapters.trl.release import fields_of, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, returned_names
@@ -54,7 +54,7 @@ _ROWS = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The sampling options of each engine, and the rows that vLLM returns to each trainer."""
-    for kind, owner in (("grpo", GRPO), ("rloo", RLOO), ("distillation", DISTILLATION)):
+    for kind, owner in TRAINERS.items():
         path = f"{owner}._generate_single_turn"
         if not target.has(path) or target.fails(owner):
             continue

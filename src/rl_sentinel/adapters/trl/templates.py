@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import TOOL_TRAINERS
+from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.tiny_trainer import END, TEMPLATE, make_tokenizer
@@ -38,8 +38,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         for name, sides in {"pairs": ("chosen", "rejected"), "completions": ("completion",)}.items():
             for thinks in (False, True):
                 yield from bindable(target, _applied(name, sides, thinks=thinks))
-    for owner in TOOL_TRAINERS.values():
-        path = f"{owner}._get_tool_suffix_ids"
+    for kind in WITH_TOOLS:
+        path = f"{TRAINERS[kind]}._get_tool_suffix_ids"
         if target.has(path) and not target.fails(path):
             yield from bindable(target, *(_after_a_call(path, lines=lines) for lines in (False, True)))
 

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import TOOL_TRAINERS, trainer
+from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS, trainer
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
@@ -44,8 +44,8 @@ _DOCS = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Logged numbers of tool calls, in releases that log them."""
-    for kind, owner in TOOL_TRAINERS.items():
-        path = f"{owner}._generate"
+    for kind in WITH_TOOLS:
+        path = f"{TRAINERS[kind]}._generate"
         if not target.has(path) or target.fails(path):
             continue
         source = source_of(target.find(path))

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import TOOL_TRAINERS, trainer
+from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS, trainer
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.rollout_doubles import returned_names
@@ -37,8 +37,8 @@ _LOOP = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The tool loop of each trainer that has one."""
-    for kind, owner in TOOL_TRAINERS.items():
-        path = f"{owner}._tool_call_loop"
+    for kind in WITH_TOOLS:
+        path = f"{TRAINERS[kind]}._tool_call_loop"
         if target.has(path) and not target.fails(path):
             yield from bindable(target, _loop(target, kind, path))
 
