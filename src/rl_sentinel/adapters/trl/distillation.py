@@ -31,6 +31,7 @@ from rl_sentinel.adapters.trl.distillation_codecs import (
     prompt_lengths,
     whole_completions,
 )
+from rl_sentinel.adapters.trl.logit_model import of_shared_weights
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.core.batch import Batch, take_positions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -42,17 +43,12 @@ from rl_sentinel.core.codec import Codec, Form, Inputs
 GKD = "trl.trainer.gkd_trainer.GKDTrainer"
 GKD_EXPERIMENTAL = "trl.experimental.gkd.gkd_trainer.GKDTrainer"
 
-GOLD = "trl.experimental.gold.gold_trainer.GOLDTrainer"
-
-#: Other trainers with a divergence of the same name and parameters.
+#: Other trainers with a divergence of the same name and parameters, which is their loss of a batch too.
 RELATIVES = (
-    GOLD,
+    "trl.experimental.gold.gold_trainer.GOLDTrainer",
     "trl.experimental.iw_opd.iw_opd_trainer.IWOPDTrainer",
     "trl.experimental.distillation.distillation_trainer.DistillationTrainer",
 )
-
-#: Those of them whose loss of a batch is this divergence of all tokens with a label, as GKD's is.
-SAME_LOSS = (GOLD,)
 
 _DOC = "gkd_trainer.py, generalized_jsd_loss, docstring: equation 1 of https://huggingface.co/papers/2306.13649"
 _BETA = "gkd_config.py, GKDConfig, docstring of beta: 0.0 is the KL divergence, 1.0 the inverse one"
@@ -84,19 +80,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if why := target.fails(path):
             yield Unbound(path, "aggregate", why)
         else:
-            yield from _of_trainer(target, path, same_loss=path in {gkd, *SAME_LOSS})
+            yield from _of_trainer(target, path)
 
 
-def _of_trainer(target: Target, path: str, *, same_loss: bool) -> Iterator[Boundary | Unbound]:
+def _of_trainer(target: Target, path: str) -> Iterator[Boundary | Unbound]:
     function = f"{path}.generalized_jsd_loss"
     if target.has(function):
         labelled = "labels" in inspect.signature(target.find(function)).parameters
         yield from bindable(target, *(_divergence(function, name) for name in BETAS if labelled))
         yield from bindable(target, *(_without_labels(function, name, claimed) for name, claimed in REDUCTIONS.items()))
-    if same_loss:
         yield from bindable(target, *(_loss(path, name) for name in ("default", "beta 0.1")), _loss(path, SAMPLED))
     generate = f"{path}.generate_on_policy_outputs"
-    if same_loss and target.has(generate) and "new_labels" in source_of(target.find(generate)):
+    if target.has(generate) and "new_labels" in source_of(target.find(generate)):
         yield from bindable(target, _sampled_labels(target, generate))
 
 
@@ -172,7 +167,7 @@ class LogitsModel:
 
     def __call__(self, **_inputs: object) -> Any:  # noqa: ANN401 - as a model of transformers
         """The logits."""
-        return SimpleNamespace(logits=self.logits)
+        return SimpleNamespace(logits=of_shared_weights(self.logits, self.logits))
 
 
 def _loss(path: str, name: str) -> Boundary:
@@ -241,8 +236,13 @@ def _prompts(inputs: Inputs, prompt: int, padding: int) -> Tensor:
 
 def make_distiller(kind: Any, beta: float, teacher: Tensor) -> Any:  # noqa: ANN401 - a class of the target
     """A bare trainer with the attributes that its loss reads."""
-    switches = dict.fromkeys(("use_liger_gkd_loss", "use_liger_loss", "use_uld_loss"), False)
-    return bare_instance(kind, beta=beta, temperature=1.0, teacher_model=LogitsModel(teacher), **switches)
+    options: dict[str, Any] = dict.fromkeys(
+        ("use_liger_gkd_loss", "use_liger_loss", "use_uld_loss", "use_teacher_server"), False
+    )
+    options |= {"loss_top_k": 0, "loss_add_tail": False, "_local_teacher_tokenizer_matches_student": True}
+    return bare_instance(
+        kind, beta=beta, temperature=1.0, distillation_objective="jsd", teacher_model=LogitsModel(teacher), **options
+    )
 
 
 def distil(entry: Callable[..., Any], distiller: Any, model: LogitsModel, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer

@@ -22,6 +22,14 @@ CHUNKED = ("trl.trainer.utils", "trl.kernels.chunked_logprob", "trl.kernels.chun
 SIZES = ("_CHUNKED_LOGPROB_CHUNK_SIZE", "TOKEN_CHUNK_SIZE", "VOCAB_CHUNK_SIZE")
 
 
+def of_shared_weights(logits: Tensor, known: Tensor) -> Tensor:
+    """The logits, of which each has a share of 0 in all known ones: weights of a model are the same at each position.
+
+    A gradient that is NaN at padding is NaN at every token then, as it is in the weights.
+    """
+    return logits + 0 * known.sum()
+
+
 class Head:
     """The output layer of :class:`Logits`: half of each logit is in its weight, the mean over tokens in its bias.
 

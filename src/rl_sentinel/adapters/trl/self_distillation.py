@@ -18,6 +18,7 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, prompt, trains_whole_completions
+from rl_sentinel.adapters.trl.logit_model import of_shared_weights
 from rl_sentinel.adapters.trl.sdpo import TRAINER as SDPO
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -83,6 +84,7 @@ class Model:
         places = input_ids.shape[1] - self.logits.shape[1] - 1
         before = self.logits.new_zeros(len(input_ids), places, self.logits.shape[2])
         whole = torch.cat([before, self.logits, torch.zeros_like(self.logits[:, :1])], 1)
+        whole = of_shared_weights(whole, self.logits)
         return SimpleNamespace(logits=whole[:, -logits_to_keep:] if logits_to_keep else whole)
 
 
