@@ -18,9 +18,7 @@ Loads = Callable[..., Target]
 
 APPLY = "trl.data_utils.apply_chat_template"
 COLLATOR = "trl.trainer.utils.DataCollatorForChatML.__call__"
-SUFFIX = "trl.trainer.grpo_trainer.GRPOTrainer._get_tool_suffix_ids"
-COUNTS = "trl.trainer.grpo_trainer.GRPOTrainer._generate"
-LOOP = "trl.trainer.grpo_trainer.GRPOTrainer._tool_call_loop"
+OWNERS = ("trl.trainer.grpo_trainer.GRPOTrainer", "trl.trainer.distillation_trainer.DistillationTrainer")
 
 
 def _load(loads: Loads, **choices: str) -> Target:
@@ -46,9 +44,9 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     assert set(boundaries) == {
         *((APPLY, name) for name in ("pairs", "pairs, thoughts", "completions", "completions, thoughts")),
         *((COLLATOR, name) for name in ("conversations", "truncated conversations")),
-        *((SUFFIX, name) for name in ("plain", "line breaks")),
-        (LOOP, "a call"),
-        (COUNTS, "logged, tools"),
+        *((f"{owner}._get_tool_suffix_ids", name) for owner in OWNERS for name in ("plain", "line breaks")),
+        *((f"{owner}._tool_call_loop", "a call") for owner in OWNERS),
+        *((f"{owner}._generate", "logged, tools") for owner in OWNERS),
     }
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
@@ -76,24 +74,27 @@ def test_prompt_of_a_truncated_conversation(loads: Loads, lost: str, sound: bool
     assert _sound(target, COLLATOR, "conversations")
 
 
+@pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(("among", "sound"), [("called", True), ("rows", False)])
-def test_share_of_failed_calls(loads: Loads, among: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_share_of_failed_calls(loads: Loads, owner: str, among: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
     """The share is of the calls, not of the completions."""
     target = _load(loads, among=among)
-    judgement = judged_at(MET001, _bound(target)[COUNTS, "logged, tools"], "logged, tools", target)
+    judgement = judged_at(MET001, _bound(target)[f"{owner}._generate", "logged, tools"], "logged, tools", target)
     assert judgement.tried > 0
     assert (judgement.found is None) is sound
 
 
+@pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(("trims", "sound"), [("True", True), ("False", False)])
-def test_line_break_after_a_sampled_reply(loads: Loads, trims: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_line_break_after_a_sampled_reply(loads: Loads, owner: str, trims: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
     """A sampled reply ends with its end token; the break after it is part of what follows."""
     target = _load(loads, trims=trims)
-    assert _sound(target, SUFFIX, "line breaks") is sound
-    assert _sound(target, SUFFIX, "plain")
+    assert _sound(target, f"{owner}._get_tool_suffix_ids", "line breaks") is sound
+    assert _sound(target, f"{owner}._get_tool_suffix_ids", "plain")
 
 
+@pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(("choices", "sound"), [({}, True), ({"samples": "False"}, False), ({"result": "1"}, False)])
-def test_sampled_tokens_of_a_call(loads: Loads, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_sampled_tokens_of_a_call(loads: Loads, owner: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
     """Tokens that were sampled are not tokenized anew, and results of tools do not train."""
-    assert _sound(_load(loads, **choices), LOOP, "a call") is sound
+    assert _sound(_load(loads, **choices), f"{owner}._tool_call_loop", "a call") is sound

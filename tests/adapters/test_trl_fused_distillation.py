@@ -9,16 +9,20 @@ from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, fused_distillation
+from rl_sentinel.adapters.trl import FRAMEWORK, fused_distillation, rollout_metrics
 from rl_sentinel.adapters.trl.logit_model import Head
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 
 Loads = Callable[..., Target]
 
 TRAINER = """
+    from collections import defaultdict
+    from types import SimpleNamespace
+
     import torch
 
     def _chunked_divergence_loss(student, teacher, heads, mask, beta, temperature):
@@ -35,6 +39,25 @@ TRAINER = """
         return (tokens * mask).sum(), (kl(one, torch.zeros_like(one)).neg() * {where}).sum()
 
     class DistillationTrainer:
+        def __init__(self, model, teacher_model, args, train_dataset, processing_class):
+            self.model, self.args, self.state, self.accelerator = model, args, SimpleNamespace(), SimpleNamespace()
+            self._metrics = {"train": defaultdict(list), "eval": defaultdict(list)}
+
+        def _generate_single_turn(self, prompt_ids):
+            raise RuntimeError("an engine runs here")
+            return completion_ids
+
+        def _generate(self, prompts):
+            completion_ids = self._generate_single_turn([[4] for _ in prompts])
+            lengths = {gathers}(torch.tensor([len(ids) for ids in completion_ids]))
+            self._metrics["train"]["completions/mean_length"].append(lengths.float().mean().item())
+            return [[4] for _ in prompts], completion_ids, [[1] * len(ids) for ids in completion_ids]
+
+        def _generate_and_score_completions(self, inputs):
+            prompt_ids, completion_ids, tool_mask = self._generate([row["prompt"] for row in inputs])
+            count = sum({counted} for ids, mask in zip(completion_ids, tool_mask))
+            return {"prompt_ids": prompt_ids, "num_items_in_batch": torch.tensor(float(count))}
+
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
             mask, width = inputs["completion_mask"] * inputs["tool_mask"], inputs["completion_ids"].shape[1]
@@ -48,23 +71,32 @@ TRAINER = """
             return loss / {count}
 """
 
-SOUND = {"bias": "head.bias", "shift": ":-1", "count": 'inputs["num_items_in_batch"]', "where": "mask"}
+SOUND = {
+    "bias": "head.bias",
+    "shift": ":-1",
+    "count": 'inputs["num_items_in_batch"]',
+    "where": "mask",
+    "counted": "sum(mask)",
+    "gathers": "self.accelerator.gather",
+}
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
     source = TRAINER
     for name, part in (SOUND | choices).items():
         source = source.replace("{" + name + "}", part)
-    tree = {**files(), "trl/trainer/distillation_trainer.py": source}
-    target = loads(FRAMEWORK, tree, overlay())
-    made = [one for one in fused_distillation.boundaries(target) if isinstance(one, Boundary)]
+    tree = files()
+    tree["trl/trainer/distillation_config.py"] = tree["trl/trainer/grpo_config.py"].replace("GRPO", "Distillation")
+    target = loads(FRAMEWORK, {**tree, "trl/trainer/distillation_trainer.py": source}, overlay())
+    every = [*fused_distillation.boundaries(target), *rollout_metrics.boundaries(target)]
+    made = [one for one in every if isinstance(one, Boundary) and "DistillationTrainer" in one.path]
     return target, {next(iter(one.settings)): one for one in made}
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     """Each mixture binds, and every column survives the round trip."""
     target, boundaries = _bound(loads)
-    assert {"default", "beta 0", "beta 1", "temperature", "logged of logits"} <= set(boundaries)
+    assert {"default", "beta 0", "beta 1", "temperature", "logged of logits", "logged lengths"} <= set(boundaries)
     assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
     check_round_trips(target, boundaries.values())
 
@@ -76,11 +108,13 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (REF001, "default", {"bias": "head.bias.detach()"}),
         (REF001, "beta 0", {"shift": "1:"}),
         (SPL001, "default", {"count": "mask.sum()"}),
+        (REF001, "default", {"counted": "len(ids)"}),
+        (MET005, "logged lengths", {"gathers": ""}),
         (REF001, "logged of logits", {"where": "1"}),
     ],
 )
 def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
-    """A bias without a gradient, logits of the next token, one count for all micro-batches, entropy of what trains."""
+    """A bias without a gradient, logits of the next token, counts and entropy of what trains, lengths of all ranks."""
     target, boundaries = _bound(loads, **({} if sound else choices))
     judgement = judged_at(law, boundaries[setting], setting, target)
     assert judgement.tried > 0

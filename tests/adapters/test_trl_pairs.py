@@ -37,6 +37,7 @@ MODULES = (preferences, kto, logit_metrics, supervised, nash_md, distillation, p
 DPO = "trl.trainer.dpo_trainer.DPOTrainer.compute_loss"
 KTO = "trl.trainer.kto_trainer.KTOTrainer.compute_loss"
 GKD = "trl.trainer.gkd_trainer.GKDTrainer"
+GOLD = "trl.experimental.gold.gold_trainer.GOLDTrainer"
 PPO = "trl.trainer.ppo_trainer.PPOTrainer"
 SFT = "trl.trainer.sft_trainer.SFTTrainer.compute_loss"
 
@@ -114,6 +115,26 @@ def test_share_of_the_teacher(loads: Loads, share: str, sound: bool) -> None:  #
     judgement = judged_at(REF001, _bound(target)[f"{GKD}.generalized_jsd_loss", "beta 0.1"], "beta 0.1", target)
     assert (judgement.found is None) is sound
     assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "setting"),
+    [("generalized_jsd_loss", "beta 0.1"), ("compute_loss", "beta 0.1"), ("compute_loss", "sampled")],
+)
+@pytest.mark.parametrize(("share", "sound"), [("beta", True), ("1 - beta", False)])
+def test_share_of_the_teacher_of_a_relative(loads: Loads, path: str, setting: str, share: str, *, sound: bool) -> None:
+    """GKD's relatives are held to the same divergence, beside GKD itself."""
+    target = _load(loads, gold_share=share)
+    at_half = setting == "sampled"  # both shares are equal there
+    assert _sound(target, REF001, f"{GOLD}.{path}", setting) is (sound or at_half)
+    assert _sound(target, REF001, f"{GKD}.{path}", setting)
+
+
+@pytest.mark.parametrize(("ended", "sound"), [("", True), (" | (tokens == 1)", False)])
+def test_end_of_a_sampled_completion_of_a_relative(loads: Loads, ended: str, *, sound: bool) -> None:
+    """A method of the trainer, with texts after the labels, labels the end that is the padding, too."""
+    target = _load(loads, gold_ended=ended)
+    assert _sound(target, PLC004, f"{GOLD}.generate_on_policy_outputs", "default") is sound
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import BASE, TRANSFORMERS
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, preferences
+from rl_sentinel.adapters.trl import FRAMEWORK, logit_metrics, preferences
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 
@@ -66,6 +66,9 @@ TRAINER = """
             self.data_collator = Collator(args)
             self._metrics = defaultdict(lambda: defaultdict(list))
 
+        def log(self, logs):
+            logs.update({name: sum(own) / len(own) for name, own in self._metrics["train"].items()})
+
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             ids, mask, args = inputs["input_ids"], inputs["completion_mask"][:, 1:], self.args
             shares = model(input_ids=ids).logits[:, :-1].log_softmax(-1)
@@ -76,6 +79,8 @@ TRAINER = """
             parts = scores.chunk(3 if args.tpo_alpha else 2)
             gap = parts[0] - parts[1]
             self._metrics["train"]["rewards/chosen"].append(args.beta * parts[0].mean().item())
+            spread = -(shares.exp() * shares).sum(2)
+            self._metrics["train"]["entropy"].append(spread[ENTROPY_WHERE].mean().item())
             if args.loss_type == "ipo":
                 return ((gap - 1 / (2 * args.beta)) ** 2).mean()
             gap = args.beta * gap - (args.tpo_l_gamma if args.loss_type == "tpo-l" else 0.0)
@@ -88,22 +93,28 @@ TRAINER = """
 COUNT = "mask.chunk(3)[2].sum()"
 
 
-def _bound(loads: Loads, count: str = COUNT, mask_cut: str = "[cut]") -> tuple[Target, dict[tuple[str, str], Boundary]]:
+def _bound(
+    loads: Loads, count: str = COUNT, mask_cut: str = "[cut]", where: str = "mask.bool()"
+) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     files = {
         "trl/__init__.py": "",
         "trl/trainer/base.py": BASE,
         "trl/experimental/tpo/tpo_config.py": CONFIG,
-        "trl/experimental/tpo/tpo_trainer.py": TRAINER.replace("COUNT", count).replace("MASK_CUT", mask_cut),
+        "trl/experimental/tpo/tpo_trainer.py": TRAINER.replace("COUNT", count)
+        .replace("MASK_CUT", mask_cut)
+        .replace("ENTROPY_WHERE", where),
     }
     target = loads(FRAMEWORK, files, {**overlay(), "transformers.py": TRANSFORMERS})
-    made = [one for one in preferences.boundaries(target) if isinstance(one, Boundary)]
+    every = [*preferences.boundaries(target), *logit_metrics.boundaries(target)]
+    made = [one for one in every if isinstance(one, Boundary)]
     return target, {(one.path, setting): one for one in made for setting in one.settings}
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     settings = [setting for _, setting in boundaries]
-    assert settings == ["default", "smoothed", "smoothed, keep_start", "smoothed, keep_end", "ipo", "tpo-l"]
+    losses = ["default", "smoothed", "smoothed, keep_start", "smoothed, keep_end", "ipo", "tpo-l"]
+    assert settings == [*losses, "logged of logits"]
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
 
@@ -111,6 +122,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 CASES = [
     ("default", {"count": "mask.sum()"}),
     ("smoothed, keep_end", {"mask_cut": "[: len(ids[-1])]"}),
+    ("logged of logits", {"where": "mask >= 0"}),
 ]
 
 
@@ -122,7 +134,7 @@ def test_found_where_broken_alone(
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """The third response counted with all tokens, and a mask that is cut at another end than the tokens."""
+    """The third response counted with all tokens, a mask cut at another end than the tokens, entropy of all tokens."""
     target, boundaries = _bound(loads, **(broken if found else {}))
     (boundary,) = (b for (_, name), b in boundaries.items() if name == setting)
     judgement = judged_at(REF001, boundary, setting, target)

@@ -94,6 +94,19 @@ GRPO = """
             self._metrics["train"]["tools/failure_frequency"].append(share)
 """
 
+#: The same loop in a trainer with a teacher, whose rows all have the same tools.
+DISTILLATION = (
+    GRPO.replace("GRPOTrainer", "DistillationTrainer")
+    .replace("self._sync_tool_dicts[row]", "self._tool_dict")
+    .replace(
+        "    def _get_tool_suffix_ids",
+        """    def __init__(self, model, teacher_model, **more):
+            super().__init__(model, [], **more)
+
+        def _get_tool_suffix_ids""",
+    )
+)
+
 BASE = """
     from collections import defaultdict
     from types import SimpleNamespace
@@ -165,6 +178,8 @@ def files(**choices: str) -> dict[str, str]:
         "trl/trainer/utils.py": COLLATOR,
         "trl/trainer/grpo_config.py": CONFIG,
         "trl/trainer/grpo_trainer.py": GRPO,
+        "trl/trainer/distillation_config.py": CONFIG.replace("GRPOConfig", "DistillationConfig"),
+        "trl/trainer/distillation_trainer.py": DISTILLATION,
     }
     for name, part in (SOUND | choices).items():
         every = {path: text.replace("{" + name + "}", part) for path, text in every.items()}

@@ -195,6 +195,18 @@ GKD = """
             return tokens, mask.long(), new_labels
 """
 
+GOLD = (
+    GKD.replace("GKDTrainer", "GOLDTrainer")
+    .replace(
+        """    @staticmethod
+        def generate_on_policy_outputs(model, inputs, generation_config, pad_token_id=None):""",
+        """    def generate_on_policy_outputs(self, model, inputs, generation_config):""",
+    )
+    .replace("{share}", "{gold_share}")
+    .replace("masked_fill(~mask,", "masked_fill(~mask{gold_ended},")
+    .replace("new_labels\n", "new_labels, [self.processing_class.decode(row) for row in tokens]\n")
+)
+
 PPO_CONFIG = """
     from dataclasses import dataclass
 
@@ -381,6 +393,8 @@ SOUND = {
     "kept": "self.mode()",
     "counted": "trained",
     "denominator": "num_items_in_batch",
+    "gold_share": "beta",
+    "gold_ended": "",
 }
 
 
@@ -401,7 +415,7 @@ def files(
 ) -> dict[str, str]:
     """A tree of TRL: how IPO counts tokens, what the teacher's share is, how many mini-batches a pass has, KTO's KL.
 
-    ``more`` are places of PPO's steps and of supervised fine-tuning: see :data:`SOUND`.
+    ``more`` are places of PPO's steps, of supervised fine-tuning and of GOLD: see :data:`SOUND`.
     """
     parts = SOUND | more
     return {
@@ -413,6 +427,7 @@ def files(
         "trl/trainer/kto_trainer.py": KTO.replace("{detach}", detach),
         "trl/trainer/nash_md_trainer.py": NASH,
         "trl/trainer/gkd_trainer.py": GKD.replace("{share}", share),
+        "trl/experimental/gold/gold_trainer.py": filled(GOLD, parts),
         "trl/trainer/ppo_config.py": PPO_CONFIG,
         "trl/trainer/ppo_trainer.py": (filled(PPO, {"count": count}) + filled(PPO_STEPS, parts))
         .replace("{{", "{")

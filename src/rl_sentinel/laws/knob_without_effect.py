@@ -59,7 +59,8 @@ ENOUGH = 16
 def _has_signal(boundary: Boundary) -> bool:
     """Whether an output depends on all numbers: a loss or a column. A logged number may be one of many."""
     losses = ("policy-loss", "value-loss", "aggregate")
-    return bool(slopes(boundary)) or (
+    of_tokens = set(slopes(boundary)) - {"logits"}  # a number of a divergence is a share, and at most 1
+    return bool(of_tokens) or (
         boundary.stage not in (*losses, "correct", "batch") and any(output.axes for output in boundary.outputs.values())
     )
 

@@ -117,7 +117,8 @@ def cells(where: Tensor, like: Tensor) -> Tensor:
 
 def slopes(boundary: Boundary) -> tuple[str, ...]:
     """The columns that a gradient can be taken to; empty without a loss."""
-    columns = ("logprob", "value") if boundary.stage == "value-loss" else ("logprob",)
+    more = {"value-loss": ("value",), "aggregate": ("logits",)}  # a divergence is summed from logits
+    columns = ("logprob", *more.get(boundary.stage, ()))
     return tuple(n for n in columns if n in boundary.reads) if "loss" in boundary.outputs else ()
 
 

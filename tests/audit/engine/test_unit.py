@@ -15,7 +15,7 @@ from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.audit.sandbox.job import Event
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.expectations import Equal, Expectation
@@ -41,6 +41,27 @@ def only_masked(batch: Batch) -> Tensor:
 
 def mostly_plain(batch: Batch) -> Tensor:
     return sound(batch) if bool(batch.mask.all()) else only_masked(batch)
+
+
+class _Scaled(torch.autograd.Function):
+    """A function whose gradient is computed elsewhere."""
+
+    @staticmethod
+    def forward(_ctx: Any, logprob: Tensor) -> Tensor:
+        return logprob * 2
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> Any:
+        return only_backward(gradients[0])
+
+
+def only_backward(gradient: Tensor) -> Tensor:
+    return gradient * 2
+
+
+def scaled_loss(batch: Batch) -> dict[str, Tensor]:
+    scaled: Tensor = _Scaled.apply(batch.logprob)  # type: ignore[no-untyped-call]  # torch's
+    return {"loss": (scaled * batch.mask).sum()}
 
 
 def _unit(compute: Any, *codes: str, root: Path = HERE, **more: Any) -> Unit:
@@ -124,6 +145,14 @@ def test_a_function_that_one_case_enters_selects_the_boundary() -> None:
     for functions, number in (((f"{Path(__file__).name}:only_masked",), 1), (("other.py:only_masked",), 0)):
         asked = replace(unit, request=replace(REQUEST, enters=functions))
         assert len(_verdicts(asked)) == number
+
+
+def test_a_function_that_only_a_gradient_enters_selects_the_boundary() -> None:
+    outputs = {"loss": Output("", "", "loss")}
+    loss = specimen(scaled_loss, reads="logprob mask", stage="policy-loss", outputs=outputs)
+    unit = Unit(Target(root=HERE), loss, "default", [laws()["PUR001"]], {}, REQUEST)
+    asked = replace(unit, request=replace(REQUEST, enters=(f"{Path(__file__).name}:only_backward",)))
+    assert list(_verdicts(asked)) == ["PUR001"]
 
 
 def test_replay_tells_three_ways() -> None:

@@ -23,6 +23,13 @@ from rl_sentinel.core.layout import Axis
 
 GRPO = "trl.trainer.grpo_trainer.GRPOTrainer"
 RLOO = "trl.trainer.rloo_trainer.RLOOTrainer"
+DISTILLATION = "trl.trainer.distillation_trainer.DistillationTrainer"
+
+#: Kind -> the trainer.
+TRAINERS: Mapping[str, str] = {"grpo": GRPO, "rloo": RLOO, "distillation": DISTILLATION}
+
+#: The kinds of those that sample with tools.
+WITH_TOOLS = ("grpo", "distillation")
 
 #: Neutral name of a setting -> its field in a trainer's configuration, if the names differ.
 FIELDS: Mapping[str, str] = {

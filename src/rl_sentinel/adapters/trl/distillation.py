@@ -1,7 +1,8 @@
-"""TRL's distillation (GKD): divergence of student and teacher, loss of a batch, labels of sampled completions."""
+"""TRL's distillation, GKD and its relatives: divergence, loss of a batch, labels of sampled completions."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,7 @@ from rl_sentinel.adapters.trl.distillation_codecs import (
     prompt_lengths,
     whole_completions,
 )
+from rl_sentinel.adapters.trl.logit_model import of_shared_weights
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.core.batch import Batch, take_positions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -40,6 +42,13 @@ from rl_sentinel.core.codec import Codec, Form, Inputs
 
 GKD = "trl.trainer.gkd_trainer.GKDTrainer"
 GKD_EXPERIMENTAL = "trl.experimental.gkd.gkd_trainer.GKDTrainer"
+
+#: Other trainers with a divergence of the same name and parameters, which is their loss of a batch too.
+RELATIVES = (
+    "trl.experimental.gold.gold_trainer.GOLDTrainer",
+    "trl.experimental.iw_opd.iw_opd_trainer.IWOPDTrainer",
+    "trl.experimental.distillation.distillation_trainer.DistillationTrainer",
+)
 
 _DOC = "gkd_trainer.py, generalized_jsd_loss, docstring: equation 1 of https://huggingface.co/papers/2306.13649"
 _BETA = "gkd_config.py, GKDConfig, docstring of beta: 0.0 is the KL divergence, 1.0 the inverse one"
@@ -64,17 +73,23 @@ SAMPLED = "sampled"
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The divergence with and without labels, the loss of a batch, the labels of sampled completions."""
-    path = next((p for p in (GKD, GKD_EXPERIMENTAL) if target.has(p)), GKD)
-    if not target.has(path):
-        return
-    if why := target.fails(path):
-        yield Unbound(path, "aggregate", why)
-        return
+    gkd = next((p for p in (GKD, GKD_EXPERIMENTAL) if target.has(p)), GKD)
+    for path in (gkd, *RELATIVES):
+        if not target.has(path):
+            continue
+        if why := target.fails(path):
+            yield Unbound(path, "aggregate", why)
+        else:
+            yield from _of_trainer(target, path)
+
+
+def _of_trainer(target: Target, path: str) -> Iterator[Boundary | Unbound]:
     function = f"{path}.generalized_jsd_loss"
-    labelled = "labels" in inspect.signature(target.find(function)).parameters
-    yield from bindable(target, *(_divergence(function, name) for name in BETAS if labelled))
-    yield from bindable(target, *(_without_labels(function, name, claimed) for name, claimed in REDUCTIONS.items()))
-    yield from bindable(target, *(_loss(path, name) for name in ("default", "beta 0.1")), _loss(path, SAMPLED))
+    if target.has(function):
+        labelled = "labels" in inspect.signature(target.find(function)).parameters
+        yield from bindable(target, *(_divergence(function, name) for name in BETAS if labelled))
+        yield from bindable(target, *(_without_labels(function, name, claimed) for name, claimed in REDUCTIONS.items()))
+        yield from bindable(target, *(_loss(path, name) for name in ("default", "beta 0.1")), _loss(path, SAMPLED))
     generate = f"{path}.generate_on_policy_outputs"
     if target.has(generate) and "new_labels" in source_of(target.find(generate)):
         yield from bindable(target, _sampled_labels(target, generate))
@@ -152,7 +167,7 @@ class LogitsModel:
 
     def __call__(self, **_inputs: object) -> Any:  # noqa: ANN401 - as a model of transformers
         """The logits."""
-        return SimpleNamespace(logits=self.logits)
+        return SimpleNamespace(logits=of_shared_weights(self.logits, self.logits))
 
 
 def _loss(path: str, name: str) -> Boundary:
@@ -221,8 +236,13 @@ def _prompts(inputs: Inputs, prompt: int, padding: int) -> Tensor:
 
 def make_distiller(kind: Any, beta: float, teacher: Tensor) -> Any:  # noqa: ANN401 - a class of the target
     """A bare trainer with the attributes that its loss reads."""
-    switches = dict.fromkeys(("use_liger_gkd_loss", "use_liger_loss"), False)
-    return bare_instance(kind, beta=beta, teacher_model=LogitsModel(teacher), **switches)
+    options: dict[str, Any] = dict.fromkeys(
+        ("use_liger_gkd_loss", "use_liger_loss", "use_uld_loss", "use_teacher_server"), False
+    )
+    options |= {"loss_top_k": 0, "loss_add_tail": False, "_local_teacher_tokenizer_matches_student": True}
+    return bare_instance(
+        kind, beta=beta, temperature=1.0, distillation_objective="jsd", teacher_model=LogitsModel(teacher), **options
+    )
 
 
 def distil(entry: Callable[..., Any], distiller: Any, model: LogitsModel, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
@@ -243,6 +263,7 @@ def _sampled_labels(target: Target, path: str) -> Boundary:
     parameters = inspect.signature(target.find(path)).parameters
     arguments: dict[str, Codec] = {
         "generate": Constant(Function(path)),
+        "kind": Constant(Function(path.rpartition(".")[0])),
         "completions": EndedCompletions(),
         "width": Derived(lambda inputs: inputs.batch.width),
         "pads": Constant("pad_token_id" in parameters),
@@ -260,13 +281,27 @@ def _sampled_labels(target: Target, path: str) -> Boundary:
     )
 
 
-def sampled_labels(generate: Callable[..., Any], completions: list[list[int]], width: int, *, pads: bool) -> Tensor:
+def sampled_labels(
+    generate: Callable[..., Any],
+    kind: Any,  # noqa: ANN401 - a class of the target
+    completions: list[list[int]],
+    width: int,
+    *,
+    pads: bool,
+) -> Tensor:
     """1 at each token of a completion that has a label; token 1 is both padding and EOS."""
+    if "self" in inspect.signature(generate).parameters:
+        generate = partial(generate, bare_instance(kind, processing_class=SimpleNamespace(decode=_text)))
     longest, prompts = max(map(len, completions)), torch.full((len(completions), 2), 4)
     rows = torch.tensor([ids + [1] * (longest - len(ids)) for ids in completions])
     sequences = torch.cat([prompts, rows], 1)
     model = SimpleNamespace(generate=lambda **_options: SimpleNamespace(sequences=sequences))
     config = SimpleNamespace(eos_token_id=1, pad_token_id=1)
     inputs = {"prompts": prompts, "prompt_attention_mask": torch.ones_like(prompts)}
-    returned = generate(model, inputs, config, 1) if pads else generate(model, inputs, config)
-    return pad((returned[-1][:, 2:] != -100).float(), (0, width - longest))
+    _, _, labels, *_ = generate(model, inputs, config, 1) if pads else generate(model, inputs, config)
+    return pad((labels[:, 2:] != -100).float(), (0, width - longest))
+
+
+def _text(_ids: object, **_options: object) -> str:
+    """A double of the tokenizer: the text of any tokens."""
+    return "w1"

@@ -14,20 +14,23 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import CompletionMask, ToolMask, itself, prompt
+from rl_sentinel.adapters.trl.arguments import DISTILLATION, CompletionMask, ToolMask, itself, prompt, trainer
 from rl_sentinel.adapters.trl.distillation import BETAS
 from rl_sentinel.adapters.trl.logit_model import Head, in_chunks
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.release import NAME, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
+from rl_sentinel.adapters.trl.rollout_batch import unpacked_names
+from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, ready_to_train
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
-MODULE = "trl.trainer.distillation_trainer"
-TRAINER = f"{MODULE}.DistillationTrainer"
+MODULE = DISTILLATION.rpartition(".")[0]
 
 _LOSS = claims(
     "distillation_trainer.py, _chunked_divergence_loss: generalized JSD; sum / num_items_in_batch, the valid tokens of "
@@ -48,13 +51,23 @@ _PRODUCER = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The loss at each mixture and at a temperature, and the logged entropy."""
-    path = f"{TRAINER}.compute_loss"
+    path = f"{DISTILLATION}.compute_loss"
     if not target.has(path) or not target.has(f"{MODULE}._chunked_divergence_loss"):
         return
-    if why := target.fails(TRAINER):
+    if why := target.fails(DISTILLATION):
         yield Unbound(path, "aggregate", why)
         return
-    yield from bindable(target, *(_loss(path, name) for name in BETAS), _entropy(path))
+    rollout = f"{DISTILLATION}.{NAME}"
+    counts = target.has(rollout) and '"num_items_in_batch"' in source_of(target.find(rollout))
+    steps = (_count(rollout),) if counts else ()
+    yield from bindable(target, *(_loss(path, name, steps) for name in BETAS), _entropy(path))
+
+
+_ALL_TRAINED = Computed(
+    frozenset({"mask"}),
+    lambda inputs: inputs.mini_batch.mask.sum(),
+    "which tokens are trained cannot be read from a count",
+)
 
 
 class Model:
@@ -110,11 +123,46 @@ def distil_in_chunks(entry: Callable[..., Any], trainer: Any, model: Model, inpu
         return {"loss": entry(trainer, model, inputs), "trainer": trainer}
 
 
-def _step(path: str, *, alone: bool) -> Step:
-    trainer = Object(
+def count_tokens(
+    entry: Callable[..., Any],
+    trainer: Any,  # noqa: ANN401 - a trainer
+    completion_mask: Tensor,
+    tool_mask: Tensor,
+) -> Any:  # noqa: ANN401 - a number, or a tensor of one
+    """The number of trained tokens that the trainer counts when it has sampled these completions."""
+    lengths = completion_mask.sum(1).clamp(min=1).tolist()
+    sampled = {
+        "prompt": [[FIRST_WORD] for _ in lengths],
+        "completion": [[FIRST_WORD] * n for n in lengths],
+        "tool_mask": [own[:n] for own, n in zip(tool_mask.tolist(), lengths, strict=True)],
+        "tool_images": [],
+    }
+    names = unpacked_names(entry, "_generate")
+    returned = tuple(next((v for key, v in sampled.items() if name.startswith(key)), None) for name in names)
+    ready = ready_to_train(trainer, 1)
+    ready._generate = lambda _prompts: returned  # noqa: SLF001 - where it samples
+    return entry(ready, [{"prompt": "w1"} for _ in lengths])["num_items_in_batch"]
+
+
+def _count(path: str) -> Step:
+    return Step(
+        call=count_tokens,
+        name="count",
+        arguments={
+            "entry": Constant(Function(path)),
+            "trainer": trainer("distillation", {}),
+            "completion_mask": CompletionMask(NoPadding()),
+            "tool_mask": Column("mask", NoPadding(), dtype=torch.int64),
+        },
+        produced_by={"tool_mask": "distillation_trainer.py, _generate: 0 at the tokens of a tool"},
+    )
+
+
+def _step(path: str, *, alone: bool, counted: bool = False) -> Step:
+    student = Object(
         make_student_trainer,
         {
-            "kind": Constant(Function(TRAINER)),
+            "kind": Constant(Function(DISTILLATION)),
             "beta": Knob("mixture"),
             "temperature": Knob("temperature"),
             "teacher": Object(Model, {"logits": Column("ref_logits")}),
@@ -127,18 +175,14 @@ def _step(path: str, *, alone: bool) -> Step:
         "completion_ids": Column("token"),
         "completion_mask": CompletionMask(),
         "tool_mask": Column("mask", ToolMask(), dtype=torch.int64),
-        "num_items_in_batch": Computed(
-            frozenset({"mask"}),
-            lambda i: i.mini_batch.mask.sum(),
-            "which tokens are trained cannot be read from a count",
-        ),
+        "num_items_in_batch": Earlier(Use("count")) if counted else _ALL_TRAINED,
     }
     return Step(
         call=distil_in_chunks,
         name="distilled",
         arguments={
             "entry": Constant(Function(path)),
-            "trainer": trainer,
+            "trainer": student,
             "model": Object(Model, {"logits": Column("logits")}),
             "inputs": Table(inputs),
         },
@@ -147,11 +191,11 @@ def _step(path: str, *, alone: bool) -> Step:
     )
 
 
-def _loss(path: str, name: str) -> Boundary:
+def _loss(path: str, name: str, before: tuple[Step, ...] = ()) -> Boundary:
     return Boundary(
         path=path,
         stage="aggregate",
-        steps=(_step(path, alone=False),),
+        steps=(*before, _step(path, alone=False, counted=bool(before))),
         unused=frozenset({"token", "prompt_length"}),
         outputs={"loss": Output("", "nats", "loss", at=Use("distilled")["loss"], join="sum")},
         settings={name: BETAS[name]},

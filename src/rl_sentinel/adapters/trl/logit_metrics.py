@@ -14,12 +14,13 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.kto import ALTERNATING, KTO, KTO_EXPERIMENTAL, LabelledFeatures, logged_metrics
-from rl_sentinel.adapters.trl.pair_codecs import NoPadding, PairFeatures, as_pairs
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding, PairFeatures, TripleFeatures, as_pairs
 from rl_sentinel.adapters.trl.preference_families import (
     CPO_FAMILIES,
     DPO_FAMILIES,
     KTO_FAMILIES,
     ORPO_FAMILIES,
+    TPO_FAMILIES,
     Family,
 )
 from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
@@ -30,6 +31,7 @@ from rl_sentinel.adapters.trl.preferences import (
     ORPO,
     ORPO_EXPERIMENTAL,
     PAIRED,
+    TPO,
     Release,
     families_of,
     ready_trainer,
@@ -62,6 +64,7 @@ TRAINERS: tuple[tuple[tuple[str, ...], Family, bool], ...] = (
     ((CPO, CPO_EXPERIMENTAL), CPO_FAMILIES["default"], True),
     ((ORPO, ORPO_EXPERIMENTAL), ORPO_FAMILIES["default"], True),
     ((KTO, KTO_EXPERIMENTAL), KTO_FAMILIES["default"], False),
+    ((TPO,), TPO_FAMILIES["smoothed"], True),  # without the third response, over which entropy is averaged too
 )
 
 
@@ -80,8 +83,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _metrics(release: Release, family: Family, name: str, logged: Mapping[str, str], *, paired: bool) -> Boundary:
     entry = f"{release.path}.compute_loss"
+    pairs = TripleFeatures if '"reference_ids"' in release.source else PairFeatures
     features: Codec = (
-        PairFeatures(whole=release.whole, names=release.names, prompts=1)
+        pairs(whole=release.whole, names=release.names, prompts=1)
         if paired
         else LabelledFeatures(whole='"completion_labels"' in release.source, prompts=1)
     )

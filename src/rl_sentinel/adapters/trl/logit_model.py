@@ -22,6 +22,14 @@ CHUNKED = ("trl.trainer.utils", "trl.kernels.chunked_logprob", "trl.kernels.chun
 SIZES = ("_CHUNKED_LOGPROB_CHUNK_SIZE", "TOKEN_CHUNK_SIZE", "VOCAB_CHUNK_SIZE")
 
 
+def of_shared_weights(logits: Tensor, known: Tensor) -> Tensor:
+    """The logits, of which each has a share of 0 in all known ones: weights of a model are the same at each position.
+
+    A gradient that is NaN at padding is NaN at every token then, as it is in the weights.
+    """
+    return logits + 0 * known.sum()
+
+
 class Head:
     """The output layer of :class:`Logits`: half of each logit is in its weight, the mean over tokens in its bias.
 
@@ -41,18 +49,24 @@ class Head:
 class Logits(nn.Module):
     """A double of a model or its backbone; the logits at position p predict token p + 1.
 
-    The last token of the prompt is the row's number, so that the trainer may pass rows in any chunks.
+    The last token of the prompt is the row's number, so that the trainer may pass rows in any chunks. A row has another
+    answer, all words alike, if it attends to padding, or not to a token.
     """
 
     def __init__(self) -> None:
         """Start without logits, or hidden states."""
         super().__init__()
         self.logits: Tensor = torch.empty(0)
+        self.attended: Tensor = torch.empty(0)
         self.prompt = 2
 
-    def forward(self, input_ids: Tensor, logits_to_keep: int = 0, **_more: object) -> SimpleNamespace:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int = 0, **_more: object
+    ) -> SimpleNamespace:
         """The logits of these rows, at all positions or at the last ones."""
-        logits = self.logits[input_ids[:, self.prompt - 1]]
+        rows = input_ids[:, self.prompt - 1]
+        right = (attention_mask == self.attended[rows]).all(1)
+        logits = torch.where(right.reshape(-1, 1, 1), self.logits[rows], 0.0)
         before = logits.new_zeros(len(logits), self.prompt - 1, logits.shape[2])
         whole = torch.cat([before, logits, logits.new_zeros(len(logits), 1, logits.shape[2])], 1)
         whole = whole[:, -logits_to_keep:] if logits_to_keep else whole
@@ -87,14 +101,15 @@ def compute_log_probs(
     """The log-probs of completions, and entropies if the release computes them, for prompts of one and two tokens."""
     rows = torch.arange(len(logits))
     prompt_ids, prompt_mask = torch.stack([torch.zeros_like(rows), rows], 1), torch.stack([rows % 2, rows * 0 + 1], 1)
-    trainer.known.logits = logits
+    attended = torch.cat([prompt_mask, completion_mask], 1)
+    trainer.known.logits, trainer.known.attended = logits, attended
     compute = per_token(trainer)
     entropies = {"compute_entropy": True} if "compute_entropy" in inspect.signature(compute).parameters else {}
     with fused_head(trainer, logits) if trainer.fused else nullcontext():
         computed = compute(
             trainer.forward_model,
             torch.cat([prompt_ids, completion_ids], 1),
-            torch.cat([prompt_mask, completion_mask], 1),
+            attended,
             completion_ids.shape[1],
             **options,
             **entropies,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
+from rl_sentinel.adapters.trl.arguments import GRPO, TRAINERS
 from rl_sentinel.core.call import Use
 
 #: The method that samples, scores and computes advantages.
@@ -14,8 +14,8 @@ NAME = "_generate_and_score_completions"
 
 
 def config_fields(target: Target, kind: str) -> frozenset[str]:
-    """The fields of the configuration of GRPO (``grpo``) or RLOO (``rloo``)."""
-    return frozenset(fields_of(target, GRPO if kind == "grpo" else RLOO))
+    """The fields of the configuration of a kind of trainer."""
+    return frozenset(fields_of(target, TRAINERS[kind]))
 
 
 def fields_of(target: Target, trainer: str) -> dict[str, dataclasses.Field[Any]]:
@@ -44,7 +44,7 @@ def reads_tool_mask(target: Target) -> bool:
 
 def scoring_path(target: Target, kind: str) -> str:
     """The path of the trainer's method that computes advantages: in early releases, ``_prepare_inputs``."""
-    return method(target, GRPO if kind == "grpo" else RLOO, NAME, "_prepare_inputs")
+    return method(target, TRAINERS[kind], NAME, "_prepare_inputs")
 
 
 def log_place(target: Target, kind: str, trainer: Use, mode: str = "train") -> Use:
@@ -55,4 +55,4 @@ def log_place(target: Target, kind: str, trainer: Use, mode: str = "train") -> U
 
 def logs_by_mode(target: Target, kind: str) -> bool:
     """Whether the trainer has separate logs for training and evaluation."""
-    return '{"train": defaultdict' in inspect.getsource(target.find(GRPO if kind == "grpo" else RLOO))
+    return '{"train": defaultdict' in inspect.getsource(target.find(TRAINERS[kind]))

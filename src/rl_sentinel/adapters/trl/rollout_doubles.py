@@ -120,8 +120,8 @@ def ready_to_score(
     ready = ready_to_train(trainer, micro_batches, rollout, rank, ranks)
     ready.rollout = rollout
     ready.num_generations = ready.args.num_generations = generations
-    (reward,) = trainer.reward_funcs
-    ready.reward_funcs = [RowRewards(reward.__name__, reward.weight, rollout.rewards)]
+    rewards = getattr(trainer, "reward_funcs", ())  # a trainer with a teacher has none
+    ready.reward_funcs = [RowRewards(one.__name__, one.weight, rollout.rewards) for one in rewards]
     if hasattr(ready, "_generate_single_turn"):
         order = returned_names(type(trainer)._generate_single_turn)  # noqa: SLF001
         ready._generate_single_turn = partial(generate_turn, rollout, order)  # noqa: SLF001

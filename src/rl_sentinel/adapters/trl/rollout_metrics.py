@@ -69,11 +69,14 @@ class Metrics:
     settings: Settings
 
 
+#: The setting with the lengths of completions, and the kind of trainer that logs nothing else of a rollout.
+LENGTHS, TEACHER = "logged lengths", "distillation"
+
 METRICS: Mapping[str, Metrics] = {
     "logged rewards": Metrics(_REWARDS, {}),
     "logged, weighted": Metrics({n: _REWARDS[n] for n in ("reward", "reward_std")}, {"reward_weight": 2.0}),
     "logged": Metrics(_GROUPS, {}),
-    "logged lengths": Metrics(_LENGTHS, {}),
+    LENGTHS: Metrics(_LENGTHS, {}),
     "logged, truncated masked": Metrics(_LENGTHS, {"mask_truncated_completions": True}),
     "logged, sampler": Metrics(_SAMPLER, {"use_vllm": True}),
 }
@@ -90,7 +93,7 @@ _GAP = claims("grpo_trainer.py, sampling_logp_difference: the absolute differenc
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of GRPO and RLOO, in releases that log them with the advantages."""
+    """The metrics of GRPO and RLOO, in releases that log them with the advantages, and the lengths of distillation."""
     for kind in ("grpo", "rloo"):
         path = scoring_path(target, kind)
         if not target.has(path) or target.fails(path) or "rewards_per_func" not in source_of(target.find(path)):
@@ -102,6 +105,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 yield from bindable(target, *_training(target, path, kind, name, metrics))
         if logs_by_mode(target, kind) and target.has(f"{path.rpartition('.')[0]}.prediction_step"):
             yield from bindable(target, *_evaluation(target, path, kind), _modes(target, path, kind))
+    path = scoring_path(target, TEACHER)
+    if target.has(path) and not target.fails(path):
+        yield from bindable(target, *_training(target, path, TEACHER, LENGTHS, METRICS[LENGTHS]))
 
 
 def _logged(target: Target, path: str, logged: Mapping[str, Output], place: Use) -> dict[str, Output]:
@@ -125,13 +131,13 @@ def _rollout_trainers(kind: str, settings: Settings, more: Mapping[str, Codec]) 
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
         "generations": Derived(lambda inputs: max(group_sizes(Inputs(inputs.mini_batch)))),
         "completions": Completions(cut="scored"),
-        "rewards": Column("reward", PerRow("list")),
+        **({} if kind == TEACHER else {"rewards": Column("reward", PerRow("list"))}),
         "old_logprobs": Derived(
             lambda inputs: torch.zeros(inputs.batch.mask.shape)
         ),  # RLOO sums them; no metric has them
         **more,
     }
-    at = {name: f"rollout.{name}" for name in ("completions", "rewards", *more)}
+    at = {name: f"rollout.{name}" for name in ("completions", "rewards", *more) if name in parts}
     at |= {"trainer": "", "generations": "num_generations"}
     at |= {"rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
     return EachCut(Object(ready_to_score, parts, at=at), "ranks")

@@ -12,12 +12,12 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
-from rl_sentinel.adapters.trl.samplers import COMPLETIONS, defines_sampler
+from rl_sentinel.adapters.trl.samplers import defines_sampler
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 
-#: Processes, each of which takes one of the completions of a prompt.
-RANKS = COMPLETIONS
+#: Completions of a prompt, and processes, each of which takes one of them.
+COMPLETIONS = RANKS = 2
 
 _SHARES = (
     "accelerate, BatchSamplerShard: each process draws from a sampler of its own and takes every n-th batch; processes "

@@ -9,13 +9,16 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
+from rl_sentinel.adapters.trl.arguments import DISTILLATION, GRPO, RLOO
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.errors import Unbindable
 
-#: Completions per prompt, iterations on them, and optimizer steps per generation.
-COMPLETIONS, ITERATIONS, STEPS = 2, 2, 2
+#: Completions per prompt of each trainer.
+COMPLETIONS = {GRPO: 2, RLOO: 2, DISTILLATION: 1}
+
+#: Iterations on completions, and steps per generation.
+ITERATIONS, STEPS = 2, 2
 
 #: Setting -> whether the data set is shuffled, and whether two prompts share a generation.
 FAMILIES = {
@@ -29,10 +32,10 @@ _CALLER = "transformers, Trainer.get_train_dataloader: the trainer's _get_train_
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The sampler of each online trainer that defines one."""
-    for trainer in (GRPO, RLOO):
+    for trainer, completions in COMPLETIONS.items():
         path = f"{trainer}._get_train_sampler"
         if target.has(path) and defines_sampler(target, path):
-            yield from bindable(target, _sampler(path))
+            yield from bindable(target, _sampler(path, completions))
 
 
 def defines_sampler(target: Target, path: str) -> bool:
@@ -44,18 +47,25 @@ def defines_sampler(target: Target, path: str) -> bool:
     return True
 
 
-def uses(method: Callable[..., Any], rows: int, shuffle: bool, prompts: int) -> list[float]:  # noqa: FBT001 - a setting
+def uses(
+    method: Callable[..., Any],
+    completions: int,
+    rows: int,
+    shuffle: bool,  # noqa: FBT001 - a setting
+    prompts: int,
+) -> list[float]:
     """How often each prompt is drawn in an epoch, divided by the average over all prompts.
 
     The number of prompts per generation divides the data set: the sampler drops an incomplete last generation.
     """
     size = prompts if rows % prompts == 0 else 1
-    batch = size * COMPLETIONS
+    batch = size * completions
+    steps = STEPS if batch % STEPS == 0 else 1
     args = SimpleNamespace(
         generation_batch_size=batch,
-        steps_per_generation=STEPS,
-        per_device_train_batch_size=batch // STEPS,
-        gradient_accumulation_steps=STEPS,
+        steps_per_generation=steps,
+        per_device_train_batch_size=batch // steps,
+        gradient_accumulation_steps=steps,
         world_size=1,
         seed=42,
         data_seed=None,
@@ -63,7 +73,7 @@ def uses(method: Callable[..., Any], rows: int, shuffle: bool, prompts: int) -> 
     trainer = SimpleNamespace(
         args=args,
         train_dataset=list(range(rows)),
-        num_generations=COMPLETIONS,
+        num_generations=completions,
         num_iterations=ITERATIONS,
         shuffle_dataset=shuffle,
         accelerator=SimpleNamespace(num_processes=1),
@@ -73,12 +83,13 @@ def uses(method: Callable[..., Any], rows: int, shuffle: bool, prompts: int) -> 
     return [draws[row] * rows / total if total else 0.0 for row in range(rows)]
 
 
-def _sampler(path: str) -> Boundary:
+def _sampler(path: str, completions: int) -> Boundary:
     step = Step(
         call=uses,
         name="uses",
         arguments={
             "method": Constant(Function(path)),
+            "completions": Constant(completions),
             "rows": Derived(lambda inputs: inputs.batch.rows),
             "shuffle": Knob("shuffle"),
             "prompts": Knob("prompts"),

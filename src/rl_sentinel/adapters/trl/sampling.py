@@ -16,9 +16,9 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Prompts
+from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
 from rl_sentinel.adapters.trl.ranks import broadcast_object_list, gather_object
-from rl_sentinel.adapters.trl.release import config_fields, source_of
+from rl_sentinel.adapters.trl.release import fields_of, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, returned_names
 from rl_sentinel.adapters.trl.sampling_engines import OTHER_OPTION, VLLM, make_sampler, request_options, sample
 from rl_sentinel.adapters.trl.two_ranks import rank_count
@@ -53,12 +53,12 @@ _ROWS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sampling options of each engine, and the rows that vLLM returns to GRPO and RLOO."""
-    for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
+    """The sampling options of each engine, and the rows that vLLM returns to each trainer."""
+    for kind, owner in TRAINERS.items():
         path = f"{owner}._generate_single_turn"
         if not target.has(path) or target.fails(owner):
             continue
-        known = config_fields(target, kind)
+        known = fields_of(target, owner)
         settings = {name: value for name, value in SETTINGS.items() if FIELDS.get(name, name) in known}
         source = source_of(target.find(path))
         engines = ["transformers"] if "generation_config" in source else []
@@ -140,7 +140,7 @@ def _rows(target: Target, path: str, kind: str, engine: str) -> Boundary:
         path=_path(path, engine),
         stage="batch",
         steps=(step,),
-        unused=frozenset({"group"} | ({"rollout_logprob"} if kind == "rloo" else set())),
+        unused=frozenset({"group"} | (set() if kind == "grpo" else {"rollout_logprob"})),
         outputs=row_outputs(Use("rows"), *columns),
         settings={f"rows, {engine}": {}},
         claims=claims(_ROWS, conserves=True),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
@@ -79,8 +80,10 @@ def _with_vllm(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # n
     started = module.VLLMGeneration._init_vllm  # noqa: SLF001 - where it connects to a server, or starts an engine
     vars(module).setdefault("SamplingParams", SimpleNamespace)
     module.VLLMGeneration._init_vllm = start  # noqa: SLF001
+    constructor = vars(importlib.import_module(f"trl.trainer.{kind}_trainer"))
     try:
-        return make_trainer(kind, engine=engine, **settings)
+        with replaced_globals(constructor, is_vllm_available=lambda: True):
+            return make_trainer(kind, engine=engine, **settings)
     finally:
         module.VLLMGeneration._init_vllm = started  # noqa: SLF001
 

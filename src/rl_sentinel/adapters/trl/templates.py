@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import GRPO
+from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.tiny_trainer import END, TEMPLATE, make_tokenizer
@@ -21,7 +21,6 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
 APPLY = "trl.data_utils.apply_chat_template"
-SUFFIX = f"{GRPO}._get_tool_suffix_ids"
 
 #: A template that opens a thought where the assistant is asked to reply, as those of reasoning models do.
 THINKING = TEMPLATE.replace("{{ 'w28 ' }}{% endif %}", "{{ 'w28 w26 ' }}{% endif %}")
@@ -39,8 +38,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         for name, sides in {"pairs": ("chosen", "rejected"), "completions": ("completion",)}.items():
             for thinks in (False, True):
                 yield from bindable(target, _applied(name, sides, thinks=thinks))
-    if target.has(SUFFIX) and not target.fails(SUFFIX):
-        yield from bindable(target, _after_a_call("plain", lines=False), _after_a_call("line breaks", lines=True))
+    for kind in WITH_TOOLS:
+        path = f"{TRAINERS[kind]}._get_tool_suffix_ids"
+        if target.has(path) and not target.fails(path):
+            yield from bindable(target, *(_after_a_call(path, lines=lines) for lines in (False, True)))
 
 
 def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
@@ -95,12 +96,12 @@ def applied_rows(
     return found
 
 
-def _after_a_call(name: str, *, lines: bool) -> Boundary:
+def _after_a_call(path: str, *, lines: bool) -> Boundary:
     step = Step(
         call=suffixes,
         name="differ",
         arguments={
-            "entry": Constant(Function(SUFFIX)),
+            "entry": Constant(Function(path)),
             "lengths": ResponseMask(NoPadding()),
             "lines": Knob("line_breaks"),
         },
@@ -108,11 +109,11 @@ def _after_a_call(name: str, *, lines: bool) -> Boundary:
     )
     result = Use("differ")
     return Boundary(
-        path=SUFFIX,
+        path=path,
         stage="batch",
         steps=(step,),
         outputs=token_outputs(result, "words"),
-        settings={name: {"line_breaks": lines}},
+        settings={"line breaks" if lines else "plain": {"line_breaks": lines}},
         claims=claims(_SUFFIX),
         reach="tools, and a template with a line break after each message" if lines else "tools",
         requires=(no_empty_response,),

@@ -99,11 +99,15 @@ def make_model(vocabulary: int = WORDS + 3) -> Any:  # noqa: ANN401 - a model of
     return model
 
 
+#: Kind of a trainer -> the start of its class names, where it is not in capitals.
+_NAMES = {"distillation": "Distillation"}
+
+
 def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: Any) -> Any:  # noqa: ANN401 - a class of the target, a trainer
     """A trainer of the target, built by its own constructor from its own configuration.
 
     Args:
-        kind: ``"grpo"`` or ``"rloo"``.
+        kind: ``"grpo"``, ``"rloo"``, or ``"distillation"``, which has a teacher and no reward.
         derived: a subclass of that trainer, with its own configuration.
         engine: the mode of a vLLM engine that the constructor starts; the caller replaces what starts it.
         settings: fields of the configuration; the configuration raises on a field that the release lacks. A reference
@@ -112,8 +116,9 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
-    config = getattr(importlib.import_module(f"trl.trainer.{kind}_config"), f"{kind.upper()}Config")
-    trainer = getattr(importlib.import_module(f"trl.trainer.{kind}_trainer"), f"{kind.upper()}Trainer")
+    name = _NAMES.get(kind, kind.upper())
+    config = getattr(importlib.import_module(f"trl.trainer.{kind}_config"), f"{name}Config")
+    trainer = getattr(importlib.import_module(f"trl.trainer.{kind}_trainer"), f"{name}Trainer")
     more: dict[str, Any] = {}
     if derived is not None:
         trainer, module = derived, importlib.import_module(derived.__module__.replace("_trainer", "_config"))
@@ -136,9 +141,10 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
     }
     known = {field.name for field in dataclasses.fields(config)}
     args = config(**{name: value for name, value in built.items() if name in known}, **settings)
+    scores = kind != "distillation"
+    more |= {"reward_funcs": [RowRewards("first", weight)]} if scores else {"teacher_model": make_model()}
     trainer_ = trainer(
         model=make_model(),
-        reward_funcs=[RowRewards("first", weight)],
         args=args,
         train_dataset=Dataset.from_list([{"prompt": "w1"}] * 2),
         processing_class=make_tokenizer(),

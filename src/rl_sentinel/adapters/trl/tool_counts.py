@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import GRPO, trainer
+from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS, trainer
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
@@ -26,8 +26,6 @@ from rl_sentinel.adapters.trl.tool_loop import answered, in_order, with_tools
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
-
-PATH = f"{GRPO}._generate"
 
 #: The first token of a reply that calls the tool, that calls one which does not exist, and of one without a call.
 CALLS, FAILS, PLAIN = 6, 7, 8
@@ -46,18 +44,21 @@ _DOCS = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Logged numbers of tool calls, in releases that log them."""
-    if not target.has(PATH) or target.fails(PATH):
-        return
-    logged = {name: output for name, output in LOGGED.items() if f'["{name}"]' in source_of(target.find(PATH))}
-    if logged:
-        yield from bindable(target, _counts(target, logged))
+    for kind in WITH_TOOLS:
+        path = f"{TRAINERS[kind]}._generate"
+        if not target.has(path) or target.fails(path):
+            continue
+        source = source_of(target.find(path))
+        logged = {name: output for name, output in LOGGED.items() if f'["{name}"]' in source}
+        if logged:
+            yield from bindable(target, _counts(target, kind, path, logged))
 
 
-def _counts(target: Target, logged: dict[str, Output]) -> Boundary:
-    module = GRPO.rpartition(".")[0]
+def _counts(target: Target, kind: str, path: str, logged: dict[str, Output]) -> Boundary:
+    module = path.rsplit(".", 2)[0]
     doubles = {f"{module}.parse_response": parsed} if hasattr(target.module(module), "parse_response") else {}
     parts = {
-        "trainer": trainer("grpo", {}),
+        "trainer": trainer(kind, {}),
         "rank": Derived(lambda inputs: inputs.part[0]),
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
         "lengths": ResponseMask(NoPadding()),
@@ -70,7 +71,7 @@ def _counts(target: Target, logged: dict[str, Output]) -> Boundary:
         call=count_calls,
         name="first",
         arguments={
-            "entry": Constant(Function(PATH)),
+            "entry": Constant(Function(path)),
             "trainers": EachCut(Object(ready_to_call, parts, at=at), "ranks"),
         },
         doubles=doubles,
@@ -78,7 +79,7 @@ def _counts(target: Target, logged: dict[str, Output]) -> Boundary:
     )
     place = Use("first").attribute("_metrics")["train"]
     return Boundary(
-        path=PATH,
+        path=path,
         stage="metric",
         steps=(step,),
         outputs={

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import GRPO, trainer
+from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS, trainer
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.rollout_doubles import returned_names
@@ -22,8 +22,6 @@ from rl_sentinel.adapters.trl.token_differences import count_differences, mask_o
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
-
-PATH = f"{GRPO}._tool_call_loop"
 
 #: Tokens of a reply, one that its parsed message does not have, and one of the reply to the result.
 REPLY, HIDDEN, LAST = 6, 14, 15
@@ -38,20 +36,22 @@ _LOOP = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The tool loop, in releases that have one."""
-    if target.has(PATH) and not target.fails(PATH):
-        yield from bindable(target, _loop(target))
+    """The tool loop of each trainer that has one."""
+    for kind in WITH_TOOLS:
+        path = f"{TRAINERS[kind]}._tool_call_loop"
+        if target.has(path) and not target.fails(path):
+            yield from bindable(target, _loop(target, kind, path))
 
 
-def _loop(target: Target) -> Boundary:
-    module = GRPO.rpartition(".")[0]
+def _loop(target: Target, kind: str, path: str) -> Boundary:
+    module = path.rsplit(".", 2)[0]
     doubles = {f"{module}.parse_response": parsed} if hasattr(target.module(module), "parse_response") else {}
     step = Step(
         call=called_tools,
         name="differ",
         arguments={
-            "entry": Constant(Function(PATH)),
-            "trainer": trainer("grpo", {}),
+            "entry": Constant(Function(path)),
+            "trainer": trainer(kind, {}),
             "lengths": ResponseMask(NoPadding()),
         },
         doubles=doubles,
@@ -59,7 +59,7 @@ def _loop(target: Target) -> Boundary:
     )
     result = Use("differ")
     return Boundary(
-        path=PATH,
+        path=path,
         stage="batch",
         steps=(step,),
         outputs=token_outputs(result) | mask_output(result),
@@ -87,6 +87,7 @@ def with_tools(trainer: Any, rows: int) -> Any:  # noqa: ANN401 - a trainer
     trainer.max_tool_calling_iterations, trainer.max_completion_length = 1, 64
     trainer._sync_tool_dicts = [{"look": look} for _ in range(rows)]  # noqa: SLF001 - where the trainer has its tools
     trainer._async_tool_dicts = [{} for _ in range(rows)]  # noqa: SLF001
+    trainer._tool_dict = {"look": look}  # noqa: SLF001 - the tools of a trainer with the same for every row
     return trainer
 
 

@@ -1,0 +1,168 @@
+"""TRL's self-distillation (SDFT, and SDPO without its policy loss): ``compute_loss`` over micro-batches."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import itself, prompt, trains_whole_completions
+from rl_sentinel.adapters.trl.logit_model import of_shared_weights
+from rl_sentinel.adapters.trl.sdpo import TRAINER as SDPO
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+TRAINERS = ("trl.experimental.sdft.sdft_trainer.SDFTTrainer", SDPO)
+
+#: Setting -> the share of the teacher in the mixture.
+ALPHAS: Mapping[str, Settings] = {
+    "full logits": {"mixture": 0.5},
+    "full logits, alpha 0.1": {"mixture": 0.1},
+    "full logits, alpha 0": {"mixture": 0.0},
+    "full logits, alpha 1": {"mixture": 1.0},
+}
+
+#: Tokens of the teacher's prompt, which also has the privileged context.
+TEACHER_PROMPT = 3
+
+_LOSS = (
+    claims(
+        "loss_utils.py, compute_divergence: KL of the teacher at alpha 0, of the student at 1, their mixture between",
+        algorithm="generalised jsd",
+    )
+    | claims(
+        "_compute_self_distillation_loss, docstring: aggregate by normalizing over sequence length; loss.mean()",
+        aggregation="sequence-mean-token-mean",
+        rows="all",
+    )
+    | claims("compute_loss: divided by current_gradient_accumulation_steps", denominator="given")
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loss of each trainer at each mixture."""
+    for path in TRAINERS:
+        method = f"{path}._compute_self_distillation_loss"
+        if not target.has(method) or not target.has(f"{path}.compute_loss"):
+            continue
+        if why := target.fails(path):
+            yield Unbound(f"{path}.compute_loss", "aggregate", why)
+            continue
+        yield from bindable(target, *(_loss(path, name) for name in ALPHAS))
+
+
+class Model:
+    """A double of a model with known logits at the tokens of the completions; 0 elsewhere."""
+
+    training = True
+
+    def __init__(self, logits: Tensor) -> None:
+        """Store ``[B, T, V]`` logits."""
+        self.logits = logits
+
+    def eval(self) -> None:
+        """Do nothing."""
+
+    def __call__(self, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int = 0, **_more: object) -> Any:  # noqa: ANN401 - as a model of transformers
+        """``[B, S, V]`` logits of the token after each position; the last position predicts nothing."""
+        if attention_mask.shape != input_ids.shape:
+            message = f"attention_mask has shape {tuple(attention_mask.shape)}, expected that of input_ids"
+            raise ValueError(message)
+        places = input_ids.shape[1] - self.logits.shape[1] - 1
+        before = self.logits.new_zeros(len(input_ids), places, self.logits.shape[2])
+        whole = torch.cat([before, self.logits, torch.zeros_like(self.logits[:, :1])], 1)
+        whole = of_shared_weights(whole, self.logits)
+        return SimpleNamespace(logits=whole[:, -logits_to_keep:] if logits_to_keep else whole)
+
+
+def make_distiller(kind: Any, alpha: float, teacher: Model, micro_batches: int) -> Any:  # noqa: ANN401 - a class of the target
+    """A bare trainer with the attributes that its loss reads."""
+    arguments = SimpleNamespace(
+        distillation_mode="full_logits", distillation_alpha=alpha, distillation_weight=1.0, distillation_is_clip=None
+    )
+    return bare_instance(
+        kind,
+        args=arguments,
+        teacher_model=teacher,
+        use_teacher_server=False,
+        num_loss_tokens_to_skip=0,
+        temperature=1.0,
+        model_kwarg_keys=frozenset({"logits_to_keep"}),
+        current_gradient_accumulation_steps=micro_batches,
+        model=SimpleNamespace(training=True),
+        accelerator=SimpleNamespace(gather=itself),
+        _get_teacher_context_for_self_distillation=nullcontext,
+        _metrics={mode: defaultdict(list) for mode in ("train", "eval")},
+    )
+
+
+def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
+    """The loss of a micro-batch, whose completions follow a longer prompt for the teacher."""
+    before = inputs["prompt_mask"].new_ones(len(inputs["prompt_ids"]), TEACHER_PROMPT)
+    teacher = {
+        "teacher_input_ids": torch.cat([before, inputs["completion_ids"]], 1),
+        "teacher_attention_mask": torch.cat([before, inputs["completion_mask"]], 1),
+    }
+    loss: Tensor = entry(distiller, model, {**inputs, **teacher})
+    return loss
+
+
+def _loss(path: str, name: str) -> Boundary:
+    trainer = Object(
+        make_distiller,
+        {
+            "kind": Constant(Function(path)),
+            "alpha": Knob("mixture"),
+            "teacher": Object(Model, {"logits": Column("ref_logits")}),
+            "micro_batches": MICRO_BATCHES,
+        },
+        at={
+            "kind": "__class__",
+            "alpha": "args.distillation_alpha",
+            "teacher": "teacher_model",
+            "micro_batches": "current_gradient_accumulation_steps",
+        },
+    )
+    step = Step(
+        call=distil,
+        name="loss",
+        arguments={
+            "entry": Constant(Function(f"{path}.compute_loss")),
+            "distiller": trainer,
+            "model": Object(Model, {"logits": Column("logits")}),
+            "inputs": Table(
+                {
+                    "prompt_ids": prompt(4),
+                    "prompt_mask": prompt(1),
+                    "completion_ids": Column("token"),
+                    "completion_mask": Column("mask", dtype=torch.int64),
+                }
+            ),
+        },
+        each=("micro_batch",),
+        produced_by={"inputs": "sample_rollouts: completions padded at the right; teacher prompts with their context"},
+    )
+    return Boundary(
+        path=f"{path}.compute_loss",
+        stage="aggregate",
+        steps=(step,),
+        unused=frozenset({"token", "prompt_length"}),
+        outputs={"loss": Output("", "nats", "loss", at=Use("loss"), join="sum")},
+        settings={name: ALPHAS[name]},
+        claims=_LOSS,
+        reach=f"distillation_mode=full_logits, distillation_alpha={ALPHAS[name]['mixture']}",
+        requires=(equal_micro_batches, no_empty_response, trains_whole_completions),
+    )

@@ -1,0 +1,155 @@
+"""TRL's distillation from a teacher on a server, which returns its log-probs of the likeliest tokens only."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import prompt, trains_whole_completions
+from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.self_distillation import Model
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import Claims, claims
+
+TRAINERS = (
+    "trl.experimental.server_distillation.server_distillation_trainer.ServerDistillationTrainer",
+    "trl.experimental.distillation.distillation_trainer.DistillationTrainer",
+    "trl.experimental.iw_opd.iw_opd_trainer.IWOPDTrainer",
+)
+
+#: The trainer's method that asks the server.
+ASKS = "_get_teacher_token_logprobs_from_server"
+
+#: Setting -> share of the teacher, and claims: the server gives all tokens at 0; the sampled one, and the rest, at 1.
+SHARES: Mapping[str, tuple[float, Claims]] = {
+    "server, beta 0": (
+        0.0,
+        claims("_compute_server_forward_kl_loss: KL of the teacher on its support", algorithm="generalised jsd")
+        | claims("_reduce_divergence_loss, 'batchmean': divided by the tokens with a label", aggregation="token-mean"),
+    ),
+    "server, beta 1": (1.0, claims("_compute_server_sparse_top_1_divergence_loss: inverse KL of the sampled token")),
+}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loss of each trainer that can ask a server."""
+    for path in TRAINERS:
+        entry = f"{path}.compute_loss"
+        if not target.has(f"{path}.{ASKS}") or not target.has(entry):
+            continue
+        if why := target.fails(path):
+            yield Unbound(entry, "aggregate", why)
+            continue
+        yield from bindable(target, *(_loss(path, name) for name in SHARES))
+
+
+class Teacher:
+    """A double of the server's client: log-probs of the completions of a batch, by row."""
+
+    def __init__(self, logits: Tensor) -> None:
+        """Store ``[B, T, V]`` logits."""
+        self.logits = logits.detach()
+
+    def get_sequence_logprobs(
+        self, sequences: list[list[int]], prompt_lengths: list[int], top_logprobs: int, temperature: float = 1.0
+    ) -> dict[str, Any]:
+        """Of each token of a completion: its log-prob, and the likeliest tokens with theirs."""
+        found: dict[str, list[Any]] = {"actual_logprobs": [], "logprobs": [], "logprob_token_ids": []}
+        for row, (ids, before) in enumerate(zip(sequences, prompt_lengths, strict=True)):
+            known = (self.logits[row, : len(ids) - before] / temperature).log_softmax(-1)
+            most = known.topk(top_logprobs, -1)
+            own = known.gather(1, torch.tensor(ids[before:], dtype=torch.int64).unsqueeze(1))
+            found["actual_logprobs"].append(own.tolist())
+            found["logprobs"].append(most.values.tolist())
+            found["logprob_token_ids"].append(most.indices.tolist())
+        return found
+
+
+def make_distiller(kind: Any, beta: float, teacher: Teacher) -> Any:  # noqa: ANN401 - a class of the target
+    """A bare trainer with the attributes that its loss reads; at ``beta`` 0 it asks for all tokens."""
+    return bare_instance(
+        kind,
+        beta=beta,
+        temperature=1.0,
+        teacher_client=teacher,
+        teacher_model=None,
+        loss_top_k=1 if beta else teacher.logits.shape[-1],
+        loss_add_tail=bool(beta),
+        reverse_kl_top_1_mode="sampled",
+        distillation_objective="jsd",
+        use_teacher_server=True,
+        use_liger_loss=False,
+        current_gradient_accumulation_steps=1,
+        model=SimpleNamespace(training=True),
+        args=SimpleNamespace(report_to=[]),
+        state=SimpleNamespace(global_step=0),
+        accelerator=RankAccelerator(SimpleNamespace(), 0, 1),
+        _metrics={mode: defaultdict(list) for mode in ("train", "eval")},
+    )
+
+
+def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
+    """The loss of a batch, whose sequences are also joined, with labels, as earlier releases read them."""
+    ids, mask = inputs["completion_ids"], inputs["completion_mask"]
+    joined = {
+        "input_ids": torch.cat([inputs["prompt_ids"], ids], 1),
+        "attention_mask": torch.cat([inputs["prompt_mask"], mask], 1),
+        "labels": torch.cat([torch.full_like(inputs["prompt_ids"], -100), torch.where(mask.bool(), ids, -100)], 1),
+        "prompts": inputs["prompt_ids"],
+        "prompt_attention_mask": inputs["prompt_mask"],
+    }
+    loss: Tensor = entry(distiller, model, {**inputs, **joined})
+    return loss
+
+
+def _loss(path: str, name: str) -> Boundary:
+    beta, claimed = SHARES[name]
+    trainer = Object(
+        make_distiller,
+        {
+            "kind": Constant(Function(path)),
+            "beta": Knob("mixture"),
+            "teacher": Object(Teacher, {"logits": Column("ref_logits")}),
+        },
+        at={"kind": "__class__", "teacher": "teacher_client"},
+    )
+    step = Step(
+        call=distil,
+        name="loss",
+        arguments={
+            "entry": Constant(Function(f"{path}.compute_loss")),
+            "distiller": trainer,
+            "model": Object(Model, {"logits": Column("logits")}),
+            "inputs": Table(
+                {
+                    "prompt_ids": prompt(4),
+                    "prompt_mask": prompt(1),
+                    "completion_ids": Column("token"),
+                    "completion_mask": Column("mask", dtype=torch.int64),
+                }
+            ),
+        },
+        produced_by={"inputs": "completions that the student sampled, padded at the right"},
+    )
+    return Boundary(
+        path=f"{path}.compute_loss",
+        stage="aggregate",
+        steps=(step,),
+        unused=frozenset({"prompt_length"} | (set() if beta else {"token"})),
+        outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
+        settings={name: {"mixture": beta}},
+        claims=claimed,
+        reach=f"a teacher on a server, beta={beta}",
+        requires=(no_empty_response, every_row_trains, trains_whole_completions),
+    )
