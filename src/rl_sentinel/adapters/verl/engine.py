@@ -56,7 +56,13 @@ _WEIGHED = (
 #: Aggregation modes of the boundaries.
 MODES = ("token-mean", "seq-mean-token-mean")
 
-#: Metrics of the two losses, in releases that log them.
+#: Terms of the two losses that are logged, in releases that log them; aggregated like the loss.
+TERMS: Mapping[str, Mapping[str, str]] = {
+    LOSS: {"actor/pg_loss": "loss.policy", "actor/entropy_loss": "loss.entropy", "kl_loss": "loss.kl"},
+    VALUE: {"critic/vf_loss": "loss"},
+}
+
+#: Metrics of the two losses that are means over trained tokens, in the mode of that mean.
 LOGGED: Mapping[str, Mapping[str, Output]] = {
     LOSS: {"kl_loss": Output("", "nats", "kl.mean", over="live")},
     VALUE: {
@@ -104,9 +110,7 @@ def _critic(target: Target) -> Iterator[Boundary]:
             **constants(loss_agg_mode=mode, ppo_micro_batch_size_per_gpu=4),
         }
         config = Object(CRITIC, fields, shared=True)
-        logged = (
-            _logged(target, VALUE) if mode == "token-mean" else {}
-        )  # in other modes it is not a mean over trained tokens
+        logged = _logged(target, VALUE, mode)
         step = engine_step(VALUE, (config,), {"values": Column("value", leaf=True)}, columns)
         yield Boundary(
             path=f"{CUT} -> {VALUE}",
@@ -142,9 +146,9 @@ def _actor(target: Target) -> Iterator[Boundary]:
         kinds = constants(use_kl_loss=whole, kl_loss_type="low_var_kl", loss_agg_mode=mode)
         answers = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
         config = actor(target, name, {**section, **kinds}, policy=policy)
-        logged = (
-            _logged(target, LOSS) if mode == "token-mean" else {}
-        )  # in other modes it is not a mean over trained tokens
+        logged = _logged(target, LOSS, mode)
+        if not whole:  # the other terms are not asked for
+            logged = {n: output for n, output in logged.items() if output.quantity == "loss.policy"}
         claimed = (
             loss_claims
             | (Claims() if loss_claims.row_order else _GIVEN)
@@ -186,10 +190,12 @@ def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, C
         yield name, "seq-mean-token-mean", chosen.settings, chosen.section, chosen.policy, chosen.claims
 
 
-def _logged(target: Target, loss: str) -> Mapping[str, Output]:
-    """The metrics that the loss of this release logs, found in its source."""
-    source = inspect.getsource(target.find(loss))
-    return {name: output for name, output in LOGGED[loss].items() if f'"{name}"' in source}
+def _logged(target: Target, loss: str, mode: str) -> Mapping[str, Output]:
+    """The metrics that the loss of this release logs in an aggregation mode, found in its source."""
+    source, by_tokens = inspect.getsource(target.find(loss)), mode == "token-mean"
+    terms = {n: Output("", "", term, over="live" if by_tokens else "rows") for n, term in TERMS[loss].items()}
+    logged = {**terms, **(LOGGED[loss] if by_tokens else {})}
+    return {name: output for name, output in logged.items() if f'"{name}"' in source}
 
 
 def outputs_of(logged: Mapping[str, Output]) -> dict[str, Output]:
