@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import (
+    actor_update,
     advantages,
     agent_loop,
     aggregation,
@@ -73,6 +74,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         losses,
         engine,
         training_worker,
+        actor_update,
         distillation,
         data_parallel,
         megatron,

@@ -152,11 +152,10 @@ class _Options(SimpleNamespace):
         return vars(self).get(name, default)
 
 
-class _OnRank:
-    """Methods of an engine on a simulated rank that replace model, optimizer and process groups."""
+class Trained:
+    """Methods of an engine on a simulated rank that replace modes, optimizer and process groups."""
 
-    model: EngineDouble
-    ulysses_sequence_parallel_size, scaler = 1, None
+    scaler = None
 
     def get_data_parallel_group(self) -> object:
         """The group of all ranks."""
@@ -188,6 +187,13 @@ class _OnRank:
         return 0.0
 
     lr_scheduler_step = optimizer_step
+
+
+class _OnRank(Trained):
+    """An engine without a model."""
+
+    model: EngineDouble
+    ulysses_sequence_parallel_size = 1
 
     def forward_step(self, micro_batch: Any, loss_function: Any, **about: object) -> Any:  # noqa: ANN401 - of the target
         """The loss of a micro-batch."""
