@@ -37,6 +37,10 @@ from rl_sentinel.adapters.verl.engine_passes import (
     prompts_differ,
 )
 from rl_sentinel.adapters.verl.engine_passes import DOUBLES as OF_ENGINE
+from rl_sentinel.adapters.verl.queue_doubles import Queue
+from rl_sentinel.adapters.verl.queue_passes import data_of_queue, fill_queue
+from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE
+from rl_sentinel.adapters.verl.queue_trainer import TRAINER as V1_TRAINER
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, position_step, trainer_batch
 from rl_sentinel.adapters.verl.training_worker import COLLECTIVES, TRAIN, Trained, worker_of
 from rl_sentinel.adapters.verl.training_worker import DOUBLES as OF_WORKER
@@ -49,6 +53,8 @@ from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
 
 UPDATE = f"{TRAINER}._update_actor"
+OF_QUEUE = f"{BASE}._update_actor"
+ASSIGN = "verl.utils.tensordict_utils.assign_non_tensor"
 
 #: Largest log-prob of a token: other tokens of the vocabulary have some probability too.
 _LARGEST = -0.125
@@ -63,10 +69,11 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update with the PPO loss, of packed and of padded sequences."""
-    needed = (UPDATE, TRAIN, LM_HEAD, CONFIG, LOSS, POSITIONS)
-    if all(target.has(path) for path in needed) and not target.fails(TRAINING_WORKER):
-        yield from try_bind(target, UPDATE, "policy-loss", lambda: [_update(target)])
+    """The update with the PPO loss, of packed and of padded sequences, by the trainer and by the v1 trainer."""
+    for method, owner in ((UPDATE, TRAINER), (OF_QUEUE, V1_TRAINER)):
+        needed = (method, owner, TRAIN, LM_HEAD, CONFIG, LOSS, POSITIONS)
+        if all(target.has(path) for path in needed) and not target.fails(TRAINING_WORKER) and not target.fails(owner):
+            yield from try_bind(target, method, "policy-loss", partial(_updates, target, method, owner))
 
 
 @cache
@@ -98,11 +105,13 @@ def updated(  # noqa: PLR0913 - what the trainer, the worker, the engine and the
     data: Any,  # noqa: ANN401
     log_probs: Tensor,
     about: dict[str, Any],
+    assign: Callable[..., None],
+    queued: bool,  # noqa: FBT001 - passed by name
 ) -> list[Tensor]:
     """Run the trainer's update of the actor on a batch; return the losses of its micro-batches.
 
     ``log_probs`` ``[B, T]`` are those of the model at the temperature of the rollout; ``about`` are defaults of the
-    worker's configuration.
+    worker's configuration. The batch is ``queued`` for a trainer that passes keys of its rows.
     """
     batch, width = data.batch, log_probs.shape[1]
     valid = batch["attention_mask"][:, -width:].bool()
@@ -112,18 +121,21 @@ def updated(  # noqa: PLR0913 - what the trainer, the worker, the engine and the
     engine.module = HuggingFaceDouble(
         model_of(batch["input_ids"], batch["attention_mask"], width, with_prompt_tokens(leaf))
     )
-    actors, assign = worker_of(worker, engine, partial(loss, actor_config)), method.__globals__["tu"].assign_non_tensor
+    actors = worker_of(worker, engine, partial(loss, actor_config))
 
-    def update_actor(mini_batches: Any) -> Any:  # noqa: ANN401 - a TensorDict
-        missing = {k: v for k, v in about.items() if k not in mini_batches.keys()}  # noqa: SIM118 - a TensorDict
-        assign(mini_batches, **missing)
-        return actors.train_mini_batch(mini_batches)
+    def update_actor(rows: Any) -> Any:  # noqa: ANN401 - a TensorDict, or keys of the queue
+        read = data_of_queue(rows, {}, assign) if queued else rows
+        assign(read, **{k: v for k, v in about.items() if k not in read.keys()})  # noqa: SIM118 - a TensorDict
+        return actors.train_mini_batch(read)
 
     group = SimpleNamespace(update_actor=update_actor)
     trainer = bare_instance(owner, config=config, actor_rollout_wg=group, use_legacy_worker_impl="disable")
     losses: list[Tensor] = []
     with replaced_globals(vars(dist), **COLLECTIVES), record_losses(losses):
-        method(trainer, data)
+        if queued:
+            method(trainer, fill_queue(batch, {name: batch[name] for name in POLICY_TENSORS}), {})
+        else:
+            method(trainer, data)
     if leaf.grad is not None:
         torch.autograd.backward([logits], [leaf.grad])
     return losses
@@ -140,8 +152,8 @@ def _copies(inputs: Inputs) -> int:
     return 2 - inputs.batch.rows % 2
 
 
-def _update(target: Target) -> Boundary:
-    mode = "token-mean"
+def _updates(target: Target, method: str, owner: str) -> Iterator[Boundary]:
+    mode, queued = "token-mean", owner == V1_TRAINER
     whole: dict[str, Codec] = {
         "actor_rollout_ref.rollout.temperature": Knob("temperature"),
         "actor_rollout_ref.rollout.n": Derived(_copies),
@@ -151,8 +163,8 @@ def _update(target: Target) -> Boundary:
     kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode)
     of_engine = fsdp(LM_HEAD)
     arguments: dict[str, Codec] = {
-        "method": Constant(Function(UPDATE)),
-        "owner": Constant(Function(TRAINER)),
+        "method": Constant(Function(method)),
+        "owner": Constant(Function(owner)),
         "worker": Constant(Function(TRAINING_WORKER)),
         "config": default_config(target, "", whole, resolved=True),
         "engine": replace(of_engine, make=training_engine),
@@ -161,8 +173,10 @@ def _update(target: Target) -> Boundary:
         "data": trainer_batch(Knob("temperature"), POLICY_TENSORS),
         "log_probs": Column("logprob", leaf=True),
         "about": Table(WORKER),
+        "assign": Constant(Function(ASSIGN)),
+        "queued": Constant(queued),
     }
-    doubles: Mapping[str, Callable[..., Any]] = {**OF_ENGINE, **OF_WORKER}
+    doubles: Mapping[str, Callable[..., Any]] = {**OF_ENGINE, **OF_WORKER, f"{MODULE}.tq": Queue}
     step = Step(
         call=updated,
         name="losses",
@@ -170,8 +184,8 @@ def _update(target: Target) -> Boundary:
         arguments=arguments,
         produced_by={"data": _PRODUCED},
     )
-    return Boundary(
-        path=f"{UPDATE} -> {LM_HEAD}.forward_step -> {LOSS}",
+    yield Boundary(
+        path=f"{method} -> {LM_HEAD}.forward_step -> {LOSS}",
         stage="policy-loss",
         steps=(position_step(), step),
         unused=frozenset({"token"}),
@@ -181,7 +195,7 @@ def _update(target: Target) -> Boundary:
         | aggregation(target, mode)
         | claims(LOSS_TERMS, algorithm="dual clip", kl="k3")
         | claims(ROWS, rows="all"),
-        reach="actor.use_kl_loss=True, every actor update; padded: model.use_remove_padding=False",
+        reach=f"trainer.use_v1={queued}, actor.use_kl_loss=True; padded: model.use_remove_padding=False",
         requires=(no_empty_response, has_trained_token, equal_micro_batches),
         domain=_domain,
     )
