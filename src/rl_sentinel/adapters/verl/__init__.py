@@ -39,6 +39,7 @@ from rl_sentinel.adapters.verl import (
     response_mask,
     rewards,
     separate_trainers,
+    server_clients,
     sft,
     sft_loop,
     single_turn,
@@ -56,6 +57,7 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for module in (
+        server_clients,
         agent_loop,
         tool_turns,
         rewards,
