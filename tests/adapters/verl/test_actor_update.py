@@ -92,7 +92,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
 def test_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip."""
     target, boundary = _bound(loads)
-    assert set(boundary.settings) == {"packed", "padded"}
+    assert set(boundary.settings) == {"padded"}
     check_round_trips(target, [boundary])
 
 
@@ -105,10 +105,9 @@ def test_reads_back(loads: Loads) -> None:
         {"AHEAD": "0"},  # the log-prob of the token after
     ],
 )
-@pytest.mark.parametrize("setting", ["packed", "padded"])
-def test_faults(loads: Loads, setting: str, broken: dict[str, str]) -> None:
+def test_faults(loads: Loads, broken: dict[str, str]) -> None:
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(REF001, boundary, setting, target)
+    judgement = judged_at(REF001, boundary, "padded", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is bool(broken)
 

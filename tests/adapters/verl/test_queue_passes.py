@@ -130,6 +130,6 @@ def test_reads_back(loads: Loads) -> None:
 )
 def test_faults(loads: Loads, place: int, broken: dict[str, str]) -> None:
     target, made = _bound(loads, **broken)
-    judgement = judged_at(REF001, made[place], "padded", target)
+    judgement = judged_at(REF001, made[place], "packed", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is bool(broken)

@@ -69,7 +69,7 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update with the PPO loss, of packed and of padded sequences, by the trainer and by the v1 trainer."""
+    """The update with the PPO loss: of padded sequences by the trainer, of packed ones by the v1 trainer."""
     for method, owner in ((UPDATE, TRAINER), (OF_QUEUE, V1_TRAINER)):
         needed = (method, owner, TRAIN, LM_HEAD, CONFIG, LOSS, POSITIONS)
         if all(target.has(path) for path in needed) and not target.fails(TRAINING_WORKER) and not target.fails(owner):
@@ -190,12 +190,12 @@ def _updates(target: Target, method: str, owner: str) -> Iterator[Boundary]:
         steps=(position_step(), step),
         unused=frozenset({"token"}),
         outputs={"loss": Output("", "", "loss", at=Use("losses"), form=Total())},
-        settings={"packed": {**_OF_LOSS, **DYNAMIC}, "padded": {**_OF_LOSS, **PADDED}},
+        settings={"packed": {**_OF_LOSS, **DYNAMIC}} if queued else {"padded": {**_OF_LOSS, **PADDED}},
         claims=GIVEN
         | aggregation(target, mode)
         | claims(LOSS_TERMS, algorithm="dual clip", kl="k3")
         | claims(ROWS, rows="all"),
-        reach=f"trainer.use_v1={queued}, actor.use_kl_loss=True; padded: model.use_remove_padding=False",
+        reach=f"trainer.use_v1={queued}, model.use_remove_padding={queued}, actor.use_kl_loss=True",
         requires=(no_empty_response, has_trained_token, equal_micro_batches),
         domain=_domain,
     )

@@ -21,7 +21,6 @@ from rl_sentinel.adapters.verl.engine_passes import (
     DYNAMIC,
     HUGGING_FACE,
     LM_HEAD,
-    PADDED,
     WORKER,
     fsdp,
     log_prob_boundary,
@@ -53,7 +52,7 @@ _LOGS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The pass of the actor on FSDP, of packed and of padded sequences."""
+    """The pass of the actor on FSDP, of packed sequences."""
     if all(target.has(path) for path in (PASS, TRAINER, LM_HEAD, CONFIG, POSITIONS)) and not target.fails(TRAINER):
         yield from try_bind(target, PASS, "batch", lambda: [_log_probs(target)])
 
@@ -134,8 +133,7 @@ def _log_probs(target: Target) -> Boundary:
         },
         produced_by={"data": _PRODUCED},
     )
-    reach = "trainer.use_v1=True (the default); padded: model.use_remove_padding=False"
-    settings = {"packed": DYNAMIC, "padded": PADDED}
+    reach, settings = "trainer.use_v1=True (the default)", {"packed": DYNAMIC}
     one = log_prob_boundary(target, f"{PASS} -> {LM_HEAD}.forward_step", step, settings, reach, squares=False)
     entropy = Output("", "nats", over="live", at=Use("passed")[ENTROPY])
     return replace(one, unused=frozenset(), outputs={**one.outputs, ENTROPY: entropy}, claims=one.claims | _LOGS)
