@@ -21,6 +21,8 @@ def test_words_by_hand() -> None:
     assert slope.flatten().tolist() == pytest.approx([-0.3, 0.4, -0.1, 0, 0, 0], abs=1e-6)
     spread = LAID_OUT["entropy of the logits"](batch, {"temperature": 2.0})
     assert spread.flatten().tolist() == pytest.approx([-0.6 * math.log(0.6) - 0.4 * math.log(0.2), 0.0])
+    mean = COUNTS["mean entropy of trained tokens at the temperature"](batch, {"temperature": 2.0})
+    assert mean.item() == pytest.approx(spread.sum().item())
 
 
 def test_trained_tokens_before() -> None:

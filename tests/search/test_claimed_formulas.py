@@ -1,6 +1,7 @@
 """Which formula an output is held to, and on which columns."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -51,6 +52,28 @@ def test_losses(reads: str, claims: dict[str, str], settings: dict[str, float], 
     boundary = _loss(reads, aggregation="token-mean", **claims)
     found = references(boundary, "loss", TWO, settings)
     assert [x.item() for x in found.values()] == pytest.approx([expected])
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected"), [("loss.policy", -math.e), ("loss.entropy", 0.5), ("loss.kl", 0.125), ("loss", -3.0)]
+)
+def test_terms_that_are_logged(quantity: str, expected: float) -> None:
+    """Each term of a loss has its own formula, without its coefficient; the whole has all three."""
+    boundary = replace(
+        _loss("logprob old_logprob entropy ref_logprob", algorithm="ppo", aggregation="token-mean", kl="k2"),
+        outputs={"logged": Output("", "", quantity)},
+    )
+    settings = {"clip_low": 0.2, "clip_high": 5.0, "entropy_coeff": 2.0, "kl_loss_coef": (math.e - 2) / 0.125}
+    assert known_output(boundary, "logged")
+    assert [x.item() for x in references(boundary, "logged", TWO, settings).values()] == pytest.approx([expected])
+
+
+def test_a_logged_kl_wants_its_estimator() -> None:
+    boundary = replace(
+        _loss("logprob ref_logprob", algorithm="ppo", aggregation="token-mean"),
+        outputs={"logged": Output("", "", "loss.kl")},
+    )
+    assert not known_output(boundary, "logged")
 
 
 def test_factor() -> None:

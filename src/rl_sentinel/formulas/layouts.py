@@ -135,6 +135,9 @@ COUNTS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "mini-batches": _count,
     "sequences after merging": _joined,
     "turns": lambda batch, _settings: torch.tensor(float(batch.rows)),
+    "mean entropy of trained tokens at the temperature": lambda batch, settings: _entropy(batch, settings)[
+        batch.mask
+    ].mean(),
     "tokens of responses and of prompts of one token": lambda batch, _settings: (batch.length + 1).sum().double(),
     "trained tokens": lambda batch, _settings: batch.mask.sum().double(),
     "token rewards of responses": _gains,

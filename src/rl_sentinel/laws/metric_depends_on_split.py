@@ -42,7 +42,7 @@ CUTS: tuple[Cut, ...] = ("micro_batches", "ranks")
 
 
 def _logged(boundary: Boundary) -> list[str]:
-    return [n for n, o in boundary.outputs.items() if o.axes == "" and o.over and o.quantity != "loss" and n != "loss"]
+    return [n for n, o in boundary.outputs.items() if o.axes == "" and o.over and n != "loss"]
 
 
 def _applies(boundary: Boundary) -> str:

@@ -12,6 +12,7 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.advantage_normalization import SETTING, normalized
 from rl_sentinel.formulas.aggregation import BY_CONSTANT, MODES, aggregated
 from rl_sentinel.formulas.algorithms import PLAIN
+from rl_sentinel.formulas.allowed import kind
 from rl_sentinel.formulas.corrections import SHARES
 from rl_sentinel.formulas.distillation import DISTILLATIONS
 from rl_sentinel.formulas.divergence_losses import DIVERGENCES
@@ -78,7 +79,7 @@ def claimed(boundary: Boundary, name: str) -> str:
 def known_output(boundary: Boundary, name: str) -> bool:
     """Whether the tables have the formula of one output."""
     algorithm, output = claimed(boundary, name), boundary.outputs[name]
-    if output.quantity == "loss" or name == "loss":
+    if _is_loss(boundary, name):
         if _of_pairs(boundary, algorithm):
             return True
         return bool(_modes(boundary)) and (_tokens(boundary, name) is not None)
@@ -88,6 +89,11 @@ def known_output(boundary: Boundary, name: str) -> bool:
         return algorithm in CONTROLLERS and (value_of(boundary.claims.kl) or "") in KL
     per_token = output.axes == "B T" and (algorithm in KL or algorithm in SHAPED or algorithm in VALUES)
     return per_token or (output.axes in ("B", "B T") and algorithm in PLAIN)
+
+
+def _is_loss(boundary: Boundary, name: str) -> bool:
+    """Whether an output is the loss, or one of its terms: ``loss.policy``, ``loss.entropy`` or ``loss.kl``."""
+    return name == "loss" or kind(boundary.outputs[name].quantity) == "loss"
 
 
 def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
@@ -129,7 +135,7 @@ def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, setti
     rows = value_of(boundary.claims.rows) or ""
     losses = {}
     for reading, tokens in (make(batch, settings) if make else {}).items():
-        for estimator, more in _regularised(boundary, batch, settings).items():
+        for estimator, more in _regularised(boundary, name, batch, settings).items():
             for mode in _modes(boundary):
                 reduced = aggregated(tokens + more, batch, mode, settings, rows)
                 prefix = ", ".join(filter(None, (reading, estimator, mode if len(_modes(boundary)) > 1 else "")))
@@ -173,10 +179,19 @@ def _of_pairs(boundary: Boundary, algorithm: str) -> bool:
 
 
 def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readings] | None:
-    """Losses per token, by reading."""
-    algorithm = claimed(boundary, name)
-    if name != "loss" and boundary.outputs[name].quantity != "loss":
+    """Losses, or a term of them, per token, by reading."""
+    if not _is_loss(boundary, name):
         return None
+    quantity, estimator = boundary.outputs[name].quantity, value_of(boundary.claims.kl) or ""
+    if quantity == "loss.entropy":
+        return lambda batch, _settings: {"": batch.entropy.double()}
+    if quantity == "loss.kl":
+        return (lambda batch, _settings: _estimates(estimator, boundary, batch)) if estimator in KL else None
+    return _losses(boundary, claimed(boundary, name))
+
+
+def _losses(boundary: Boundary, algorithm: str) -> Callable[[Batch, Settings], Readings] | None:
+    """The losses of an algorithm per token, by reading."""
     if boundary.stage == "aggregate" and algorithm not in DISTILLATIONS:
         return aggregated_column(boundary, algorithm)
     if algorithm in VALUE_LOSSES:
@@ -239,9 +254,11 @@ def _weighted(losses: Readings, boundary: Boundary, batch: Batch) -> Readings:
     return {n: x * weight for n, x in losses.items()}
 
 
-def _regularised(boundary: Boundary, batch: Batch, settings: Settings) -> Mapping[str, Tensor | float]:
-    """Add the entropy and KL terms to each token's loss, for each reading of the KL."""
+def _regularised(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> Mapping[str, Tensor | float]:
+    """What entropy and KL add to each token's loss, for each reading of the KL; nothing to a term that is logged."""
     fixed: Tensor | float = 0.0
+    if boundary.outputs[name].quantity.startswith("loss."):
+        return {"": fixed}
     if "entropy" in boundary.reads and settings.get("entropy_coeff"):
         fixed = fixed - float(settings["entropy_coeff"] or 0) * batch.entropy.double()
     if "ref_logprob" not in boundary.reads or not settings.get("kl_loss_coef"):

@@ -186,10 +186,15 @@ def test_restored_position_is_sound(loads: Loads) -> None:
 
 @pytest.mark.parametrize(
     "restore",
-    ["return", "self.train_dataloader.epoch = torch.load(place)['epoch']", RESTORED + "; self.global_steps = 0"],
+    [
+        "return",
+        "self.train_dataloader.epoch = torch.load(place)['epoch']",
+        RESTORED + "; self.global_steps = 0",
+        "self.train_dataloader.load_state_dict({**torch.load(place), 'epoch': 0})",
+    ],
 )
 def test_restore_found(loads: Loads, restore: str) -> None:
-    """Nothing is restored, only the epoch is, or the steps are counted anew."""
+    """Nothing is restored, only the epoch is, the steps are counted anew, or the order is that of the first epoch."""
     target, boundaries = _bound(loads, restore)
     assert judged_at(RES001, boundaries["two epochs"], "two epochs", target).found is not None
 

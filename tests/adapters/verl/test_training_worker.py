@@ -11,6 +11,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 
@@ -67,9 +68,9 @@ LOSS = """
                 return values.sum() / data["batch_num_tokens"] * SCALE
             return (values.sum(1) / mask.sum(1).clamp(min=1)).sum() / data["global_batch_size"] * SCALE
 
-        kl_loss = mean(kl)
-        total = mean(loss) - config.entropy_coeff * mean(entropy) + config.kl_loss_coef * kl_loss
-        return total, {"kl_loss": kl_loss.item()}
+        kl_loss, pg_loss = mean(kl), mean(loss)
+        total = pg_loss - config.entropy_coeff * mean(entropy) + config.kl_loss_coef * kl_loss
+        return total, {"kl_loss": kl_loss.item(), "actor/pg_loss": TERM.item()}
 """
 
 ENGINE = """
@@ -89,12 +90,13 @@ ENGINE = """
             count = data["loss_mask"].sum()
             torch.distributed.all_reduce(count, group=self.get_data_parallel_group())
             data["batch_num_tokens"], data["dp_size"] = count.item(), self.get_data_parallel_size()
-            size, logged = data["micro_batch_size_per_gpu"], {"kl_loss": []}
+            size, logged = data["micro_batch_size_per_gpu"], {"kl_loss": [], "actor/pg_loss": []}
             for first in range(0, data.batch_size[0], size):
                 part = data.cut(first, first + size)
                 loss, about = self.forward_step(part, loss_function=loss_function)
                 loss.backward()
-                logged["kl_loss"].append(about["metrics"]["kl_loss"])
+                for name, values in logged.items():
+                    values.append(about["metrics"][name])
             return {"metrics": logged}
 """
 
@@ -118,11 +120,13 @@ WORKER = """
                     self.engine.train_batch(data.cut(first, first + rows), self.loss_fn)
                     for first in range(0, data.batch_size[0], rows)
                 ]
-            own = [sum(output["metrics"]["kl_loss"]) for output in outputs]
-            everyone = [None] * self.engine.get_data_parallel_size()
-            torch.distributed.all_gather_object(everyone, own, group=self.engine.get_data_parallel_group())
-            used = psutil.virtual_memory().used + get_torch_device().max_memory_allocated()
-            return {"metrics": {"kl_loss": [sum(one) OVER for one in everyone], "used": [used]}}
+            metrics = {"used": [psutil.virtual_memory().used + get_torch_device().max_memory_allocated()]}
+            for name in ("kl_loss", "actor/pg_loss"):
+                own = [sum(output["metrics"][name]) for output in outputs]
+                everyone = [None] * self.engine.get_data_parallel_size()
+                torch.distributed.all_gather_object(everyone, own, group=self.engine.get_data_parallel_group())
+                metrics[name] = [sum(one) OVER for one in everyone]
+            return {"metrics": metrics}
 """
 
 REDUCE = """
@@ -131,7 +135,7 @@ REDUCE = """
 """
 
 #: The loss is scaled by the number of ranks, since gradients are averaged, and logs are averaged over ranks too.
-SOUND = {"SCALE": 'data["dp_size"]', "OVER": ""}
+SOUND = {"SCALE": 'data["dp_size"]', "OVER": "", "TERM": "pg_loss"}
 
 
 def _load(loads: Loads, **fault: str) -> Target:
@@ -167,6 +171,9 @@ FAULTS: list[tuple[Law, str, dict[str, str]]] = [
     (SPL002, "token-mean", {"SCALE": "1"}),  # the average of the gradients divides a second time
     (SPL002, "seq-mean-token-mean", {"SCALE": "1"}),
     (MET005, "token-mean", {"OVER": "* len(everyone)"}),  # the ranks are summed in the log
+    (MET005, "seq-mean-token-mean", {"OVER": "* len(everyone)"}),
+    (REF001, "token-mean", {"TERM": "total"}),  # the log has the entropy and the KL, too
+    (REF001, "seq-mean-token-mean", {"TERM": "total"}),
 ]
 
 
@@ -181,7 +188,7 @@ def test_faults(loads: Loads, law: Law, setting: str, fault: dict[str, str]) -> 
     assert _broken(_load(loads, **fault), law, setting)
 
 
-@pytest.mark.parametrize(("law", "setting"), [(law, setting) for law, setting, _ in FAULTS])
+@pytest.mark.parametrize(("law", "setting"), dict.fromkeys((law, setting) for law, setting, _ in FAULTS))
 def test_a_sound_worker(loads: Loads, law: Law, setting: str) -> None:
     assert not _broken(_load(loads), law, setting)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import (
+    actor_update,
     advantages,
     agent_loop,
     aggregation,
@@ -33,11 +34,14 @@ from rl_sentinel.adapters.verl import (
     mismatch,
     packages,
     queue_metrics,
+    queue_passes,
     queue_trainer,
     response_mask,
     rewards,
     separate_trainers,
+    server_clients,
     sft,
+    sft_loop,
     single_turn,
     tool_turns,
     training_run,
@@ -53,6 +57,7 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for module in (
+        server_clients,
         agent_loop,
         tool_turns,
         rewards,
@@ -72,16 +77,19 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         losses,
         engine,
         training_worker,
+        actor_update,
         distillation,
         data_parallel,
         megatron,
         megatron_passes,
         log_probs,
         engine_passes,
+        queue_passes,
         logit_functions,
         critic,
         learning_rates,
         sft,
+        sft_loop,
         conversations,
         single_turn,
         aggregation,

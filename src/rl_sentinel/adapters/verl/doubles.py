@@ -69,6 +69,24 @@ class EngineDouble:
         return loss, {"loss": loss.detach().item(), "metrics": logged}
 
 
+class SupervisedDouble(EngineDouble):
+    """An engine whose outputs are nested tensors; the first token of a sequence is the number of its row."""
+
+    def __init__(self, answers: list[Tensor]) -> None:
+        """Set the log-probs of each response, which has a prompt of one token."""
+        super().__init__({}, [])
+        self.rows = answers
+
+    def forward_step(self, micro_batch: Any, loss_function: Any, **_about: object) -> tuple[Tensor, dict[str, Any]]:  # noqa: ANN401
+        """Compute the loss of a micro-batch from the log-probs of its rows."""
+        rows = [int(tokens[0]) for tokens in micro_batch["input_ids"].unbind()]
+        own = [torch.cat([self.rows[row], torch.zeros(1)]) for row in rows]
+        outputs = {"log_probs": torch.nested.as_nested_tensor(own, layout=torch.jagged)}
+        loss, logged = loss_function(model_output=outputs, data=micro_batch, dp_group=None)
+        self.losses.append(loss.detach())
+        return loss, {"loss": loss.detach().item(), "metrics": logged}
+
+
 class ModelDouble:
     """The model and the optimizer of a data-parallel worker in one object; the model returns given columns.
 
@@ -200,20 +218,11 @@ def run_supervised_batch(  # noqa: PLR0913 - the inputs of the trainer's loop
     ``answers`` are the log-probs and ``masks`` the loss masks of the responses. Returns the losses of the
     micro-batches.
     """
-    zero = torch.zeros(1)
-    nested = partial(torch.nested.as_nested_tensor, layout=torch.jagged)
-    engine, losses = EngineDouble({}, []), list[Tensor]()
-
-    def step(micro_batch: Any, loss_function: Any, **_about: object) -> tuple[Tensor, dict[str, Any]]:  # noqa: ANN401
-        rows = [int(tokens[0]) for tokens in micro_batch["input_ids"].unbind()]
-        outputs = {"log_probs": nested([torch.cat([answers[row], zero]) for row in rows])}
-        value, logged = loss_function(model_output=outputs, data=micro_batch, dp_group=None)
-        return value, {"loss": value.detach().item(), "metrics": logged}
-
-    engine.forward_step = step  # type: ignore[method-assign] # outputs are nested tensors, as those of the engine
+    zero, nested = torch.zeros(1), partial(torch.nested.as_nested_tensor, layout=torch.jagged)
+    losses = list[Tensor]()
     ids = [torch.cat([torch.tensor([row]), torch.zeros(len(mask), dtype=torch.long)]) for row, mask in enumerate(masks)]
     tensors = {"input_ids": nested(ids), "loss_mask": nested([torch.cat([zero.long(), mask]) for mask in masks])}
     about = {"use_dynamic_bsz": True, "max_token_len_per_gpu": tokens_at_most, "global_batch_size": len(masks)}
     with record_losses(losses):
-        forward(engine, make(tensors, about), partial(loss, None))
+        forward(SupervisedDouble(answers), make(tensors, about), partial(loss, None))
     return losses

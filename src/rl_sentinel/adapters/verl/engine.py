@@ -36,17 +36,17 @@ CRITIC = "verl.workers.config.FSDPCriticConfig"
 REDUCE = "verl.utils.metric.reduce_metrics"
 TENSORS = "verl.utils.tensordict_utils.get_tensordict"
 
-_GIVEN = claims(
+GIVEN = claims(
     "fsdp/transformer_impl.py: the tokens of the mini-batch are counted for the loss's normalisation",
     denominator="given",
 )
 
-_LOSS = (
+LOSS_TERMS = (
     "losses.ppo_loss and its comments: the policy loss minus the weighted entropy loss plus the weighted KL loss; "
     "core_algos.compute_policy_loss_vanilla, docstring: dual-clip PPO"
 )
 
-_ROWS = "losses.ppo_loss: the global batch size is that of the mini-batch, and counts all rows"
+ROWS = "losses.ppo_loss: the global batch size is that of the mini-batch, and counts all rows"
 
 _WEIGHED = (
     "losses.ppo_loss passes rollout_is_weights of the batch to the policy loss; compute_rollout_correction_weights, "
@@ -56,7 +56,13 @@ _WEIGHED = (
 #: Aggregation modes of the boundaries.
 MODES = ("token-mean", "seq-mean-token-mean")
 
-#: Metrics of the two losses, in releases that log them.
+#: Terms of the two losses that are logged, in releases that log them; aggregated like the loss.
+TERMS: Mapping[str, Mapping[str, str]] = {
+    LOSS: {"actor/pg_loss": "loss.policy", "actor/entropy_loss": "loss.entropy", "kl_loss": "loss.kl"},
+    VALUE: {"critic/vf_loss": "loss"},
+}
+
+#: Metrics of the two losses that are means over trained tokens, in the mode of that mean.
 LOGGED: Mapping[str, Mapping[str, Output]] = {
     LOSS: {"kl_loss": Output("", "nats", "kl.mean", over="live")},
     VALUE: {
@@ -65,7 +71,7 @@ LOGGED: Mapping[str, Mapping[str, Output]] = {
     },
 }
 
-_REFERENCE = claims(
+REFERENCE = claims(
     "losses.ppo_loss: the KL penalty of log_prob and ref_log_prob, before it is weighted",
     output_pairs={"kl_loss": "logprob against ref_logprob"},
 )
@@ -104,21 +110,19 @@ def _critic(target: Target) -> Iterator[Boundary]:
             **constants(loss_agg_mode=mode, ppo_micro_batch_size_per_gpu=4),
         }
         config = Object(CRITIC, fields, shared=True)
-        logged = (
-            _logged(target, VALUE) if mode == "token-mean" else {}
-        )  # in other modes it is not a mean over trained tokens
+        logged = _logged(target, VALUE, mode)
         step = engine_step(VALUE, (config,), {"values": Column("value", leaf=True)}, columns)
         yield Boundary(
             path=f"{CUT} -> {VALUE}",
             stage="value-loss",
-            steps=(step, *_reduce_step(logged)),
+            steps=(step, *reduce_step(logged)),
             unused=frozenset({"token"}),
             outputs=outputs_of(logged),
             settings={mode: {"value_clip": 0.5}},
-            claims=_GIVEN
+            claims=GIVEN
             | aggregation(target, mode)
             | claims(HALVED, algorithm="clipped value", factor="half")
-            | claims(_ROWS, rows="all"),
+            | claims(ROWS, rows="all"),
             reach="algorithm.adv_estimator=gae, every critic update",
             requires=(no_empty_response, equal_micro_batches),
         )
@@ -142,15 +146,15 @@ def _actor(target: Target) -> Iterator[Boundary]:
         kinds = constants(use_kl_loss=whole, kl_loss_type="low_var_kl", loss_agg_mode=mode)
         answers = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
         config = actor(target, name, {**section, **kinds}, policy=policy)
-        logged = (
-            _logged(target, LOSS) if mode == "token-mean" else {}
-        )  # in other modes it is not a mean over trained tokens
+        logged = _logged(target, LOSS, mode)
+        if not whole:  # the other terms are not asked for
+            logged = {n: output for n, output in logged.items() if output.quantity == "loss.policy"}
         claimed = (
             loss_claims
-            | (Claims() if loss_claims.row_order else _GIVEN)
-            | (_REFERENCE | claims(_LOSS, kl="k3") if whole else Claims())
+            | (Claims() if loss_claims.row_order else GIVEN)
+            | (REFERENCE | claims(LOSS_TERMS, kl="k3") if whole else Claims())
         )
-        claimed |= claims(_ROWS, rows="all")
+        claimed |= claims(ROWS, rows="all")
         columns, before = POLICY_TENSORS, tuple[Step, ...]()
         if corrected and weights and whole:  # adapters/verl/losses.py binds the other losses with weights
             columns, before = {**POLICY_TENSORS, "rollout_is_weights": Earlier(weights)}, (corrected,)
@@ -158,7 +162,7 @@ def _actor(target: Target) -> Iterator[Boundary]:
         yield Boundary(
             path=f"{BOTH} -> {CUT} -> {LOSS}" if before else f"{CUT} -> {LOSS}",
             stage="policy-loss",
-            steps=(*before, engine_step(LOSS, (config,), answers, columns), *_reduce_step(logged)),
+            steps=(*before, engine_step(LOSS, (config,), answers, columns), *reduce_step(logged)),
             unused=frozenset({"token"} if whole else {"token", "entropy", "ref_logprob"}),
             outputs=outputs_of(logged),
             settings={mode if whole else name: settings},
@@ -177,7 +181,7 @@ def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, C
     """
     for mode in MODES:
         knobs: dict[str, Codec] = {SECTION.get(k, k): Knob(k) for k in NUMBERS}
-        yield "vanilla", mode, NUMBERS, knobs, {}, aggregation(target, mode) | claims(_LOSS, algorithm="dual clip")
+        yield "vanilla", mode, NUMBERS, knobs, {}, aggregation(target, mode) | claims(LOSS_TERMS, algorithm="dual clip")
     table = registered(target, LOSSES) or {}
     for name in selectable(target):
         if "global_batch_info" in inspect.getsource(inspect.unwrap(table[name])):
@@ -186,10 +190,12 @@ def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, C
         yield name, "seq-mean-token-mean", chosen.settings, chosen.section, chosen.policy, chosen.claims
 
 
-def _logged(target: Target, loss: str) -> Mapping[str, Output]:
-    """The metrics that the loss of this release logs, found in its source."""
-    source = inspect.getsource(target.find(loss))
-    return {name: output for name, output in LOGGED[loss].items() if f'"{name}"' in source}
+def _logged(target: Target, loss: str, mode: str) -> Mapping[str, Output]:
+    """The metrics that the loss of this release logs in an aggregation mode, found in its source."""
+    source, by_tokens = inspect.getsource(target.find(loss)), mode == "token-mean"
+    terms = {n: Output("", "", term, over="live" if by_tokens else "rows") for n, term in TERMS[loss].items()}
+    logged = {**terms, **(LOGGED[loss] if by_tokens else {})}
+    return {name: output for name, output in logged.items() if f'"{name}"' in source}
 
 
 def outputs_of(logged: Mapping[str, Output]) -> dict[str, Output]:
@@ -198,7 +204,7 @@ def outputs_of(logged: Mapping[str, Output]) -> dict[str, Output]:
     return {"loss": loss, **{name: replace(output, at=Use("logged")[name]) for name, output in logged.items()}}
 
 
-def _reduce_step(logged: Mapping[str, Output]) -> tuple[Step, ...]:
+def reduce_step(logged: Mapping[str, Output]) -> tuple[Step, ...]:
     """The trainer's step that reduces the metrics; empty if no metric is read."""
     cite = "trainer/ppo/ray_trainer.py: reduce_metrics of the metrics that a worker returns"
     arguments: dict[str, Codec] = {"metrics": Earlier(Use("trained")["metrics"])}

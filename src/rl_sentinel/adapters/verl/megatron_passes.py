@@ -1,6 +1,7 @@
 """Boundaries of the forward passes of verl's Megatron engine: packed and padded sequences, context parallelism."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
@@ -44,6 +45,11 @@ LM_HEAD, VALUE_HEAD = f"{MODULE}.MegatronEngineWithLMHead", f"{MODULE}.MegatronE
 CONFIG = "verl.workers.config.McoreEngineConfig"
 FORWARD, LAYOUT = "verl.models.mcore.model_forward", "verl.models.mcore.util"
 PARALLEL = "verl.utils.megatron.tensor_parallel"
+LAYOUT_OF = f"{MODULE}.MegatronEngine._get_context_parallel_layout"
+
+#: The attention for which each rank has one piece of all packed tokens.
+CONTIGUOUS = "dsv4_hybrid"
+
 _NEEDED = (CONFIG, FORWARD, LAYOUT, PARALLEL)
 
 #: What Megatron builds from verl's configuration; float32, without fp8, pipeline and experts.
@@ -86,9 +92,10 @@ class GptDouble:
 
     pre_process = post_process = True
 
-    def __init__(self, model: CausalModel) -> None:
-        """Wrap the model."""
-        self.model, self.config = model, SimpleNamespace(**_TRANSFORMER)
+    def __init__(self, model: CausalModel, attention: str) -> None:
+        """Wrap the model; ``attention`` is the variant of its attention, by which the engine splits sequences."""
+        self.model = model
+        self.config = SimpleNamespace(**_TRANSFORMER, experimental_attention_variant=attention or None)
 
     def __call__(
         self,
@@ -98,14 +105,15 @@ class GptDouble:
         packed_seq_params: Any = None,  # noqa: ANN401 - Megatron's class, or its double
         **_about: object,
     ) -> Tensor:
-        """Logits (or values) of padded sequences, or of this rank's two pieces of each packed sequence."""
+        """Logits (or values) of padded sequences, or of this rank's pieces of packed ones."""
         if packed_seq_params is None:
             places = torch.arange(input_ids.shape[1]).expand_as(input_ids) if position_ids is None else position_ids
             mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
             return self.model.padded(input_ids, places, mask)
         starts = packed_seq_params.cu_seqlens_q_padded.tolist()
         parts = gather_from_ranks(input_ids[0])
-        pieces = _pieces(starts, len(parts))
+        contiguous = getattr(packed_seq_params, "cp_partition_mode", "zigzag") == "contiguous"
+        pieces = list(torch.arange(starts[-1]).chunk(len(parts))) if contiguous else _pieces(starts, len(parts))
         ids, places = parts[0].new_zeros(starts[-1]), torch.zeros(starts[-1], dtype=torch.int64)
         for part, piece in zip(parts, pieces, strict=True):
             ids[piece] = part
@@ -126,9 +134,19 @@ def _pieces(starts: list[int], ranks: int) -> list[Tensor]:
     return positions
 
 
-def modules_of(model: CausalModel) -> list[GptDouble]:
-    """The model chunks of the engine: one, without a pipeline."""
-    return [GptDouble(model)]
+@dataclass
+class Chunks:
+    """Makes the model chunks of the engine: one, without a pipeline."""
+
+    attention: str
+
+    def __call__(self, model: CausalModel) -> list[GptDouble]:
+        """The chunk."""
+        return [GptDouble(model, self.attention)]
+
+
+#: Makes the model that the engine calls.
+_CHUNKS = Object(Chunks, {"attention": Knob("attention", default="")})
 
 
 def log_probs_in_place(logits: Tensor, labels: Tensor) -> Tensor:
@@ -161,6 +179,7 @@ _DOUBLES: Mapping[str, Callable[..., Any]] = {
     f"{LAYOUT}.mpu": _parallel_state(),
     f"{LAYOUT}.PackedSeqParams": SimpleNamespace,
     f"{LAYOUT}.logger": SilentLogger,
+    f"{LAYOUT}._PACKED_SEQ_PARAMS_HAS_CP_PARTITION_MODE": SimpleNamespace,  # true: of a Megatron that has this field
     f"{LAYOUT}.torch.distributed.all_gather": SequenceRanks.all_gather,
     f"{PARALLEL}.mpu": OneRank,
     f"{PARALLEL}.torch.compile": no_compile,
@@ -195,7 +214,9 @@ def _engine(kind: str) -> Object:
 
 def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
     settings = {"padded": PADDED, "context parallel": TWO_RANKS}
-    step = trainer_step(LOG_PROBS, _engine(LM_HEAD), "logits", wrap=Constant(modules_of), doubles=doubles)
+    if target.has(LAYOUT_OF):
+        settings["context parallel, contiguous"] = {**TWO_RANKS, "attention": CONTIGUOUS}
+    step = trainer_step(LOG_PROBS, _engine(LM_HEAD), "logits", wrap=_CHUNKS, doubles=doubles)
     reach = (
         "actor.strategy=megatron; padded: model.use_remove_padding=False; context parallel: "
         "actor.megatron.context_parallel_size=2"
@@ -204,5 +225,5 @@ def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., An
 
 
 def _values(_target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
-    step = trainer_step(VALUES, _engine(VALUE_HEAD), "value", wrap=Constant(modules_of), doubles=doubles)
+    step = trainer_step(VALUES, _engine(VALUE_HEAD), "value", wrap=_CHUNKS, doubles=doubles)
     yield value_boundary(path, step, {"packed": DYNAMIC}, "critic.strategy=megatron")

@@ -83,8 +83,8 @@ def position_step() -> Step:
     )
 
 
-def trainer_batch(temperature: Codec) -> Object:
-    """The ``DataProto`` of a step after the rollout."""
+def trainer_batch(temperature: Codec, more: Mapping[str, Codec] | None = None) -> Object:
+    """The ``DataProto`` of a step after the rollout, with ``more`` tensors of the responses."""
     parts: dict[str, Codec] = {
         "prompts": Derived(_prompt_ids),
         "responses": Column("token"),
@@ -92,6 +92,7 @@ def trainer_batch(temperature: Codec) -> Object:
         "attention_mask": Derived(_attention, _EXTRA),
         "position_ids": Earlier(Use("positions")),
         "response_mask": MASK,
+        **(more or {}),
     }
     batch = {"tensors": PromptAndResponse(parts), "meta_info": Table({"temperature": temperature})}
     return Object("verl.DataProto.from_dict", batch, at={"tensors": "batch", "meta_info": "meta_info"})

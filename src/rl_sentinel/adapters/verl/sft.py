@@ -41,14 +41,14 @@ DATASETS = {
 #: Functions that return a device while a batch runs through the engine.
 _DEVICES = (f"{ENGINE}.get_device_id", "verl.utils.seqlen_balancing.get_device_name")
 
-_LOSS = claims(
+LOSS_CLAIMS = claims(
     "fsdp_sft_trainer.py: cross entropy of the next token, averaged over the tokens of the loss mask",
     algorithm="negative log-likelihood",
     aggregation="token-mean",
 )
 
 
-_CUT = claims(
+CUT_CLAIMS = claims(
     "docs/examples/config.rst: micro-batches are gradient accumulation, trading speed for memory; newer "
     "fsdp/transformer_impl.py, forward_backward_batch: tokens are counted for the whole batch",
     denominator="given",
@@ -119,7 +119,7 @@ def _step(target: Target, kind: str, dataset: str) -> Boundary:
         unused=frozenset({"token"}),
         outputs={"loss": Output("", "", "loss", at=Use("made")["losses"], form=Total())},
         settings={kind: {}},
-        claims=_LOSS,
+        claims=LOSS_CLAIMS,
         reach=f"every step of supervised fine-tuning, {kind} data",
         requires=(no_empty_response, equal_micro_batches, *((every_token_is_trained,) if shifted else ())),
     )
@@ -147,7 +147,7 @@ def _engine_loss(target: Target) -> Boundary:
         steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("losses"), form=Total())},
         settings={"default": {}},
-        claims=_LOSS | _CUT,
+        claims=LOSS_CLAIMS | CUT_CLAIMS,
         reach="every step of supervised fine-tuning",
         requires=(no_empty_response, has_trained_token),
     )

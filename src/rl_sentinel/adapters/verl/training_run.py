@@ -44,6 +44,9 @@ WIDTH = 2
 #: Maximum number of prompts; an epoch of two prompts a step has three steps then.
 PROMPTS = 6
 
+#: Where a run is restored: after the first step, after the first epoch, and after the first step of the second one.
+RESTORES = ("inside an epoch", "between epochs", "inside the second epoch")
+
 #: A run in one process, without validation.
 RUN: Mapping[str, Any] = {
     "data.dataloader_num_workers": 0,
@@ -131,7 +134,7 @@ def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
 
 
 def run_and_resume(kind: Any, config: Any, prompts: int) -> dict[str, Any]:  # noqa: ANN401 - classes of the target
-    """Train; then restore after the first step, and after the first epoch, and continue from there.
+    """Train; then restore at each of :data:`RESTORES`, and continue from there.
 
     Returns how often each prompt was sampled, by the number of epochs; how often, and where first and last, in the
     rest of the run, as it went on and as it was restored; and the number of steps.
@@ -142,7 +145,8 @@ def run_and_resume(kind: Any, config: Any, prompts: int) -> dict[str, Any]:  # n
         order = [number for step in drawn for number in step]
         counts = torch.tensor([float(order.count(number)) for number in range(prompts)])
         answer: dict[str, Any] = {"uses": counts / config.trainer.total_epochs, "steps": float(len(drawn))}
-        for name, step in (("inside an epoch", 1), ("between epochs", len(first.train_dataloader))):
+        epoch = len(first.train_dataloader)
+        for name, step in zip(RESTORES, (1, epoch, min(epoch + 1, len(drawn))), strict=True):
             rest, restored = drawn[step:], _restored(kind, config, prompts, Path(place), step)
             answer |= _places(f"without a restart {name}", rest, prompts)
             answer |= _places(f"after a restart {name}", restored, prompts)
@@ -204,7 +208,7 @@ def _loop(target: Target) -> Boundary:
     result, form = Use("run"), PerRow()
     outputs = {"uses": Output("B", "samples", "uses", at=result["uses"], form=form)}
     outputs["steps"] = Output("", "", at=result["steps"])
-    for when in ("inside an epoch", "between epochs"):
+    for when in RESTORES:
         for what in ("number of draws", "position of first draw", "position of last draw"):
             own, other = f"{what} without a restart {when}", f"{what} after a restart {when}"
             outputs[own] = Output("B", "samples", f"uninterrupted.{what} {when}", at=result[own], form=form)

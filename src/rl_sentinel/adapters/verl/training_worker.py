@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _updates(target: Target) -> Iterator[Boundary]:
-    doubles = {path: double for path, double in _DOUBLES.items() if target.has(path)}
+    doubles = {path: double for path, double in DOUBLES.items() if target.has(path)}
     yield from (_on_ranks(boundary, doubles) for boundary in update_of_actor(target))
 
 
@@ -98,10 +98,10 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
     models = [EngineDouble(_copies(model.answers), model.lengths) for _ in range(ranks)]
 
     def work(rank: int) -> Any:  # noqa: ANN401 - a TensorDict
-        engine = bare_instance(_engine_class(owner), model=models[rank])
-        return _worker_of(worker, engine, loss_function).train_mini_batch(copy.copy(parts[rank]))
+        engine = bare_instance(engine_class(owner), model=models[rank])
+        return worker_of(worker, engine, loss_function).train_mini_batch(copy.copy(parts[rank]))
 
-    with replaced_globals(vars(dist), **_COLLECTIVES):
+    with replaced_globals(vars(dist), **COLLECTIVES):
         outputs = run_on_ranks(ranks, work)
     for name, column in model.answers.items():
         _average_gradients(column, [one.answers[name] for one in models])
@@ -121,7 +121,7 @@ def _average_gradients(column: Tensor, on_ranks: list[Tensor]) -> None:
         torch.autograd.backward([column], [torch.stack(gradients).sum(0) / len(on_ranks)])
 
 
-def _worker_of(kind: Any, engine: Any, loss_function: Callable[..., Any]) -> Any:  # noqa: ANN401 - of the target
+def worker_of(kind: Any, engine: Any, loss_function: Callable[..., Any]) -> Any:  # noqa: ANN401 - of the target
     """A worker of the target's class around an engine, without its constructor."""
     return bare_instance(
         kind,
@@ -132,13 +132,16 @@ def _worker_of(kind: Any, engine: Any, loss_function: Callable[..., Any]) -> Any
             forward_only=False,
             use_dynamic_bsz=False,
             use_fused_kernels=False,
-            max_token_len_per_gpu=None,
-            micro_batch_size_per_gpu=None,
+            **dict.fromkeys(_SIZES),
         ),
         flops_counter=_Idle,
         profiler=inspect.unwrap(kind.train_mini_batch).__globals__["DistProfiler"](0, None),
         device_name=cpu_device(),
     )
+
+
+#: Sizes of micro-batches that the data has, so that those of the engine are not read.
+_SIZES = tuple(f"{when}{size}_per_gpu" for when in ("", "infer_") for size in ("max_token_len", "micro_batch_size"))
 
 
 class _Options(SimpleNamespace):
@@ -149,11 +152,10 @@ class _Options(SimpleNamespace):
         return vars(self).get(name, default)
 
 
-class _OnRank:
-    """Methods of an engine on a simulated rank that replace model, optimizer and process groups."""
+class Trained:
+    """Methods of an engine on a simulated rank that replace modes, optimizer and process groups."""
 
-    model: EngineDouble
-    ulysses_sequence_parallel_size, scaler = 1, None
+    scaler = None
 
     def get_data_parallel_group(self) -> object:
         """The group of all ranks."""
@@ -175,7 +177,7 @@ class _OnRank:
         """Nothing is loaded to a device."""
         return nullcontext()
 
-    _gradient_sync_context = train_mode
+    _gradient_sync_context = eval_mode = train_mode
 
     def optimizer_zero_grad(self) -> None:
         """Each call of the boundary has new tensors."""
@@ -186,13 +188,20 @@ class _OnRank:
 
     lr_scheduler_step = optimizer_step
 
+
+class _OnRank(Trained):
+    """An engine without a model."""
+
+    model: EngineDouble
+    ulysses_sequence_parallel_size = 1
+
     def forward_step(self, micro_batch: Any, loss_function: Any, **about: object) -> Any:  # noqa: ANN401 - of the target
         """The loss of a micro-batch."""
         return self.model.forward_step(micro_batch, loss_function, **about)
 
 
 @cache
-def _engine_class(kind: type) -> type:
+def engine_class(kind: type) -> type:
     """A subclass of the target's engine on a simulated rank."""
     return type("Engine", (_OnRank, kind), {})
 
@@ -230,18 +239,30 @@ def _all_gather_object(gathered: list[Any], item: object, group: object = None) 
     gathered[:] = gather_from_ranks(copy.deepcopy(item))
 
 
+def _all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: object = None) -> None:  # noqa: ARG001
+    """Write the tensors of all ranks, one after the other, to ``output_tensor``."""
+    output_tensor.copy_(torch.cat(gather_from_ranks(input_tensor.detach().clone())))
+
+
+def _barrier(group: object = None) -> None:  # noqa: ARG001 - there is one group
+    """Wait for the other ranks."""
+    gather_from_ranks(None)
+
+
 def _world_size(group: object = None) -> int:  # noqa: ARG001 - there is one group
     """The number of ranks."""
     return rank_count()
 
 
-_COLLECTIVES: Mapping[str, Callable[..., Any]] = {
+COLLECTIVES: Mapping[str, Callable[..., Any]] = {
     "all_reduce": _all_reduce,
     "all_gather_object": _all_gather_object,
+    "all_gather_into_tensor": _all_gather_into_tensor,
+    "barrier": _barrier,
     "get_world_size": _world_size,
 }
 
-_DOUBLES: Mapping[str, Callable[..., Any]] = {
+DOUBLES: Mapping[str, Callable[..., Any]] = {
     f"{WORKERS}.Timer": Timer,
     f"{WORKERS}.psutil": _Idle,
     f"{WORKERS}.get_torch_device": _Idle,

@@ -1,0 +1,200 @@
+"""Boundary of verl's update of the actor: from the trainer's batch and the model's logits to the gradient."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.causal_model import model_of, with_prompt_tokens
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Table
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
+from rl_sentinel.adapters.kit.result_forms import Total
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.actor import SECTION, actor
+from rl_sentinel.adapters.verl.aggregation import aggregation
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, constants, try_bind
+from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.doubles import record_losses
+from rl_sentinel.adapters.verl.engine import GIVEN, LOSS, LOSS_TERMS, NUMBERS, ROWS
+from rl_sentinel.adapters.verl.engine_doubles import HuggingFaceDouble, fsdp_engine
+from rl_sentinel.adapters.verl.engine_passes import (
+    CONFIG,
+    DYNAMIC,
+    LM_HEAD,
+    PADDED,
+    TRAINER,
+    WORKER,
+    fsdp,
+    present,
+    prompts_differ,
+)
+from rl_sentinel.adapters.verl.engine_passes import DOUBLES as OF_ENGINE
+from rl_sentinel.adapters.verl.queue_doubles import Queue
+from rl_sentinel.adapters.verl.queue_passes import data_of_queue, fill_queue
+from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE
+from rl_sentinel.adapters.verl.queue_trainer import TRAINER as V1_TRAINER
+from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, position_step, trainer_batch
+from rl_sentinel.adapters.verl.training_worker import COLLECTIVES, TRAIN, Trained, worker_of
+from rl_sentinel.adapters.verl.training_worker import DOUBLES as OF_WORKER
+from rl_sentinel.adapters.verl.training_worker import WORKER as TRAINING_WORKER
+from rl_sentinel.core.batch import VOCABULARY, Batch, with_columns
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+
+UPDATE = f"{TRAINER}._update_actor"
+OF_QUEUE = f"{BASE}._update_actor"
+ASSIGN = "verl.utils.tensordict_utils.assign_non_tensor"
+
+#: Largest log-prob of a token: other tokens of the vocabulary have some probability too.
+_LARGEST = -0.125
+
+#: Numbers of the loss; the entropy would be that of the logits.
+_OF_LOSS: Settings = {name: number for name, number in NUMBERS.items() if name != "entropy_coeff"}
+
+_PRODUCED = (
+    f"{MASK_PRODUCER}; agent_loop.py, _agent_loop_postprocess: prompts padded at the left, responses at the right; "
+    "ray_trainer.py, fit: old_log_probs of the rollout's temperature, ref_log_prob, advantages"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The update with the PPO loss: of padded sequences by the trainer, of packed ones by the v1 trainer."""
+    for method, owner in ((UPDATE, TRAINER), (OF_QUEUE, V1_TRAINER)):
+        needed = (method, owner, TRAIN, LM_HEAD, CONFIG, LOSS, POSITIONS)
+        if all(target.has(path) for path in needed) and not target.fails(TRAINING_WORKER) and not target.fails(owner):
+            yield from try_bind(target, method, "policy-loss", partial(_updates, target, method, owner))
+
+
+@cache
+def trained_class(kind: Any) -> type:  # noqa: ANN401 - the target's class
+    """A subclass of verl's engine whose optimizer does nothing."""
+    return type("Trained", (Trained, kind), {})
+
+
+def training_engine(kind: Any, config: Any, use_remove_padding: bool) -> Any:  # noqa: ANN401, FBT001 - of the target
+    """An engine that can train, for a configuration of verl."""
+    return fsdp_engine(trained_class(kind), config, use_remove_padding)
+
+
+def logits_of(log_probs: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    """``[B, T, V]``: logits whose log-probs of the tokens are given, at a temperature; the others share the rest."""
+    rest = (-torch.expm1(log_probs)).log() - torch.tensor(VOCABULARY - 1.0).log()
+    chosen = torch.nn.functional.one_hot(tokens, VOCABULARY).bool()
+    return temperature * torch.where(chosen, log_probs.unsqueeze(-1), rest.unsqueeze(-1))
+
+
+def updated(  # noqa: PLR0913 - what the trainer, the worker, the engine and the model have
+    method: Callable[..., Any],
+    owner: type,
+    worker: Any,  # noqa: ANN401 - classes and objects of the target, here and below
+    config: Any,  # noqa: ANN401
+    engine: Any,  # noqa: ANN401
+    loss: Callable[..., Any],
+    actor_config: Any,  # noqa: ANN401
+    data: Any,  # noqa: ANN401
+    log_probs: Tensor,
+    about: dict[str, Any],
+    assign: Callable[..., None],
+    queued: bool,  # noqa: FBT001 - passed by name
+) -> list[Tensor]:
+    """Run the trainer's update of the actor on a batch; return the losses of its micro-batches.
+
+    ``log_probs`` ``[B, T]`` are those of the model at the temperature of the rollout; ``about`` are defaults of the
+    worker's configuration. The batch is ``queued`` for a trainer that passes keys of its rows.
+    """
+    batch, width = data.batch, log_probs.shape[1]
+    valid = batch["attention_mask"][:, -width:].bool()
+    temperature = config.actor_rollout_ref.rollout.temperature
+    logits = logits_of(torch.where(valid, log_probs, -1.0), batch["responses"], temperature)
+    leaf = logits.detach().requires_grad_()  # each micro-batch adds to its gradient
+    engine.module = HuggingFaceDouble(
+        model_of(batch["input_ids"], batch["attention_mask"], width, with_prompt_tokens(leaf))
+    )
+    actors = worker_of(worker, engine, partial(loss, actor_config))
+
+    def update_actor(rows: Any) -> Any:  # noqa: ANN401 - a TensorDict, or keys of the queue
+        read = data_of_queue(rows, {}, assign) if queued else rows
+        assign(read, **{k: v for k, v in about.items() if k not in read.keys()})  # noqa: SIM118 - a TensorDict
+        return actors.train_mini_batch(read)
+
+    group = SimpleNamespace(update_actor=update_actor)
+    trainer = bare_instance(owner, config=config, actor_rollout_wg=group, use_legacy_worker_impl="disable")
+    losses: list[Tensor] = []
+    with replaced_globals(vars(dist), **COLLECTIVES), record_losses(losses):
+        if queued:
+            method(trainer, fill_queue(batch, {name: batch[name] for name in POLICY_TENSORS}), {})
+        else:
+            method(trainer, data)
+    if leaf.grad is not None:
+        torch.autograd.backward([logits], [leaf.grad])
+    return losses
+
+
+def _domain(batch: Batch) -> Batch:
+    """The batch with log-probs of tokens that are not certain."""
+    own = prompts_differ(batch)
+    return with_columns(own, logprob=own.logprob.clamp(max=_LARGEST))
+
+
+def _copies(inputs: Inputs) -> int:
+    """The number of responses of a prompt."""
+    return 2 - inputs.batch.rows % 2
+
+
+def _updates(target: Target, method: str, owner: str) -> Iterator[Boundary]:
+    mode, queued = "token-mean", owner == V1_TRAINER
+    whole: dict[str, Codec] = {
+        "actor_rollout_ref.rollout.temperature": Knob("temperature"),
+        "actor_rollout_ref.rollout.n": Derived(_copies),
+        "actor_rollout_ref.actor.ppo_mini_batch_size": Derived(lambda inputs: inputs.batch.rows // _copies(inputs)),
+    }
+    knobs: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in _OF_LOSS}
+    kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode)
+    of_engine = fsdp(LM_HEAD)
+    arguments: dict[str, Codec] = {
+        "method": Constant(Function(method)),
+        "owner": Constant(Function(owner)),
+        "worker": Constant(Function(TRAINING_WORKER)),
+        "config": default_config(target, "", whole, resolved=True),
+        "engine": replace(of_engine, make=training_engine),
+        "loss": Constant(Function(LOSS)),
+        "actor_config": actor(target, "vanilla", {**knobs, **kinds}),
+        "data": trainer_batch(Knob("temperature"), POLICY_TENSORS),
+        "log_probs": Column("logprob", leaf=True),
+        "about": Table(WORKER),
+        "assign": Constant(Function(ASSIGN)),
+        "queued": Constant(queued),
+    }
+    doubles: Mapping[str, Callable[..., Any]] = {**OF_ENGINE, **OF_WORKER, f"{MODULE}.tq": Queue}
+    step = Step(
+        call=updated,
+        name="losses",
+        doubles=present(target, doubles),
+        arguments=arguments,
+        produced_by={"data": _PRODUCED},
+    )
+    claimed = GIVEN | aggregation(target, mode) | claims(LOSS_TERMS, algorithm="dual clip", kl="k3")
+    claimed |= claims(ROWS, rows="all")
+    yield Boundary(
+        path=f"{method} -> {LM_HEAD}.forward_step -> {LOSS}",
+        stage="policy-loss",
+        steps=(position_step(), step),
+        unused=frozenset({"token"}),
+        outputs={"loss": Output("", "", "loss", at=Use("losses"), form=Total())},
+        settings={"packed": {**_OF_LOSS, **DYNAMIC}} if queued else {"padded": {**_OF_LOSS, **PADDED}},
+        claims=replace(claimed, knobs=()),  # judged at the loss itself, where a call takes less time
+        reach=f"trainer.use_v1={queued}, model.use_remove_padding={queued}, actor.use_kl_loss=True",
+        requires=(no_empty_response, has_trained_token, equal_micro_batches),
+        domain=_domain,
+    )
