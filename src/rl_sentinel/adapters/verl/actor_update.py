@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
@@ -154,12 +154,14 @@ def _copies(inputs: Inputs) -> int:
 
 def _updates(target: Target, method: str, owner: str) -> Iterator[Boundary]:
     mode, queued = "token-mean", owner == V1_TRAINER
+    temperature = Constant(PADDED["temperature"])  # logits have given log-probs at each temperature
     whole: dict[str, Codec] = {
-        "actor_rollout_ref.rollout.temperature": Knob("temperature"),
+        "actor_rollout_ref.rollout.temperature": temperature,
         "actor_rollout_ref.rollout.n": Derived(_copies),
         "actor_rollout_ref.actor.ppo_mini_batch_size": Derived(lambda inputs: inputs.batch.rows // _copies(inputs)),
     }
-    knobs: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in _OF_LOSS}
+    # Whether each has an effect is asked at the loss itself, where a call takes less time.
+    numbers = constants(**{SECTION.get(name, name): number for name, number in _OF_LOSS.items()})
     kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode)
     of_engine = fsdp(LM_HEAD)
     arguments: dict[str, Codec] = {
@@ -169,8 +171,8 @@ def _updates(target: Target, method: str, owner: str) -> Iterator[Boundary]:
         "config": default_config(target, "", whole, resolved=True),
         "engine": replace(of_engine, make=training_engine),
         "loss": Constant(Function(LOSS)),
-        "actor_config": actor(target, "vanilla", {**knobs, **kinds}),
-        "data": trainer_batch(Knob("temperature"), POLICY_TENSORS),
+        "actor_config": actor(target, "vanilla", {**numbers, **kinds}),
+        "data": trainer_batch(temperature, POLICY_TENSORS),
         "log_probs": Column("logprob", leaf=True),
         "about": Table(WORKER),
         "assign": Constant(Function(ASSIGN)),
@@ -193,7 +195,7 @@ def _updates(target: Target, method: str, owner: str) -> Iterator[Boundary]:
         unused=frozenset({"token"}),
         outputs={"loss": Output("", "", "loss", at=Use("losses"), form=Total())},
         settings={"packed": {**_OF_LOSS, **DYNAMIC}} if queued else {"padded": {**_OF_LOSS, **PADDED}},
-        claims=replace(claimed, knobs=()),  # judged at the loss itself, where a call takes less time
+        claims=replace(claimed, knobs=()),
         reach=f"trainer.use_v1={queued}, model.use_remove_padding={queued}, actor.use_kl_loss=True",
         requires=(no_empty_response, has_trained_token, equal_micro_batches),
         domain=_domain,
