@@ -224,6 +224,23 @@ def test_wrong_returns_of_a_field_or_an_entry_are_found(function: Any) -> None:
     assert finding.sentence.startswith("returns is ")
 
 
+def beside_something(values: Tensor, rewards: Tensor, gamma: float, lam: float) -> Any:
+    out = _gae(values, rewards, gamma, lam)
+    return {"advantages": out, "other": out * 2}
+
+
+def beside_a_number(values: Tensor, rewards: Tensor, gamma: float, lam: float) -> Any:
+    out = _gae(values, rewards, gamma, lam)
+    return {"advantages": out, "other": out.mean()}
+
+
+@pytest.mark.parametrize(("function", "notes"), [(beside_something, 1), (beside_a_number, 0)])
+def test_the_report_says_if_another_item_is_not_compared(function: Any, notes: int) -> None:
+    result = rl_sentinel.check(function, **_GAE)
+    assert result.ok
+    assert sum("only the advantages in its result are compared" in note for note in result.notes) == notes
+
+
 def test_the_fields_of_a_named_tuple_are_read_by_name() -> None:
     assert rl_sentinel.check(by_field, **_GAE).ok
 

@@ -47,7 +47,7 @@ class Keys:
 
     @property
     def found(self) -> bool:
-        """Whether they are those of a dict or an object."""
+        """Whether keys or attributes were read, and nothing was used as a tensor."""
         return not self.tensor and bool(self.known or self.unknown)
 
 

@@ -124,16 +124,20 @@ def prompt(value: int) -> Derived:
     return Derived(lambda inputs: torch.full((inputs.batch.rows, 1), value, dtype=torch.int64))
 
 
-def micro_batch(columns: Mapping[str, Codec], *, tools: bool) -> Table:
-    """The dict of a micro-batch; with ``tools``, completions have tokens that the model did not sample."""
+def completions(*, tools: bool) -> dict[str, Codec]:
+    """Prompts and completions of a micro-batch; with ``tools``, these have tokens that the model did not sample."""
     masks: dict[str, Codec] = {"completion_mask": Column("mask", dtype=torch.int64)}
     if tools:
         masks = {
             "completion_mask": CompletionMask(),
             "tool_mask": Column("mask", ToolMask(), dtype=torch.int64),
         }
-    ids = {"prompt_ids": prompt(4), "prompt_mask": prompt(1), "completion_ids": Column("token")}
-    return Table({**ids, **masks, "advantages": PerResponse("advantage"), **columns})
+    return {"prompt_ids": prompt(4), "prompt_mask": prompt(1), "completion_ids": Column("token"), **masks}
+
+
+def micro_batch(columns: Mapping[str, Codec], *, tools: bool) -> Table:
+    """The dict of a micro-batch with advantages, and more columns."""
+    return Table({**completions(tools=tools), "advantages": PerResponse("advantage"), **columns})
 
 
 def trains_whole_completions(inputs: Inputs) -> str:

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import DISTILLATION, CompletionMask, ToolMask, itself, prompt, trainer
+from rl_sentinel.adapters.trl.arguments import DISTILLATION, CompletionMask, completions, itself, trainer
 from rl_sentinel.adapters.trl.distillation import BETAS
 from rl_sentinel.adapters.trl.logit_model import Head, in_chunks
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
@@ -170,11 +170,7 @@ def _step(path: str, *, alone: bool, counted: bool = False) -> Step:
         at={"kind": "__class__", "teacher": "teacher_model"},
     )
     inputs: dict[str, Codec] = {
-        "prompt_ids": prompt(4),
-        "prompt_mask": prompt(1),
-        "completion_ids": Column("token"),
-        "completion_mask": CompletionMask(),
-        "tool_mask": Column("mask", ToolMask(), dtype=torch.int64),
+        **completions(tools=True),
         "num_items_in_batch": Earlier(Use("count")) if counted else _ALL_TRAINED,
     }
     return Step(

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import itself, prompt, trains_whole_completions
+from rl_sentinel.adapters.trl.arguments import completions, itself, trains_whole_completions
 from rl_sentinel.adapters.trl.logit_model import of_shared_weights
 from rl_sentinel.adapters.trl.sdpo import TRAINER as SDPO
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -143,14 +143,7 @@ def _loss(path: str, name: str) -> Boundary:
             "entry": Constant(Function(f"{path}.compute_loss")),
             "distiller": trainer,
             "model": Object(Model, {"logits": Column("logits")}),
-            "inputs": Table(
-                {
-                    "prompt_ids": prompt(4),
-                    "prompt_mask": prompt(1),
-                    "completion_ids": Column("token"),
-                    "completion_mask": Column("mask", dtype=torch.int64),
-                }
-            ),
+            "inputs": Table(completions(tools=False)),
         },
         each=("micro_batch",),
         produced_by={"inputs": "sample_rollouts: completions padded at the right; teacher prompts with their context"},

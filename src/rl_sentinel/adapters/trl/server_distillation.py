@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import prompt, trains_whole_completions
+from rl_sentinel.adapters.trl.arguments import completions, trains_whole_completions
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.self_distillation import Model
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -131,14 +131,7 @@ def _loss(path: str, name: str) -> Boundary:
             "entry": Constant(Function(f"{path}.compute_loss")),
             "distiller": trainer,
             "model": Object(Model, {"logits": Column("logits")}),
-            "inputs": Table(
-                {
-                    "prompt_ids": prompt(4),
-                    "prompt_mask": prompt(1),
-                    "completion_ids": Column("token"),
-                    "completion_mask": Column("mask", dtype=torch.int64),
-                }
-            ),
+            "inputs": Table(completions(tools=False)),
         },
         produced_by={"inputs": "completions that the student sampled, padded at the right"},
     )

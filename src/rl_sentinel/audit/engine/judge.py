@@ -232,7 +232,7 @@ def canary(ask: Asker, setting: str) -> str:
 
 
 def call_all(ask: Asker, setting: str) -> None:
-    """Call the boundary on every case of the smoke check, and back to what it computes from; results are ignored."""
+    """Call the boundary on every case of the smoke check, forward and backward; results are ignored."""
     columns = tuple(name for name in ("logits", "logprob", "value") if name in ask.boundary.reads)
     for case in _smoke_cases(ask, setting):
         with suppress(Exception):

@@ -104,7 +104,7 @@ def _loaded(request: Request, code_use: CodeUse | None = None) -> tuple[Target, 
 
 
 def _left_out(target: Target, boundaries: list[Boundary | Unbound]) -> Iterator[Unbound]:
-    """A module of the tree that cannot be imported, unless it is the reason of an unbound boundary already."""
+    """The modules of the tree that cannot be imported, without those that an unbound boundary names as its reason."""
     reasons = "\n".join(one.reason for one in boundaries if isinstance(one, Unbound))
     for module, reason in target.broken.items():
         if reason not in reasons:
