@@ -30,7 +30,7 @@ _UNLISTED: list[str] = []
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_folder() -> Iterator[None]:
-    """Trainers of a framework are given folders that nobody removes; a worker of the audit removes its own at its end."""
+    """Trainers of a framework get folders that nobody removes; a worker of the audit removes its own at its end."""
     before = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="rl-sentinel-tests-") as folder:
         tempfile.tempdir = folder

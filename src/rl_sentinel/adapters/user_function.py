@@ -46,6 +46,7 @@ from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.user_results import NamedOutput
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
+from rl_sentinel.adapters.kit.written_results import with_written_result, written_argument
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_boundary import DEFINED, STAGES, user_boundary
 from rl_sentinel.adapters.user_claims import claims_from_options
@@ -121,10 +122,11 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **stated_numbers}
     constants = literals(function, passed)
     places = returned_names(function)
+    written = written_argument(function, kind.word, arguments.codecs, arguments.written)
 
     def of_size(groups: FixedGroups | None, codecs: Mapping[str, Codec]) -> Boundary:
         built = user_boundary(path, statement.stage, statement.claims, settings, groups, codecs)
-        return with_advantage_item(built, places)
+        return with_written_result(with_advantage_item(built, places), written)
 
     try:
         groups = stated_groups(statement.numbers, outside, arguments)

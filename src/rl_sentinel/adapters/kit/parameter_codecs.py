@@ -63,6 +63,7 @@ class Arguments:
         of_model: the function takes a model or its tokens.
         columns: columns of other parameters than those that are being bound.
         ignored: numbers that the function does not read.
+        written: the names that the function sets in a parameter, by parameter.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class Arguments:
     of_model: bool = False
     columns: frozenset[str] = frozenset()
     ignored: list[str] = field(default_factory=list)
+    written: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,7 @@ def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
         >>> returned_names(inspect.getdoc)
         {}
     """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
-    except (OSError, TypeError, SyntaxError):
-        return {}
+    tree = _parsed(function)
     sums = _sums(tree)
     found = [
         names for items in _returned(tree) if (names := _roles([(key, _spelled_out(x, sums)) for key, x in items]))
@@ -41,13 +38,40 @@ def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
     return found[-1] if found and all(names == found[0] for names in found) else {}
 
 
-def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
-    """The items of each tuple or dict that the outer function returns, with the key of an item of a dict."""
+def returns_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function is written without a value behind ``return``; False if its code is not known.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.returned_names import returns_nothing
+        >>> returns_nothing(inspect.getdoc)
+        False
+    """
+    nodes = list(_own_nodes(_parsed(function)))
+    values = [x.value for x in nodes if isinstance(x, ast.Return | ast.Yield | ast.YieldFrom)]
+    return bool(nodes) and all(x is None or (isinstance(x, ast.Constant) and x.value is None) for x in values)
+
+
+def _parsed(function: Callable[..., Any]) -> ast.Module:
+    """The code of a function; empty if it is not known."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module([], [])
+
+
+def _own_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """The statements and expressions of the outer function, without those of functions and classes in it."""
     waiting: list[ast.AST] = list(tree.body[0].body) if tree.body and isinstance(tree.body[0], _DEFINITIONS) else []
     while waiting:
         node = waiting.pop(0)
-        if isinstance(node, (*_DEFINITIONS, ast.Lambda, ast.ClassDef)):
-            continue
+        if not isinstance(node, (*_DEFINITIONS, ast.Lambda, ast.ClassDef)):
+            yield node
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
+    """The items of each tuple or dict that the outer function returns, with the key of an item of a dict."""
+    for node in _own_nodes(tree):
         value = node.value if isinstance(node, ast.Return) else None
         if isinstance(value, ast.Tuple | ast.List):
             yield [("", item) for item in value.elts]
@@ -56,7 +80,6 @@ def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
         elif isinstance(value, ast.Dict):
             keys = [key.value if isinstance(key, ast.Constant) else "" for key in value.keys]
             yield [(str(key), item) for key, item in zip(keys, value.values, strict=True)]
-        waiting.extend(ast.iter_child_nodes(node))
 
 
 def _sums(tree: ast.Module) -> dict[str, ast.expr]:

@@ -199,6 +199,7 @@ def _container_bindings(
     keys = keys_read(function, parameter, arguments.codecs, others, probe_batch())
     if keys is None:
         return {}
+    arguments.written[parameter] = [*keys.written, *(name for inner in keys.inner.values() for name in inner.written)]
     if keys.whole:
         raise Unbindable(
             f'the function iterates over all keys of {parameter!r}: bind them, as in bind={{"{parameter}": {{"rewards":'

@@ -56,12 +56,17 @@ class NamedOutput(Form):
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - any result
         """The output as ``[B, T]`` or as a scalar."""
         output = self._select(value)
-        if isinstance(output, list) and output and all(isinstance(row, Mapping) for row in output):
-            output = [row[self._key(row)] for row in output]
+        tables = [_fields_of(row) or row for row in output] if isinstance(output, list) else []
+        if tables and all(isinstance(row, Mapping) for row in tables):
+            output = [row[self._key(row)] for row in tables]
         if self.per_token and isinstance(output, list) and output:
             output = self._list_as_tensor(output, sizes)
         if isinstance(output, np.ndarray):
             output = torch.as_tensor(output)
+        if output is None:
+            raise CallFailed(
+                f"the result has no {self.name}, it is None: return it, or write it into a dict that is passed"
+            )
         if not isinstance(output, Tensor):
             raise CallFailed(
                 f"{self.name} of the result is of type {type(output).__name__}, expected a tensor: "
