@@ -22,15 +22,17 @@ from rl_sentinel.adapters.kit.layout_trial import (
     outputs_on,
     rebind,
 )
+from rl_sentinel.adapters.kit.model_losses import (
+    with_entropy_of_model,
+    with_left_padded_prompts,
+)
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import (
     OPTIONAL_PARTS,
-    numbers_by_name,
     visible_numbers,
 )
-from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers, set_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
-from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.refused_layouts import (
     codec_paths,
@@ -40,17 +42,16 @@ from rl_sentinel.adapters.kit.refused_layouts import (
     refuse_without_reward,
 )
 from rl_sentinel.adapters.kit.returned_names import returned_names, with_advantage_item, with_returns
-from rl_sentinel.adapters.kit.roles import parameters_of
 from rl_sentinel.adapters.kit.unstated_choices import with_rows_that_train, with_unstated_choice
-from rl_sentinel.adapters.kit.user_arguments import arguments_of
+from rl_sentinel.adapters.kit.user_arguments import arguments_of, is_read
 from rl_sentinel.adapters.kit.user_results import NamedOutput
-from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
 from rl_sentinel.adapters.kit.written_results import with_written_result, written_argument
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_boundary import DEFINED, STAGES, user_boundary
 from rl_sentinel.adapters.user_claims import claims_from_options
-from rl_sentinel.adapters.user_groups import GROUP_SIZES, stated_groups, with_group_size
+from rl_sentinel.adapters.user_groups import stated_groups, with_group_size
+from rl_sentinel.adapters.user_numbers import known_numbers
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.case import Scalar
@@ -109,40 +110,27 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     if arguments.unknown:
         unknown = {path: path in arguments.attributes for path in arguments.unknown}
         return Unbound(path, kind.stage, unknown_message(name, unknown, leaves(arguments.codecs.values())))
-    passed = {name: p.default for name, p in parameters_of(function).items() if p.default is not p.empty}
-    passed |= {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
-    accumulation = set_numbers(function, passed, dict.fromkeys(ROLES["accumulation"].names, 1))
-    flat_codecs = list(leaves(arguments.codecs.values()))
-    columns = frozenset[str]().union(*(codec.columns for codec in flat_codecs))
-    of_logits = "logits" in columns or any(codec.modelled for codec in flat_codecs)
-    visible = visible_numbers(named_numbers(function, passed), columns, statement.numbers, of_logits=of_logits)
-    changed = set_numbers(function, passed, visible)
-    outside = named_numbers(function, passed)
-    stated_numbers = {name: x for name, x in statement.numbers.items() if name not in GROUP_SIZES}
-    settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **stated_numbers}
-    constants = literals(function, passed)
+    numbers = known_numbers(function, kind.stage, arguments, statement.numbers, statement.bind)
     places = returned_names(function)
     written = written_argument(function, kind.word, arguments.codecs, arguments.written)
 
     def of_size(groups: FixedGroups | None, codecs: Mapping[str, Codec]) -> Boundary:
-        built = user_boundary(path, statement.stage, statement.claims, settings, groups, codecs)
+        built = user_boundary(path, statement.stage, statement.claims, numbers.settings, groups, codecs)
         return with_written_result(with_advantage_item(built, places), written)
 
     try:
-        groups = stated_groups(statement.numbers, outside, arguments)
-        build, boundary, notes = with_group_size(target, of_size, groups, arguments, constants)
+        groups = stated_groups(statement.numbers, numbers.held, arguments)
+        build, boundary, notes = with_group_size(target, of_size, groups, arguments, numbers.literals)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
     boundary = _without_unread_reference(target, _with_time_first(target, boundary), arguments)
     notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
-    whole = [f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation]
-    whole += [f"{name} is set to {visible[name.lower()]:g} in the check, so that its effect shows" for name in changed]
-    whole += [f"the function does not read its parameter {name}" for name in arguments.ignored]
-    boundary = replace(boundary, notes=(*boundary.notes, *notes, *whole, *_not_compared(boundary)))
-    chosen = with_fitted_numbers(target, boundary, constants)
+    boundary = replace(boundary, notes=(*boundary.notes, *notes, *numbers.notes, *_not_compared(boundary)))
+    boundary = with_entropy_of_model(target, boundary)
+    chosen = with_fitted_numbers(target, boundary, numbers.literals)
     chosen = with_kl_of_gradient(target, chosen)
     try:
-        chosen = layout_of_formula(target, build, arguments, chosen, constants)
+        chosen = layout_of_formula(target, build, arguments, chosen, numbers.literals)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
     chosen = with_returns(target, chosen, places)
@@ -165,7 +153,8 @@ def _bound_arguments(
     """
     arguments = _arguments_of(function, stage, statement)
     flat = flat_columns(arguments.codecs, stage)
-    arguments.codecs = rebind(arguments.codecs, flat)
+    unread = [name for name in arguments.codecs if not is_read(function, name)]
+    arguments.codecs = with_left_padded_prompts(rebind(arguments.codecs, flat), unread)
     refuse_one_per_response(arguments.codecs, stage, statement.claims)
     refuse_shared_columns(arguments.codecs, statement.bind)
     if not arguments.unknown:

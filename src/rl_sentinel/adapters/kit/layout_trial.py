@@ -65,6 +65,16 @@ def leaves(codecs: Iterable[Codec]) -> Iterator[Codec]:
             yield from leaves(codec.parts.values())
 
 
+def change_leaves(codecs: Mapping[str, Codec], change: Callable[[Codec], Codec]) -> dict[str, Codec]:
+    """The codecs, each changed by a function; those inside containers too."""
+    return {
+        name: replace(codec, parts=change_leaves(codec.parts, change))  # type: ignore[type-var]  # as in rebind
+        if isinstance(codec, Container)
+        else change(codec)
+        for name, codec in codecs.items()
+    }
+
+
 def choose_binding(
     target: Target, build: Callable[[Mapping[str, Codec]], Boundary], arguments: Arguments
 ) -> tuple[Boundary, tuple[str, ...]]:

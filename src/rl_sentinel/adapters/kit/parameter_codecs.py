@@ -78,6 +78,11 @@ class Arguments:
     ignored: list[str] = field(default_factory=list)
     written: dict[str, list[str]] = field(default_factory=dict)
 
+    def pass_numbers(self, numbers: Mapping[str, float]) -> None:
+        """Pass these numbers to the parameters, instead of their defaults."""
+        self.codecs |= {name: Constant(x) for name, x in numbers.items()}
+        self.numbers |= {formula: x for name, x in numbers.items() for formula in formula_names(role_of(name))}
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:

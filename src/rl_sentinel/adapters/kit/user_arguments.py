@@ -79,7 +79,7 @@ def arguments_of(
     slots += [Slot(key) for key in bind if key not in parameters]
     described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
     bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
-    unread = [name for name in parameters if name not in bind and not _is_read(function, name)]
+    unread = [name for name in parameters if name not in bind and not is_read(function, name)]
     slots = [one for one in slots if one.required or one.name not in unread or role_of(one.name) in _NUMBERS]
     named = _roles_of_fields(slots)
     arguments = Arguments(kept=frozenset(kept), of_model=has_tokens(parameters), columns=named)
@@ -121,7 +121,7 @@ def _roles_of_fields(slots: Iterable[Slot]) -> frozenset[str]:
     return frozenset(roles_of(names).values())
 
 
-def _is_read(function: Callable[..., Any], parameter: str) -> bool:
+def is_read(function: Callable[..., Any], parameter: str) -> bool:
     """Whether the code of a function reads a parameter; True for one that is not written in Python."""
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     if code is None or parameter not in code.co_varnames + code.co_cellvars:
