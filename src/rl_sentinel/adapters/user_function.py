@@ -3,7 +3,7 @@
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -27,6 +27,7 @@ from rl_sentinel.adapters.kit.model_losses import (
     with_left_padded_prompts,
 )
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
+from rl_sentinel.adapters.kit.number_trial import fits_formula
 from rl_sentinel.adapters.kit.numbers import (
     OPTIONAL_PARTS,
     visible_numbers,
@@ -41,7 +42,7 @@ from rl_sentinel.adapters.kit.refused_layouts import (
     refuse_shared_columns,
     refuse_without_reward,
 )
-from rl_sentinel.adapters.kit.returned_names import returned_names, with_advantage_item, with_returns
+from rl_sentinel.adapters.kit.returned_names import returned_items, returned_names, with_item, with_returns
 from rl_sentinel.adapters.kit.unstated_choices import with_rows_that_train, with_unstated_choice
 from rl_sentinel.adapters.kit.user_arguments import arguments_of, is_read
 from rl_sentinel.adapters.kit.user_results import NamedOutput
@@ -51,7 +52,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_boundary import DEFINED, STAGES, user_boundary
 from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.adapters.user_groups import stated_groups, with_group_size
-from rl_sentinel.adapters.user_numbers import known_numbers
+from rl_sentinel.adapters.user_numbers import KnownNumbers, known_numbers
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.case import Scalar
@@ -87,6 +88,12 @@ class Statement:
     bind: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, Scalar] = field(default_factory=dict)
 
+    @property
+    def output(self) -> int | str | None:
+        """The position or key of the output in the result, which ``bind`` states under the name ``return``."""
+        stated = self.bind.get("return")
+        return stated if isinstance(stated, int | str) else None
+
 
 def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbound:
     """Build the boundary of a user's function, for the command line and for ``rl_sentinel.check``.
@@ -111,26 +118,20 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         unknown = {path: path in arguments.attributes for path in arguments.unknown}
         return Unbound(path, kind.stage, unknown_message(name, unknown, leaves(arguments.codecs.values())))
     numbers = known_numbers(function, kind.stage, arguments, statement.numbers, statement.bind)
-    places = returned_names(function)
+    places = returned_names(function) if kind.stage == "advantage" else {}
     written = written_argument(function, kind.word, arguments.codecs, arguments.written)
 
-    def of_size(groups: FixedGroups | None, codecs: Mapping[str, Codec]) -> Boundary:
-        built = user_boundary(path, statement.stage, statement.claims, numbers.settings, groups, codecs)
-        return with_written_result(with_advantage_item(built, places), written)
+    def of_item(item: int | str | None) -> Boundary:
+        def of_size(groups: FixedGroups | None, codecs: Mapping[str, Codec]) -> Boundary:
+            built = user_boundary(path, statement.stage, statement.claims, numbers.settings, groups, codecs)
+            return with_written_result(with_item(built, item), written)
+
+        return _fitted(target, of_size, arguments, numbers, statement, flat)
 
     try:
-        groups = stated_groups(statement.numbers, numbers.held, arguments)
-        build, boundary, notes = with_group_size(target, of_size, groups, arguments, numbers.literals)
-    except Unbindable as why:
-        return Unbound(path, kind.stage, str(why))
-    boundary = _without_unread_reference(target, _with_time_first(target, boundary), arguments)
-    notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
-    boundary = replace(boundary, notes=(*boundary.notes, *notes, *numbers.notes, *_not_compared(boundary)))
-    boundary = with_entropy_of_model(target, boundary)
-    chosen = with_fitted_numbers(target, boundary, numbers.literals)
-    chosen = with_kl_of_gradient(target, chosen)
-    try:
-        chosen = layout_of_formula(target, build, arguments, chosen, numbers.literals)
+        item = statement.output if statement.output is not None else places.get("advantage")
+        others = returned_items(function) if item is None and not written else []
+        chosen = _of_fitting_item(target, of_item(item), of_item, others, kind.word)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
     chosen = with_returns(target, chosen, places)
@@ -141,6 +142,53 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     bound = statement.bind.items()
     stated = [path for path, binding in bound if not isinstance(binding, str) or "[" in binding or binding in WORDS]
     return with_rows_that_train(target, with_unstated_choice(target, chosen, arguments.codecs, stated))
+
+
+def _fitted(  # noqa: PLR0913 - what is known of a function
+    target: Target,
+    of_size: Callable[[FixedGroups | None, Mapping[str, Codec]], Boundary],
+    arguments: Arguments,
+    numbers: KnownNumbers,
+    statement: Statement,
+    flat: Collection[str],
+) -> Boundary:
+    """The boundary with the axes that the function accepts, and the numbers with which it computes its formula.
+
+    Raises:
+        Unbindable: if the user's statements do not fit together.
+    """
+    groups = stated_groups(statement.numbers, numbers.held, arguments)
+    build, boundary, notes = with_group_size(target, of_size, groups, arguments, numbers.literals)
+    boundary = _without_unread_reference(target, _with_time_first(target, boundary), arguments)
+    notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
+    boundary = replace(boundary, notes=(*boundary.notes, *notes, *numbers.notes, *_not_compared(boundary)))
+    boundary = with_entropy_of_model(target, boundary)
+    chosen = with_fitted_numbers(target, boundary, numbers.literals)
+    chosen = with_kl_of_gradient(target, chosen)
+    return layout_of_formula(target, build, arguments, chosen, numbers.literals)
+
+
+def _of_fitting_item(
+    target: Target,
+    first: Boundary,
+    of_item: Callable[[int | str], Boundary],
+    others: Collection[int | str],
+    word: str,
+) -> Boundary:
+    """The boundary, or that of another item of the result if only this one is what the algorithm computes.
+
+    Without an algorithm, one that is in the shape of the output where the first item is not.
+    """
+    fits = fits_formula if first.claims.algorithm else accepts
+    if len(others) < 2 or fits(target, first):
+        return first
+    for item in sorted((x for x in others if x != 0), key=lambda x: "total" not in str(x)):
+        other = of_item(item)
+        if fits(target, other):
+            stated = json.dumps({"return": item})
+            note = f"the {word} was read from {item!r} of the result, which fits; state it with bind={stated}"
+            return replace(other, notes=(*other.notes, note))
+    return first
 
 
 def _bound_arguments(
@@ -164,13 +212,14 @@ def _bound_arguments(
 
 def _arguments_of(function: Callable[..., Any], stage: Stage, statement: Statement) -> Arguments:
     """The arguments of a function, also those that it does not read while a weight that it holds is 0."""
+    bind = {name: x for name, x in statement.bind.items() if name != "return"}
     if not inspect.isroutine(function):
-        return arguments_of(function, stage, statement.bind, statement.numbers)
+        return arguments_of(function, stage, bind, statement.numbers)
     held = named_numbers(function)
     shown = visible_numbers(held, OPTIONAL_PARTS.values(), statement.numbers)
     set_numbers(function, {}, shown)
     try:
-        return arguments_of(function, stage, statement.bind, statement.numbers)
+        return arguments_of(function, stage, bind, statement.numbers)
     finally:
         set_numbers(function, {}, {name: held[name] for name in shown})
 

@@ -38,6 +38,31 @@ def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
     return found[-1] if found and all(names == found[0] for names in found) else {}
 
 
+def returned_items(function: Callable[..., Any]) -> list[int | str]:
+    """The positions of the tuple, or the keys of the dict, that a function returns; empty if the code shows neither.
+
+    A key of a dict in a dict is ``outer.inner``.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.returned_names import returned_items
+        >>> returned_items(inspect.getdoc)
+        []
+    """
+    found = [list(_places(x.value)) for x in _own_nodes(_parsed(function)) if isinstance(x, ast.Return) and x.value]
+    return found[-1] if found and all(places == found[0] for places in found) else []
+
+
+def _places(value: ast.expr) -> Iterator[int | str]:
+    if isinstance(value, ast.Tuple):
+        yield from range(len(value.elts))
+    elif isinstance(value, ast.Dict):
+        for key, item in zip(value.keys, value.values, strict=True):
+            if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+                continue
+            inner = [place for place in _places(item) if isinstance(place, str)]
+            yield from [f"{key.value}.{place}" for place in inner] or [key.value]
+
+
 def returns_nothing(function: Callable[..., Any]) -> bool:
     """Whether a function is written without a value behind ``return``; False if its code is not known.
 
@@ -148,12 +173,11 @@ def _role(name: str) -> str:
     return "returns" if name in _RETURNS else role_of(name)
 
 
-def with_advantage_item(boundary: Boundary, places: Mapping[str, int]) -> Boundary:
-    """The boundary, whose advantage is read from the item of a tuple that the code names so."""
-    if "advantage" not in boundary.outputs or not places.get("advantage"):
+def with_item(boundary: Boundary, item: int | str | None) -> Boundary:
+    """The boundary, whose output is read from an item of the result; unchanged if none is given."""
+    if item is None:
         return boundary
-    output = boundary.outputs["advantage"]
-    return replace(boundary, outputs={"advantage": _at(output, places["advantage"])})
+    return replace(boundary, outputs={name: _at(output, item) for name, output in boundary.outputs.items()})
 
 
 def with_returns(target: Target, boundary: Boundary, places: Mapping[str, int]) -> Boundary:
@@ -178,7 +202,7 @@ def with_returns(target: Target, boundary: Boundary, places: Mapping[str, int]) 
 _UNNAMED = "only the advantages in its result are compared: if another item is the returns, name it returns in the code"
 
 
-def _at(output: Output, item: int) -> Output:
+def _at(output: Output, item: int | str) -> Output:
     return replace(output, form=replace(_form(output), item=item))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.returned_names import returns_nothing
 from rl_sentinel.adapters.kit.roles import role_of
+from rl_sentinel.adapters.kit.user_layouts import FunctionCodec
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.codec import Codec
@@ -25,7 +26,8 @@ def written_argument(
     """
     if not returns_nothing(function):
         return ""
-    containers = [name for name, codec in codecs.items() if isinstance(codec, Container)]
+    made = [name for name, codec in codecs.items() if isinstance(codec, FunctionCodec)]
+    containers = [name for name, codec in codecs.items() if isinstance(codec, Container)] or made
     found = [name for name in containers if any(_means(word, key) for key in written.get(name, ()))]
     return found[0] if found else containers[0] if len(containers) == 1 else ""
 
