@@ -297,3 +297,18 @@ def in_a_field(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tenso
 def test_the_loss_may_be_a_field_of_a_dataclass() -> None:
     options: dict[str, Any] = {"stage": "policy-loss", "algorithm": "ppo", "claims": {"aggregation": "token-mean"}}
     assert rl_sentinel.check(in_a_field, budget=2, **options).ok
+
+
+def test_rewards_of_several_functions_are_a_column_each() -> None:
+    def advantages(rewards_per_func: Tensor, num_generations: int = 4) -> Tensor:
+        rewards = rewards_per_func.nansum(1).view(-1, num_generations)
+        return (rewards - rewards.mean(1, keepdim=True)).flatten()
+
+    assert rl_sentinel.check(advantages, stage="advantage", algorithm="grpo").ok
+
+
+def test_none_states_no_algorithm() -> None:
+    def mean_of_rows(loss_mat: Tensor, mask: Tensor) -> Tensor:
+        return ((loss_mat * mask).sum(1) / mask.sum(1).clamp(min=1)).mean()
+
+    assert rl_sentinel.check(mean_of_rows, stage="aggregate", algorithm=None).ok

@@ -34,6 +34,7 @@ from rl_sentinel.core.phrasing import nearest
 #: Role -> its binding, if the role is not a column.
 BINDINGS: Mapping[str, str] = {
     "token_rewards": "token_rewards",
+    "rewards_of_functions": "reward[B1]",
     "lengths": "lengths",
     "cumulative_lengths": "cu_seqlens",
     "group_size": "group_size",
