@@ -27,7 +27,6 @@ from rl_sentinel.adapters.kit.model_losses import (
     with_left_padded_prompts,
 )
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
-from rl_sentinel.adapters.kit.number_trial import fits_formula
 from rl_sentinel.adapters.kit.numbers import (
     OPTIONAL_PARTS,
     visible_numbers,
@@ -42,6 +41,7 @@ from rl_sentinel.adapters.kit.refused_layouts import (
     refuse_shared_columns,
     refuse_without_reward,
 )
+from rl_sentinel.adapters.kit.result_items import with_result_item
 from rl_sentinel.adapters.kit.returned_names import returned_items, returned_names, with_item, with_returns
 from rl_sentinel.adapters.kit.unstated_choices import with_rows_that_train, with_unstated_choice
 from rl_sentinel.adapters.kit.user_arguments import arguments_of, is_read
@@ -131,7 +131,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     try:
         item = statement.output if statement.output is not None else places.get("advantage")
         others = returned_items(function) if item is None and not written else []
-        chosen = _of_fitting_item(target, of_item(item), of_item, others, kind.word)
+        chosen = with_result_item(target, of_item(item), of_item, others, kind.word)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
     chosen = with_returns(target, chosen, places)
@@ -166,29 +166,6 @@ def _fitted(  # noqa: PLR0913 - what is known of a function
     chosen = with_fitted_numbers(target, boundary, numbers.literals)
     chosen = with_kl_of_gradient(target, chosen)
     return layout_of_formula(target, build, arguments, chosen, numbers.literals)
-
-
-def _of_fitting_item(
-    target: Target,
-    first: Boundary,
-    of_item: Callable[[int | str], Boundary],
-    others: Collection[int | str],
-    word: str,
-) -> Boundary:
-    """The boundary, or that of another item of the result if only this one is what the algorithm computes.
-
-    Without an algorithm, one that is in the shape of the output where the first item is not.
-    """
-    fits = fits_formula if first.claims.algorithm else accepts
-    if len(others) < 2 or fits(target, first):
-        return first
-    for item in sorted((x for x in others if x != 0), key=lambda x: "total" not in str(x)):
-        other = of_item(item)
-        if fits(target, other):
-            stated = json.dumps({"return": item})
-            note = f"the {word} was read from {item!r} of the result, which fits; state it with bind={stated}"
-            return replace(other, notes=(*other.notes, note))
-    return first
 
 
 def _bound_arguments(

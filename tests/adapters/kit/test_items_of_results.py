@@ -7,6 +7,7 @@ import torch
 
 import rl_sentinel
 from rl_sentinel.adapters.kit.returned_names import returned_items
+from rl_sentinel.core.errors import InputError
 
 
 def standardized(rewards: Any, size: int = 4) -> Any:
@@ -65,6 +66,46 @@ def test_a_total_loss_is_read_beside_its_parts() -> None:
     result = rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
     assert result.ok, str(result)
     assert 'bind={"return": "total_loss"}' in " ".join(str(result).split())
+
+
+def moved(logps: Any, old_logps: Any, advantages: Any) -> tuple[Any, Any]:
+    ratio = (logps - old_logps).exp()
+    return -advantages * ratio, -advantages * ratio.clamp(0.8, 1.2)
+
+
+def test_a_wrong_loss_beside_a_right_number_is_a_fault() -> None:
+    def loss(logps: Any, old_logps: Any, advantages: Any, mask: Any) -> Any:
+        both = moved(logps, old_logps, advantages)
+        least, most = [(pick(*both) * mask).sum() / mask.sum() for pick in (torch.min, torch.max)]
+        return least, most.detach()
+
+    result = rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
+    assert "REF001" in {finding.code for finding in result.findings}
+
+
+def test_a_number_before_the_loss_is_passed_over() -> None:
+    def loss(logps: Any, old_logps: Any, advantages: Any, mask: Any) -> Any:
+        share = ((logps - old_logps).abs() > 0.2).float().mean()
+        return share, (torch.max(*moved(logps, old_logps, advantages)) * mask).sum() / mask.sum()
+
+    assert rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo").ok
+
+
+def test_two_items_that_may_be_the_output_are_asked_for() -> None:
+    def advantages(rewards: Any, group_size: int = 4) -> Any:
+        return standardized(rewards, group_size) ** 3, standardized(rewards, group_size)
+
+    with pytest.raises(InputError, match="several items, of which 1 fits the formula and the first does not: state"):
+        rl_sentinel.check(advantages, stage="advantage", algorithm="grpo")
+
+
+def test_several_losses_without_a_total_are_asked_for() -> None:
+    def loss(logps: Any, old_logps: Any, advantages: Any, mask: Any) -> Any:
+        mean = (torch.max(*moved(logps, old_logps, advantages)) * mask).sum() / mask.sum()
+        return {"policy_loss": mean, "logged_loss": mean}
+
+    with pytest.raises(InputError, match="its result has policy_loss, logged_loss: state which is the loss, as in"):
+        rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
 
 
 def test_a_missing_item_is_named() -> None:

@@ -158,6 +158,9 @@ def _role_of_value(value: ast.expr) -> str:
 
 
 def _is_sum(value: ast.expr) -> bool:
+    """Whether it adds, or multiplies a sum, as by a mask."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+        return _is_sum(value.left) or _is_sum(value.right)
     return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
 
 
