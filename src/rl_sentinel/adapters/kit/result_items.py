@@ -66,7 +66,8 @@ def _of_named_item(
             f"its result has {', '.join(named)}: state which is the {word}, as in "
             f"bind={json.dumps({'return': named[-1]})}"
         )
-    others: dict[int | str, Boundary] = {item: of_item(item) for item in (named or [x for x in items if x != 0])}
+    candidates: list[int | str] = [*named] or [x for x in items if x != 0]
+    others = {item: of_item(item) for item in candidates}
     fitting = [item for item, other in others.items() if fits_formula(target, other)]
     chosen: list[int | str] = [*fitting, *named, *(item for item, other in others.items() if accepts(target, other))]
     return _with_note(others[chosen[0]], chosen[0], word) if chosen else first
