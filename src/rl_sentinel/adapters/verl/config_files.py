@@ -48,16 +48,16 @@ def default_config(
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Without the profile function by which an audit sees what a call enters: OmegaConf makes a million calls a file.
+    """Without the trace function by which an audit sees what a call enters: OmegaConf makes a million calls a file.
 
     None of them is a call of the target.
     """
-    before = sys.getprofile()
-    sys.setprofile(None)
+    before = sys.gettrace()
+    sys.settrace(None)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        sys.settrace(before)
 
 
 @untraced()
