@@ -43,6 +43,7 @@ from rl_sentinel.adapters.kit.refused_layouts import (
 )
 from rl_sentinel.adapters.kit.result_items import with_result_item
 from rl_sentinel.adapters.kit.returned_names import returned_items, returned_names, with_item, with_returns
+from rl_sentinel.adapters.kit.roles import parameters_of
 from rl_sentinel.adapters.kit.unstated_choices import with_rows_that_train, with_unstated_choice
 from rl_sentinel.adapters.kit.user_arguments import arguments_of, is_read
 from rl_sentinel.adapters.kit.user_results import NamedOutput
@@ -132,6 +133,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         item = statement.output if statement.output is not None else places.get("advantage")
         others = returned_items(function) if item is None and not written else []
         chosen = with_result_item(target, of_item(item), of_item, others, kind.word)
+        _refuse_missing_default(target, chosen, parameters_of(function), arguments.codecs)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
     chosen = with_returns(target, chosen, places)
@@ -166,6 +168,26 @@ def _fitted(  # noqa: PLR0913 - what is known of a function
     chosen = with_fitted_numbers(target, boundary, numbers.literals)
     chosen = with_kl_of_gradient(target, chosen)
     return layout_of_formula(target, build, arguments, chosen, numbers.literals)
+
+
+def _refuse_missing_default(
+    target: Target, boundary: Boundary, parameters: Mapping[str, inspect.Parameter], codecs: Mapping[str, Codec]
+) -> None:
+    """Require that a function does not fail because a parameter of unknown name kept its default of None.
+
+    Raises:
+        Unbindable: names these parameters.
+    """
+    kept = [name for name, one in parameters.items() if one.default is None and name not in codecs]
+    if not kept or accepts(target, boundary):
+        return
+    try:
+        outputs_on(target, boundary, domain_probe(boundary))
+    except Exception as error:
+        if "NoneType" in str(error):
+            bind = ", ".join(f'"{name}": ...' for name in kept)
+            message = f"it fails where {' and '.join(kept)} keep{'s' if len(kept) == 1 else ''} the default of None"
+            raise Unbindable(f"{message}: say what to pass, bind={{{bind}}}") from error
 
 
 def _bound_arguments(

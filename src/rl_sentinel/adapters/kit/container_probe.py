@@ -22,6 +22,7 @@ _BINDINGS: tuple[Mapping[str, str], ...] = (
     {"advantage": "advantage[B]"},
     {"reward": "token_rewards"},
     {"advantage": "advantage[B]", "reward": "token_rewards", "mask": "mask float"},
+    {"reward": "reward[tensors]"},
 )
 
 

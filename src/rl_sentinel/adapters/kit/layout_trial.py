@@ -29,7 +29,7 @@ from rl_sentinel.search.claimed_formulas import references
 
 #: Column -> other bindings to try if the axes of its parameter are not stated, the most common first.
 ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
-    "reward": ("token_rewards", "reward[GK]", "reward[list]", "reward[B1]"),
+    "reward": ("token_rewards", "reward[GK]", "reward[list]", "reward[B1]", "reward[tensors]"),
     "reward[ragged]": ("reward[G ragged]", "reward[list]"),
     "reward[lists]": ("reward[G lists]",),
     "token_rewards": ("reward[B]", "reward[GK]"),

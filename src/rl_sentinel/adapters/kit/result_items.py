@@ -54,7 +54,7 @@ def with_result_item(
 def _of_named_item(
     target: Target, first: Boundary, of_item: OfItem, items: Collection[int | str], word: str
 ) -> Boundary:
-    """The boundary of the only item that is named as the output, else of one that fits, else of one in its shape.
+    """The boundary of the only key that names the output, else of an item that fits, else of a position in its shape.
 
     Raises:
         Unbindable: if several items are named so, and none is a total.
@@ -69,7 +69,8 @@ def _of_named_item(
     candidates: list[int | str] = [*named] or [x for x in items if x != 0]
     others = {item: of_item(item) for item in candidates}
     fitting = [item for item, other in others.items() if fits_formula(target, other)]
-    chosen: list[int | str] = [*fitting, *named, *(item for item, other in others.items() if accepts(target, other))]
+    shaped = [item for item, other in others.items() if isinstance(item, int) and accepts(target, other)]
+    chosen: list[int | str] = [*fitting, *named, *shaped]
     return _with_note(others[chosen[0]], chosen[0], word) if chosen else first
 
 
