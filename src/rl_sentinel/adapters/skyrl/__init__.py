@@ -1,6 +1,7 @@
 """SkyRL: its boundaries, what they need installed, and the stubs of what it imports."""
 
 import importlib
+import json
 from collections.abc import Iterator
 from dataclasses import make_dataclass
 from functools import partial
@@ -43,6 +44,7 @@ from rl_sentinel.adapters.skyrl import (
     supervised,
     tinker_backend,
     tinker_losses,
+    tinker_sampling,
     trainer,
     training_loop,
     worker,
@@ -84,6 +86,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         packed_supervised,
         tinker_backend,
         tinker_losses,
+        tinker_sampling,
         prompts,
         inference_clients,
         generator,
@@ -133,6 +136,17 @@ def _pydantic() -> ModuleType:
     return module
 
 
+def _orjson() -> ModuleType:
+    """A double of orjson by the standard library, which reads and writes the same."""
+    module = ModuleType("orjson")
+    vars(module).update(
+        loads=json.loads,
+        dumps=lambda value, *_options: json.dumps(value).encode(),
+        JSONDecodeError=json.JSONDecodeError,
+    )
+    return module
+
+
 def _trainer_config() -> ModuleType:
     """The configuration class of releases that have only a YAML file: it loads the defaults of that file."""
 
@@ -175,6 +189,7 @@ FRAMEWORK = Framework(
         "skyrl_gym.envs.search.env": partial(_environment, "skyrl_gym.envs.search.env", "SearchEnvConfig"),
         # It rejects some of SkyRL's types on Python 3.11.
         "pydantic": _pydantic,
+        "orjson": _orjson,
     },
     former_doubles={"skyrl.train.config": _trainer_config},
     bare=("skyrl.backends",),
