@@ -3,13 +3,17 @@
 import importlib
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group
 
@@ -92,7 +96,7 @@ class PlacedModel:
 
     def __call__(self, **inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
         """Outputs at each place, ``[1, N, 2]``, or ``[1, N, 1]`` of a critic."""
-        places = inputs[PLACES].reshape(1, -1)
+        places = own_part(inputs[PLACES].reshape(-1), inputs["input_ids"].numel()).unsqueeze(0)
         return SimpleNamespace(logits=torch.stack([column.reshape(-1)[places] for column in self.columns], -1))
 
     def parameters(self) -> list[Tensor]:
@@ -146,15 +150,66 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
     return engine
 
 
+#: The group of the ranks that share a sequence, by which the doubles of collectives recognise it.
+_SHARED = object()
+
+
+@contextmanager
+def sharing_sequences(engine: Any, ranks: int) -> Iterator[None]:  # noqa: ANN401 - a class of engines
+    """Let the ranks of an engine share each sequence: its group, its sizes, and torch's collectives."""
+    join = vars(inspect.getmodule(engine.__mro__[1])).get("set_ulysses_sequence_parallel_group", lambda _group: None)
+    engine.parallel_helper = SimpleNamespace(dp_size=1, sp_size=ranks, tp_size=1)
+    engine.sp_group = _SHARED
+    size, rank = dist.get_world_size, dist.get_rank
+    collectives = {
+        "get_world_size": lambda group=None: ranks if group is _SHARED else size(group),
+        "get_rank": lambda group=None: rank_number() if group is _SHARED else rank(group),
+    }
+    gather = {"all_gather": _all_gather}
+    join(_SHARED if ranks > 1 else None)
+    try:
+        with replaced_globals(vars(dist), **collectives), replaced_globals(vars(differentiable), **gather):
+            yield
+    finally:
+        join(None)
+
+
+def _all_gather(tensor: Tensor, group: object = None) -> tuple[Tensor, ...]:  # noqa: ARG001 - as torch's
+    """The parts of all ranks; a rank has the gradient of its own part, and the ranks' gradients add up to the whole."""
+    parts = gather_from_ranks(tensor)
+    return tuple(part if rank == rank_number() else part.detach() for rank, part in enumerate(parts))
+
+
+def own_part(places: Tensor, size: int) -> Tensor:
+    """The places of a rank's part of a sequence, which has ``size`` of them; padding has place 0."""
+    spare = size * rank_count() - len(places)
+    return torch.nn.functional.pad(places, (0, spare)).chunk(rank_count())[rank_number()]
+
+
+def shared_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
+    """The same with :class:`PlacedModel`, for ranks that gather what they compute of their parts of a sequence."""
+    engine = fsdp_engine(owner, config)
+    kind: Any = type(engine)
+    kind.model = PlacedModel()
+    del kind._compute_logprobs_entropy  # noqa: SLF001 - the double for a model without parts
+    return engine
+
+
 #: The tracker's functions that log metrics by name, and the names of their options.
 LOGGING = ("stat", "scalar")
 OPTIONS = frozenset({"denominator", "reduce_type", "reduce_group"})
 
 
-def update(method: Callable[..., Any], trainer: Any, data: dict[str, Any], log: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401 - a trainer
+def update(
+    method: Callable[..., Any],
+    trainer: Any,  # noqa: ANN401 - a trainer
+    data: dict[str, Any],
+    log: tuple[str, ...],
+    ranks: int = 1,
+) -> dict[str, Any]:
     """The loss of one update, summed over micro-batches like the gradients, and the metrics named by ``log``.
 
-    The tracker skips other metrics, because it takes most of the time of an update.
+    The tracker skips other metrics, because it takes most of the time of an update. ``ranks`` share each sequence.
     """
     tracker: Any = importlib.import_module("areal.utils.stats_tracker")
     if log:
@@ -163,9 +218,18 @@ def update(method: Callable[..., Any], trainer: Any, data: dict[str, Any], log: 
     names = (*LOGGING, *(() if log else ("denominator",)))
     filters = {name: _only_names(getattr(tracker, name), log) for name in names if hasattr(tracker, name)}
     model = getattr(trainer.engine, "model", None)
+    placed = model.take_columns(data) if isinstance(model, PlacedModel) else data
     with replaced_globals(vars(tracker), **filters):
-        method(trainer, model.take_columns(data) if isinstance(model, PlacedModel) else data)
-    return {"loss": torch.stack(trainer.engine.losses).sum(), "logged": tracker.export_all() if log else {}}
+        if ranks == 1:
+            method(trainer, placed)
+        else:
+            engine = type(trainer.engine)
+            read = {"gather_logprobs_entropy": lambda outputs, *_more, **_options: (outputs[..., 0], outputs[..., 1])}
+            module = vars(inspect.getmodule(engine.__mro__[1]))
+            with sharing_sequences(engine, ranks), replaced_globals(module, **read):
+                run_on_ranks(ranks, lambda _rank: method(trainer, dict(placed)))
+    loss = torch.stack(trainer.engine.losses).sum() / ranks
+    return {"loss": loss, "logged": tracker.export_all() if log else {}}
 
 
 def _only_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., None]:

@@ -2,23 +2,19 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.distributed.nn.functional as differentiable
 from torch import Tensor
 
 from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
-from rl_sentinel.adapters.areal.doubles import fsdp_engine
+from rl_sentinel.adapters.areal.doubles import fsdp_engine, own_part, sharing_sequences
 from rl_sentinel.adapters.areal.updates import CRITIC, CRITIC_CONFIG, ENGINE, choose_platform
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
-from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, RaggedSequence, TokenVersions
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
@@ -71,9 +67,8 @@ def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL
     kind: Any = type(engine)
 
     def model(**inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
-        ids, rows = inputs["input_ids"].reshape(-1), inputs[OUTPUT_ROWS].reshape(-1)
-        spare = len(ids) * rank_count() - len(rows)
-        rows = torch.nn.functional.pad(rows, (0, spare)).chunk(rank_count())[rank_number()]
+        ids = inputs["input_ids"].reshape(-1)
+        rows = own_part(inputs[OUTPUT_ROWS].reshape(-1), len(ids))
         own = (kind.tokens[rows] == ids).unsqueeze(-1)
         padding = (ids == 0).unsqueeze(-1)  # its tokens are 0 and its rows too, which is the row of another place
         return SimpleNamespace(logits=torch.where(own | padding, kind.outputs[rows], 0.0).unsqueeze(0))
@@ -105,30 +100,6 @@ def forward_pass(
         answers = run_on_ranks(ranks, lambda _rank: method(trainer, {**data, OUTPUT_ROWS: rows}))
     same = torch.stack([answer == answers[0] for answer in answers]).all(0)
     return torch.where(same, answers[0], float("inf"))
-
-
-#: The group of the ranks that share a sequence, by which the doubles of collectives recognise it.
-_SHARED = object()
-
-
-@contextmanager
-def sharing_sequences(engine: Any, ranks: int) -> Iterator[None]:  # noqa: ANN401 - a class of engines
-    """Let the ranks of an engine share each sequence: its group, its sizes, and torch's collectives."""
-    join = vars(inspect.getmodule(engine.__mro__[1])).get("set_ulysses_sequence_parallel_group", lambda _group: None)
-    engine.parallel_helper = SimpleNamespace(dp_size=1, sp_size=ranks, tp_size=1)
-    engine.sp_group = _SHARED
-    size, rank = dist.get_world_size, dist.get_rank
-    collectives = {
-        "get_world_size": lambda group=None: ranks if group is _SHARED else size(group),
-        "get_rank": lambda group=None: rank_number() if group is _SHARED else rank(group),
-    }
-    gather = {"all_gather": lambda tensor, group=None: tuple(gather_from_ranks(tensor))}  # noqa: ARG005 - as torch's
-    join(_SHARED if ranks > 1 else None)
-    try:
-        with replaced_globals(vars(dist), **collectives), replaced_globals(vars(differentiable), **gather):
-            yield
-    finally:
-        join(None)
 
 
 def _log_probs(path: str, forward: str) -> Boundary:
