@@ -60,7 +60,8 @@ SHARING = """
             return self._sp_all_gather(x)[: len(part["loss_mask"])] if self.parallel_helper.sp_size > 1 else x
 
         def _compute_logprobs_entropy(self, logits, part):
-            return tuple(self.whole(x, part) for x in gather_logprobs_entropy(logits, None))
+            labels = LABELS
+            return tuple(self.whole(x, part) for x in gather_logprobs_entropy(logits, labels))
 
     def gather_logprobs_entropy(logits, labels):
         raise RuntimeError("the double has no logits")
@@ -203,7 +204,7 @@ def _files(*, by_tokens: bool = True, **words: bool) -> dict[str, str]:
     }
 
 
-def _sharing(*, gathered: bool) -> dict[str, str]:
+def _sharing(*, gathered: bool = True, labels: str = 'self.own(part["input_ids"].roll(-1))') -> dict[str, str]:
     """The tree with an engine whose ranks share sequences."""
     files = _files()
     engine = files["areal/engine/fsdp_engine.py"]
@@ -216,7 +217,10 @@ def _sharing(*, gathered: bool) -> dict[str, str]:
     }.items():
         assert right in engine
         engine = engine.replace(right, shared)
-    return {**files, "areal/engine/fsdp_engine.py": engine + SHARING.replace("GATHERED", str(gathered))}
+    return {
+        **files,
+        "areal/engine/fsdp_engine.py": engine + SHARING.replace("GATHERED", str(gathered)).replace("LABELS", labels),
+    }
 
 
 def _bound(target: Target) -> dict[str, Boundary]:
@@ -264,6 +268,13 @@ def test_update_of_ranks_that_share_sequences(loads: Loads, gathered: bool, foun
     batch = with_columns(_batch(), value=torch.tensor([[1.0, 3.0], [2.0, 50.0]]))
     critic = outputs_of(target, every[setting], setting, batch)["loss"].item()
     assert (critic != pytest.approx((1 + 9 + 4) / 2 / 3)) is found
+
+
+def test_labels_of_ranks_that_share_sequences(loads: Loads) -> None:
+    """The label of the last place of a part is the first token of the next part."""
+    target = loads(FRAMEWORK, _sharing(labels='self.own(part["input_ids"]).roll(-1)'))
+    setting = "ppo, shared sequences"
+    assert judged_at(REF001, _bound(target)[setting], setting, target).found is not None
 
 
 @pytest.mark.parametrize(("by_tokens", "found"), [(True, False), (False, True)])

@@ -20,6 +20,9 @@ from rl_sentinel.adapters.process_group import one_process_group
 #: Keys of the data that have the model's output at each position; AReaL packs and pads them like any other key.
 LOGPROBS, ENTROPY, VALUES = "model_logprobs", "model_entropy", "model_values"
 
+#: Key of the data with the number of the token that a position predicts, from 1; 0 elsewhere.
+LABELS = "model_labels"
+
 
 def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
     """An engine of one process with doubles of model and optimizer; ``losses`` records the loss of each micro-batch."""
@@ -70,6 +73,13 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
 PLACES = "output_places"
 
 
+def read_outputs(outputs: Tensor, labels: Tensor, *_more: object, **_options: object) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies of the model's outputs; a log-prob of another token than the next one is 1 lower."""
+    expected = outputs[..., 2]
+    own = (labels.reshape(expected.shape) == expected) | (expected == 0)
+    return torch.where(own, outputs[..., 0], outputs[..., 0] - 1.0), outputs[..., 1]
+
+
 class RecordedLoss:
     """A loss that its engine scales; ``backward`` also records it."""
 
@@ -88,14 +98,14 @@ class RecordedLoss:
 
 
 class PlacedModel:
-    """A double of the model that looks up its output by place: log-prob of the next token and entropy, or a value."""
+    """A double of the model that looks up its output by place: what :func:`read_outputs` reads, or a value."""
 
     def __init__(self) -> None:
         """Without outputs, which an update sets."""
         self.columns: list[Tensor] = []
 
     def __call__(self, **inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
-        """Outputs at each place, ``[1, N, 2]``, or ``[1, N, 1]`` of a critic."""
+        """Outputs at each place, ``[1, N, 3]``, or ``[1, N, 1]`` of a critic."""
         places = own_part(inputs[PLACES].reshape(-1), inputs["input_ids"].numel()).unsqueeze(0)
         return SimpleNamespace(logits=torch.stack([column.reshape(-1)[places] for column in self.columns], -1))
 
@@ -105,8 +115,9 @@ class PlacedModel:
 
     def take_columns(self, data: dict[str, Any]) -> dict[str, Any]:
         """The data with places instead of the model's outputs, which are stored."""
-        self.columns = [data[name] for name in (LOGPROBS, ENTROPY, VALUES) if name in data]
-        others = {name: value for name, value in data.items() if name not in (LOGPROBS, ENTROPY, VALUES)}
+        names = [name for name in (LOGPROBS, ENTROPY, LABELS, VALUES) if name in data]
+        self.columns = [data[name].float() if name == LABELS else data[name] for name in names]
+        others = {name: value for name, value in data.items() if name not in names}
         return others | {PLACES: torch.arange(self.columns[0].numel()).view(self.columns[0].shape)}
 
 
@@ -133,8 +144,8 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
             return RecordedLoss(loss_fn(*args, **more), losses)
 
         readers = {
-            "gather_logprobs_entropy": lambda outputs, *_more, **_options: (outputs[..., 0], outputs[..., 1]),
-            "gather_logprobs": lambda outputs, *_more, **_options: outputs[..., 0],
+            "gather_logprobs_entropy": read_outputs,
+            "gather_logprobs": lambda *passed, **options: read_outputs(*passed, **options)[0],
         }
         clips = dict.fromkeys(("fsdp2_clip_grad_norm", "fsdp2_clip_grad_norm_"), lambda *_a, **_o: torch.tensor(0.0))
         # Both may be decorated by a function of another module, whose globals they would seem to have.
@@ -224,7 +235,7 @@ def update(
             method(trainer, placed)
         else:
             engine = type(trainer.engine)
-            read = {"gather_logprobs_entropy": lambda outputs, *_more, **_options: (outputs[..., 0], outputs[..., 1])}
+            read = {"gather_logprobs_entropy": read_outputs}
             module = vars(inspect.getmodule(engine.__mro__[1]))
             with sharing_sequences(engine, ranks), replaced_globals(module, **read):
                 run_on_ranks(ranks, lambda _rank: method(trainer, dict(placed)))

@@ -10,6 +10,7 @@ import torch
 from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
 from rl_sentinel.adapters.areal.doubles import (
     ENTROPY,
+    LABELS,
     LOGPROBS,
     VALUES,
     fsdp_engine,
@@ -36,7 +37,7 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, TokenVersions
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -105,7 +106,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
-    outputs = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}
+    columns: dict[str, Codec] = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}
+    outputs = {**columns, LABELS: numbers_of_tokens(_SHIFTED)}
     can_read = target.has(CONFIG) and not target.fails(CONFIG)
     known = {one.name for one in fields(target.find(CONFIG))} if can_read else set()
     for name, family in (_PLAIN if engine in _ONE_FAMILY else ACTOR_FAMILIES).items():
@@ -142,6 +144,16 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
         method, numbers = method_of(target, LM, "train_lm"), SFT_LOGGED if engine is _FSDP else {}
         boundary = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, outputs, numbers, engine)
         yield from _bound(target, boundary, method, engine)
+
+
+def numbers_of_tokens(form: FullSequence) -> Computed:
+    """The number of each response token in the batch, from 1, so that labels of other places differ; 0 elsewhere."""
+
+    def numbers(inputs: Inputs) -> torch.Tensor:
+        every = torch.arange(1, inputs.batch.mask.numel() + 1).view_as(inputs.batch.mask)
+        return form.lay_out(every, inputs).int()
+
+    return Computed(frozenset({"length", "prompt_length"}), numbers, "lengths cannot be recovered from numbers")
 
 
 def method_of(target: Target, owner: str, name: str) -> str:
@@ -208,7 +220,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
     double = Object(engine.make, {"owner": Constant(Function(engine.path)), "config": configuration})
     takes_config = {} if supervised else {"config": configuration}
     table: dict[str, Codec] = {
-        "input_ids": Column("token", FullSequence(), torch.int32),
+        "input_ids": numbers_of_tokens(FullSequence()),
         "attention_mask": AttentionMask(),
         "loss_mask": Column("mask", FullSequence() if supervised else _SHIFTED, torch.float32),
         "versions": TokenVersions(),
@@ -232,7 +244,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         stage="metric" if rows else stage,
         steps=(step,),
         reads=frozenset({"reward", "mask", "length", "prompt_length"}) if rows else frozenset(),
-        unused=frozenset({"token", "version", "reward", "token_reward", "length", "prompt_length"}),
+        unused=frozenset({"version", "reward", "token_reward", "length", "prompt_length"}),
         outputs=({} if rows else {"loss": Output("", "", "loss", at=result["loss"])})
         | {n: replace(output, at=result["logged"][n]) for n, output in logged.items()},
         settings={f"{name}{', shared sequences' if engine.ranks > 1 else ''}": family.settings},
