@@ -38,8 +38,10 @@ from rl_sentinel.adapters.verl import (
     queue_trainer,
     response_mask,
     rewards,
+    rollout_servers,
     separate_trainers,
     server_clients,
+    server_doubles,
     sft,
     sft_loop,
     single_turn,
@@ -102,6 +104,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         mismatch,
         configuration,
         listed_options,
+        rollout_servers,  # last: it lets vLLM seem to be installed
     ):
         yield from module.boundaries(target)
 
@@ -114,5 +117,6 @@ FRAMEWORK = Framework(
     boundaries=_boundaries,
     light=packages.light,
     installation=packages.installation,
+    doubles={"tensorrt_llm.llmapi": server_doubles.tensorrt_llm},
     environment={"VERL_FORCE_DEVICE": "cpu"},
 )
