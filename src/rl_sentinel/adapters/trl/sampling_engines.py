@@ -102,7 +102,7 @@ def request_options(entry: Callable[..., Any], trainer: Any, engine: str) -> dic
         ready = ready_to_train(trainer, 1)
         sent = []
         ready.model.generate = partial(recorded, sent)
-        entry(ready, **_arguments(entry, [[3], [4]]))
+        entry(ready, **arguments(entry, [[3], [4]]))
     found = {name: value for name, value in sent[0].items() if isinstance(value, int | float)}
     return defaultdict(lambda: float("nan"), {name: float(value) for name, value in found.items()})
 
@@ -140,7 +140,7 @@ def sample(
             engine.rows[prompt[0]].append(row)
         trainers.append(ready)
     parts = [prompts[rank * size : (rank + 1) * size] for rank in range(ranks)]
-    answers = run_on_ranks(ranks, lambda rank: entry(trainers[rank], **_arguments(entry, parts[rank], generations)))
+    answers = run_on_ranks(ranks, lambda rank: entry(trainers[rank], **arguments(entry, parts[rank], generations)))
     return answers, engine.sent
 
 
@@ -151,7 +151,7 @@ def _copied(ready: Any) -> Any:  # noqa: ANN401 - a trainer, its generation
     return generation
 
 
-def _arguments(entry: Callable[..., Any], prompts: list[list[int]], generations: int = 1) -> dict[str, Any]:
+def arguments(entry: Callable[..., Any], prompts: list[list[int]], generations: int = 1) -> dict[str, Any]:
     """The arguments that the method has in this release."""
     texts = [f"w{ids[0] - FIRST_WORD}" for ids in prompts]
     known: Mapping[str, Any] = {"prompt_ids": prompts, "prompts": texts, "multimodal_fields": {}, "images": None}

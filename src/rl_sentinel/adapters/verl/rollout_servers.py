@@ -136,7 +136,7 @@ def queued_batch(*, validate: bool) -> Any:  # noqa: ANN401 - a TensorDict
 
 
 class Statuses:
-    """The transfer queue, which is told the status of a prompt."""
+    """The transfer queue, to which the worker sends the status of a prompt."""
 
     @staticmethod
     async def async_kv_put(**_about: object) -> None:
