@@ -41,7 +41,7 @@ class Agents:
     """The manager of the agent loops: each prompt is sampled at once."""
 
     def __init__(self, workers: Workers) -> None:
-        """``workers`` record what is sampled."""
+        """``workers`` record the prompts."""
         self.workers = workers
 
     def generate_sequences(self, batch: Any) -> None:  # noqa: ANN401 - a TensorDict

@@ -87,6 +87,7 @@ class Workers(Silence):
         self.drawn: list[list[int]] = []
         self.behind: list[int] = []
         self.updates: list[Any] = []
+        self.scores_later = False
         self.published = -1  # an engine starts without the weights of a checkpoint
 
     def generate_sequences(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
@@ -96,6 +97,8 @@ class Workers(Silence):
         self.draw(numbers)
         labels = {"multi_modal_inputs": np.array([{} for _ in numbers], dtype=object)}
         tensors = self.sampled(numbers, [not one for one in sampling])
+        if self.scores_later:
+            tensors["model_scores"] = tensors.pop("rm_scores")
         return self.data_proto.from_dict(tensors=tensors, non_tensors=labels, meta_info={"timing": {}})
 
     def draw(self, numbers: list[int]) -> None:
@@ -107,6 +110,10 @@ class Workers(Silence):
         """Send the newest weights to the engine, as the checkpoint manager does."""
         self.published = len(self.updates)
         return {}
+
+    def compute_rm_score(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
+        """The rewards that came with the samples, as a reward model gives them."""
+        return self.data_proto.from_dict(tensors={"rm_scores": batch.batch["model_scores"]})
 
     def compute_log_prob(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
         """The log-probs that came with the samples, and an entropy of 1."""
@@ -137,8 +144,11 @@ def _prompt_numbers(batch: Any) -> list[int]:  # noqa: ANN401 - a DataProto
 
 
 def rewards(data: Any, return_dict: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as reward managers are called
-    """The rewards that came with the samples, in place of a reward manager of older releases."""
-    scores = data.batch["rm_scores"]
+    """The rewards that came with the samples, in place of a reward manager of older releases.
+
+    Its rules give the opposite of what a reward model gives.
+    """
+    scores = data.batch["rm_scores"] if "rm_scores" in data.batch else -data.batch["model_scores"]
     return {"reward_tensor": scores, "reward_extra_info": {}} if return_dict else scores
 
 
@@ -228,15 +238,27 @@ def train(trainer: Any) -> None:  # noqa: ANN401 - a trainer of :func:`trainer_o
         library.to_container = staticmethod(copied)
 
 
-def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = False) -> Any:  # noqa: ANN401 - as above
-    """A trainer of the target's class without its constructor and its loaders, with doubles for its workers."""
+def bare_trainer(
+    kind: Any,  # noqa: ANN401 - as above
+    config: Any,  # noqa: ANN401 - as above
+    sampled: Sampled,
+    *,
+    critic: bool = False,
+    reward_model: bool = False,
+) -> Any:  # noqa: ANN401 - as above
+    """A trainer of the target's class without its constructor and its loaders, with doubles for its workers.
+
+    With ``reward_model``, the samples come without their rewards, which that model gives.
+    """
     workers = Workers(inspect.unwrap(kind.fit).__globals__["DataProto"], sampled)
+    workers.scores_later = reward_model
     trainer = object.__new__(kind)
-    managers = ("llm_server_manager", "reward_loop_manager")
-    unused = ("use_rm", "use_reference_policy", "ref_in_actor", "use_reward_loop")
+    unused = ("use_reference_policy", "ref_in_actor", "use_reward_loop")
     trainer.__dict__ |= {
-        **dict.fromkeys(managers, Silence()),
+        "llm_server_manager": Silence(),
         **dict.fromkeys(unused, False),
+        "use_rm": reward_model,
+        **dict.fromkeys(("rm_wg", "reward_loop_manager"), workers),
         **dict.fromkeys(("actor_rollout_wg", "critic_wg", "async_rollout_manager", "checkpoint_manager"), workers),
         "config": config,
         "tokenizer": SimpleNamespace(
