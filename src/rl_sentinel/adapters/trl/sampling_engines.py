@@ -113,16 +113,19 @@ def recorded(sent: list[dict[str, Any]], input_ids: Tensor, generation_config: A
     return torch.cat([input_ids, torch.ones_like(input_ids[:, :1])], 1)
 
 
-def sample(
+def sample(  # noqa: PLR0913 - the parts of a request
     entry: Callable[..., Any],
     trainer: Any,  # noqa: ANN401 - a trainer
     prompts: list[list[int]],
     rows: list[tuple[list[int], list[float]]],
     ranks: int,
+    *,
+    split: bool = False,
 ) -> tuple[list[Any], list[dict[str, Any]]]:
     """The rows that each rank gets from the engine, and the options of the requests.
 
-    The server samples for all ranks; an engine on the ranks' own devices for each of them.
+    The server samples for all ranks; an engine on the ranks' own devices for each of them. With ``split``, that engine
+    extends over all ranks: each of them sends it the prompts of all and gets all rows.
     """
     size, engine = len(rows) // ranks, Engine()
     generations = len(rows) // len({tuple(prompt) for prompt in prompts})
@@ -134,7 +137,8 @@ def sample(
         if generation.mode == "colocate":
             engine = generation.llm = Engine()
         generation.vllm_client = engine
-        part = slice(None) if generation.mode == "server" else slice(rank * size, (rank + 1) * size)
+        generation.tensor_parallel_size, generation.tp_group = ranks if split else 1, "ranks of the engine"
+        part = slice(None) if split or generation.mode == "server" else slice(rank * size, (rank + 1) * size)
         engine.rows = defaultdict(list)
         for prompt, row in zip(prompts[part], rows[part], strict=True):
             engine.rows[prompt[0]].append(row)
