@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import WORKER, make_worker
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.server_doubles import Engine, Options, server_of
+from rl_sentinel.adapters.verl.server_doubles import Engine, Options, Prompt, server_of
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -52,8 +52,8 @@ _TRTLLM = "verl.workers.rollout.trtllm_rollout.trtllm_async_server"
 
 #: Value of ``rollout.name`` -> its server.
 SERVERS: Mapping[str, Server] = {
-    "vllm": Server(f"{_VLLM}.vLLMHttpServer", {f"{_VLLM}.SamplingParams": Options, f"{_VLLM}.TokensPrompt": dict}),
-    "sglang": Server(f"{_SGLANG}.SGLangHttpServer", {f"{_SGLANG}.GenerateReqInput": SimpleNamespace}),
+    "vllm": Server(f"{_VLLM}.vLLMHttpServer", {f"{_VLLM}.SamplingParams": Options, f"{_VLLM}.TokensPrompt": Prompt}),
+    "sglang": Server(f"{_SGLANG}.SGLangHttpServer", {f"{_SGLANG}.GenerateReqInput": Options}),
     "trtllm": Server(f"{_TRTLLM}.TRTLLMHttpServer", {}),
 }
 

@@ -11,8 +11,12 @@ from rl_sentinel.adapters.kit.scripted_sampling import ScriptedResponse
 PROMPT_LOGPROB = -7.0
 
 
+class Prompt(dict[str, Any]):
+    """The prompt of a request to vLLM."""
+
+
 class Options(SimpleNamespace):
-    """The sampling options of vLLM and TensorRT-LLM; no log-probs of the prompt by default."""
+    """The sampling options of vLLM and TensorRT-LLM, or a request to SGLang; no log-probs of the prompt by default."""
 
     prompt_logprobs: int | None = None
 
