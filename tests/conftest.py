@@ -1,5 +1,8 @@
 """A test is skipped for a listed reason only; for any other the run fails."""
 
+import tempfile
+from collections.abc import Iterator
+
 import pytest
 
 #: Reasons: what lies beside the source tree alone, and extras, of which one environment has all and one none.
@@ -23,6 +26,16 @@ LISTED = {
 }
 
 _UNLISTED: list[str] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_folder() -> Iterator[None]:
+    """Trainers of a framework get folders that nobody removes; a worker of the audit removes its own at its end."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="rl-sentinel-tests-") as folder:
+        tempfile.tempdir = folder
+        yield
+        tempfile.tempdir = before
 
 
 @pytest.fixture(autouse=True)

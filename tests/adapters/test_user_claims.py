@@ -70,3 +70,14 @@ def test_claim_with_two_values_is_refused() -> None:
     assert list(claim_texts(parse_claims(["scope=group", "scope=group"], "advantage"))) == ["scope"]
     with pytest.raises(SentinelError, match=r"^--claim scope is 'group' and 'batch', expected one value$"):
         parse_claims(["scope=group", "scope=batch"], "advantage")
+
+
+def test_spelling_of_verl_is_known() -> None:
+    claimed = parse_claims(["aggregation=seq-mean-token-mean"], "aggregate")
+    assert claimed.aggregation
+    assert claimed.aggregation.value == "sequence-mean-token-mean"
+
+
+def test_an_aggregation_is_no_algorithm() -> None:
+    with pytest.raises(SentinelError, match="but that is a claim: state aggregation=token-mean"):
+        claims_of("aggregate", "token-mean", {})

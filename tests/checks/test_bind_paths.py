@@ -1,9 +1,11 @@
 """Bindings of keys and fields by path, ``batch.adv``: used, or refused in one line."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 import rl_sentinel
@@ -104,3 +106,27 @@ def test_paths_that_lead_nowhere_are_refused(function: Any, bind: dict[str, Any]
     with pytest.raises(InputError, match=words) as raised:
         rl_sentinel.check(function, bind=bind, **KL)
     assert "\n" not in str(raised.value)
+
+
+def test_a_function_of_the_batch_may_make_objects() -> None:
+    def centred(items: Any, n_samples_per_prompt: int = 4) -> Any:
+        rewards = torch.stack([one.reward for one in items]).reshape(-1, n_samples_per_prompt)
+        return (rewards - rewards.mean(1, keepdim=True)).flatten()
+
+    def items_of(batch: Any) -> list[SimpleNamespace]:
+        return [SimpleNamespace(reward=r, mask=m) for r, m in zip(batch.reward, batch.mask, strict=True)]
+
+    assert rl_sentinel.check(centred, stage="advantage", algorithm="grpo", bind={"items": items_of}).ok
+
+
+def test_a_function_of_the_batch_is_no_second_name_of_its_column() -> None:
+    def estimate(rewards: Any, values: Any, dones: Any, gamma: float = 0.9, lam: float = 0.8) -> Any:
+        advantages, last = torch.zeros_like(rewards), torch.zeros(rewards.shape[1])
+        for t in reversed(range(len(rewards))):
+            follows = values[t + 1] if t + 1 < len(rewards) else 0.0
+            last = rewards[t] + gamma * follows * (1 - dones[t]) - values[t] + gamma * lam * (1 - dones[t]) * last
+            advantages[t] = last
+        return advantages
+
+    bind = {"dones": lambda batch: torch.zeros_like(batch.value.T)}
+    assert rl_sentinel.check(estimate, stage="advantage", algorithm="gae", bind=bind).ok

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import rl_sentinel
+from rl_sentinel.core.errors import InputError
 
 _RLOO: dict[str, Any] = {"stage": "advantage", "algorithm": "rloo", "budget": 2}
 _GAE: dict[str, Any] = {"stage": "advantage", "algorithm": "gae", "budget": 2}
@@ -297,3 +298,40 @@ def in_a_field(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tenso
 def test_the_loss_may_be_a_field_of_a_dataclass() -> None:
     options: dict[str, Any] = {"stage": "policy-loss", "algorithm": "ppo", "claims": {"aggregation": "token-mean"}}
     assert rl_sentinel.check(in_a_field, budget=2, **options).ok
+
+
+def test_rewards_of_several_functions_are_a_column_each() -> None:
+    def advantages(rewards_per_func: Tensor, num_generations: int = 4) -> Tensor:
+        rewards = rewards_per_func.nansum(1).view(-1, num_generations)
+        return (rewards - rewards.mean(1, keepdim=True)).flatten()
+
+    assert rl_sentinel.check(advantages, stage="advantage", algorithm="grpo").ok
+
+
+def test_none_states_no_algorithm() -> None:
+    def mean_of_rows(loss_mat: Tensor, mask: Tensor) -> Tensor:
+        return ((loss_mat * mask).sum(1) / mask.sum(1).clamp(min=1)).mean()
+
+    assert rl_sentinel.check(mean_of_rows, stage="aggregate", algorithm=None).ok
+
+
+def test_a_default_of_none_that_a_function_fails_on_is_asked_for() -> None:
+    def loss(pi_logprobs: Tensor, pi_old_logprobs: Tensor, advantages: Tensor, padding_masks: Any = None) -> Any:
+        ratio = torch.exp(pi_logprobs - pi_old_logprobs)
+        least = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+        return -(least * padding_masks).sum() / padding_masks.sum()
+
+    with pytest.raises(InputError, match=r'it fails where padding_masks keeps the default of None: .*"padding_masks"'):
+        rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
+    bound = rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo", bind={"padding_masks": "mask"})
+    assert bound.ok
+
+
+def test_tensors_of_one_number_in_items_of_a_list() -> None:
+    def write(experiences: Any, n_samples_per_prompt: int = 4) -> None:
+        rewards = torch.stack([one.reward for one in experiences]).reshape(-1, n_samples_per_prompt)
+        centred = (rewards - rewards.mean(1, keepdim=True)).flatten()
+        for one, number in zip(experiences, centred, strict=True):
+            one.advantages = number * one.action_mask.float()
+
+    assert rl_sentinel.check(write, stage="advantage", algorithm="grpo").ok

@@ -123,6 +123,8 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     name, more = ALIASES.get(spelt, {}).get(stage, (spelt, {}))
     if name and not known:
         raise SentinelError(f"--algorithm is {algorithm!r}, but what this stage computes has one definition: drop it")
+    if "aggregation" in _keys(stage) and name in _values("aggregation", stage):
+        raise SentinelError(f"--algorithm is {algorithm!r}, but that is a claim: state aggregation={name} ({PAGE})")
     if name and name not in known:
         raise SentinelError(
             f"--algorithm is {algorithm!r}, which stage {stage} does not have: {nearest(name, known)} ({PAGE})"
@@ -168,6 +170,7 @@ def parse_claims(texts: Iterable[str], stage: Stage) -> Claims:
         if key not in keys:
             raise SentinelError(f"--claim is {text!r}, but {_reason(key, stage)}: {nearest(key, keys)} ({PAGE})")
         allowed = _values(key, stage)
+        value = value if value in allowed else value.replace("seq-", "sequence-")  # verl's spelling
         if value not in allowed:
             raise SentinelError(
                 f"--claim is {text!r}, which stage {stage} does not have: {nearest(value, allowed)} ({PAGE})"

@@ -3,7 +3,7 @@
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -22,15 +22,17 @@ from rl_sentinel.adapters.kit.layout_trial import (
     outputs_on,
     rebind,
 )
+from rl_sentinel.adapters.kit.model_losses import (
+    with_entropy_of_model,
+    with_left_padded_prompts,
+)
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import (
     OPTIONAL_PARTS,
-    numbers_by_name,
     visible_numbers,
 )
-from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers, set_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
-from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.refused_layouts import (
     codec_paths,
@@ -39,17 +41,19 @@ from rl_sentinel.adapters.kit.refused_layouts import (
     refuse_shared_columns,
     refuse_without_reward,
 )
-from rl_sentinel.adapters.kit.returned_names import returned_names, with_advantage_item, with_returns
+from rl_sentinel.adapters.kit.result_items import with_result_item
+from rl_sentinel.adapters.kit.returned_names import returned_items, returned_names, with_item, with_returns
 from rl_sentinel.adapters.kit.roles import parameters_of
 from rl_sentinel.adapters.kit.unstated_choices import with_rows_that_train, with_unstated_choice
-from rl_sentinel.adapters.kit.user_arguments import arguments_of
+from rl_sentinel.adapters.kit.user_arguments import arguments_of, is_read
 from rl_sentinel.adapters.kit.user_results import NamedOutput
-from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
+from rl_sentinel.adapters.kit.written_results import with_written_result, written_argument
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_boundary import DEFINED, STAGES, user_boundary
 from rl_sentinel.adapters.user_claims import claims_from_options
-from rl_sentinel.adapters.user_groups import GROUP_SIZES, stated_groups, with_group_size
+from rl_sentinel.adapters.user_groups import stated_groups, with_group_size
+from rl_sentinel.adapters.user_numbers import KnownNumbers, known_numbers
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.case import Scalar
@@ -85,6 +89,12 @@ class Statement:
     bind: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, Scalar] = field(default_factory=dict)
 
+    @property
+    def output(self) -> int | str | None:
+        """The position or key of the output in the result, which ``bind`` states under the name ``return``."""
+        stated = self.bind.get("return")
+        return stated if isinstance(stated, int | str) else None
+
 
 def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbound:
     """Build the boundary of a user's function, for the command line and for ``rl_sentinel.check``.
@@ -108,39 +118,22 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     if arguments.unknown:
         unknown = {path: path in arguments.attributes for path in arguments.unknown}
         return Unbound(path, kind.stage, unknown_message(name, unknown, leaves(arguments.codecs.values())))
-    passed = {name: p.default for name, p in parameters_of(function).items() if p.default is not p.empty}
-    passed |= {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
-    accumulation = set_numbers(function, passed, dict.fromkeys(ROLES["accumulation"].names, 1))
-    flat_codecs = list(leaves(arguments.codecs.values()))
-    columns = frozenset[str]().union(*(codec.columns for codec in flat_codecs))
-    of_logits = "logits" in columns or any(codec.modelled for codec in flat_codecs)
-    visible = visible_numbers(named_numbers(function, passed), columns, statement.numbers, of_logits=of_logits)
-    changed = set_numbers(function, passed, visible)
-    outside = named_numbers(function, passed)
-    stated_numbers = {name: x for name, x in statement.numbers.items() if name not in GROUP_SIZES}
-    settings = {**numbers_by_name(outside, kind.stage), **arguments.numbers, **stated_numbers}
-    constants = literals(function, passed)
-    places = returned_names(function)
+    numbers = known_numbers(function, kind.stage, arguments, statement.numbers, statement.bind)
+    places = returned_names(function) if kind.stage == "advantage" else {}
+    written = written_argument(function, kind.word, arguments.codecs, arguments.written)
 
-    def of_size(groups: FixedGroups | None, codecs: Mapping[str, Codec]) -> Boundary:
-        built = user_boundary(path, statement.stage, statement.claims, settings, groups, codecs)
-        return with_advantage_item(built, places)
+    def of_item(item: int | str | None) -> Boundary:
+        def of_size(groups: FixedGroups | None, codecs: Mapping[str, Codec]) -> Boundary:
+            built = user_boundary(path, statement.stage, statement.claims, numbers.settings, groups, codecs)
+            return with_written_result(with_item(built, item), written)
+
+        return _fitted(target, of_size, arguments, numbers, statement, flat)
 
     try:
-        groups = stated_groups(statement.numbers, outside, arguments)
-        build, boundary, notes = with_group_size(target, of_size, groups, arguments, constants)
-    except Unbindable as why:
-        return Unbound(path, kind.stage, str(why))
-    boundary = _without_unread_reference(target, _with_time_first(target, boundary), arguments)
-    notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
-    whole = [f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation]
-    whole += [f"{name} is set to {visible[name.lower()]:g} in the check, so that its effect shows" for name in changed]
-    whole += [f"the function does not read its parameter {name}" for name in arguments.ignored]
-    boundary = replace(boundary, notes=(*boundary.notes, *notes, *whole, *_not_compared(boundary)))
-    chosen = with_fitted_numbers(target, boundary, constants)
-    chosen = with_kl_of_gradient(target, chosen)
-    try:
-        chosen = layout_of_formula(target, build, arguments, chosen, constants)
+        item = statement.output if statement.output is not None else places.get("advantage")
+        others = returned_items(function) if item is None and not written else []
+        chosen = with_result_item(target, of_item(item), of_item, others, kind.word)
+        _refuse_missing_default(target, chosen, parameters_of(function), arguments.codecs)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
     chosen = with_returns(target, chosen, places)
@@ -153,6 +146,50 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     return with_rows_that_train(target, with_unstated_choice(target, chosen, arguments.codecs, stated))
 
 
+def _fitted(  # noqa: PLR0913 - what is known of a function
+    target: Target,
+    of_size: Callable[[FixedGroups | None, Mapping[str, Codec]], Boundary],
+    arguments: Arguments,
+    numbers: KnownNumbers,
+    statement: Statement,
+    flat: Collection[str],
+) -> Boundary:
+    """The boundary with the axes that the function accepts, and the numbers with which it computes its formula.
+
+    Raises:
+        Unbindable: if the user's statements do not fit together.
+    """
+    groups = stated_groups(statement.numbers, numbers.held, arguments)
+    build, boundary, notes = with_group_size(target, of_size, groups, arguments, numbers.literals)
+    boundary = _without_unread_reference(target, _with_time_first(target, boundary), arguments)
+    notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
+    boundary = replace(boundary, notes=(*boundary.notes, *notes, *numbers.notes, *_not_compared(boundary)))
+    boundary = with_entropy_of_model(target, boundary)
+    chosen = with_fitted_numbers(target, boundary, numbers.literals)
+    chosen = with_kl_of_gradient(target, chosen)
+    return layout_of_formula(target, build, arguments, chosen, numbers.literals)
+
+
+def _refuse_missing_default(
+    target: Target, boundary: Boundary, parameters: Mapping[str, inspect.Parameter], codecs: Mapping[str, Codec]
+) -> None:
+    """Require that a function does not fail because a parameter of unknown name kept its default of None.
+
+    Raises:
+        Unbindable: names these parameters.
+    """
+    kept = [name for name, one in parameters.items() if one.default is None and name not in codecs]
+    if not kept or accepts(target, boundary):
+        return
+    try:
+        outputs_on(target, boundary, domain_probe(boundary))
+    except Exception as error:
+        if "NoneType" in str(error):
+            bind = ", ".join(f'"{name}": ...' for name in kept)
+            message = f"it fails where {' and '.join(kept)} keep{'s' if len(kept) == 1 else ''} the default of None"
+            raise Unbindable(f"{message}: say what to pass, bind={{{bind}}}") from error
+
+
 def _bound_arguments(
     function: Callable[..., Any], stage: Stage, statement: Statement
 ) -> tuple[Arguments, dict[str, str]]:
@@ -163,7 +200,8 @@ def _bound_arguments(
     """
     arguments = _arguments_of(function, stage, statement)
     flat = flat_columns(arguments.codecs, stage)
-    arguments.codecs = rebind(arguments.codecs, flat)
+    unread = [name for name in arguments.codecs if not is_read(function, name)]
+    arguments.codecs = with_left_padded_prompts(rebind(arguments.codecs, flat), unread)
     refuse_one_per_response(arguments.codecs, stage, statement.claims)
     refuse_shared_columns(arguments.codecs, statement.bind)
     if not arguments.unknown:
@@ -173,13 +211,14 @@ def _bound_arguments(
 
 def _arguments_of(function: Callable[..., Any], stage: Stage, statement: Statement) -> Arguments:
     """The arguments of a function, also those that it does not read while a weight that it holds is 0."""
+    bind = {name: x for name, x in statement.bind.items() if name != "return"}
     if not inspect.isroutine(function):
-        return arguments_of(function, stage, statement.bind, statement.numbers)
+        return arguments_of(function, stage, bind, statement.numbers)
     held = named_numbers(function)
     shown = visible_numbers(held, OPTIONAL_PARTS.values(), statement.numbers)
     set_numbers(function, {}, shown)
     try:
-        return arguments_of(function, stage, statement.bind, statement.numbers)
+        return arguments_of(function, stage, bind, statement.numbers)
     finally:
         set_numbers(function, {}, {name: held[name] for name in shown})
 

@@ -31,7 +31,7 @@ def check(  # noqa: PLR0913 - the options of a check
     function: Callable[..., Any],
     *,
     stage: str,
-    algorithm: str = "",
+    algorithm: str | None = None,
     bind: Mapping[str, Any] | None = None,
     claims: Mapping[str, str | bool | None] | None = None,
     numbers: Mapping[str, float] | None = None,
@@ -51,9 +51,10 @@ def check(  # noqa: PLR0913 - the options of a check
         stage: what it computes: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``, ``reward``,
             ``normalise``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
         algorithm: the algorithm that it implements, as in ``grpo``; implies the usual claims of the algorithm.
+            None or empty: none is stated, and no formula is compared.
         bind: parameter -> column (``"logprob"``), column and axes (``"advantage[B]"``), a dict of these for the keys of
             a dict or the fields of a dataclass, a number, a codec, or a function of the batch. Parameters with known
-            names need no binding.
+            names need no binding. ``return`` -> the position or key of the output in the result.
         claims: claim -> value, as in ``{"aggregation": "token-mean"}``; None drops an implied claim.
         numbers: numbers of the formula that are not parameters, as in ``{"clip_low": 0.2, "clip_high": 0.2}``.
         laws: codes of the laws to check, at least one; None for all.

@@ -56,6 +56,7 @@ def chosen_laws(laws: object) -> tuple[str, ...]:
 
 def parsed_claims(stage: str, algorithm: object, claims: object) -> Claims:
     """The claims that the user states and the claims that the algorithm implies."""
+    algorithm = "" if algorithm is None else algorithm
     if not isinstance(algorithm, str):
         raise InputError(f'algorithm is {algorithm!r}, expected a name, as in algorithm="grpo"')
     table = _table("claims", claims, 'claims={"scope": "group"}')

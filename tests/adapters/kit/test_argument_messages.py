@@ -65,7 +65,7 @@ def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
         ("cliprng", '"cliprange"'),
         ("deltas", "lambda batch: ..."),
         ("row.zq", "lambda batch: ..."),
-        ("config.zq", "1"),
+        ("config.zq", "NUMBER"),
     ],
 )
 def test_a_proposal_is_the_column_that_the_name_contains(path: str, proposed: str) -> None:

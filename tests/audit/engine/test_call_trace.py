@@ -44,21 +44,21 @@ def test_functions_that_other_threads_enter(tmp_path: Path) -> None:
     file.write_text(CODE, encoding="utf-8")
     space: dict[str, Any] = {}
     exec(compile(CODE, str(file), "exec"), space)  # noqa: S102 - our own text, under a name in the tree
-    before = threading.getprofile()
+    before = threading.gettrace()
     with entered(tmp_path) as names:
         thread = threading.Thread(target=space["Kind"]().method)
         thread.start()
         thread.join()
         space["unused"]()
     assert names == ["code.py:11:unused", "code.py:3:Kind.method", "code.py:7:helper"]
-    assert threading.getprofile() is before
+    assert threading.gettrace() is before
 
 
-def test_profiler_is_put_back(tmp_path: Path) -> None:
-    before = sys.getprofile()
+def test_trace_function_is_put_back(tmp_path: Path) -> None:
+    before = sys.gettrace()
     with pytest.raises(ZeroDivisionError), entered(tmp_path) as names:
         _ = 1 / 0
-    assert sys.getprofile() is before
+    assert sys.gettrace() is before
     assert names == []
 
 

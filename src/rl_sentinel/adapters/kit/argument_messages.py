@@ -26,7 +26,7 @@ _SIMILAR = 0.8
 _UNLIKE = 0.75
 
 #: Proposals for what has no column: something made of the batch, or a number of a configuration.
-_ANYTHING, _NUMBER = "lambda batch: ...", "1"
+_ANYTHING, _NUMBER = "lambda batch: ...", "NUMBER"
 
 #: Words of what holds several columns, and the proposal for it.
 _BATCHES = frozenset({"batch", "data", "inputs", "experience", "experiences", "samples", "rollouts"})

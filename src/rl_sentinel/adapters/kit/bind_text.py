@@ -34,6 +34,7 @@ from rl_sentinel.core.phrasing import nearest
 #: Role -> its binding, if the role is not a column.
 BINDINGS: Mapping[str, str] = {
     "token_rewards": "token_rewards",
+    "rewards_of_functions": "reward[B1]",
     "lengths": "lengths",
     "cumulative_lengths": "cu_seqlens",
     "group_size": "group_size",
@@ -57,6 +58,7 @@ AXES = {
     "N": "the tokens of all responses end to end",
     "ragged": "a list with one tensor per response",
     "list": "a list of numbers, one per response",
+    "tensors": "a list of tensors, each one number of a response",
     "lists": "a list with one list of numbers per response",
 }
 
@@ -110,7 +112,8 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
     known = (*COLUMNS, *WORDS)
     if match is None or name not in known:
         raise Unbindable(
-            f"bind is {text!r}, expected COLUMN, COLUMN[AXES] or COLUMN[AXES] DTYPE: {nearest(name, known)}"
+            f"bind is {text!r}, expected COLUMN, COLUMN[AXES] or COLUMN[AXES] DTYPE: {nearest(name, known)}; to pass "
+            f"the text itself, bind a function, lambda batch: {text!r}"
         )
     axes, dtype = re.sub(r"[\s,]", "", match["axes"] or ""), match["dtype"] or ""
     if match["axes"] is not None and axes not in AXES:
@@ -180,6 +183,7 @@ def _form(axes: str, *, per_token: bool) -> Form | None:
         "N": Packed() if per_token else PerRow("tensor"),
         "ragged": Ragged(),
         "list": PerRow("list"),
+        "tensors": PerRow("tensors"),
         "lists": Ragged(plain=True),
     }
     return forms.get(axes)

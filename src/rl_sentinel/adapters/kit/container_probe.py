@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pydoc import locate
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ _BINDINGS: tuple[Mapping[str, str], ...] = (
     {"advantage": "advantage[B]"},
     {"reward": "token_rewards"},
     {"advantage": "advantage[B]", "reward": "token_rewards", "mask": "mask float"},
+    {"reward": "reward[tensors]"},
 )
 
 
@@ -35,6 +37,7 @@ class Keys:
     ``tensor``: it treats the object as a tensor. ``whole``: it goes over all keys of a dict.
     ``rows``: they are read from the items of a list, of which there is one per response.
     ``inner``: what it reads from the unknown names, which may be dicts or objects themselves.
+    ``written``: the names that it sets, in what it holds too.
     """
 
     known: dict[str, None] = field(default_factory=dict)
@@ -44,6 +47,7 @@ class Keys:
     whole: bool = False
     rows: bool = False
     inner: dict[str, "Keys"] = field(default_factory=dict)
+    written: dict[str, None] = field(default_factory=dict)
 
     @property
     def found(self) -> bool:
@@ -62,8 +66,13 @@ class _KeyRecorder:
 
     def __setitem__(self, name: str, value: Any) -> None:  # noqa: ANN401 - any value
         self._written[name] = value
+        self._keys.written[name] = None
 
     __setattr__ = __setitem__
+
+    def update(self, *items: Any, **named: Any) -> None:  # noqa: ANN401 - as a dict
+        for name, value in dict(*items, **named).items():
+            self[name] = value
 
     def __getitem__(self, name: Any) -> Any:  # noqa: ANN401 - any key
         if not isinstance(name, str):
@@ -160,11 +169,12 @@ def _probe(  # noqa: PLR0913 - the arguments of keys_read
 
 
 def _made(value: Any) -> Any:  # noqa: ANN401 - any argument
-    """An argument, with the object of a dataclass made by its class; unchanged if a field of it is not known yet."""
-    if not isinstance(value, Call) or not callable(value.function):
+    """An argument, with an object made by its class; unchanged if a field of it is not known yet."""
+    if not isinstance(value, Call):
         return value
+    make: Any = locate(value.function) if isinstance(value.function, str) else value.function
     try:
-        return value.function(*map(_made, value.args), **{name: _made(x) for name, x in value.kwargs.items()})
+        return make(*map(_made, value.args), **{name: _made(x) for name, x in value.kwargs.items()})
     except TypeError:
         return value
 

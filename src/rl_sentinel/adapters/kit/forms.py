@@ -161,18 +161,22 @@ class Packed(Unpadded):
 
 @dataclass(frozen=True, slots=True)
 class PerRow(Form):
-    """One number per response: a tensor ``[B]``, a list, or a column ``[B, 1]``."""
+    """One number per response: a tensor ``[B]``, a list of numbers or of tensors, or a column ``[B, 1]``."""
 
-    kind: Literal["tensor", "list", "column"] = "tensor"
+    kind: Literal["tensor", "list", "tensors", "column"] = "tensor"
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401, ARG002 - a tensor or a list
         """The numbers in this form."""
         if self.kind == "list":
             return column.tolist()
+        if self.kind == "tensors":
+            return list(column)
         return column.unsqueeze(1) if self.kind == "column" else column
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a list
         """``[B]``."""
+        if self.kind == "tensors":
+            return torch.stack(value)
         return torch.as_tensor(value).reshape(-1) if self.kind == "column" else torch.as_tensor(value)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor or a list
@@ -181,7 +185,8 @@ class PerRow(Form):
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
         """Source of a tensor of the numbers."""
-        return f"torch.tensor({expression})" if self.kind == "list" else expression
+        make = {"list": "torch.tensor", "tensors": "torch.stack"}.get(self.kind)
+        return f"{make}({expression})" if make else expression
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from rl_sentinel.search.claimed_formulas import references
 
 #: Column -> other bindings to try if the axes of its parameter are not stated, the most common first.
 ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
-    "reward": ("token_rewards", "reward[GK]", "reward[list]", "reward[B1]"),
+    "reward": ("token_rewards", "reward[GK]", "reward[list]", "reward[B1]", "reward[tensors]"),
     "reward[ragged]": ("reward[G ragged]", "reward[list]"),
     "reward[lists]": ("reward[G lists]",),
     "token_rewards": ("reward[B]", "reward[GK]"),
@@ -63,6 +63,16 @@ def leaves(codecs: Iterable[Codec]) -> Iterator[Codec]:
         yield codec
         if isinstance(codec, Container):
             yield from leaves(codec.parts.values())
+
+
+def change_leaves(codecs: Mapping[str, Codec], change: Callable[[Codec], Codec]) -> dict[str, Codec]:
+    """The codecs, each changed by a function; those inside containers too."""
+    return {
+        name: replace(codec, parts=change_leaves(codec.parts, change))  # type: ignore[type-var]  # as in rebind
+        if isinstance(codec, Container)
+        else change(codec)
+        for name, codec in codecs.items()
+    }
 
 
 def choose_binding(

@@ -1,7 +1,7 @@
 """Numbers that a user's function reads by a known name from somewhere else than its parameters."""
 
 import dis
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from inspect import ismethod
@@ -21,7 +21,9 @@ _DEPTH = 3
 _PARTNERS = {"clip_high": "clip_low", "lambda": "gamma", "gamma": "lambda"}
 
 
-def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None = None) -> dict[str, float]:
+def named_numbers(
+    function: Callable[..., Any], passed: Mapping[str, Any] | None = None, unread: Collection[str] = ()
+) -> dict[str, float]:
     """Name -> number, for known names that the code reads from ``self``, a configuration, a global or a closure.
 
     Variables to which the code assigns a literal count too. A name with two values is left out. The code is read and
@@ -30,6 +32,7 @@ def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None
     Args:
         function: the function; the functions of its module and the methods of its object that it names are read too.
         passed: objects that are passed as they are, by parameter.
+        unread: roles of numbers that count although the code does not read them, because it should.
 
     Example:
         >>> from types import SimpleNamespace
@@ -44,7 +47,7 @@ def named_numbers(function: Callable[..., Any], passed: Mapping[str, Any] | None
     words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
     values: dict[str, set[float]] = {}
     objects = [owner, *(passed or {}).values(), *_global_objects(functions, words)]
-    for name, value in (*_values(functions, words, objects), *_unread_partners(objects, words)):
+    for name, value in (*_values(functions, words, objects), *_unread_partners(objects, words, unread)):
         if role_of(name.lower()) and isinstance(value, int | float) and not isinstance(value, bool):
             values.setdefault(name.lower(), set()).add(float(value))
     return {name: next(iter(choices)) for name, choices in values.items() if len(choices) == 1}
@@ -255,14 +258,17 @@ def _holders(thing: object, words: frozenset[str], depth: int) -> Iterator[objec
             yield from _holders(value, words, depth - 1)
 
 
-def _unread_partners(objects: list[object], words: frozenset[str]) -> Iterator[tuple[str, object]]:
-    """The numbers that an object holds beside a partner that the code reads: they may be forgotten."""
+def _unread_partners(
+    objects: list[object], words: frozenset[str], unread: Collection[str]
+) -> Iterator[tuple[str, object]]:
+    """The numbers that an object holds and the code forgets: of a role in ``unread``, or whose partner it reads."""
     for holder in (one for thing in objects for one in _holders(thing, words, _DEPTH)):
         of_class, own = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
         held = holder if isinstance(holder, Mapping) else {**of_class, **own}
         roles = {name: role_of(name.lower()) for name in held if isinstance(name, str)}
         read = {role for name, role in roles.items() if name in words}
-        yield from ((n, held[n]) for n, role in roles.items() if _PARTNERS.get(role) in read and n not in words)
+        forgotten = {n for n, role in roles.items() if _PARTNERS.get(role) in read or role in unread} - words
+        yield from ((n, held[n]) for n in sorted(forgotten))
 
 
 def _is_closed(value: object) -> bool:

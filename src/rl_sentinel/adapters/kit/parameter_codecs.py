@@ -63,6 +63,7 @@ class Arguments:
         of_model: the function takes a model or its tokens.
         columns: columns of other parameters than those that are being bound.
         ignored: numbers that the function does not read.
+        written: the names that the function sets in a parameter, by parameter.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)
@@ -75,6 +76,12 @@ class Arguments:
     of_model: bool = False
     columns: frozenset[str] = frozenset()
     ignored: list[str] = field(default_factory=list)
+    written: dict[str, list[str]] = field(default_factory=dict)
+
+    def pass_numbers(self, numbers: Mapping[str, float]) -> None:
+        """Pass these numbers to the parameters, instead of their defaults."""
+        self.codecs |= {name: Constant(x) for name, x in numbers.items()}
+        self.numbers |= {formula: x for name, x in numbers.items() for formula in formula_names(role_of(name))}
 
 
 @dataclass(frozen=True, slots=True)

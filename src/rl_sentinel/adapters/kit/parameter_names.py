@@ -34,6 +34,10 @@ ROLES: Mapping[str, Role] = {
         "reward",
         value="`[B]`, the outcome reward",
     ),
+    "rewards_of_functions": Role(
+        ("rewards_per_func", "rewards_per_function", "reward_matrix"),
+        value="`[B, 1]`, the outcome reward, as that of one reward function",
+    ),
     "mask": Role(
         (
             *("response_mask", "eos_mask", "loss_mask", "mask", "loss_masks", "action_mask", "completion_mask"),

@@ -6,7 +6,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.annotated_axes import KNOWN, LISTS
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.user_layouts import PerResponse
+from rl_sentinel.adapters.kit.user_layouts import FunctionCodec, PerResponse
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.codec import Codec
@@ -138,7 +138,7 @@ def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) 
     """
     found: dict[str, list[str]] = {}
     for path, codec in codec_paths(codecs):
-        if len(codec.columns) == 1 and codec.columns <= _PER_TOKEN:
+        if len(codec.columns) == 1 and codec.columns <= _PER_TOKEN and not isinstance(codec, FunctionCodec):
             found.setdefault(next(iter(codec.columns)), []).append(path)
     for column, paths in found.items():
         unstated = [path for path in paths if path not in bind and path.partition(".")[0] not in bind]

@@ -30,10 +30,7 @@ def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
         >>> returned_names(inspect.getdoc)
         {}
     """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
-    except (OSError, TypeError, SyntaxError):
-        return {}
+    tree = _parsed(function)
     sums = _sums(tree)
     found = [
         names for items in _returned(tree) if (names := _roles([(key, _spelled_out(x, sums)) for key, x in items]))
@@ -41,13 +38,65 @@ def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
     return found[-1] if found and all(names == found[0] for names in found) else {}
 
 
-def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
-    """The items of each tuple or dict that the outer function returns, with the key of an item of a dict."""
+def returned_items(function: Callable[..., Any]) -> list[int | str]:
+    """The positions of the tuple, or the keys of the dict, that a function returns; empty if the code shows neither.
+
+    A key of a dict in a dict is ``outer.inner``.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.returned_names import returned_items
+        >>> returned_items(inspect.getdoc)
+        []
+    """
+    found = [list(_places(x.value)) for x in _own_nodes(_parsed(function)) if isinstance(x, ast.Return) and x.value]
+    return found[-1] if found and all(places == found[0] for places in found) else []
+
+
+def _places(value: ast.expr) -> Iterator[int | str]:
+    if isinstance(value, ast.Tuple):
+        yield from range(len(value.elts))
+    elif isinstance(value, ast.Dict):
+        for key, item in zip(value.keys, value.values, strict=True):
+            if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+                continue
+            inner = [place for place in _places(item) if isinstance(place, str)]
+            yield from [f"{key.value}.{place}" for place in inner] or [key.value]
+
+
+def returns_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function is written without a value behind ``return``; False if its code is not known.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.returned_names import returns_nothing
+        >>> returns_nothing(inspect.getdoc)
+        False
+    """
+    nodes = list(_own_nodes(_parsed(function)))
+    values = [x.value for x in nodes if isinstance(x, ast.Return | ast.Yield | ast.YieldFrom)]
+    return bool(nodes) and all(x is None or (isinstance(x, ast.Constant) and x.value is None) for x in values)
+
+
+def _parsed(function: Callable[..., Any]) -> ast.Module:
+    """The code of a function; empty if it is not known."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module([], [])
+
+
+def _own_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """The statements and expressions of the outer function, without those of functions and classes in it."""
     waiting: list[ast.AST] = list(tree.body[0].body) if tree.body and isinstance(tree.body[0], _DEFINITIONS) else []
     while waiting:
         node = waiting.pop(0)
-        if isinstance(node, (*_DEFINITIONS, ast.Lambda, ast.ClassDef)):
-            continue
+        if not isinstance(node, (*_DEFINITIONS, ast.Lambda, ast.ClassDef)):
+            yield node
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
+    """The items of each tuple or dict that the outer function returns, with the key of an item of a dict."""
+    for node in _own_nodes(tree):
         value = node.value if isinstance(node, ast.Return) else None
         if isinstance(value, ast.Tuple | ast.List):
             yield [("", item) for item in value.elts]
@@ -56,7 +105,6 @@ def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
         elif isinstance(value, ast.Dict):
             keys = [key.value if isinstance(key, ast.Constant) else "" for key in value.keys]
             yield [(str(key), item) for key, item in zip(keys, value.values, strict=True)]
-        waiting.extend(ast.iter_child_nodes(node))
 
 
 def _sums(tree: ast.Module) -> dict[str, ast.expr]:
@@ -110,6 +158,9 @@ def _role_of_value(value: ast.expr) -> str:
 
 
 def _is_sum(value: ast.expr) -> bool:
+    """Whether it adds, or multiplies a sum, as by a mask."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+        return _is_sum(value.left) or _is_sum(value.right)
     return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
 
 
@@ -125,12 +176,11 @@ def _role(name: str) -> str:
     return "returns" if name in _RETURNS else role_of(name)
 
 
-def with_advantage_item(boundary: Boundary, places: Mapping[str, int]) -> Boundary:
-    """The boundary, whose advantage is read from the item of a tuple that the code names so."""
-    if "advantage" not in boundary.outputs or not places.get("advantage"):
+def with_item(boundary: Boundary, item: int | str | None) -> Boundary:
+    """The boundary, whose output is read from an item of the result; unchanged if none is given."""
+    if item is None:
         return boundary
-    output = boundary.outputs["advantage"]
-    return replace(boundary, outputs={"advantage": _at(output, places["advantage"])})
+    return replace(boundary, outputs={name: _at(output, item) for name, output in boundary.outputs.items()})
 
 
 def with_returns(target: Target, boundary: Boundary, places: Mapping[str, int]) -> Boundary:
@@ -155,7 +205,7 @@ def with_returns(target: Target, boundary: Boundary, places: Mapping[str, int]) 
 _UNNAMED = "only the advantages in its result are compared: if another item is the returns, name it returns in the code"
 
 
-def _at(output: Output, item: int) -> Output:
+def _at(output: Output, item: int | str) -> Output:
     return replace(output, form=replace(_form(output), item=item))
 
 

@@ -71,6 +71,8 @@ def listed(codec: Codec) -> Codec:
         return replace(codec, listed=True, grouped=False, dims=0)
     if isinstance(codec, Lengths):
         return replace(codec, form=PerRow("list"))
+    if isinstance(codec, Column) and codec.form == PerRow("tensors"):
+        return codec
     if isinstance(codec, Column | TokenRewards) and type(codec.form) in (Padded, PerRow):
         return replace(codec, form=Ragged() if isinstance(codec.form, Padded) else PerRow("list"))
     return codec

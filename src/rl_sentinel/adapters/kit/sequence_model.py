@@ -16,8 +16,11 @@ from rl_sentinel.core.codec import Codec, Inputs, Sizes
 #: Size of the vocabulary; response ids are 1 or higher, and neighbours differ, so that a shift by one changes results.
 VOCABULARY = 4
 
-#: Number of tokens of each prompt, all 0.
-PROMPT = 1
+#: Number of tokens of each prompt, without and with padding in front.
+PROMPT, PADDED_PROMPT = 1, 2
+
+#: Added to the log-probs of a row that attends to padding in front of its prompt.
+_DISTRACTED = -0.5
 
 
 def token_ids(batch: Batch) -> Tensor:
@@ -26,15 +29,24 @@ def token_ids(batch: Batch) -> Tensor:
     return 1 + (rows + positions) % (VOCABULARY - 1)
 
 
-def logits_of(logprob: Tensor, ids: Tensor) -> Tensor:
-    """``[B, T, V]`` log-probs: ``logprob`` for the token of ``ids``, the rest spread evenly over the other tokens.
+def prompt_mask(rows: int, *, left_padded: bool) -> Tensor:
+    """``[B, P]``: True at the tokens of the prompts; with ``left_padded`` there is one of padding in front of each."""
+    tokens = torch.ones(rows, PROMPT, dtype=torch.bool, device="cpu")
+    return pad(tokens, (PADDED_PROMPT - PROMPT, 0)) if left_padded else tokens
 
-    Gradients flow to ``logprob`` through the log-prob of the token itself.
+
+def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
+    """``[B, T, V]`` log-probs: ``logprob`` for the token of ``ids``, the rest spread over the other tokens.
+
+    Gradients flow to ``logprob`` through the log-prob of the token itself. ``uneven`` gives the following tokens more
+    and more of the rest.
     """
     own_logprob = torch.where(logprob > -1e-3, logprob * 0 - 1e-3, logprob)
-    others = torch.log(-torch.expm1(own_logprob)) - torch.log(torch.tensor(VOCABULARY - 1.0))
-    is_own = torch.nn.functional.one_hot(ids, VOCABULARY).bool()
-    return torch.where(is_own, own_logprob.unsqueeze(2), others.unsqueeze(2))
+    behind = (torch.arange(VOCABULARY, device=ids.device) - ids.unsqueeze(2)) % VOCABULARY
+    weights = (behind.double() ** 2 if uneven else (behind > 0).double()).to(logprob.dtype)
+    shares = torch.log(weights / weights.sum(2, keepdim=True))
+    others = torch.log(-torch.expm1(own_logprob)).unsqueeze(2) + shares
+    return torch.where(behind == 0, own_logprob.unsqueeze(2), others)
 
 
 class Policy:
@@ -42,24 +54,41 @@ class Policy:
 
     training = True
 
-    def __init__(self, logits: Tensor) -> None:
-        """Create a model that returns these logits, ``[B, prompt + T, V]``."""
-        self.logits = logits
+    def __init__(self, logits: Tensor, distracted: Tensor, prompts: Tensor) -> None:
+        """Create a model that returns these logits, ``[B, P + T, V]``.
+
+        Args:
+            logits: those of rows that attend to their tokens.
+            distracted: those of rows that attend to padding in front of the prompt, as a real model has others.
+            prompts: ``[B, P]``, True at the tokens of the prompts.
+        """
+        self.logits, self.distracted, self.prompts = logits, distracted, prompts
         self.device = logits.device
         self.config = SimpleNamespace(vocab_size=VOCABULARY)
 
-    def __call__(self, *_args: Any, **_kwargs: Any) -> SimpleNamespace:  # noqa: ANN401 - as a model of transformers
+    def __call__(self, input_ids: Any = None, attention_mask: Any = None, **_more: Any) -> SimpleNamespace:  # noqa: ANN401 - as a model of transformers
         """The output of a forward pass: position ``i`` predicts token ``i + 1``."""
-        return SimpleNamespace(logits=self.logits, loss=None)
+        del input_ids
+        attended = torch.ones_like(self.prompts)
+        if isinstance(attention_mask, Tensor):  # one per head or pair of positions is taken to be right
+            given = attention_mask if attention_mask.dim() == 2 else self.prompts
+            attended = given[:, : self.prompts.shape[1]].bool()
+        at_padding = (attended & ~self.prompts).any(1)
+        return SimpleNamespace(logits=torch.where(at_padding[:, None, None], self.distracted, self.logits), loss=None)
 
     forward = __call__
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyModel(OneColumn):
-    """A :class:`Policy` whose log-probs of the response tokens are a column of the batch."""
+    """A :class:`Policy` whose log-probs of the response tokens are a column of the batch.
+
+    ``uneven`` changes its probabilities of the other tokens.
+    """
 
     name: str = "logprob"
+    uneven: bool = False
+    left_padded: bool = False
 
     @property
     def unreadable(self) -> Mapping[str, str]:
@@ -73,19 +102,24 @@ class PolicyModel(OneColumn):
 
     def put(self, inputs: Inputs) -> Policy:
         """The model for the rows of the batch; its logits are those before a division by the temperature."""
-        batch: Batch = inputs.batch
+        logprob = getattr(inputs.batch, self.name)
+        prompts = prompt_mask(inputs.batch.rows, left_padded=self.left_padded)
+        usual, distracted = (self._logits(x, prompts.shape[1], inputs) for x in (logprob, logprob + _DISTRACTED))
+        return Policy(usual, distracted, prompts)
+
+    def _logits(self, logprob: Tensor, prompt: int, inputs: Inputs) -> Tensor:
+        """``[B, P + T, V]``: those of the responses, and zeros elsewhere."""
         scale = float(inputs.settings.get("temperature") or 1)
-        response = logits_of(getattr(batch, self.name), token_ids(batch)) * scale
-        last = response.new_zeros(batch.rows, 1 + inputs.layout.extra, VOCABULARY)
-        before = response.new_zeros(batch.rows, PROMPT - 1, VOCABULARY)
-        return Policy(torch.cat([before, response, last], 1))
+        response = logits_of(logprob, token_ids(inputs.batch), uneven=self.uneven) * scale
+        return pad(response, (0, 0, prompt - 1, 1 + inputs.layout.extra))
 
 
 @dataclass(frozen=True, slots=True)
 class InputIds(Codec):
-    """``[B, prompt + T]``: the tokens of prompt and response, 0 in prompt and padding."""
+    """``[B, P + T]``: the tokens of prompt and response, 0 in padding; or those of the response."""
 
     response_only: bool = False
+    left_padded: bool = False
 
     @property
     def shapes(self) -> frozenset[str]:
@@ -95,7 +129,8 @@ class InputIds(Codec):
     def put(self, inputs: Inputs) -> Tensor:
         """The token ids."""
         ids = torch.where(inputs.batch.valid, token_ids(inputs.batch), 0)
-        return pad(ids, (0 if self.response_only else PROMPT, inputs.layout.extra))
+        prompts = prompt_mask(len(ids), left_padded=self.left_padded).long()
+        return pad(ids if self.response_only else torch.cat([prompts, ids], 1), (0, inputs.layout.extra))
 
     def sizes(self, value: Tensor) -> Sizes:
         """The number of rows."""
@@ -104,9 +139,10 @@ class InputIds(Codec):
 
 @dataclass(frozen=True, slots=True)
 class SequenceMask(Codec):
-    """``[B, prompt + T]`` int64: 1 at all tokens (``all``), or at the trained tokens (``trained``)."""
+    """``[B, P + T]`` int64: 1 at all tokens (``all``), or at the trained tokens (``trained``)."""
 
     of: Literal["all", "trained"] = "all"
+    left_padded: bool = False
 
     @property
     def columns(self) -> frozenset[str]:
@@ -121,15 +157,15 @@ class SequenceMask(Codec):
     def put(self, inputs: Inputs) -> Tensor:
         """The mask."""
         batch = inputs.batch
-        inside = batch.mask if self.of == "trained" else batch.valid
-        return pad(inside.long(), (PROMPT, inputs.layout.extra), value=0).index_fill_(
-            1, torch.arange(PROMPT), int(self.of == "all")
-        )
+        prompts = prompt_mask(batch.rows, left_padded=self.left_padded)
+        parts = [prompts, batch.valid] if self.of == "all" else [torch.zeros_like(prompts), batch.mask]
+        return pad(torch.cat(parts, 1).long(), (0, inputs.layout.extra))
 
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
         """The mask of the response."""
-        width = sizes.width or value.shape[1] - PROMPT
-        return {"mask": value[:, PROMPT : PROMPT + width].bool()} if self.of == "trained" else {}
+        before = prompt_mask(0, left_padded=self.left_padded).shape[1]
+        width = sizes.width or value.shape[1] - before
+        return {"mask": value[:, before : before + width].bool()} if self.of == "trained" else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
         """The mask."""
@@ -138,14 +174,15 @@ class SequenceMask(Codec):
 
 @dataclass(frozen=True, slots=True)
 class TargetIds(SequenceMask):
-    """``[B, prompt + T]``: ids of the trained tokens, -100 elsewhere, like ``labels`` of transformers."""
+    """``[B, P + T]``: ids of the trained tokens, -100 elsewhere, like ``labels`` of transformers."""
 
     of: Literal["all", "trained"] = "trained"
 
     def put(self, inputs: Inputs) -> Tensor:
         """The token ids."""
         ids = torch.where(inputs.batch.mask, token_ids(inputs.batch), -100)
-        return pad(ids, (PROMPT, inputs.layout.extra), value=-100)
+        width = prompt_mask(0, left_padded=self.left_padded).shape[1]
+        return pad(ids, (width, inputs.layout.extra), value=-100)
 
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
         """The mask of the response."""
@@ -154,10 +191,11 @@ class TargetIds(SequenceMask):
 
 @dataclass(frozen=True, slots=True)
 class PromptTokens(Codec):
-    """``[B, prompt]``: the token ids of the prompts, all 0, or their ``mask``, all 1."""
+    """``[B, P]``: the token ids of the prompts, 0 at padding, or their ``mask``."""
 
     mask: bool = False
+    left_padded: bool = False
 
     def put(self, inputs: Inputs) -> Tensor:
         """The ids, or the mask."""
-        return torch.full((inputs.batch.rows, PROMPT), int(self.mask), dtype=torch.int64)
+        return prompt_mask(inputs.batch.rows, left_padded=self.left_padded).long()

@@ -59,7 +59,40 @@ def arguments_of(
     """
     parameters = parameters_of(function)
     bind, parts = _split_paths(bind)
-    name = getattr(function, "__qualname__", str(function))
+    _refuse_what_cannot_be_called(function, stage, bind, parts)
+    slots = _slots(function, stage, bind)
+    described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
+    bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
+    unread = [name for name in parameters if name not in bind and not is_read(function, name)]
+    slots = [one for one in slots if one.required or one.name not in unread or role_of(one.name) in _NUMBERS]
+    arguments = Arguments(kept=frozenset(kept), of_model=has_tokens(parameters), columns=_roles_of_fields(slots))
+    arguments.ignored = [name for name in unread if role_of(name) in _NUMBERS]
+    arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
+    arguments.codecs |= {name: Constant(None) for name in arguments.unknown if name in unread}
+    arguments.unknown = [name for name in arguments.unknown if name not in unread]
+    bind |= _bind_containers(function, stage, slots, parts, arguments)
+    # The columns of dicts and objects are known now: defaults of other parameters may hide what these do with them.
+    arguments.columns |= frozenset().union(*(codec.columns for codec in arguments.codecs.values()))
+    numbers = [slot for slot in slots if role_of(slot.name) in NUMBERS]
+    objects = [slot for slot in slots if slot.name not in bind and _class_of(slot)]
+    arguments.codecs |= bind_slots([*numbers, *objects], stage, bind, arguments, "")
+    if not carries_outcome(bind, parameters):
+        outcome = {n: new for n, x in bind.items() if (new := with_outcome(x)) is not x and new != x}
+        again = [slot for slot in slots if slot.name in outcome]
+        arguments.codecs |= bind_slots(again, stage, outcome, arguments, "")
+    arguments.unknown = list(dict.fromkeys(arguments.unknown))
+    return arguments
+
+
+def _refuse_what_cannot_be_called(
+    function: Callable[..., Any], stage: Stage, bind: Mapping[str, Any], parts: Mapping[str, Any]
+) -> None:
+    """Require a function that can be called by name, and bindings of its parameters.
+
+    Raises:
+        Unbindable: if it cannot, or a binding names no parameter, or it takes a model where logits are expected.
+    """
+    parameters, name = parameters_of(function), _name_of(function)
     if reason := not_callable_by_name(parameters):
         raise Unbindable(f"{name} {reason}")
     if wrong := [key for key in (*bind, *parts) if key not in parameters and not takes_more(parameters)]:
@@ -68,6 +101,15 @@ def arguments_of(
         raise Unbindable(
             f"{name} takes a model ({models[0]}), expected logits: pass the function that takes the logits instead"
         )
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", str(function))
+
+
+def _slots(function: Callable[..., Any], stage: Stage, bind: Iterable[str]) -> list[Slot]:
+    """The parameters of a function, and the keyword arguments beside them that the user binds."""
+    parameters = parameters_of(function)
     # A loss of [T] is one of all tokens, as beside lengths: trial decides on their layout.
     packed = stage in ("policy-loss", "value-loss", "kl")
     packed = packed or any(role_of(n) in ("lengths", "cumulative_lengths") for n in parameters)
@@ -76,17 +118,26 @@ def arguments_of(
         for n, p in parameters.items()
         if p.kind not in MORE
     ]
-    slots += [Slot(key) for key in bind if key not in parameters]
-    described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
-    bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
-    unread = [name for name in parameters if name not in bind and not _is_read(function, name)]
-    slots = [one for one in slots if one.required or one.name not in unread or role_of(one.name) in _NUMBERS]
-    named = _roles_of_fields(slots)
-    arguments = Arguments(kept=frozenset(kept), of_model=has_tokens(parameters), columns=named)
-    arguments.ignored = [name for name in unread if role_of(name) in _NUMBERS]
-    arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
-    arguments.codecs |= {name: Constant(None) for name in arguments.unknown if name in unread}
-    arguments.unknown = [name for name in arguments.unknown if name not in unread]
+    return slots + [Slot(key) for key in bind if key not in parameters]
+
+
+def _bind_containers(
+    function: Callable[..., Any],
+    stage: Stage,
+    slots: Iterable[Slot],
+    parts: dict[str, dict[str, Any]],
+    arguments: Arguments,
+) -> dict[str, Any]:
+    """Bind the unknown parameters that are dicts, objects or lists of these, by what the function reads from them.
+
+    Returns:
+        Their bindings, by parameter.
+
+    Raises:
+        Unbindable: if the user binds a key that the function does not read.
+    """
+    name, parameters = _name_of(function), parameters_of(function)
+    bound = dict[str, Any]()
     for parameter in [*arguments.unknown]:
         waiting = {one: parts.get(one, {}) for one in arguments.unknown if one in parameters}
         if items := _container_bindings(function, parameter, arguments, stage, waiting):
@@ -95,23 +146,12 @@ def arguments_of(
             if wrong := [f"{parameter}.{key}" for key in parts.pop(parameter, {}) if key not in paths]:
                 raise Unbindable(f"bind names {', '.join(wrong)}, expected what {name} reads: {', '.join(paths)}")
             arguments.unknown.remove(parameter)
-            bind[parameter] = items
+            bound[parameter] = items
             slot = next(one for one in slots if one.name == parameter)
             arguments.codecs |= bind_slots([slot], stage, {parameter: items}, arguments, "")
     if wrong := [f"{parameter}.{key}" for parameter, items in parts.items() for key in items]:
         raise Unbindable(f"bind names {', '.join(wrong)}, but {name} does not read a dict or an object there")
-    # The columns of dicts and objects are known now: defaults of other parameters may hide what these do with them.
-    arguments.columns |= frozenset().union(*(codec.columns for codec in arguments.codecs.values()))
-    numbers = [slot for slot in slots if role_of(slot.name) in NUMBERS]
-    objects = [slot for slot in slots if slot.name not in bind and _class_of(slot)]
-    arguments.codecs |= bind_slots([*numbers, *objects], stage, bind, arguments, "")
-    arguments.unknown = list(dict.fromkeys(arguments.unknown))
-    if not carries_outcome(bind, parameters):
-        outcome = {n: new for n, x in bind.items() if (new := with_outcome(x)) is not x and new != x}
-        again = [slot for slot in slots if slot.name in outcome]
-        arguments.codecs |= bind_slots(again, stage, outcome, arguments, "")
-        arguments.unknown = list(dict.fromkeys(arguments.unknown))
-    return arguments
+    return bound
 
 
 def _roles_of_fields(slots: Iterable[Slot]) -> frozenset[str]:
@@ -121,7 +161,7 @@ def _roles_of_fields(slots: Iterable[Slot]) -> frozenset[str]:
     return frozenset(roles_of(names).values())
 
 
-def _is_read(function: Callable[..., Any], parameter: str) -> bool:
+def is_read(function: Callable[..., Any], parameter: str) -> bool:
     """Whether the code of a function reads a parameter; True for one that is not written in Python."""
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     if code is None or parameter not in code.co_varnames + code.co_cellvars:
@@ -199,6 +239,7 @@ def _container_bindings(
     keys = keys_read(function, parameter, arguments.codecs, others, probe_batch())
     if keys is None:
         return {}
+    arguments.written[parameter] = [*keys.written, *(name for inner in keys.inner.values() for name in inner.written)]
     if keys.whole:
         raise Unbindable(
             f'the function iterates over all keys of {parameter!r}: bind them, as in bind={{"{parameter}": {{"rewards":'

@@ -13,6 +13,7 @@ from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
+from rl_sentinel.core.call import same_value
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.core.layout import Axis
@@ -212,17 +213,6 @@ class _ReadRecorder:
         return getattr(self._batch, name)
 
 
-def _equal(one: object, other: object) -> bool:
-    """Whether two arguments are the same; False for what cannot be compared."""
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return torch.equal(one, other)
-    return isinstance(one, int | float | str | list) and not _has_tensors(one) and one == other
-
-
-def _has_tensors(value: object) -> bool:
-    return isinstance(value, list) and any(isinstance(x, Tensor) or _has_tensors(x) for x in value)
-
-
 def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
     """The codec for a function in ``bind``; a call with ``batch`` finds the columns that it reads.
 
@@ -232,7 +222,7 @@ def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
     names = set[str]()
     try:
         made = make(_ReadRecorder(batch, names))
-        if "mask" in names and _equal(made, make(with_columns(batch, mask=~batch.mask))):
+        if "mask" in names and same_value(made, make(with_columns(batch, mask=~batch.mask))):
             names -= {"mask"}  # only its shape is read
     except Exception as error:
         message = f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,14 +1,12 @@
 """Read the output from the result of a user's function: a tensor, a tuple, or an entry of a dict."""
 
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl_sentinel.adapters.kit.forms import Packed, Ragged
 from rl_sentinel.adapters.kit.parameter_names import ROLES
@@ -33,7 +31,7 @@ class NamedOutput(Form):
         sequences: also accept ``[B, 1 + T]`` with a column of zeros for the position without a prediction.
         time_first: read ``[T, B]``.
         of_tokens: refuse one number per response.
-        item: position in a tuple.
+        item: position in a tuple, or the key or field of another result; ``stats.loss`` is a key of a dict in it.
         by_name: require an entry or a field with the name.
     """
 
@@ -45,7 +43,7 @@ class NamedOutput(Form):
     sequences: bool = False
     time_first: bool = False
     of_tokens: bool = False
-    item: int = 0
+    item: int | str = 0
     by_name: bool = False
 
     @property
@@ -56,12 +54,17 @@ class NamedOutput(Form):
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - any result
         """The output as ``[B, T]`` or as a scalar."""
         output = self._select(value)
-        if isinstance(output, list) and output and all(isinstance(row, Mapping) for row in output):
-            output = [row[self._key(row)] for row in output]
+        tables = [_fields_of(row) or row for row in output] if isinstance(output, list) else []
+        if tables and all(isinstance(row, Mapping) for row in tables):
+            output = [row[self._key(row)] for row in tables]
         if self.per_token and isinstance(output, list) and output:
             output = self._list_as_tensor(output, sizes)
         if isinstance(output, np.ndarray):
             output = torch.as_tensor(output)
+        if output is None:
+            raise CallFailed(
+                f"the result has no {self.name}, it is None: return it, or write it into a dict that is passed"
+            )
         if not isinstance(output, Tensor):
             raise CallFailed(
                 f"{self.name} of the result is of type {type(output).__name__}, expected a tensor: "
@@ -133,6 +136,8 @@ class NamedOutput(Form):
         return output
 
     def _select(self, value: Any) -> Any:  # noqa: ANN401 - any result
+        if isinstance(self.item, str):
+            return self._at_path(value, self.item)
         if self._names_one(named := _fields_of(value)):
             value = named
         if self.by_name and not isinstance(value, Mapping):
@@ -142,6 +147,17 @@ class NamedOutput(Form):
                 raise CallFailed(f"the result is a tuple of {len(value)}, expected {self.name} at position {self.item}")
             return value[self.item]
         return value[self._key(value)] if isinstance(value, Mapping) else value
+
+    @staticmethod
+    def _at_path(value: Any, path: str) -> Any:  # noqa: ANN401 - any result
+        """The entry at a dotted path of keys and fields."""
+        for word in path.split("."):
+            table = value if isinstance(value, Mapping) else _fields_of(value)
+            if word not in table:
+                found = ", ".join(map(str, table)) or type(value).__name__
+                raise CallFailed(f"the result has no {path}: where {word} is expected it has {found}")
+            value = table[word]
+        return value
 
     def _names_one(self, table: Mapping[Any, Any]) -> bool:
         """Whether an entry has the name of the output; the fields of an object may have any."""
@@ -167,6 +183,9 @@ class NamedOutput(Form):
         return f"(lambda x: x.unsqueeze(1) if x.dim() == 1 else x)({selected})" if self.per_token else selected
 
     def _source(self) -> str:
+        if isinstance(self.item, str):
+            read = "lambda x, k: x[k] if isinstance(x, dict) else getattr(x, k)"
+            return f"__import__('functools').reduce({read}, {self.item.split('.')}, r)"
         fields = "r._asdict() if hasattr(r, '_asdict') else vars(r) if hasattr(r, '__dict__') else {}"
         others = [x for role, one in ROLES.items() if self._has_role(role) for x in one.names if self.name not in x]
         known = f"{self.name!r} in str(k).lower()" + (f" or str(k).lower() in {others}" if others else "")
@@ -188,13 +207,15 @@ class AnotherOutput(NamedOutput):
 
 
 def _fields_of(value: object) -> Mapping[str, Any]:
-    """The fields of a named tuple, a dataclass or a namespace, and of dicts in it; empty for another result."""
-    if isinstance(value, SimpleNamespace | Namespace):
-        inner = [x for x in vars(value).values() if isinstance(x, Mapping)]
-        return {**vars(value), **{key: x for one in inner for key, x in one.items()}}
+    """The fields of a named tuple, a dataclass or another object, and those of dicts in it; empty for a tensor."""
+    if isinstance(value, tuple):
+        return value._asdict() if hasattr(value, "_asdict") else {}
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: getattr(value, one.name) for one in fields(value)}
-    return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else {}
+    if isinstance(value, Tensor | nn.Module | type | Mapping) or not hasattr(value, "__dict__"):
+        return {}
+    inner = [x for x in vars(value).values() if isinstance(x, Mapping)]
+    return {**vars(value), **{key: x for one in inner for key, x in one.items()}}
 
 
 def _is_pair(value: object) -> bool:

@@ -1,8 +1,12 @@
 """Read sections of verl's YAML configuration files, for releases without configuration classes."""
 
+import copy
 import importlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +39,41 @@ def default_config(
     folder = target.root / "verl" / "trainer" / "config"
     generated = f"_generated_{trainer}.yaml"
     file = generated if (folder / generated).is_file() else f"{trainer}.yaml"
+    if (folder / file).is_file():
+        read_config(folder / file)  # once, and not in each process that is forked for a boundary
     parts = {"file": Constant(file), "section": Constant(section), "fields": Fields(fields)}
     load = load_resolved if resolved else load_section
     return Object(load, parts, at={"fields": ""}, shared=True)
 
 
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Without the trace function by which an audit sees what a call enters: OmegaConf makes a million calls a file.
+
+    None of them is a call of the target.
+    """
+    before = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@untraced()
 def load_section(file: str, section: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an OmegaConf section
     """Load a section of a file of the folder ``verl/trainer/config``, and set some fields."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - installed only with the target
 
     folder = Path(next(iter(importlib.import_module("verl.trainer").__path__))) / "config"
-    config = merge_defaults(folder / file)
+    config = copy.deepcopy(read_config(folder / file))
     config = OmegaConf.select(config, section) if section else config
     for key, value in fields.items():
         OmegaConf.update(config, key, value, force_add=True)
     return config
 
 
+@untraced()
 def load_resolved(file: str, section: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an OmegaConf section
     """Load a section like :func:`load_section`, and resolve its interpolations."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - installed only with the target
@@ -59,6 +81,12 @@ def load_resolved(file: str, section: str, fields: Mapping[str, Any]) -> Any:  #
     config = load_section(file, section, fields)
     OmegaConf.resolve(config)
     return config
+
+
+@cache
+def read_config(file: Path) -> Any:  # noqa: ANN401 - an OmegaConf configuration
+    """A file merged over its ``defaults``; it must not be changed."""
+    return merge_defaults(file)
 
 
 def merge_defaults(file: Path) -> Any:  # noqa: ANN401 - an OmegaConf configuration

@@ -1,0 +1,73 @@
+"""Losses that call a model: prompts with padding in front, and losses that read the entropy of its logits."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import torch
+
+from rl_sentinel.adapters.kit.layout_trial import change_leaves, domain_probe, leaves, outputs_on
+from rl_sentinel.adapters.kit.roles import role_of
+from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.claims import Claims, value_of
+from rl_sentinel.core.codec import Codec
+
+#: Another loss differs by more than the rounding of its log-probs.
+_ROUNDING = 1e-4
+
+#: Note on a loss that gets the mask of its prompts.
+LEFT_PADDED = "prompts have padding in front, and the model has other log-probs for a row that attends to it"
+
+
+def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -> dict[str, float]:
+    """Name in the code -> 0, for each weight of an entropy that the user does not state.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.model_losses import entropy_weights
+        >>> entropy_weights({"clip_eps": 0.2, "ent_coef": 0.01}, {})
+        {'ent_coef': 0.0}
+    """
+    stated = {role_of(name) for name in kept} | set(kept)
+    if {"entropy_weight", "entropy_coeff"} & stated:
+        return {}
+    return {name: 0.0 for name, x in numbers.items() if role_of(name) == "entropy_weight" and x is not None}
+
+
+def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
+    """The boundary without claims, and undecided, if its loss depends on the model's probabilities of other tokens."""
+    if boundary.stage != "policy-loss" or not boundary.modelled:
+        return boundary
+    (step,) = boundary.steps
+    uneven = replace(boundary, steps=(replace(step, arguments=change_leaves(step.arguments, _uneven)),))
+    batch = domain_probe(boundary)
+    try:
+        one, other = (outputs_on(target, x, batch)["loss"] for x in (boundary, uneven))
+    except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
+        return boundary
+    if torch.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING):
+        return boundary
+    why = (
+        f"not compared with the formula of {value_of(boundary.claims.algorithm) or 'a loss'}: it depends on the "
+        "probabilities that the model gives to other tokens, as an entropy bonus or an unknown temperature does: check "
+        "it without that part, and the part as a function of its own"
+    )
+    return replace(boundary, claims=Claims(), undecided=why)
+
+
+def _uneven(codec: Codec) -> Codec:
+    """A model that gives other probabilities to the tokens that were not sampled."""
+    return replace(codec, uneven=True) if isinstance(codec, PolicyModel) else codec
+
+
+def with_left_padded_prompts(codecs: Mapping[str, Codec], unread: Collection[str]) -> dict[str, Codec]:
+    """The codecs, with padding in front of prompts if a mask of these is among them, other than an ``unread`` one."""
+    masks = [codec for name, codec in codecs.items() if name not in unread]
+    if not any(isinstance(codec, PromptTokens) and codec.mask for codec in leaves(masks)):
+        return dict(codecs)
+    return change_leaves(codecs, _left_padded)
+
+
+def _left_padded(codec: Codec) -> Codec:
+    kinds = PolicyModel | PromptTokens | InputIds | SequenceMask
+    return replace(codec, left_padded=True) if isinstance(codec, kinds) else codec

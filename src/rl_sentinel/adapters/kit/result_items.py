@@ -1,0 +1,107 @@
+"""Which item of a tuple or dict is the output, where neither its place nor the code's names say so."""
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.layout_trial import accepts, domain_probe, outputs_on
+from rl_sentinel.adapters.kit.number_trial import fits_formula
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import COLUMNS, Batch, lazily
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.errors import Unbindable
+
+#: The boundary that reads one item of the result.
+OfItem = Callable[[int | str], Boundary]
+
+
+def with_result_item(
+    target: Target, first: Boundary, of_item: OfItem, items: Collection[int | str], word: str
+) -> Boundary:
+    """The boundary, or that of another item of the result where the first one is not the output.
+
+    Args:
+        target: where the function is looked up.
+        first: the boundary that reads the first item, or the one that a name tells.
+        of_item: the boundary that reads an item.
+        items: the positions or keys of the result, as the code shows them.
+        word: the word that names the output.
+
+    Raises:
+        Unbindable: if the first item may be the output, and only another one is what the algorithm computes.
+    """
+    if not items:
+        return first
+    if not accepts(target, first):
+        return _of_named_item(target, first, of_item, items, word)
+    if first.claims.algorithm is None or fits_formula(target, first):
+        return first
+    for item in [x for x in items if x != 0]:
+        other = of_item(item)
+        if fits_formula(target, other) and not _is_no_output(target, other):
+            if _is_no_output(target, first):
+                return _with_note(other, item, word)
+            raise Unbindable(
+                f"its result has several items, of which {item!r} fits the formula and the first does not: state "
+                f"which is the {word}, bind={json.dumps({'return': item})} or bind={json.dumps({'return': 0})}"
+            )
+    return first
+
+
+def _of_named_item(
+    target: Target, first: Boundary, of_item: OfItem, items: Collection[int | str], word: str
+) -> Boundary:
+    """The boundary of the only key that names the output, else of an item that fits, else of a position in its shape.
+
+    Raises:
+        Unbindable: if several items are named so, and none is a total.
+    """
+    keys = [x for x in items if isinstance(x, str) and word in x.rpartition(".")[2].lower()]
+    named = [x for x in keys if "total" in x.lower()] or keys
+    if len(named) > 1:
+        raise Unbindable(
+            f"its result has {', '.join(named)}: state which is the {word}, as in "
+            f"bind={json.dumps({'return': named[-1]})}"
+        )
+    candidates: list[int | str] = [*named] or [x for x in items if x != 0]
+    others = {item: of_item(item) for item in candidates}
+    fitting = [item for item, other in others.items() if fits_formula(target, other)]
+    shaped = [item for item, other in others.items() if isinstance(item, int) and accepts(target, other)]
+    chosen: list[int | str] = [*fitting, *named, *shaped]
+    return _with_note(others[chosen[0]], chosen[0], word) if chosen else first
+
+
+def _with_note(boundary: Boundary, item: int | str, word: str) -> Boundary:
+    note = f"the {word} was read from {item!r} of the result; state it with bind={json.dumps({'return': item})}"
+    return replace(boundary, notes=(*boundary.notes, note))
+
+
+def _is_no_output(target: Target, boundary: Boundary) -> bool:
+    """Whether an item is a number without a gradient where a loss is expected, an input, or equal for all responses."""
+    batch = lazily(domain_probe(boundary), torch.clone)
+    leaves = [name for name in boundary.reads if COLUMNS[name]["role"] == "signal"]
+    for name in leaves:
+        getattr(batch, name).requires_grad_(True)  # noqa: FBT003 - torch's own signature
+    ((name, value),) = outputs_on(target, boundary, batch).items()
+    if name == "loss":
+        return not value.requires_grad
+    return _is_input(value.detach(), batch, boundary) or _is_equal_for_siblings(value.detach(), batch)
+
+
+def _is_input(value: Tensor, batch: Batch, boundary: Boundary) -> bool:
+    """Whether the trained tokens have the numbers of a column that the function reads."""
+    columns = (
+        getattr(batch, name).detach().double() for name in boundary.reads if COLUMNS[name]["axes"] in ("B", "B T")
+    )
+    rows = (column if column.dim() == 2 else column.unsqueeze(1).expand_as(batch.mask) for column in columns)
+    return any(torch.equal(value.double()[batch.mask], row[batch.mask]) for row in rows)
+
+
+def _is_equal_for_siblings(value: Tensor, batch: Batch) -> bool:
+    """Whether all trained tokens of a prompt's responses have the same number, as a mean or a deviation has."""
+    group = batch.group.unsqueeze(1).expand_as(batch.mask)[batch.mask]
+    trained = value[batch.mask]
+    return all(bool((trained[group == g] == trained[group == g][0]).all()) for g in set(group.tolist()))

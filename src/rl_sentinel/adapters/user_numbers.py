@@ -1,0 +1,91 @@
+"""The numbers of a user's function: known ones by their names in formulas, and what the check changes of them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_sentinel.adapters.kit.layout_trial import leaves
+from rl_sentinel.adapters.kit.model_losses import LEFT_PADDED, entropy_weights
+from rl_sentinel.adapters.kit.numbers import OPTIONAL_PARTS, numbers_by_name, visible_numbers
+from rl_sentinel.adapters.kit.numbers_in_code import Literals, literals, named_numbers, set_numbers
+from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.roles import parameters_of, role_of
+from rl_sentinel.adapters.kit.sequence_model import PolicyModel
+from rl_sentinel.adapters.kit.user_arguments import is_read
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.user_groups import GROUP_SIZES
+from rl_sentinel.core.boundary import Stage
+from rl_sentinel.core.case import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNumbers:
+    """The numbers of a function.
+
+    Attributes:
+        held: name in the code -> number, outside of the parameters.
+        settings: numbers by their names in formulas.
+        literals: numbers in the code without a known name.
+        notes: what the check changes, and what the function does not read.
+    """
+
+    held: Mapping[str, float]
+    settings: Mapping[str, Scalar]
+    literals: Literals
+    notes: tuple[str, ...]
+
+
+def known_numbers(
+    function: Callable[..., Any],
+    stage: Stage,
+    arguments: Arguments,
+    stated: Mapping[str, Scalar],
+    bind: Mapping[str, Any],
+) -> KnownNumbers:
+    """Find the numbers of a function; set those that would hide what they do, in this process.
+
+    Args:
+        function: the function.
+        stage: its stage.
+        arguments: its arguments; the weight of an entropy of a model becomes 0 among them.
+        stated: the numbers that the user states.
+        bind: what the user binds.
+    """
+    passed = {name: p.default for name, p in parameters_of(function).items() if p.default is not p.empty}
+    passed |= {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
+    accumulation = set_numbers(function, passed, dict.fromkeys(ROLES["accumulation"].names, 1))
+    codecs = list(leaves(arguments.codecs.values()))
+    columns = frozenset[str]().union(*(codec.columns for codec in codecs))
+    modelled = any(codec.modelled for codec in codecs)
+    unread = _weights_of_unread_columns(function)
+    held = named_numbers(function, passed, unread)
+    visible = visible_numbers(held, columns, stated, of_logits="logits" in columns or modelled)
+    without = entropy_weights({**passed, **held}, {**stated, **bind}) if modelled else {}
+    changed = set_numbers(function, passed, {**visible, **without})
+    parameters = {name: x for name, x in without.items() if name in passed}
+    arguments.pass_numbers(parameters)
+    held = named_numbers(function, passed, unread)
+    own = {name: x for name, x in stated.items() if name not in GROUP_SIZES}
+    padded = any(isinstance(codec, PolicyModel) and codec.left_padded for codec in codecs)
+    notes = (
+        *(f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation),
+        *([LEFT_PADDED] if padded else []),
+        *(_note(name, visible.get(name.lower())) for name in (*changed, *parameters)),
+        *(f"the function does not read its parameter {name}" for name in arguments.ignored),
+    )
+    settings = {**numbers_by_name(held, stage), **arguments.numbers, **own}
+    return KnownNumbers(held, settings, literals(function, passed), notes)
+
+
+def _weights_of_unread_columns(function: Callable[..., Any]) -> list[str]:
+    """The roles of weights whose column is a parameter that the function does not read."""
+    unread = {role_of(name) for name in parameters_of(function) if not is_read(function, name)}
+    return [role for role, column in OPTIONAL_PARTS.items() if column in unread and role.endswith("_weight")]
+
+
+def _note(name: str, visible: float | None) -> str:
+    """The note on a number that the check has changed: to a visible one, or a weight of an entropy to 0."""
+    if visible is None:
+        return f"{name} is set to 0 in the check: the entropy of a model is not compared; check it apart, of logits"
+    return f"{name} is set to {visible:g} in the check, so that its effect shows"

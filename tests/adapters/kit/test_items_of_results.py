@@ -1,0 +1,120 @@
+"""Which item of a tuple or dict is compared."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import rl_sentinel
+from rl_sentinel.adapters.kit.returned_names import returned_items
+from rl_sentinel.core.errors import InputError
+
+
+def standardized(rewards: Any, size: int = 4) -> Any:
+    rows = rewards.view(-1, size)
+    return ((rows - rows.mean(1, keepdim=True)) / (rows.std(1, keepdim=True) + 1e-4)).flatten()
+
+
+def rewards_first(rewards: Any, group_size: int = 4) -> Any:
+    return rewards, standardized(rewards, group_size)
+
+
+def moments_first(rewards: Any, group_size: int = 4) -> Any:
+    rows = rewards.view(-1, group_size)
+    return rows.mean(1), rows.std(1), standardized(rewards, group_size)
+
+
+def in_a_dict(rewards: Any, group_size: int = 4) -> Any:
+    return {"raw": rewards, "out": {"scaled": standardized(rewards, group_size)}}
+
+
+def wrong_and_raw(rewards: Any, group_size: int = 4) -> Any:
+    return -standardized(rewards, group_size), rewards
+
+
+@pytest.mark.parametrize(
+    ("function", "item"), [(rewards_first, "1"), (moments_first, "2"), (in_a_dict, '"out.scaled"')]
+)
+def test_the_item_that_fits_is_read(function: Any, item: str) -> None:
+    result = rl_sentinel.check(function, stage="advantage", algorithm="grpo")
+    assert result.ok, str(result)
+    assert f'bind={{"return": {item}}}' in " ".join(str(result).split())
+
+
+def test_a_stated_item_is_read_without_a_note() -> None:
+    result = rl_sentinel.check(rewards_first, stage="advantage", algorithm="grpo", bind={"return": 1})
+    assert result.ok
+    assert "bind=" not in str(result)
+    wrong = rl_sentinel.check(rewards_first, stage="advantage", algorithm="grpo", bind={"return": 0})
+    assert "REF001" in {finding.code for finding in wrong.findings}
+
+
+def test_the_first_item_is_judged_where_none_fits() -> None:
+    result = rl_sentinel.check(wrong_and_raw, stage="advantage", algorithm="grpo")
+    assert "REF001" in {finding.code for finding in result.findings}
+    assert "was read from" not in str(result)
+
+
+def test_a_total_loss_is_read_beside_its_parts() -> None:
+    def loss(logps: Any, old_logps: Any, ref_logps: Any, advantages: Any, mask: Any) -> Any:
+        ratio = (logps - old_logps).exp()
+        policy = torch.max(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2))
+        kl = (ref_logps - logps).exp() - (ref_logps - logps) - 1
+        means = [(x * mask).sum() / mask.sum() for x in (policy, kl)]
+        return {"policy_loss": means[0], "kl_loss": means[1], "total_loss": means[0] + 0.04 * means[1]}
+
+    result = rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
+    assert result.ok, str(result)
+    assert 'bind={"return": "total_loss"}' in " ".join(str(result).split())
+
+
+def moved(logps: Any, old_logps: Any, advantages: Any) -> tuple[Any, Any]:
+    ratio = (logps - old_logps).exp()
+    return -advantages * ratio, -advantages * ratio.clamp(0.8, 1.2)
+
+
+def test_a_wrong_loss_beside_a_right_number_is_a_fault() -> None:
+    def loss(logps: Any, old_logps: Any, advantages: Any, mask: Any) -> Any:
+        both = moved(logps, old_logps, advantages)
+        least, most = [(pick(*both) * mask).sum() / mask.sum() for pick in (torch.min, torch.max)]
+        return least, most.detach()
+
+    result = rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
+    assert "REF001" in {finding.code for finding in result.findings}
+
+
+def test_a_number_before_the_loss_is_passed_over() -> None:
+    def loss(logps: Any, old_logps: Any, advantages: Any, mask: Any) -> Any:
+        share = ((logps - old_logps).abs() > 0.2).float().mean()
+        return share, (torch.max(*moved(logps, old_logps, advantages)) * mask).sum() / mask.sum()
+
+    assert rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo").ok
+
+
+def test_two_items_that_may_be_the_output_are_asked_for() -> None:
+    def advantages(rewards: Any, group_size: int = 4) -> Any:
+        return standardized(rewards, group_size) ** 3, standardized(rewards, group_size)
+
+    with pytest.raises(InputError, match="several items, of which 1 fits the formula and the first does not: state"):
+        rl_sentinel.check(advantages, stage="advantage", algorithm="grpo")
+
+
+def test_several_losses_without_a_total_are_asked_for() -> None:
+    def loss(logps: Any, old_logps: Any, advantages: Any, mask: Any) -> Any:
+        mean = (torch.max(*moved(logps, old_logps, advantages)) * mask).sum() / mask.sum()
+        return {"policy_loss": mean, "logged_loss": mean}
+
+    with pytest.raises(InputError, match="its result has policy_loss, logged_loss: state which is the loss, as in"):
+        rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
+
+
+def test_a_missing_item_is_named() -> None:
+    result = rl_sentinel.check(in_a_dict, stage="advantage", algorithm="grpo", bind={"return": "out.scores"})
+    assert not result.ok
+    assert "the result has no out.scores: where scores is expected it has scaled" in " ".join(str(result).split())
+
+
+def test_the_items_that_the_code_shows() -> None:
+    assert returned_items(moments_first) == [0, 1, 2]
+    assert returned_items(in_a_dict) == ["raw", "out.scaled"]
+    assert returned_items(standardized) == []

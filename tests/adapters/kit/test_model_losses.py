@@ -1,0 +1,113 @@
+"""Losses that call a model: attention to padding, and the entropy of its logits."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import rl_sentinel
+from rl_sentinel.adapters.kit.model_losses import entropy_weights
+from rl_sentinel.adapters.kit.sequence_model import logits_of
+
+CLIP = 0.2
+
+
+def ppo(logprob: Any, inputs: Any, extra: Any = 0.0) -> Any:
+    ratio = (logprob - inputs["old_per_token_logps"]).exp()
+    advantage = inputs["advantages"][:, None]
+    policy = -torch.min(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
+    mask = inputs["completion_mask"]
+    return ((policy - extra) * mask).sum() / mask.sum().clamp(min=1)
+
+
+def response_logits(model: Any, inputs: Any, attention: str = "masks") -> Any:
+    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+    mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+    width = inputs["completion_ids"].shape[1]
+    if attention == "ones":
+        mask = torch.ones_like(ids)
+    given = {} if attention == "none" else {"attention_mask": mask}
+    return model(input_ids=ids, **given).logits[:, -width - 1 : -1].log_softmax(-1)
+
+
+def of_sampled(logprobs: Any, inputs: Any) -> Any:
+    return logprobs.gather(-1, inputs["completion_ids"].unsqueeze(-1)).squeeze(-1)
+
+
+def entropy_of(logprobs: Any) -> Any:
+    return -(logprobs.exp() * logprobs).sum(-1)
+
+
+@pytest.mark.parametrize("attention", ["masks", "ones", "none"])
+def test_attention_to_padding_in_front_of_the_prompt_is_a_fault(attention: str) -> None:
+    def compute_loss(model: Any, inputs: Any) -> Any:
+        return ppo(of_sampled(response_logits(model, inputs, attention), inputs), inputs)
+
+    result = rl_sentinel.check(compute_loss, stage="policy-loss", algorithm="ppo")
+    assert result.ok == (attention == "masks")
+    assert any(finding.code == "REF001" for finding in result.findings) == (attention != "masks")
+
+
+class Trainer:
+    """Holds the weight of an entropy."""
+
+    def __init__(self) -> None:
+        self.ent_coef = 0.01
+
+    def loss(self, model: Any, inputs: Any) -> Any:
+        logprobs = response_logits(model, inputs)
+        return ppo(of_sampled(logprobs, inputs), inputs, self.ent_coef * entropy_of(logprobs))
+
+    def loss_of_column(self, logprobs: Any, old_logprobs: Any, advantages: Any, mask: Any, entropy: Any) -> Any:
+        columns = {"old_per_token_logps": old_logprobs, "advantages": advantages[:, 0], "completion_mask": mask}
+        del entropy
+        return ppo(logprobs, columns)
+
+
+def test_a_weight_of_the_models_entropy_is_set_to_0_with_a_note() -> None:
+    result = rl_sentinel.check(Trainer().loss, stage="policy-loss", algorithm="ppo")
+    assert result.ok, str(result)
+    assert "ent_coef is set to 0 in the check" in str(result)
+
+
+def test_so_is_one_that_is_a_parameter() -> None:
+    def loss(model: Any, inputs: Any, entropy_coef: float = 0.01) -> Any:
+        logprobs = response_logits(model, inputs)
+        return ppo(of_sampled(logprobs, inputs), inputs, entropy_coef * entropy_of(logprobs))
+
+    result = rl_sentinel.check(loss, stage="policy-loss", algorithm="ppo")
+    assert result.ok, str(result)
+    assert "entropy_coef is set to 0 in the check" in str(result)
+
+
+def test_an_entropy_without_a_known_weight_is_not_compared() -> None:
+    def loss(model: Any, inputs: Any) -> Any:
+        logprobs = response_logits(model, inputs)
+        return ppo(of_sampled(logprobs, inputs), inputs, 0.01 * entropy_of(logprobs))
+
+    result = rl_sentinel.check(loss, stage="policy-loss", algorithm="ppo")
+    assert not result.findings
+    assert not result.ok
+    assert "it depends on the probabilities that the model gives to other tokens" in " ".join(str(result).split())
+
+
+def test_a_weight_that_an_object_holds_beside_an_entropy_that_is_not_read_is_a_fault() -> None:
+    result = rl_sentinel.check(
+        Trainer().loss_of_column, stage="policy-loss", algorithm="ppo", bind={"advantages": "advantage[B 1]"}
+    )
+    assert [(finding.code, finding.level) for finding in result.findings] == [("REF001", "fault")]
+
+
+def test_the_weight_that_a_user_states_is_kept() -> None:
+    assert entropy_weights({"entropy_coef": 0.01}, {"entropy_coef": 0.0}) == {}
+    assert entropy_weights({"entropy_coef": 0.01}, {"entropy_coeff": 0.02}) == {}
+    assert entropy_weights({"entropy_coef": 0.01, "beta": 0.1}, {"beta": 0.2}) == {"entropy_coef": 0.0}
+
+
+def test_other_tokens_change_and_the_sampled_one_does_not() -> None:
+    logprob, ids = torch.tensor([[-1.0, -0.5]]), torch.tensor([[1, 2]])
+    even, uneven = logits_of(logprob, ids), logits_of(logprob, ids, uneven=True)
+    for logits in (even, uneven):
+        torch.testing.assert_close(logits.exp().sum(-1), torch.ones(1, 2))
+        torch.testing.assert_close(logits.gather(-1, ids.unsqueeze(-1)).squeeze(-1), logprob)
+    assert (even - uneven).abs().amax() > 0.5
