@@ -58,8 +58,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _sampler(path, completions))
         known = fields_of(target, trainer)
         config = f"{trainer.replace('_trainer.', '_config.').removesuffix('Trainer')}Config"
-        plans = {name: own for name, own in PLANS.items() if set(own) <= set(known)}
-        yield from bindable(target, *(_plan(config, name, own) for name, own in plans.items()))
+        if all(field in known for own in PLANS.values() for field in own):
+            yield from bindable(target, *(_plan(config, name, own) for name, own in PLANS.items()))
 
 
 def defines_sampler(target: Target, path: str) -> bool:
