@@ -20,7 +20,15 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import WORKER, make_worker
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.server_doubles import Engine, Options, Prompt, server_of
+from rl_sentinel.adapters.verl.server_doubles import (
+    Batch,
+    Engine,
+    Options,
+    Prompt,
+    Statuses,
+    queued_batch,
+    server_of,
+)
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -109,38 +117,6 @@ def distribution(name: str) -> Iterator[None]:
         yield
     finally:
         importlib.metadata.version = known
-
-
-class Batch:
-    """A batch of one prompt, as the worker reads it."""
-
-    def __init__(self, *, validate: bool) -> None:
-        """``validate`` says whether it is one of validation."""
-        self.meta_info: dict[str, Any] = {"validate": validate, "global_steps": 1}
-        self.non_tensor_batch: dict[str, Any] = {}
-
-    def __len__(self) -> int:
-        """The number of prompts."""
-        return 1
-
-
-def queued_batch(*, validate: bool) -> Any:  # noqa: ANN401 - a TensorDict
-    """The same batch, as the worker of the transfer queue reads it."""
-    from tensordict import NonTensorStack, TensorDict  # noqa: PLC0415 - installed only with the target
-
-    rows = {name: NonTensorStack(value) for name, value in (("uid", "prompt"), ("index", 0))}
-    batch = TensorDict(rows, batch_size=1)
-    for name, value in (("validate", validate), ("global_steps", 1)):
-        batch.set_non_tensor(name, value)
-    return batch
-
-
-class Statuses:
-    """The transfer queue, to which the worker sends the status of a prompt."""
-
-    @staticmethod
-    async def async_kv_put(**_about: object) -> None:
-        """Do nothing."""
 
 
 def options_sent(worker: type, server: type, rollout: Any, validate: bool) -> dict[str, float]:  # noqa: ANN401, FBT001

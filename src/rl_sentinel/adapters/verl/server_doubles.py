@@ -1,4 +1,4 @@
-"""Doubles of the engines in verl's inference servers: they record the sampling options and return known responses."""
+"""Doubles around verl's inference servers: engines with known responses, and the batch of the worker that asks."""
 
 from collections.abc import AsyncIterator, Mapping
 from types import ModuleType, SimpleNamespace
@@ -111,3 +111,35 @@ def server_of(kind: type, rollout: Any, engine: Engine) -> Any:  # noqa: ANN401 
 
 async def _at_once() -> None:
     """Do not wait."""
+
+
+class Batch:
+    """A batch of one prompt, as the worker reads it."""
+
+    def __init__(self, *, validate: bool) -> None:
+        """``validate`` says whether it is one of validation."""
+        self.meta_info: dict[str, Any] = {"validate": validate, "global_steps": 1}
+        self.non_tensor_batch: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        """The number of prompts."""
+        return 1
+
+
+def queued_batch(*, validate: bool) -> Any:  # noqa: ANN401 - a TensorDict
+    """The same batch, as the worker of the transfer queue reads it."""
+    from tensordict import NonTensorStack, TensorDict  # noqa: PLC0415 - installed only with the target
+
+    rows = {name: NonTensorStack(value) for name, value in (("uid", "prompt"), ("index", 0))}
+    batch = TensorDict(rows, batch_size=1)
+    for name, value in (("validate", validate), ("global_steps", 1)):
+        batch.set_non_tensor(name, value)
+    return batch
+
+
+class Statuses:
+    """The transfer queue, to which the worker sends the status of a prompt."""
+
+    @staticmethod
+    async def async_kv_put(**_about: object) -> None:
+        """Do nothing."""

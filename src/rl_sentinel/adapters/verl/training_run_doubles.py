@@ -87,7 +87,7 @@ class Workers(Silence):
         self.drawn: list[list[int]] = []
         self.behind: list[int] = []
         self.updates: list[Any] = []
-        self.scores_later = False
+        self.scores_later = False  # with a reward model, samples come without rewards
         self.published = -1  # an engine starts without the weights of a checkpoint
 
     def generate_sequences(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
@@ -238,26 +238,14 @@ def train(trainer: Any) -> None:  # noqa: ANN401 - a trainer of :func:`trainer_o
         library.to_container = staticmethod(copied)
 
 
-def bare_trainer(
-    kind: Any,  # noqa: ANN401 - as above
-    config: Any,  # noqa: ANN401 - as above
-    sampled: Sampled,
-    *,
-    critic: bool = False,
-    reward_model: bool = False,
-) -> Any:  # noqa: ANN401 - as above
-    """A trainer of the target's class without its constructor and its loaders, with doubles for its workers.
-
-    With ``reward_model``, the samples come without their rewards, which that model gives.
-    """
+def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = False) -> Any:  # noqa: ANN401 - as above
+    """A trainer of the target's class without its constructor and its loaders, with doubles for its workers."""
     workers = Workers(inspect.unwrap(kind.fit).__globals__["DataProto"], sampled)
-    workers.scores_later = reward_model
     trainer = object.__new__(kind)
-    unused = ("use_reference_policy", "ref_in_actor", "use_reward_loop")
+    unused = ("use_rm", "use_reference_policy", "ref_in_actor", "use_reward_loop")
     trainer.__dict__ |= {
         "llm_server_manager": Silence(),
         **dict.fromkeys(unused, False),
-        "use_rm": reward_model,
         **dict.fromkeys(("rm_wg", "reward_loop_manager"), workers),
         **dict.fromkeys(("actor_rollout_wg", "critic_wg", "async_rollout_manager", "checkpoint_manager"), workers),
         "config": config,

@@ -79,7 +79,8 @@ def validate(  # noqa: PLR0913 - a run has several parts
             rows["rm_scores"][place, WIDTH - 1] = rewards_of[number][numbers[:place].count(number) % size]
         return rows
 
-    trainer = bare_trainer(kind, config, samples, reward_model=reward_model)
+    trainer = bare_trainer(kind, config, samples)
+    trainer.use_rm = trainer.actor_rollout_wg.scores_later = reward_model
     trainer.tokenizer.decode = shared_text
     prompts = Prompts(len(names), tokenized=data_set_tokenizes(), sources=SOURCES)
     rows, half = [prompts[number] for number in range(len(names))], -(-len(names) // 2)
