@@ -33,6 +33,12 @@ CONFIG = """
     @dataclass
     class Correction:
         tis_ratio_type: str | None = None
+        token_tis_ratio_clip_high: float = 2.0
+        sequence_tis_ratio_clip_high: float = 5.0
+        geo_mask_low: float = 0.99
+        geo_mask_high: float = 1.01
+        product_mask_low: float = 0.5
+        product_mask_high: float = 2.0
         sequence_mask_metric: str | None = None
         outlier_token_is_threshold_low: float | None = None
         outlier_token_is_threshold_high: float | None = None
@@ -157,13 +163,31 @@ PPO_UTILS = """
 """
 
 CORRECTION = """
+    import torch
+
     def compute_off_policy_correction(old_log_probs, rollout_logprobs, loss_mask, off_policy_correction):
-        config = off_policy_correction
+        config, mask = off_policy_correction, loss_mask > 0
         ratio = (old_log_probs - rollout_logprobs).exp()
-        low = config.token_mask_is_threshold_low or config.outlier_token_is_threshold_low or 0.9
-        kept = loss_mask * (ratio > low)
+        logs = torch.where(mask, old_log_probs - rollout_logprobs, 0.0).sum(-1, keepdim=True)
+        geometric, product = (logs / mask.sum(-1, keepdim=True).clamp(min=1)).exp(), logs.exp()
+        weight, kept = None, mask
+        if config.tis_ratio_type == "token":
+            weight = ratio.clamp(max=config.token_tis_ratio_clip_high)
+        elif config.tis_ratio_type == "sequence":
+            weight = product.clamp(max=config.sequence_tis_ratio_clip_high)
+        if config.sequence_mask_metric == "geometric":
+            kept = mask & (geometric >= config.geo_mask_low) & (geometric <= config.geo_mask_high)
+        elif config.sequence_mask_metric == "product":
+            kept = mask & (product >= config.product_mask_low) & (product <= config.product_mask_high)
+        low, high = config.token_mask_is_threshold_low, config.token_mask_is_threshold_high
+        if low is not None:
+            kept = mask & (ratio >= low) & (ratio <= high)
+        low, high = config.outlier_token_is_threshold_low, config.outlier_token_is_threshold_high
+        if low is not None:
+            kept = mask & ((ratio >= low) & (ratio <= high) | ~mask).all(-1, keepdim=True)
+        kept = kept * loss_mask
         metrics = {"is_ratio_min": LEAST.min().item(), "token_mask_ratio": SHARE, "is_ratio_max": LARGEST.max().item()}
-        return (ratio if config.tis_ratio_type else None), metrics, kept
+        return weight, metrics, kept
 """
 
 PREPROCESS = """
@@ -324,6 +348,35 @@ def test_numbers_of_the_correction(loads: Loads, least: str, share: str, output:
         f"metrics of {'token mask' if output == 'token_mask_ratio' else 'the ratio'}",
     )
     judgement = judged_at(MET001, bound(FRAMEWORK, target)[pair], pair[1], target)
+    assert judgement.tried > 0
+    assert (judgement.found.expectation.name if judgement.found else None) == output
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "output"),
+    [
+        ("token weight", {}, None),
+        ("token weight", {"token_tis_ratio_clip_high)": "token_tis_ratio_clip_high / 2)"}, "weight"),
+        ("sequence weight", {}, None),
+        ("sequence weight", {"product.clamp(": "geometric.clamp("}, "weight"),
+        ("geometric mask", {}, None),
+        ("geometric mask", {"mask.sum(-1, keepdim=True)": "mask.sum()"}, "keep"),
+        ("product mask", {}, None),
+        ("product mask", {"& (product <=": "| (product <="}, "keep"),
+        ("outlier mask", {}, None),
+        ("outlier mask", {"| ~mask).all(": "| ~mask).any("}, "keep"),
+        ("token mask", {}, None),
+    ],
+)
+def test_formula_of_the_correction(loads: Loads, name: str, broken: dict[str, str], output: str | None) -> None:
+    """A cap of another size, a mean instead of a product, a mean over the tokens of the batch, one bound of two."""
+    tree = _files(fixed=True)
+    (path,) = (path for path in tree if path.endswith("off_policy_correction_utils.py"))
+    for right, wrong in broken.items():
+        assert right in tree[path]
+        tree[path] = tree[path].replace(right, wrong)
+    target = loads(FRAMEWORK, tree)
+    judgement = judged_at(REF001, bound(FRAMEWORK, target)["compute_off_policy_correction", name], name, target)
     assert judgement.tried > 0
     assert (judgement.found.expectation.name if judgement.found else None) == output
 

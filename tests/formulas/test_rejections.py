@@ -22,6 +22,7 @@ def test_what_is_measured() -> None:
         [0, 0, 0],
         [-2, 0, 0],
     ]
+    assert measured(BATCH, {"estimator": "k1", "over": "min"}).tolist() == [[-1, -1, 0], [-2, 0, 0]]
 
 
 def test_what_is_kept() -> None:

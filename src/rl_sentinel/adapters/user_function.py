@@ -146,7 +146,7 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     return with_rows_that_train(target, with_unstated_choice(target, chosen, arguments.codecs, stated))
 
 
-def _fitted(  # noqa: PLR0913 - what is known of a function
+def _fitted(  # noqa: PLR0913 - the parts of a function
     target: Target,
     of_size: Callable[[FixedGroups | None, Mapping[str, Codec]], Boundary],
     arguments: Arguments,

@@ -22,7 +22,7 @@ _ESTIMATES: Mapping[str, Callable[[float], float]] = {
     "k3": lambda d: math.exp(d) - 1 - d,
 }
 
-_OVER: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max}
+_OVER: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean, "max": max, "min": min}
 
 
 def log_ratios(batch: Batch) -> list[dict[int, float]]:

@@ -38,7 +38,7 @@ def _inline(**options: bool) -> dict[str, str]:
     files["areal/engine/fsdp_engine.py"] = engine.partition(CALL)[0] + INLINE
     for path in ("areal/trainer/ppo/actor.py", "areal/trainer/ppo/critic.py", "areal/trainer/sft/lm_engine.py"):
         source = files[path].replace("_ppo_update", "ppo_update").replace("_train_lm", "train_lm")
-        reading = "                logprobs, entropy = gather_logprobs_entropy(logits, part['input_ids'])\n"
+        reading = "                logprobs, entropy = gather_logprobs_entropy(logits, part['input_ids'].roll(-1))\n"
         source = source.replace("def loss(logprobs, entropy, part):\n", f"def loss(logits, part):\n{reading}")
         source = source.replace(
             "def loss(value, part):\n", "def loss(logits, part):\n                value = logits.squeeze(-1)\n"

@@ -1,4 +1,4 @@
-"""AReaL's forward pass for log-probs, on a specimen of its engine: what it returns, and what the laws find there."""
+"""AReaL's forward passes, on a specimen of its engine: what they return, and what the laws find there."""
 
 from collections.abc import Callable
 
@@ -16,22 +16,49 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 Loads = Callable[..., Target]
 
 ENGINE = """
     import torch
+    import torch.distributed as dist
+    import torch.distributed.nn.functional as dist_F
+
+    GROUP = []
+
+    def set_ulysses_sequence_parallel_group(group):
+        GROUP[:] = [group]
 
     class FSDPEngine:
+        def whole(self, answers):
+            if self.parallel_helper.sp_size == 1:
+                return answers
+            return torch.cat(dist_F.all_gather(answers, group=self.sp_group))
+
+        def part(self, values):
+            size = self.parallel_helper.sp_size
+            spare = -len(values) % size
+            parts = torch.nn.functional.pad(values, (0, spare)).chunk(size)
+            return parts[dist.get_rank(GROUP[0]) if size > 1 else 0]
+
+        def values(self, data):
+            keep = data["attention_mask"].bool()
+            packed = {key: x[keep] for key, x in data.items() if x.dim() > 1}
+            packed["input_ids"] = self.part(packed["input_ids"])
+            answers = self.whole(self.model(**packed).logits.reshape(-1))
+            return torch.zeros(keep.shape).masked_scatter(keep, answers)
+
         def forward_batch(self, data):
             rows = []
             for cut in torch.arange(len(data["input_ids"])).tensor_split(self.config.mb_spec.n_mbs):
                 keep = data["attention_mask"][cut].bool()
                 packed = {key: x[cut][keep] for key, x in data.items() if x.dim() > 1}
                 if len(cut):
-                    labels = packed["input_ids"].long().roll(-SHIFT)
+                    labels = LABELS
+                    packed["input_ids"] = self.part(packed["input_ids"])
                     logits = self.model(**packed).logits.squeeze(0) / HEAT
-                    answers = logits.log_softmax(-1).gather(-1, labels[:, None]).squeeze(-1)
+                    answers = self.whole(logits.log_softmax(-1).gather(-1, labels[:, None]).squeeze(-1))
                     rows.append(torch.zeros(keep.shape).masked_scatter(PLACES, answers))
             return torch.cat(rows)
 """
@@ -44,6 +71,19 @@ ACTOR = """
         def _compute_logp(self, data):
             return self.engine.forward_batch(data)
 """
+
+CRITIC = """
+    class PPOCritic:
+        def __init__(self, config, engine):
+            self.config, self.engine = config, engine
+
+        def _compute_values(self, data):
+            return self.engine.values(data)
+"""
+
+#: Labels that are rolled before a sequence is shared, and after it.
+LABELS = 'self.part(packed["input_ids"].long().roll(-SHIFT))'
+ROLLED_LATE = 'self.part(packed["input_ids"].long()).roll(-SHIFT)'
 
 #: The shape of releases in which the actor passes a function of the logits to the engine.
 EARLY_ENGINE = """
@@ -81,14 +121,22 @@ FIELDS = """
         temperature: float = 1.0
         use_decoupled_loss: bool = False
         recompute_logprob: bool = False
+
+    @dataclass
+    class PPOCriticConfig:
+        mb_spec: MicroBatchSpec | None = None
+        is_critic: bool = False
 """
 
 
-def _tree(heat: str = "self.config.temperature", shift: int = 1, places: str = "keep") -> dict[str, str]:
+def _tree(
+    heat: str = "self.config.temperature", shift: int = 1, places: str = "keep", labels: str = LABELS
+) -> dict[str, str]:
     return {
         "areal/__init__.py": "",
         "areal/api/cli_args.py": CONFIG + FIELDS,
-        "areal/engine/fsdp_engine.py": ENGINE.replace("HEAT", heat)
+        "areal/engine/fsdp_engine.py": ENGINE.replace("LABELS", labels)
+        .replace("HEAT", heat)
         .replace("SHIFT", str(shift))
         .replace("PLACES", places),
         "areal/trainer/ppo/actor.py": ACTOR,
@@ -142,6 +190,32 @@ def test_found_where_broken_alone(
     target, boundary = _bound(loads, broken if found else _tree())
     judgement = judged_at(law, boundary, "default", target)
     assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(
+    ("labels", "setting", "found"),
+    [(LABELS, "shared sequences", False), (ROLLED_LATE, "default", False), (ROLLED_LATE, "shared sequences", True)],
+)
+def test_ranks_that_share_sequences(loads: Loads, labels: str, setting: str, found: bool) -> None:  # noqa: FBT001
+    """The label of the last place of a rank's part is the first token of the next part."""
+    target, boundary = _bound(loads, _tree(labels=labels))
+    judgement = judged_at(REF001, boundary, setting, target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("gathers", "found"), [("self.whole", False), ("(lambda part: part.repeat(2))", True)])
+def test_values_of_shared_sequences(loads: Loads, gathers: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A critic's values are those of all parts, in the order of the ranks."""
+    tree = _tree() | {"areal/trainer/ppo/critic.py": CRITIC}
+    engine = tree["areal/engine/fsdp_engine.py"].replace("self.whole(self.model", f"{gathers}(self.model")
+    target = loads(FRAMEWORK, tree | {"areal/engine/fsdp_engine.py": engine})
+    _, boundary = boundaries(target)
+    assert isinstance(boundary, Boundary)
+    check_round_trip(target, boundary)
+    judgement = judged_at(PLC004, boundary, "shared sequences", target)
+    assert judgement.tried
     assert (judgement.found is not None) is found
 
 

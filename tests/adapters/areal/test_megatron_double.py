@@ -14,6 +14,7 @@ from rl_sentinel.adapters.areal.updates import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 
 Loads = Callable[..., Target]
@@ -65,18 +66,18 @@ ENGINE = """
         def _compute_logprobs_and_loss(self, output, part, loss_fn):
             if self.config.is_critic:
                 return loss_fn(output.squeeze(-1), part)
-            return loss_fn(*gather_logprobs_entropy(output, part["input_ids"]), part)
+            return loss_fn(*gather_logprobs_entropy(output, part["input_ids"].roll(-SHIFT)), part)
 """
 
 
-def _bound(loads: Loads, parts: str = "len(parts)") -> tuple[Target, dict[str, Boundary]]:
+def _bound(loads: Loads, parts: str = "len(parts)", shift: str = "1") -> tuple[Target, dict[str, Boundary]]:
     trainers = TRAINERS
     for name in ("IN_PARTS", "FROM_TEACHER", "SWAPPED"):
         trainers = trainers.replace(name, "False")
     files = {
         "areal/__init__.py": "",
         "areal/api/cli_args.py": CONFIG + FIELDS,
-        "areal/engine/megatron_engine.py": ENGINE.replace("PARTS", parts),
+        "areal/engine/megatron_engine.py": ENGINE.replace("PARTS", parts).replace("SHIFT", shift),
         "areal/utils/stats_tracker.py": TRACKER,
         "areal/trainer/ppo/actor.py": trainers,
         "areal/trainer/ppo/critic.py": trainers,
@@ -107,5 +108,14 @@ def test_schedule_divides(loads: Loads, setting: str, parts: str, found: bool) -
     """Megatron divides by the number of micro-batches; a loss that is scaled already shrinks with their number."""
     target, boundaries_ = _bound(loads, parts)
     judgement = judged_at(SPL001, boundaries_[setting], setting, target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("shift", "found"), [("1", False), ("0", True)])
+def test_labels(loads: Loads, shift: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A position predicts the next token, not its own."""
+    target, boundaries_ = _bound(loads, shift=shift)
+    judgement = judged_at(REF001, boundaries_["ppo"], "ppo", target)
     assert judgement.tried
     assert (judgement.found is not None) is found

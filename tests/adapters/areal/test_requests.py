@@ -167,3 +167,14 @@ def test_last_samples_of_a_validation(loads: Loads, cut: str, found: bool) -> No
     judgement = judged_at(DAT002, _loaders(target)["validation"], "validation", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+def test_options_that_training_and_validation_share(loads: Loads) -> None:
+    """An early release validates with the defaults of training, and so without the last samples."""
+    target = _loaded(loads, TrainDatasetConfig="DatasetConfig", ValidDatasetConfig="OtherConfig")
+    every = _loaders(target)
+    judged = {name: judged_at(DAT002, boundary, name, target) for name, boundary in every.items()}
+    assert {name: judgement.found is not None for name, judgement in judged.items()} == {
+        "training": False,
+        "validation": True,
+    }

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.update_families import ACTOR_FAMILIES
 from rl_sentinel.adapters.areal.updates import boundaries
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import Batch, batch_of
+from rl_sentinel.core.batch import Batch, batch_of, with_columns
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
@@ -44,6 +44,27 @@ ENGINE = """
             critic = getattr(self.config, "is_critic", False)
             answers = (logits.squeeze(-1),) if critic else self._compute_logprobs_entropy(logits, part)
             return loss_fn(*answers, part) * share
+"""
+
+#: What an engine whose ranks share sequences has besides.
+SHARING = """
+        def own(self, ids):
+            size = self.parallel_helper.sp_size
+            parts = torch.nn.functional.pad(ids, (0, -len(ids) % size)).chunk(size)
+            return parts[dist.get_rank(self.sp_group) if size > 1 else 0]
+
+        def _sp_all_gather(self, x):
+            return torch.cat(dist_F.all_gather(x, group=self.sp_group), -1) if GATHERED else x.repeat(2)
+
+        def whole(self, x, part):
+            return self._sp_all_gather(x)[: len(part["loss_mask"])] if self.parallel_helper.sp_size > 1 else x
+
+        def _compute_logprobs_entropy(self, logits, part):
+            labels = LABELS
+            return tuple(self.whole(x, part) for x in gather_logprobs_entropy(logits, labels))
+
+    def gather_logprobs_entropy(logits, labels):
+        raise RuntimeError("the double has no logits")
 """
 
 TRACKER = """
@@ -183,6 +204,25 @@ def _files(*, by_tokens: bool = True, **words: bool) -> dict[str, str]:
     }
 
 
+def _sharing(*, gathered: bool = True, labels: str = 'self.own(part["input_ids"].roll(-1))') -> dict[str, str]:
+    """The tree with an engine whose ranks share sequences."""
+    files = _files()
+    engine = files["areal/engine/fsdp_engine.py"]
+    part = '{**part, "input_ids": self.own(part["input_ids"])}'
+    for right, shared in {
+        "import torch\n": "import torch\n    import torch.distributed as dist\n"
+        "    import torch.distributed.nn.functional as dist_F\n",
+        "self.model(**part)": f"self.model(**{part})",
+        "(logits.squeeze(-1),)": "(self.whole(logits.squeeze(-1), part),)",
+    }.items():
+        assert right in engine
+        engine = engine.replace(right, shared)
+    return {
+        **files,
+        "areal/engine/fsdp_engine.py": engine + SHARING.replace("GATHERED", str(gathered)).replace("LABELS", labels),
+    }
+
+
 def _bound(target: Target) -> dict[str, Boundary]:
     every = list(boundaries(target))
     assert [b.reason for b in every if isinstance(b, Unbound)] == []
@@ -213,6 +253,28 @@ def test_updates_by_hand(loads: Loads) -> None:
     critic = outputs_of(target, found["critic"], "critic", _batch())
     assert critic["loss"].item() == pytest.approx(4 / 2 / 3)
     assert outputs_of(target, found["sft"], "sft", _batch())["loss"].item() == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("gathered", "found"), [(True, False), (False, True)])
+def test_update_of_ranks_that_share_sequences(loads: Loads, gathered: bool, found: bool) -> None:  # noqa: FBT001
+    """A rank has the model's outputs of its part only; loss and gradient are those of all parts."""
+    target = loads(FRAMEWORK, _sharing(gathered=gathered))
+    every, setting = _bound(target), "ppo, shared sequences"
+    check_round_trip(target, every[setting])
+    judgement = judged_at(REF001, every[setting], setting, target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+    setting = "critic, shared sequences"
+    batch = with_columns(_batch(), value=torch.tensor([[1.0, 3.0], [2.0, 50.0]]))
+    critic = outputs_of(target, every[setting], setting, batch)["loss"].item()
+    assert (critic != pytest.approx((1 + 9 + 4) / 2 / 3)) is found
+
+
+def test_labels_of_ranks_that_share_sequences(loads: Loads) -> None:
+    """The label of the last place of a part is the first token of the next part."""
+    target = loads(FRAMEWORK, _sharing(labels='self.own(part["input_ids"]).roll(-1)'))
+    setting = "ppo, shared sequences"
+    assert judged_at(REF001, _bound(target)[setting], setting, target).found is not None
 
 
 @pytest.mark.parametrize(("by_tokens", "found"), [(True, False), (False, True)])

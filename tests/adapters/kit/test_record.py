@@ -33,3 +33,13 @@ def test_fields_and_defaults() -> None:
 def test_a_missing_field_is_named(given: dict[str, object]) -> None:
     with pytest.raises(TypeError, match=r"Place lacks (across|country)"):
         Place(**given)
+
+
+def test_copies_and_dicts() -> None:
+    """A copy has its own values of some fields; a dict has all fields, of nested records too."""
+    one = Place(across=1, country="FR")
+    other = one.model_copy(update={"across": 2, "names": [one]})
+    assert (one.across, other.across, other.country) == (1, 2, "FR")
+    plain = {"across": 1, "up": 2, "names": [], "tags": ["a"], "country": "FR"}
+    assert one.model_dump() == plain
+    assert other.model_dump() == {**plain, "across": 2, "names": [plain]}

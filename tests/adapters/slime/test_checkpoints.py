@@ -1,4 +1,4 @@
-"""slime's arguments after other models are loaded, on a specimen of its call shapes in words of our own."""
+"""slime's restarts, and its arguments after other models are loaded, on specimens of its call shapes."""
 
 from collections.abc import Callable
 
@@ -65,3 +65,51 @@ def test_revisions_without_a_step_for_the_reference(loads: Loads) -> None:
     actor = ACTOR.replace("KEPT", "[]").replace("ref_ckpt_step", "other")
     target = loads(FRAMEWORK, {"slime/backends/megatron_utils/actor.py": actor.replace("from .checkpoint", "#")})
     assert list(boundaries(target)) == []
+
+
+OPTIONS = """
+    import os
+
+    def slime_validate_args(args):
+        saved = args.load is not None and os.path.exists(os.path.join(args.load, "latest_checkpointed_iteration.txt"))
+        if args.megatron_to_hf_mode == "bridge" and BRIDGE_STARTS_ANEW:
+            saved, args.start_rollout_id = True, 0
+        if not saved:
+            args.no_load_optim = args.no_load_rng = args.finetune = True
+            args.load, args.start_rollout_id = args.ref_load, args.start_rollout_id or 0
+        if not args.use_kl_loss and DROPS_OPTIMIZER:
+            args.no_load_optim = True
+        assert args.rollout_batch_size * args.n_samples_per_prompt % args.global_batch_size == 0
+"""
+
+
+def _restarted(loads: Loads, *, anew: bool = False, drops: bool = False) -> tuple[Target, Boundary]:
+    text = OPTIONS.replace("BRIDGE_STARTS_ANEW", str(anew)).replace("DROPS_OPTIMIZER", str(drops))
+    target = loads(FRAMEWORK, {"slime/utils/arguments.py": text})
+    (boundary,) = (b for b in boundaries(target) if isinstance(b, Boundary))
+    return target, boundary
+
+
+@pytest.mark.parametrize(
+    ("anew", "drops", "mode", "found"),
+    [
+        (False, False, "raw", False),
+        (False, False, "bridge", False),
+        (True, False, "raw", False),
+        (True, False, "bridge", True),
+        (False, True, "raw", True),
+    ],
+)
+def test_restart(loads: Loads, anew: bool, drops: bool, mode: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A run that starts anew, or without its optimizer's state, is found in the mode that does so."""
+    target, boundary = _restarted(loads, anew=anew, drops=drops)
+    assert (judged_at(RES001, boundary, mode, target).found is not None) is found
+
+
+def test_restarts_by_hand(loads: Loads) -> None:
+    """Run 0 has no checkpoint, and run 1 has saved rollout 1."""
+    target, boundary = _restarted(loads, drops=True)
+    check_round_trips(target, [boundary])
+    values = outputs_of(target, boundary, "raw", batch_of(torch.ones(2, 1, dtype=torch.bool)))
+    assert values["next rollout"].tolist() == values["first rollout"].tolist() == [0, 2]
+    assert values["options that changed"].tolist() == [0, 1]

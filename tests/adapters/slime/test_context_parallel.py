@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from adapters.checks import bound, judged_at
-from adapters.slime_specimen import files
+from adapters.slime_specimen import CUT, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.slime import FRAMEWORK
@@ -27,39 +27,6 @@ BACKEND = "slime/backends/megatron_utils"
 SIZE = "mpu.get_context_parallel_world_size()"
 WHITENED = "reinforce_plus_plus, whitened, context parallel"
 GRPO_TOTAL = "grpo, per token, context parallel"
-
-#: Chunks of a sequence, and a reducer that cuts the masks as the values are cut.
-CUT = """
-    import torch
-    from megatron.core import mpu
-
-    def get_logits_and_tokens_offset_with_cp(total_length, response_length):
-        rank, size = mpu.get_context_parallel_rank(), mpu.get_context_parallel_world_size()
-        piece = -(-total_length // (2 * size))
-        first = total_length - response_length - 1
-        held = []
-        for place in (rank, 2 * size - 1 - rank):
-            low, high = max(place * piece, first), min((place + 1) * piece, total_length - 1)
-            held.append((low, high) if low < high else (0, 0))
-        return piece, None, held, None
-
-    def get_sum_of_sample_mean(
-        total_lengths, response_lengths, loss_masks, sample_denoms=None, calculate_per_token_loss=False
-    ):
-        own = loss_masks
-        if mpu.get_context_parallel_world_size() > 1:
-            own = []
-            for total, length, mask in zip(total_lengths, response_lengths, loss_masks):
-                held = get_logits_and_tokens_offset_with_cp(total, length)[2]
-                cut = [mask[low - (total - length - 1):high - (total - length - 1)] for low, high in held if high]
-                own.append(torch.cat([mask[:0], *cut]))
-        denominators = [1 if calculate_per_token_loss else m.sum().clamp(min=1) for m in loss_masks]
-
-        def reduce(x):
-            parts = x.split([len(m) for m in own])
-            return sum((a * m).sum() / d for a, m, d in zip(parts, own, denominators))
-        return reduce
-"""
 
 
 def _tree(*changes: tuple[str, str]) -> dict[str, str]:

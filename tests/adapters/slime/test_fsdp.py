@@ -48,8 +48,9 @@ PACKING = """
             before = sum(sizes[:n]) if FIXED else 0
             for key in ("loss_masks", "advantages", "returns", "rollout_log_probs"):
                 one[key] = part[key][before:before + size]
-            if "log_probs" in part:
-                one["log_probs"] = part["log_probs"][ends[n + 1] - 1 - size:ends[n + 1] - 1]
+            for key in ("log_probs", "ref_log_probs"):
+                if key in part:
+                    one[key] = part[key][ends[n + 1] - 1 - size:ends[n + 1] - 1]
             made.append(one)
         return made
 """
@@ -59,18 +60,19 @@ ACTOR = """
 
     class FSDPTrainRayActor:
         def compute_log_prob(self, model_tag, packed_batches, store_prefix=""):
+            model = self.ref_model.cuda() if model_tag == "ref" and SWITCHES else self.model
             for part in packed_batches:
-                logits = self.model(input_ids=part["tokens"].unsqueeze(0)).logits.squeeze(0)
+                logits = model(input_ids=part["tokens"].unsqueeze(0)).logits.squeeze(0)
                 logits = logits / self.args.rollout_temperature if FIXED else logits
-                scores = logits[:-1].log_softmax(-1)
-                part["log_probs"] = scores.gather(-1, part["tokens"][1:].unsqueeze(-1)).squeeze(-1)
+                scores = logits[:-1].log_softmax(-1).gather(-1, part["tokens"][1:].unsqueeze(-1)).squeeze(-1)
+                part[f"{store_prefix}log_probs"] = scores
 """
 
 
-def _bound(loads: Loads, *, fixed: bool) -> tuple[Target, dict[str, Boundary]]:
+def _bound(loads: Loads, *, fixed: bool, switches: bool = True) -> tuple[Target, dict[str, Boundary]]:
     backend = "slime/backends/fsdp_utils"
     tree = {f"{backend}/data_packing.py": PACKING.replace("FIXED", str(fixed))}
-    tree[f"{backend}/actor.py"] = ACTOR.replace("FIXED", str(fixed))
+    tree[f"{backend}/actor.py"] = ACTOR.replace("FIXED", str(fixed)).replace("SWITCHES", str(switches))
     target = loads(FRAMEWORK, files(fixed=fixed) | tree)
     return target, {b.path.rpartition(".")[2]: b for b in boundaries(target) if isinstance(b, Boundary)}
 
@@ -100,6 +102,14 @@ def test_temperature(loads: Loads, law: object, fixed: bool, found: bool) -> Non
     """Log-probs of the policy that samples are those at its temperature."""
     target, every = _bound(loads, fixed=fixed)
     judgement = judged_at(law, every["compute_log_prob"], "other temperature", target)  # type: ignore[arg-type]
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("switches", "found"), [(True, False), (False, True)])
+def test_log_probs_of_the_reference(loads: Loads, switches: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Log-probs under the reference are those of its own model."""
+    target, every = _bound(loads, fixed=True, switches=switches)
+    judgement = judged_at(REF001, every["compute_log_prob"], "default", target)
     assert (judgement.found is not None) is found
 
 

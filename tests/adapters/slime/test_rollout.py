@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adapters.checks import bound, judged_at
-from adapters.slime_specimen import files
+from adapters.slime_specimen import CUT, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.slime import FRAMEWORK, rollout
 from rl_sentinel.adapters.target import Target
@@ -52,6 +52,82 @@ def test_column_of_another_sample(loads: Loads, index: str, found: bool) -> None
     source = tree["slime/ray/rollout.py"].replace(line, f'{line} "sample_indices": [{index} for s in samples],')
     target = loads(FRAMEWORK, {**tree, "slime/ray/rollout.py": source})
     judgement = judged_at(DAT001, bound(FRAMEWORK, target)["process_rollout_data", "default"], "default", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
+def _with_images(condition: str) -> dict[str, str]:
+    """The specimen, whose data of a rollout have the images of its samples under a condition."""
+    tree, key = files(fixed=True), '"multimodal_train_inputs"'
+    images = f"**({{{key}: [s.multimodal_train_inputs for s in samples]}} if {condition} else {{}}),"
+    source = tree["slime/ray/rollout.py"].replace('"tokens": [s', f'{images} "tokens": [s')
+    source = source.replace("in data.items()}", f"in data.items() if key != {key}}}")
+    source = source.replace("{**part, ", f"{{**part, **{{k: [data[k][n] for n in rows] for k in data if k == {key}}}, ")
+    fields = tree["slime/utils/types.py"].replace(
+        "tokens: list = None", "tokens: list = None\n        multimodal_train_inputs: dict = None"
+    )
+    return {**tree, "slime/ray/rollout.py": source, "slime/utils/types.py": fields}
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("any(s.multimodal_train_inputs is not None for s in samples)", False),
+        ("samples[0].multimodal_train_inputs is not None", True),
+    ],
+)
+def test_images_of_some_samples(loads: Loads, condition: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Images must reach the ranks although the first sample has none."""
+    target = loads(FRAMEWORK, _with_images(condition))
+    judgement = judged_at(DAT001, bound(FRAMEWORK, target)["process_rollout_data", "default"], "default", target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
+ACTOR = """
+    import torch
+    from megatron.core import mpu
+    from slime.backends.megatron_utils.cp_utils import get_logits_and_tokens_offset_with_cp
+    from slime.utils.data import process_rollout_data
+
+    def cut(row, total, length):
+        if mpu.get_context_parallel_world_size() == 1:
+            return row
+        first = total - length - 1
+        held = get_logits_and_tokens_offset_with_cp(total, length)[2]
+        return torch.cat([row[:0], *(row[low - first:high - first] for low, high in held if high)])
+
+    class MegatronTrainRayActor:
+        def _get_rollout_data(self, sent):
+            rank, size = mpu.get_data_parallel_rank(), mpu.get_data_parallel_world_size()
+            data = process_rollout_data(self.args, sent, rank, size)
+            for key in KEYS:
+                rows = zip(data[key], data["total_lengths"], data["response_lengths"])
+                data[key] = [cut(row, total, length) for row, total, length in rows]
+            return data
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "setting", "found"),
+    [
+        (("rollout_log_probs", "teacher_log_probs"), "context parallel", False),
+        (("rollout_log_probs",), "default", False),
+        (("rollout_log_probs",), "context parallel", True),
+    ],
+)
+def test_log_probs_of_a_rank(loads: Loads, keys: tuple[str, ...], setting: str, found: bool) -> None:  # noqa: FBT001
+    """A rank has the log-probs of the tokens that it predicts, the teacher's as well as the sampler's."""
+    tree, own = files(fixed=True), '"rollout_log_probs": [s.rollout_log_probs for s in samples],'
+    tree["slime/ray/rollout.py"] = tree["slime/ray/rollout.py"].replace(
+        own, f'{own} "teacher_log_probs": [s.teacher_log_probs.tolist() for s in samples],'
+    )
+    tree["slime/backends/megatron_utils/cp_utils.py"] = CUT
+    tree["slime/backends/megatron_utils/actor.py"] = ACTOR.replace("KEYS", repr(keys))
+    target = loads(FRAMEWORK, tree)
+    boundary = bound(FRAMEWORK, target)["_get_rollout_data", "default"]
+    assert set(boundary.outputs) == {"rollout_logprob", "ref_logprob", "token", "mask"}
+    judgement = judged_at(PLC004, boundary, setting, target)
     assert judgement.tried
     assert (judgement.found is not None) is found
 

@@ -15,7 +15,9 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Inputs
 
 CREATE = "areal.utils.dataloader.create_dataloader"
-TRAINING, VALIDATION = "areal.api.cli_args.TrainDatasetConfig", "areal.api.cli_args.ValidDatasetConfig"
+#: Classes of the options of a data set for training and for validation, which earlier releases share.
+_OPTIONS = "areal.api.cli_args"
+TRAINING, VALIDATION, SHARED = (f"{_OPTIONS}.{name}DatasetConfig" for name in ("Train", "Valid", ""))
 
 #: Number of ranks that share a data set, and the batch size over all ranks.
 RANKS, BATCH = 2, 4
@@ -30,10 +32,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if failing := target.fails(CREATE):
         yield Unbound(CREATE, "batch", failing)
         return
-    training = next((path for path in (TRAINING, "areal.api.cli_args.DatasetConfig") if target.has(path)), TRAINING)
-    for name, config in (("training", training), ("validation", VALIDATION)):
-        if target.has(config):
-            yield from bindable(target, _loader(name, config))
+    for name, config in (("training", TRAINING), ("validation", VALIDATION)):
+        known = next((path for path in (config, SHARED) if target.has(path)), "")
+        if known:
+            yield from bindable(target, _loader(name, known))
 
 
 class Loader:
@@ -49,8 +51,13 @@ class Loader:
         return iter(self.batches)
 
 
-def uses_in_epoch(create: Callable[..., Any], config: Callable[..., Any], rows: int, training: bool) -> list[float]:  # noqa: FBT001 - training or validation
-    """How often all ranks together draw each sample; 1 is correct.
+def uses_in_epoch(
+    create: Callable[..., Any],
+    config: Callable[..., Any],
+    rows: int,
+    training: bool,  # noqa: FBT001 - training or validation
+) -> dict[str, list[float]]:
+    """How often all ranks together draw each sample, and whether they do; 1 is correct.
 
     Training drops the samples after the last full batch: one that is not drawn counts 1.
     """
@@ -59,7 +66,8 @@ def uses_in_epoch(create: Callable[..., Any], config: Callable[..., Any], rows: 
         loaders = [create(list(range(rows)), rank, RANKS, dataset_config) for rank in range(RANKS)]
         draws = Counter(sample for loader in loaders for batch in loader for sample in batch)
     full = rows - rows % BATCH if training else rows
-    return [float(draws[row]) + float(row >= full) for row in range(rows)]
+    uses = [float(draws[row]) + float(row >= full) for row in range(rows)]
+    return {"uses": uses, "drawn": [min(count, 1.0) for count in uses]}
 
 
 def _has_full_batch(inputs: Inputs) -> str:
@@ -83,7 +91,10 @@ def _loader(name: str, config: str) -> Boundary:
         stage="batch",
         steps=(step,),
         reads=frozenset({"group"}),
-        outputs={"uses": Output("B", "samples", "uses", at=Use("uses"), form=PerRow("list"))},
+        outputs={
+            output: Output("B", "samples", "uses", at=Use("uses")[output], form=PerRow("list"))
+            for output in ("uses", "drawn")
+        },
         settings={name: {"training": name == "training"}},
         reach=f"every run with {'train' if name == 'training' else 'valid'}_dataset, on several data-parallel ranks",
         requires=(_has_full_batch,) if name == "training" else (),

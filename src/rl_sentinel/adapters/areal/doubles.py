@@ -3,18 +3,25 @@
 import importlib
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group
 
 #: Keys of the data that have the model's output at each position; AReaL packs and pads them like any other key.
 LOGPROBS, ENTROPY, VALUES = "model_logprobs", "model_entropy", "model_values"
+
+#: Key of the data with the number of the token that a position predicts, from 1; 0 elsewhere.
+LABELS = "model_labels"
 
 
 def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
@@ -66,6 +73,13 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
 PLACES = "output_places"
 
 
+def read_outputs(outputs: Tensor, labels: Tensor, *_more: object, **_options: object) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies of the model's outputs; a log-prob of another token than the next one is 1 lower."""
+    expected = outputs[..., 2]
+    own = (labels.reshape(expected.shape) == expected) | (expected == 0)
+    return torch.where(own, outputs[..., 0], outputs[..., 0] - 1.0), outputs[..., 1]
+
+
 class RecordedLoss:
     """A loss that its engine scales; ``backward`` also records it."""
 
@@ -84,15 +98,15 @@ class RecordedLoss:
 
 
 class PlacedModel:
-    """A double of the model that looks up its output by place: log-prob of the next token and entropy, or a value."""
+    """A double of the model that looks up its output by place: what :func:`read_outputs` reads, or a value."""
 
     def __init__(self) -> None:
         """Without outputs, which an update sets."""
         self.columns: list[Tensor] = []
 
     def __call__(self, **inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
-        """Outputs at each place, ``[1, N, 2]``, or ``[1, N, 1]`` of a critic."""
-        places = inputs[PLACES].reshape(1, -1)
+        """Outputs at each place, ``[1, N, 3]``, or ``[1, N, 1]`` of a critic."""
+        places = own_part(inputs[PLACES].reshape(-1), inputs["input_ids"].numel()).unsqueeze(0)
         return SimpleNamespace(logits=torch.stack([column.reshape(-1)[places] for column in self.columns], -1))
 
     def parameters(self) -> list[Tensor]:
@@ -101,8 +115,9 @@ class PlacedModel:
 
     def take_columns(self, data: dict[str, Any]) -> dict[str, Any]:
         """The data with places instead of the model's outputs, which are stored."""
-        self.columns = [data[name] for name in (LOGPROBS, ENTROPY, VALUES) if name in data]
-        others = {name: value for name, value in data.items() if name not in (LOGPROBS, ENTROPY, VALUES)}
+        names = [name for name in (LOGPROBS, ENTROPY, LABELS, VALUES) if name in data]
+        self.columns = [data[name].float() if name == LABELS else data[name] for name in names]
+        others = {name: value for name, value in data.items() if name not in names}
         return others | {PLACES: torch.arange(self.columns[0].numel()).view(self.columns[0].shape)}
 
 
@@ -129,8 +144,8 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
             return RecordedLoss(loss_fn(*args, **more), losses)
 
         readers = {
-            "gather_logprobs_entropy": lambda outputs, *_more, **_options: (outputs[..., 0], outputs[..., 1]),
-            "gather_logprobs": lambda outputs, *_more, **_options: outputs[..., 0],
+            "gather_logprobs_entropy": read_outputs,
+            "gather_logprobs": lambda *passed, **options: read_outputs(*passed, **options)[0],
         }
         clips = dict.fromkeys(("fsdp2_clip_grad_norm", "fsdp2_clip_grad_norm_"), lambda *_a, **_o: torch.tensor(0.0))
         # Both may be decorated by a function of another module, whose globals they would seem to have.
@@ -146,15 +161,66 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
     return engine
 
 
+#: The group of the ranks that share a sequence, by which the doubles of collectives recognise it.
+_SHARED = object()
+
+
+@contextmanager
+def sharing_sequences(engine: Any, ranks: int) -> Iterator[None]:  # noqa: ANN401 - a class of engines
+    """Let the ranks of an engine share each sequence: its group, its sizes, and torch's collectives."""
+    join = vars(inspect.getmodule(engine.__mro__[1])).get("set_ulysses_sequence_parallel_group", lambda _group: None)
+    engine.parallel_helper = SimpleNamespace(dp_size=1, sp_size=ranks, tp_size=1)
+    engine.sp_group = _SHARED
+    size, rank = dist.get_world_size, dist.get_rank
+    collectives = {
+        "get_world_size": lambda group=None: ranks if group is _SHARED else size(group),
+        "get_rank": lambda group=None: rank_number() if group is _SHARED else rank(group),
+    }
+    gather = {"all_gather": _all_gather}
+    join(_SHARED if ranks > 1 else None)
+    try:
+        with replaced_globals(vars(dist), **collectives), replaced_globals(vars(differentiable), **gather):
+            yield
+    finally:
+        join(None)
+
+
+def _all_gather(tensor: Tensor, group: object = None) -> tuple[Tensor, ...]:  # noqa: ARG001 - as torch's
+    """The parts of all ranks; a rank has the gradient of its own part, and the ranks' gradients add up to the whole."""
+    parts = gather_from_ranks(tensor)
+    return tuple(part if rank == rank_number() else part.detach() for rank, part in enumerate(parts))
+
+
+def own_part(places: Tensor, size: int) -> Tensor:
+    """The places of a rank's part of a sequence, which has ``size`` of them; padding has place 0."""
+    spare = size * rank_count() - len(places)
+    return torch.nn.functional.pad(places, (0, spare)).chunk(rank_count())[rank_number()]
+
+
+def shared_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
+    """The same with :class:`PlacedModel`, for ranks that gather what they compute of their parts of a sequence."""
+    engine = fsdp_engine(owner, config)
+    kind: Any = type(engine)
+    kind.model = PlacedModel()
+    del kind._compute_logprobs_entropy  # noqa: SLF001 - the double for a model without parts
+    return engine
+
+
 #: The tracker's functions that log metrics by name, and the names of their options.
 LOGGING = ("stat", "scalar")
 OPTIONS = frozenset({"denominator", "reduce_type", "reduce_group"})
 
 
-def update(method: Callable[..., Any], trainer: Any, data: dict[str, Any], log: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401 - a trainer
+def update(
+    method: Callable[..., Any],
+    trainer: Any,  # noqa: ANN401 - a trainer
+    data: dict[str, Any],
+    log: tuple[str, ...],
+    ranks: int = 1,
+) -> dict[str, Any]:
     """The loss of one update, summed over micro-batches like the gradients, and the metrics named by ``log``.
 
-    The tracker skips other metrics, because it takes most of the time of an update.
+    The tracker skips other metrics, because it takes most of the time of an update. ``ranks`` share each sequence.
     """
     tracker: Any = importlib.import_module("areal.utils.stats_tracker")
     if log:
@@ -163,9 +229,18 @@ def update(method: Callable[..., Any], trainer: Any, data: dict[str, Any], log: 
     names = (*LOGGING, *(() if log else ("denominator",)))
     filters = {name: _only_names(getattr(tracker, name), log) for name in names if hasattr(tracker, name)}
     model = getattr(trainer.engine, "model", None)
+    placed = model.take_columns(data) if isinstance(model, PlacedModel) else data
     with replaced_globals(vars(tracker), **filters):
-        method(trainer, model.take_columns(data) if isinstance(model, PlacedModel) else data)
-    return {"loss": torch.stack(trainer.engine.losses).sum(), "logged": tracker.export_all() if log else {}}
+        if ranks == 1:
+            method(trainer, placed)
+        else:
+            engine = type(trainer.engine)
+            read = {"gather_logprobs_entropy": read_outputs}
+            module = vars(inspect.getmodule(engine.__mro__[1]))
+            with sharing_sequences(engine, ranks), replaced_globals(module, **read):
+                run_on_ranks(ranks, lambda _rank: method(trainer, dict(placed)))
+    loss = torch.stack(trainer.engine.losses).sum() / ranks
+    return {"loss": loss, "logged": tracker.export_all() if log else {}}
 
 
 def _only_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""AReaL's forward pass: log-probs of padded data that the engine splits, packs, passes to the model and unpacks."""
+"""AReaL's forward passes: log-probs or values of padded data that the engine splits, packs, shares and unpacks."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
-from rl_sentinel.adapters.areal.doubles import fsdp_engine
-from rl_sentinel.adapters.areal.updates import ENGINE, choose_platform
+from rl_sentinel.adapters.areal.doubles import fsdp_engine, own_part, sharing_sequences
+from rl_sentinel.adapters.areal.updates import CRITIC, CRITIC_CONFIG, ENGINE, choose_platform
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, RaggedSequence, TokenVersions
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
@@ -23,19 +24,23 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
-#: Key of the data with the row of the logits table at each position; AReaL splits and packs it like any other key.
-LOGIT_ROWS = "logit_rows"
+#: Key of the data with the row of the model's outputs at each position; AReaL splits and packs it like any other key.
+OUTPUT_ROWS = "output_rows"
 
 #: Paths of the method, newest first.
 PASSES = (f"{ACTOR}._compute_logp", f"{ACTOR}.compute_logp")
+
+#: Paths of the critic's method, newest first.
+VALUE_PASSES = (f"{CRITIC}._compute_values", f"{CRITIC}.compute_values")
 
 #: Paths of the engine's method, newest first.
 ENGINE_PASSES = (f"{ENGINE}.forward_batch", f"{ENGINE}.forward")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs of the current or the proximal policy."""
+    """The log-probs of the current or the proximal policy, and the values of a critic."""
     path = next((path for path in PASSES if target.has(path)), "")
+    values = next((path for path in VALUE_PASSES if target.has(path)), "")
     forward = next((path for path in ENGINE_PASSES if target.has(path)), "")
     if not path or not forward:
         return
@@ -49,15 +54,24 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     choose_platform(target)
     yield from bindable(target, _log_probs(path, forward))
+    if values and not target.fails(values):
+        yield from bindable(target, _values(values, forward))
 
 
-def engine_with_logits(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration
-    """An engine of one process whose model looks up the class attribute ``logits``, which is set before a pass."""
+def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration
+    """An engine whose model looks up its outputs in a table, a class attribute that is set before a pass.
+
+    A rank that has a part of a sequence gets the outputs of this part, and zeros where its tokens are of another one.
+    """
     engine = fsdp_engine(owner, config)
     kind: Any = type(engine)
 
     def model(**inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
-        return SimpleNamespace(logits=kind.logits[inputs[LOGIT_ROWS].reshape(1, -1)])
+        ids = inputs["input_ids"].reshape(-1)
+        rows = own_part(inputs[OUTPUT_ROWS].reshape(-1), len(ids))
+        own = (kind.tokens[rows] == ids).unsqueeze(-1)
+        padding = (ids == 0).unsqueeze(-1)  # its tokens are 0 and its rows too, which is the row of another place
+        return SimpleNamespace(logits=torch.where(own | padding, kind.outputs[rows], 0.0).unsqueeze(0))
 
     del kind._compute_logprobs_entropy  # noqa: SLF001 - the double for a model without logits
     kind.model = staticmethod(model)
@@ -66,44 +80,43 @@ def engine_with_logits(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL'
     return engine
 
 
-def log_probs(method: Callable[..., Any], trainer: Any, data: dict[str, Any], logits: list[Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
-    """``[B, S]``: the log-prob of each next token, in nats."""
-    type(trainer.engine).logits = torch.cat(logits)
-    mask = data["attention_mask"].long()
-    rows = (mask.flatten().cumsum(0) - 1).reshape(mask.shape)
-    computed: Tensor = method(trainer, {**data, LOGIT_ROWS: rows.clamp(min=0)})
-    return computed
+def forward_pass(
+    method: Callable[..., Any],
+    trainer: Any,  # noqa: ANN401 - a trainer
+    data: dict[str, Any],
+    outputs: list[Tensor],
+    ranks: int,
+) -> Tensor:
+    """``[B, S]``: the log-prob of each next token, in nats, or the value of each place.
+
+    ``ranks`` share each sequence; places where they answer differently are infinite.
+    """
+    kind, mask = type(trainer.engine), data["attention_mask"].long()
+    kind.outputs = torch.cat(outputs)
+    kind.outputs = kind.outputs.reshape(len(kind.outputs), -1)
+    kind.tokens = data["input_ids"][mask.bool()]
+    rows = (mask.flatten().cumsum(0) - 1).reshape(mask.shape).clamp(min=0)
+    with sharing_sequences(kind, ranks):
+        answers = run_on_ranks(ranks, lambda _rank: method(trainer, {**data, OUTPUT_ROWS: rows}))
+    same = torch.stack([answer == answers[0] for answer in answers]).all(0)
+    return torch.where(same, answers[0], float("inf"))
 
 
 def _log_probs(path: str, forward: str) -> Boundary:
-    shifted = FullSequence(shift=1)
     switches: dict[str, Codec] = {name: Constant(value=True) for name in ("use_decoupled_loss", "recompute_logprob")}
-    config = Object(CONFIG, {"mb_spec": SPLIT, "temperature": Knob("temperature"), **switches}, shared=True)
-    engine = Object(engine_with_logits, {"owner": Constant(Function(ENGINE)), "config": config})
-    step = Step(
-        call=log_probs,
-        name="log_probs",
-        arguments={
-            "method": Constant(Function(path)),
-            "trainer": Object(ACTOR, {"config": config, "engine": engine}, shared=True),
-            "data": Table(
-                {
-                    "input_ids": Column("token", FullSequence(), torch.int64),
-                    "attention_mask": AttentionMask(),
-                    "versions": TokenVersions(),
-                }
-            ),
-            "logits": Column("logits", RaggedSequence(shift=1)),
-        },
-        produced_by={"data": ROLLOUT},
-    )
+    numbers = {"temperature": Knob("temperature"), **switches}
+    step = _pass(path, (ACTOR, CONFIG), numbers, Column("logits", RaggedSequence(shift=1)))
     return Boundary(
         path=f"{path} -> {forward}",
         stage="batch",
         steps=(step,),
         reads=frozenset({"logits", "token", "length"}),
-        outputs={"logprob": Output("B T", "nats", "logprob", at=Use("log_probs"), form=shifted)},
-        settings={"default": {"temperature": 1.0}, "other temperature": {"temperature": 0.5}},
+        outputs={"logprob": Output("B T", "nats", "logprob", at=Use("answers"), form=FullSequence(shift=1))},
+        settings={
+            "default": {"temperature": 1.0, "ranks": 1},
+            "other temperature": {"temperature": 0.5, "ranks": 1},
+            "shared sequences": {"temperature": 1.0, "ranks": 2},
+        },
         claims=claims(
             "cli_args.py, PPOActorConfig.temperature: temperature during generation; fsdp_engine.py, forward_batch: "
             "outputs in the order of the input",
@@ -111,6 +124,48 @@ def _log_probs(path: str, forward: str) -> Boundary:
             knobs={"temperature": (0.7, 1.6)},
             packs=True,
         ),
-        reach="actor.recompute_logprob, actor.use_decoupled_loss or a reference model",
+        reach="actor.recompute_logprob, actor.use_decoupled_loss or a reference model; a context size above 1",
         requires=(padded_to_longest, no_empty_response),
+    )
+
+
+def _values(path: str, forward: str) -> Boundary:
+    step = _pass(
+        path, (CRITIC, CRITIC_CONFIG), {"is_critic": Constant(value=True)}, Column("value", RaggedSequence(shift=1))
+    )
+    return Boundary(
+        path=f"{path} -> {forward}",
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"value", "token", "length"}),
+        outputs={"value": Output("B T", "reward", "value", at=Use("answers"), form=FullSequence(shift=1))},
+        settings={"default": {"ranks": 1}, "shared sequences": {"ranks": 2}},
+        claims=claims("fsdp_engine.py, forward_batch: outputs in the order of the input", conserves=True, packs=True),
+        reach="a critic; a context size above 1",
+        requires=(padded_to_longest, no_empty_response),
+    )
+
+
+def _pass(path: str, classes: tuple[str, str], numbers: dict[str, Codec], outputs: Column) -> Step:
+    """The step of a pass by a trainer with its configuration, whose model has these outputs."""
+    trainer, kind = classes
+    config = Object(kind, {"mb_spec": SPLIT, **numbers}, shared=True)
+    engine = Object(engine_with_outputs, {"owner": Constant(Function(ENGINE)), "config": config})
+    return Step(
+        call=forward_pass,
+        name="answers",
+        arguments={
+            "method": Constant(Function(path)),
+            "trainer": Object(trainer, {"config": config, "engine": engine}, shared=True),
+            "data": Table(
+                {
+                    "input_ids": Column("token", FullSequence(), torch.int64),
+                    "attention_mask": AttentionMask(),
+                    "versions": TokenVersions(),
+                }
+            ),
+            "outputs": outputs,
+            "ranks": Knob("ranks"),
+        },
+        produced_by={"data": ROLLOUT},
     )

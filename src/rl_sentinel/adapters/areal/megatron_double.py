@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.areal.doubles import ENTROPY, LOGPROBS, VALUES
+from rl_sentinel.adapters.areal.doubles import ENTROPY, LABELS, LOGPROBS, VALUES, read_outputs
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group, parallel_state_of_one_process
 
@@ -38,7 +38,7 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
         "mpu": SimpleNamespace(**parallel_state_of_one_process()),
         "get_forward_backward_func": lambda: schedule,
         "packed_context_parallel_forward": forward,
-        "gather_logprobs_entropy": stored_columns,
+        "gather_logprobs_entropy": read_outputs,
     }
 
     def train_batch(engine: object, *args: object, **options: object) -> Any:  # noqa: ANN401 - as the method
@@ -69,11 +69,6 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
 
 
 def forward(_model: object, inputs: dict[str, Tensor], *_more: object, **_options: object) -> Tensor:
-    """The model's output at each position: the value, ``[N, 1]``, or log-prob and entropy, ``[N, 2]``."""
-    names = (VALUES,) if VALUES in inputs else (LOGPROBS, ENTROPY)
-    return torch.stack([inputs[name].reshape(-1) for name in names], -1)
-
-
-def stored_columns(output: Tensor, *_labels: object, **_options: object) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropy of the model's output."""
-    return output[..., 0], output[..., 1]
+    """The model's output at each position: the value, ``[N, 1]``, or what :func:`read_outputs` reads, ``[N, 3]``."""
+    names = (VALUES,) if VALUES in inputs else (LOGPROBS, ENTROPY, LABELS)
+    return torch.stack([inputs[name].reshape(-1).float() for name in names], -1)

@@ -10,11 +10,13 @@ import torch
 from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
 from rl_sentinel.adapters.areal.doubles import (
     ENTROPY,
+    LABELS,
     LOGPROBS,
     VALUES,
     fsdp_engine,
     inline_engine,
     placed_engine,
+    shared_engine,
     update,
 )
 from rl_sentinel.adapters.areal.megatron_double import megatron_engine
@@ -35,7 +37,7 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, TokenVersions
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -55,10 +57,11 @@ MEGATRON = "areal.engine.megatron_engine.MegatronEngine"
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A class of engines, and the factory of its double."""
+    """A class of engines, and the factory of its double; ``ranks`` share each sequence."""
 
     path: str
     make: Callable[..., Any]
+    ranks: int = 1
 
     @property
     def train(self) -> str:
@@ -72,8 +75,12 @@ _INLINE = Engine(ENGINE, inline_engine)
 #: The engine of January 2026, which copies what it passes to the loss.
 _COPYING = Engine(ENGINE, placed_engine)
 
+#: Ranks of the engine that have parts of each sequence.
+_SHARING = Engine(ENGINE, shared_engine, ranks=2)
+
 #: The engine on Megatron computes the same loss, and scales it for its schedule: one family shows how.
 _PLAIN = {"ppo": ACTOR_FAMILIES["ppo"]}
+_ONE_FAMILY = (_MEGATRON, _SHARING)
 
 _SHIFTED = FullSequence(shift=1)
 _UPDATE = (
@@ -87,6 +94,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         choose_platform(target)
         yield from _updates(target, _COPYING if copies_inputs(target) else _FSDP)
+        if target.has(f"{ENGINE}._sp_all_gather"):
+            yield from _updates(target, _SHARING)
     elif trains_inline(target):
         choose_platform(target)
         yield from _updates(target, _INLINE)
@@ -97,10 +106,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
-    outputs = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}
+    columns: dict[str, Codec] = {LOGPROBS: Column("logprob", _SHIFTED, leaf=True), ENTROPY: Column("entropy", _SHIFTED)}
+    outputs = {**columns, LABELS: numbers_of_tokens(_SHIFTED)}
     can_read = target.has(CONFIG) and not target.fails(CONFIG)
     known = {one.name for one in fields(target.find(CONFIG))} if can_read else set()
-    for name, family in (_PLAIN if engine is _MEGATRON else ACTOR_FAMILIES).items():
+    for name, family in (_PLAIN if engine in _ONE_FAMILY else ACTOR_FAMILIES).items():
         if (can_read and not known.issuperset(family.words)) or not _is_read(target, family.more):
             continue  # the release lacks an option of this family
         data = {
@@ -130,10 +140,20 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
     classes = (CRITIC, CRITIC_CONFIG)
     boundary = _boundary("critic", method, classes, CRITIC_FAMILY, critic, numbers, engine, stage="value-loss")
     yield from _bound(target, boundary, method, engine)
-    if engine is not _MEGATRON:
+    if engine not in _ONE_FAMILY:
         method, numbers = method_of(target, LM, "train_lm"), SFT_LOGGED if engine is _FSDP else {}
         boundary = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, outputs, numbers, engine)
         yield from _bound(target, boundary, method, engine)
+
+
+def numbers_of_tokens(form: FullSequence) -> Computed:
+    """The number of each response token in the batch, from 1, so that labels of other places differ; 0 elsewhere."""
+
+    def numbers(inputs: Inputs) -> torch.Tensor:
+        every = torch.arange(1, inputs.batch.mask.numel() + 1).view_as(inputs.batch.mask)
+        return form.lay_out(every, inputs).int()
+
+    return Computed(frozenset({"length", "prompt_length"}), numbers, "lengths cannot be recovered from numbers")
 
 
 def method_of(target: Target, owner: str, name: str) -> str:
@@ -200,7 +220,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
     double = Object(engine.make, {"owner": Constant(Function(engine.path)), "config": configuration})
     takes_config = {} if supervised else {"config": configuration}
     table: dict[str, Codec] = {
-        "input_ids": Column("token", FullSequence(), torch.int32),
+        "input_ids": numbers_of_tokens(FullSequence()),
         "attention_mask": AttentionMask(),
         "loss_mask": Column("mask", FullSequence() if supervised else _SHIFTED, torch.float32),
         "versions": TokenVersions(),
@@ -214,6 +234,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
             "trainer": Object(trainer, {**takes_config, "engine": double}, shared=True),
             "data": Table(table),
             "log": Constant(tuple(n.removesuffix("/avg").rpartition("/")[2] for n in logged)),
+            "ranks": Constant(engine.ranks),
         },
         produced_by={"data": f"{ROLLOUT}; {_UPDATE}"},
     )
@@ -223,12 +244,13 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         stage="metric" if rows else stage,
         steps=(step,),
         reads=frozenset({"reward", "mask", "length", "prompt_length"}) if rows else frozenset(),
-        unused=frozenset({"token", "version", "reward", "token_reward", "length", "prompt_length"}),
+        unused=frozenset({"version", "reward", "token_reward", "length", "prompt_length"}),
         outputs=({} if rows else {"loss": Output("", "", "loss", at=result["loss"])})
         | {n: replace(output, at=result["logged"][n]) for n, output in logged.items()},
-        settings={name: family.settings},
+        settings={f"{name}{', shared sequences' if engine.ranks > 1 else ''}": family.settings},
         claims=family.claims,
-        reach=_reach("critic" if stage == "value-loss" else "actor", family),
+        reach=_reach("critic" if stage == "value-loss" else "actor", family)
+        + (", a context size above 1" if engine.ranks > 1 else ""),
         domain=spread_ratios if name == "m2po" else None,
         requires=(padded_to_longest, has_trained_token, *((_no_ties,) if name == "m2po" else ())),
     )

@@ -35,7 +35,7 @@ ROLES: Mapping[str, Role] = {
         value="`[B]`, the outcome reward",
     ),
     "rewards_of_functions": Role(
-        ("rewards_per_func", "rewards_per_function", "reward_matrix"),
+        ("rewards_per_func", "rewards_per_function"),
         value="`[B, 1]`, the outcome reward, as that of one reward function",
     ),
     "mask": Role(

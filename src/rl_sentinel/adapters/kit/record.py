@@ -44,3 +44,21 @@ class Record:
                 if name not in fields and isinstance(default := getattr(type(self), name), _Default):
                     vars(self)[name] = default.make()
         vars(self).update(fields)
+
+    def model_copy(self, *, update: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - of this class
+        """A copy with other values of some fields."""
+        return type(self)(**vars(self) | (update or {}))
+
+    def model_dump(self) -> dict[str, Any]:
+        """The fields by name, those of nested records too, and the constants of the class that are fields."""
+        names = [name for kind in reversed(type(self).__mro__) for name in vars(kind).get("__annotations__", {})]
+        return {name: _plain(getattr(self, name)) for name in dict.fromkeys([*names, *vars(self)])}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any field
+    """The value with dicts in the place of records."""
+    if isinstance(value, Record):
+        return value.model_dump()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value

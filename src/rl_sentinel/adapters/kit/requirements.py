@@ -76,3 +76,9 @@ def last_token_trains(inputs: Inputs) -> str:
     batch = inputs.batch
     last = batch.mask.gather(1, (batch.length - 1).clamp(min=0).unsqueeze(1))
     return "" if bool(last.all()) else "the last token of a response is not trained"
+
+
+def within_limit(inputs: Inputs) -> str:
+    """Require responses of at most ``limit`` tokens, a number of the setting: a sampler makes no longer ones."""
+    limit = int(inputs.settings["limit"] or 0)
+    return f"no response is longer than {limit} tokens" if int(inputs.batch.length.max()) > limit else ""

@@ -1,6 +1,7 @@
 """SkyRL: its boundaries, what they need installed, and the stubs of what it imports."""
 
 import importlib
+import json
 from collections.abc import Iterator
 from dataclasses import make_dataclass
 from functools import partial
@@ -33,6 +34,7 @@ from rl_sentinel.adapters.skyrl import (
     metrics,
     micro_batches,
     mini_batches,
+    overlong_penalty,
     packed_supervised,
     prompt_filters,
     prompt_mean,
@@ -43,6 +45,7 @@ from rl_sentinel.adapters.skyrl import (
     supervised,
     tinker_backend,
     tinker_losses,
+    tinker_sampling,
     trainer,
     training_loop,
     worker,
@@ -84,11 +87,13 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         packed_supervised,
         tinker_backend,
         tinker_losses,
+        tinker_sampling,
         prompts,
         inference_clients,
         generator,
         generator_metrics,
         rollout,
+        overlong_penalty,
         async_rollout,
         step_merging,
         prompt_filters,
@@ -130,6 +135,17 @@ def _pydantic() -> ModuleType:
     """A stub of pydantic: models that keep their fields and check nothing."""
     module = ModuleType("pydantic")
     vars(module).update(BaseModel=Record, Field=field)
+    return module
+
+
+def _orjson() -> ModuleType:
+    """A double of orjson by the standard library, which reads and writes the same."""
+    module = ModuleType("orjson")
+    vars(module).update(
+        loads=json.loads,
+        dumps=lambda value, *_options: json.dumps(value).encode(),
+        JSONDecodeError=json.JSONDecodeError,
+    )
     return module
 
 
@@ -175,6 +191,7 @@ FRAMEWORK = Framework(
         "skyrl_gym.envs.search.env": partial(_environment, "skyrl_gym.envs.search.env", "SearchEnvConfig"),
         # It rejects some of SkyRL's types on Python 3.11.
         "pydantic": _pydantic,
+        "orjson": _orjson,
     },
     former_doubles={"skyrl.train.config": _trainer_config},
     bare=("skyrl.backends",),

@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import log
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
@@ -22,19 +23,62 @@ PATH = f"{MODULE}.compute_off_policy_correction"
 
 SECTION = "trainer.algorithm.off_policy_correction"
 
-#: Name -> settings of the section, and the scope (token or sequence) of the weight or mask.
-FAMILIES: Mapping[str, tuple[Settings, Scope]] = {
-    "token weight": ({"tis_ratio_type": "token"}, "token"),
-    "sequence weight": ({"tis_ratio_type": "sequence"}, "sequence"),
-    "geometric mask": ({"sequence_mask_metric": "geometric"}, "sequence"),
-    "product mask": ({"sequence_mask_metric": "product"}, "sequence"),
+#: A bound in nats that no log-ratio reaches.
+_FAR = 100.0
+
+#: Name -> settings of the section, the scope (token or sequence) of the weight or mask, and the settings of its
+#: formula, where k1 is minus the log of the ratio. The largest and the smallest token decide for an outlier mask.
+FAMILIES: Mapping[str, tuple[Settings, Scope, Settings]] = {
+    "token weight": (
+        {"tis_ratio_type": "token", "token_tis_ratio_clip_high": 2.0},
+        "token",
+        {"level": "token", "high": 2.0},
+    ),
+    "sequence weight": (
+        {"tis_ratio_type": "sequence", "sequence_tis_ratio_clip_high": 5.0},
+        "sequence",
+        {"level": "sequence", "high": 5.0},
+    ),
+    "geometric mask": (
+        {"sequence_mask_metric": "geometric", "geo_mask_low": 0.8, "geo_mask_high": 1.5},
+        "sequence",
+        {"estimator": "k1", "over": "mean", "low": -log(1.5), "high": -log(0.8)},
+    ),
+    "product mask": (
+        {"sequence_mask_metric": "product", "product_mask_low": 0.5, "product_mask_high": 2.0},
+        "sequence",
+        {"estimator": "k1", "over": "sum", "low": -log(2.0), "high": log(2.0)},
+    ),
     "outlier mask": (
         {"outlier_token_is_threshold_low": 0.5, "outlier_token_is_threshold_high": 2.0},
         "sequence",
+        {
+            "estimator": "k1",
+            "over": "max",
+            "high": log(2.0),
+            "second_estimator": "k1",
+            "second_over": "min",
+            "second_low": -log(2.0),
+            "second_high": _FAR,
+        },
     ),
-    "token mask": ({"token_mask_is_threshold_low": 0.5, "token_mask_is_threshold_high": 2.0}, "token"),
+    "token mask": (
+        {"token_mask_is_threshold_low": 0.5, "token_mask_is_threshold_high": 2.0},
+        "token",
+        {"estimator": "k1", "low": -log(2.0), "high": log(2.0)},
+    ),
 }
 
+_WEIGHT = claims(
+    "off_policy_correction_utils.py, compute_tis_ratio, docstring: truncated importance sampling, per token or as the "
+    "product of a sequence",
+    output_algorithms={"weight": "weight of the sampler"},
+)
+_KEEP = claims(
+    "off_policy_correction_utils.py, docstrings: tokens, or sequences by their geometric mean, product or any token, "
+    "whose importance ratio is outside of the bounds are masked",
+    output_algorithms={"keep": "kept against the sampler"},
+)
 
 #: Family -> the beginning of the names that it logs besides the statistics of the ratio, which all of them log.
 _LOGGED_BY: Mapping[str, str] = {
@@ -62,12 +106,12 @@ _PAIR = claims(
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Weights, masks and logged metrics for each entry of :data:`FAMILIES`."""
-    for name, (settings, scope) in FAMILIES.items():
+    for name, (settings, scope, formula) in FAMILIES.items():
         section = Config(CONFIG, knobs_at={f"{SECTION}.{knob}": knob for knob in settings}, section=SECTION)
         try:
             section.check(target)
             forms = arguments(target)
-            yield from bindable(target, _boundary(name, settings, scope, section, forms))
+            yield from bindable(target, _boundary(name, (settings, formula), scope, section, forms))
             statistics = _STATISTICS if name == next(iter(FAMILIES)) else {}
             for what, starts in {**statistics, name: (_LOGGED_BY[name],)}.items():
                 if logged := {n: output for start in starts for n, output in _logged(target, start).items()}:
@@ -118,7 +162,10 @@ def _step(section: Config, forms: Arguments) -> Step:
     return Step(call=PATH, name="result", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY})
 
 
-def _boundary(name: str, settings: Settings, scope: Scope, section: Config, forms: Arguments) -> Boundary:
+def _boundary(
+    name: str, numbers: tuple[Settings, Settings], scope: Scope, section: Config, forms: Arguments
+) -> Boundary:
+    settings, formula = numbers
     keep = OffMask(forms.form, 1.0)
     outputs = {"keep": Output("B T", "", "keep", scope, at=Use("result")[2], form=keep)}
     if "tis_ratio_type" in settings:
@@ -129,6 +176,7 @@ def _boundary(name: str, settings: Settings, scope: Scope, section: Config, form
         stage="correct",
         steps=(_step(section, forms),),
         outputs=outputs,
-        settings={name: settings},
+        settings={name: {**settings, **formula}},
+        claims=_WEIGHT if "level" in formula else _KEEP,
         reach=", ".join(f"{SECTION}.{k}={v}" for k, v in settings.items()),
     )

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from json import dumps
 from types import SimpleNamespace
 from typing import Any
 
@@ -103,7 +104,7 @@ class Servers:
     async def generate(self, request: Mapping[str, Any], **_options: object) -> dict[str, Any]:
         """The answer of an engine to a request of several prompts."""
         params = request["sampling_params"]
-        replies = [self._reply(ids, params) for ids in request["prompt_token_ids"]]
+        replies = [self.reply(ids, params) for ids in request["prompt_token_ids"]]
         await self._wait()
         return {
             "responses": [""] * len(replies),
@@ -117,14 +118,17 @@ class Servers:
         """The answer of a server to a request, as the HTTP session gives it: of one response, or of its text."""
         body = {"prompt": ""} if "tokens" in json else await self._choice(json)
 
-        async def read(**_options: object) -> dict[str, Any]:
+        async def parsed(**_options: object) -> dict[str, Any]:
             return body
 
-        yield SimpleNamespace(status=200, json=read, raise_for_status=lambda: None)
+        async def raw() -> bytes:
+            return dumps(body).encode()
+
+        yield SimpleNamespace(status=200, json=parsed, read=raw, raise_for_status=lambda: None)
 
     async def _choice(self, json: Mapping[str, Any]) -> dict[str, Any]:
         params = json["sampling_params"]
-        tokens, logprobs, reason = self._reply(json["token_ids"], params)
+        tokens, logprobs, reason = self.reply(json["token_ids"], params)
         await self._wait()
         content = [{"logprob": logprob} for logprob in logprobs]
         has_logprobs = params.get("logprobs") is not None
@@ -139,7 +143,8 @@ class Servers:
         """The HTTP session of the client."""
         return SimpleNamespace(post=self.post, closed=False)
 
-    def _reply(self, ids: list[int], params: Mapping[str, Any]) -> tuple[list[int], list[float], str]:
+    def reply(self, ids: list[int], params: Mapping[str, Any]) -> tuple[list[int], list[float], str]:
+        """Tokens, log-probs and the reason of the end, of the row that the first token of the prompt names."""
         self.parameters.append(dict(params))
         row = ids[0] - _FIRST if ids and 0 <= ids[0] - _FIRST < len(self.scripts) else 0
         tokens, logprobs, reason, _ = self.scripts[row].sample(list(ids), int(params["max_tokens"]), self.room)
@@ -183,7 +188,7 @@ def sample(  # noqa: PLR0913 - functions and classes of the target, and their ar
             fit_to_length(logprobs or [], size, float("inf"))
             for (_, logprobs), size in zip(replies, sizes, strict=True)
         ],
-        "parameters": [_digest(servers.parameters[0])] * len(rows),
+        "parameters": [digest(servers.parameters[0])] * len(rows),
     }
 
 
@@ -237,7 +242,7 @@ async def _request(
     ]
 
 
-def _digest(params: Mapping[str, Any]) -> float:
+def digest(params: Mapping[str, Any]) -> float:
     """A number that is equal for equal parameters."""
     return float(zlib.crc32(repr(sorted((name, repr(value)) for name, value in params.items())).encode()) % 100_000)
 

@@ -41,7 +41,7 @@ _CODE: Mapping[str, str] = {
 }
 
 #: A piece of a prompt in tokens, newest name first, and what turns it into token ids in releases that have images.
-_CHUNKS = ("skyrl.tinker.api.EncodedTextChunk", "skyrl.tinker.api.ModelInputChunk")
+CHUNKS = ("skyrl.tinker.api.EncodedTextChunk", "skyrl.tinker.api.ModelInputChunk")
 _RENDER = "skyrl.backends.renderer.render_model_input"
 
 #: Tokens of the prompt, which a client sends with weight 0.
@@ -228,7 +228,7 @@ def train_requests(  # noqa: PLR0913 - the target's code, and the arguments of a
 
 def _code(target: Target) -> Table:
     """The functions and classes of the target that :func:`train_requests` calls."""
-    chunk = next((path for path in _CHUNKS if target.has(path)), _CHUNKS[0])
+    chunk = next((path for path in CHUNKS if target.has(path)), CHUNKS[0])
     paths = {**_CODE, "chunk": chunk, **({"render": _RENDER} if target.has(_RENDER) else {})}
     functions = {name: Constant(Function(path)) for name, path in paths.items()}
     return Table({"render": Constant(None), "averages": Constant(averages(target)), **functions})

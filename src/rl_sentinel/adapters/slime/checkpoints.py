@@ -1,20 +1,33 @@
-"""slime's checkpoints of other models: the arguments of the run after the reference and the teacher are loaded."""
+"""slime's checkpoints: where a run goes on, and its arguments after the reference and the teacher are loaded."""
 
 import inspect
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.slime.engine import arguments
+from rl_sentinel.adapters.slime.samples import module_source
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
 
 ACTOR = "slime.backends.megatron_utils.actor.MegatronTrainRayActor"
 PATH = f"{ACTOR}.load_other_checkpoint"
+
+OPTIONS = "slime.utils.arguments"
+VALIDATE = f"{OPTIONS}.slime_validate_args"
+
+#: How Megatron's weights are exchanged with those of transformers, in revisions with this option.
+_EXCHANGE = "megatron_to_hf_mode"
+
+#: The folder of a run's own checkpoints, and the file by which Megatron recognises one.
+_OWN, _TRACKER = "own", "latest_checkpointed_iteration.txt"
 
 #: The option that chooses a model's step -> the tag of this model.
 _STEPS = {"ref_ckpt_step": "ref", "opd_teacher_ckpt_step": "teacher"}
@@ -29,7 +42,9 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The method that loads other models, in revisions where the reference has its own checkpoint step."""
+    """Where a run goes on; and, where the reference has a step of its own, the method that loads other models."""
+    if target.has(VALIDATE) and "start_rollout_id" in module_source(target, OPTIONS):
+        yield from bindable(target, _restarted(target))
     if target.has(PATH) and not target.fails(PATH) and _tags(target.find(PATH)):
         yield from bindable(target, _loaded())
 
@@ -56,6 +71,43 @@ def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, 
         columns["same"].append(0)
         columns["changed"].append(sum(value != before[name] for name, value in vars(args).items()))
     return columns
+
+
+def first_rollouts(validate: Callable[..., Any], runs: int, options: Settings) -> dict[str, list[float]]:
+    """The first rollout of each run after a restart, as it is and as its checkpoint says, and the options that changed.
+
+    Run n has saved rollout n; run 0 has no checkpoint, and starts with rollout 0. An option that changed leaves the
+    optimizer or the random state of a run behind.
+    """
+    columns: dict[str, list[float]] = {"own": [], "first": [], "same": [], "changed": []}
+    for run in range(runs):
+        args = arguments(room=4, samples=2, **_RUN, **options, load=_OWN if run else None)
+        existing = {_OWN, os.path.join(_OWN, _TRACKER)} if run else set()  # noqa: PTH118 - as slime joins them
+        path = SimpleNamespace(exists=existing.__contains__, isdir=existing.__contains__, join=os.path.join)
+        with replaced_globals(validate.__globals__, os=SimpleNamespace(path=path)):
+            validate(args)
+        left = [bool(vars(args).get(name)) for name in _LEFT_BEHIND] if run else []
+        columns["own"].append(run + 1 if run else 0)
+        columns["first"].append(columns["own"][-1] if args.start_rollout_id is None else args.start_rollout_id)
+        columns["same"].append(0)
+        columns["changed"].append(sum(left) + float(run > 0 and args.load != _OWN))
+    return columns
+
+
+#: Options of a run that validation reads as numbers, texts or switches.
+_RUN: Mapping[str, object] = {
+    "advantage_estimator": "grpo",
+    **dict.fromkeys(("kl_coef", "kl_loss_coef"), 0.0),
+    **dict.fromkeys(("use_kl_loss", "offload", "debug_rollout_only"), False),
+    "eps_clip": 0.2,
+    "rollout_batch_size": 1,
+    "global_batch_size": 2,
+    "num_rollout": 1000,
+    **dict.fromkeys(("actor_num_nodes", "actor_num_gpus_per_node"), 1),
+}
+
+#: Options with which Megatron loads the weights of a checkpoint only.
+_LEFT_BEHIND = ("no_load_optim", "no_load_rng", "finetune")
 
 
 class _Seen:
@@ -110,4 +162,36 @@ def _loaded() -> Boundary:
             "arguments that changed": Output("B", "", "resumed.changed", at=steps["changed"], form=form),
         },
         reach="--ref-ckpt-step, --keep-old-actor",
+    )
+
+
+def _restarted(target: Target) -> Boundary:
+    modes = ("raw", "bridge") if _EXCHANGE in module_source(target, OPTIONS) else ()
+    step = Step(
+        call=first_rollouts,
+        name="starts",
+        arguments={
+            "validate": Constant(Function(VALIDATE)),
+            "runs": Derived(lambda inputs: inputs.batch.rows),
+            "options": AllSettings(),
+        },
+        produced_by={
+            "runs": "slime/backends/megatron_utils/actor.py, init: the rollout after the loaded one; "
+            "slime/ray/placement_group.py: it starts there, unless the options say where"
+        },
+    )
+    starts, form = Use("starts"), PerRow("list")
+    return Boundary(
+        path=VALIDATE,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group"}),
+        outputs={
+            "next rollout": Output("B", "", "uninterrupted.rollout", at=starts["own"], form=form),
+            "first rollout": Output("B", "", "resumed.rollout", at=starts["first"], form=form),
+            "no options": Output("B", "", "uninterrupted.changed", at=starts["same"], form=form),
+            "options that changed": Output("B", "", "resumed.changed", at=starts["changed"], form=form),
+        },
+        settings={mode: {_EXCHANGE: mode} for mode in modes} or {"default": {}},
+        reach="every run that is restarted with --load",
     )

@@ -71,7 +71,7 @@ def advantages_in_context(
     shares: dict[int, dict[str, Any]] = {}
 
     def work(rank: int) -> tuple[list[Spans], dict[str, Any]]:
-        rank_spans = _spans_on_rank(compute, data, size)
+        rank_spans = spans_on_rank(compute, data, size)
         shares[rank] = share(data, rank_spans)
         call_on_data(compute, args, shares[rank])
         return rank_spans, shares[rank]
@@ -113,7 +113,7 @@ def train_step_in_context(
             shares: dict[int, Any] = shares,
             output: dict[str, Any] = micro_batch["output"],
         ) -> Any:  # noqa: ANN401 - as the loss
-            rank_spans = _spans_on_rank(loss_function, batch, size)
+            rank_spans = spans_on_rank(loss_function, batch, size)
             shares[rank] = share(output, rank_spans)
             logits = torch.zeros(1, sum(high - low for chunks in rank_spans for low, high in chunks), 1)
             return loss_function(args, share(batch, rank_spans), **more, logits=logits)
@@ -149,8 +149,8 @@ def context_of(size: int) -> Iterator[None]:
         yield
 
 
-def _spans_on_rank(function: Callable[..., Any], data: Mapping[str, Any], size: int) -> list[Spans]:
-    """The spans of each sample on this rank, from ``cp_utils`` in the function's package."""
+def spans_on_rank(function: Callable[..., Any], data: Mapping[str, Any], size: int) -> list[Spans]:
+    """The spans of each sample on this context-parallel rank, from ``cp_utils`` in the function's package."""
     if size == 1:
         return [[(0, int(length))] for length in data["response_lengths"]]
     offsets = importlib.import_module(f"{function.__module__.rpartition('.')[0]}.cp_utils")

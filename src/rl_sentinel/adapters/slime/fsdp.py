@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
@@ -16,7 +17,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
-from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
@@ -79,16 +80,50 @@ def log_probs_of_packs(  # noqa: PLR0913 - functions of the target, and their ar
     logits: list[Tensor],
     packs: int,
 ) -> dict[str, list[Any]]:
-    """The log-probs of each response; the double of the model returns the logits of a pack's sequences."""
+    """The log-probs of each response, by the actor and by a reference that the actor's class has as a second model.
+
+    The double of the model that is asked for returns the logits of a pack's sequences, and of the other one only zeros.
+    """
     parts = packs_of(pack, data, packs)
-    outputs = iter([torch.cat([logits[row] for row in rows_of(part)]).unsqueeze(0) for part in parts])
+    # The method and its timer log their rank; the progress bar is not installed.
+    with (
+        replaced_globals(vars(dist), get_rank=lambda *_group: 0),
+        replaced_globals(inspect.unwrap(compute).__globals__, tqdm=lambda items, **_options: items),
+    ):
+        for tag, name in _MODELS.items():
+            if tag != "actor" and not _has_model(compute, name):
+                continue
+            for other in _MODELS.values():
+                setattr(actor, other, _Model(logits, parts, shown=other == name))
+            compute(actor, tag, parts, **({} if tag == "actor" else {"store_prefix": f"{tag}_"}))
+    return _in_order([sample for part in parts for sample in unpack(part)], tuple(_LOG_PROBS.values()))
 
-    def model(**_inputs: object) -> SimpleNamespace:
-        return SimpleNamespace(logits=next(outputs))
 
-    actor.model = model
-    compute(actor, "actor", parts)
-    return _in_order([sample for part in parts for sample in unpack(part)], ("log_probs",))
+#: Model -> attribute of the actor, and output -> key of its log-probs.
+_MODELS = {"ref": "ref_model", "actor": "model"}
+_LOG_PROBS = {"logprob": "log_probs", "ref_logprob": "ref_log_probs"}
+
+
+def _has_model(compute: Callable[..., Any], name: str) -> bool:
+    """Whether the method reads this attribute of the actor."""
+    return name in inspect.unwrap(compute).__code__.co_names
+
+
+class _Model:
+    """A double of a model: the logits of each pack in turn, or zeros if its answer is not wanted."""
+
+    def __init__(self, logits: list[Tensor], parts: list[dict[str, Any]], *, shown: bool) -> None:
+        rows = [torch.cat([logits[row] for row in rows_of(part)]).unsqueeze(0) for part in parts]
+        self.outputs = iter([row if shown else torch.zeros_like(row) for row in rows])
+
+    def __call__(self, **_inputs: object) -> SimpleNamespace:
+        return SimpleNamespace(logits=next(self.outputs))
+
+    def cpu(self) -> "_Model":
+        """The model, which stays where it is."""
+        return self
+
+    cuda = eval = cpu
 
 
 def packs_of(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list[dict[str, Any]]:
@@ -168,9 +203,7 @@ def _log_probs(target: Target, path: str) -> Boundary:
         "owner": Constant(Function(ACTOR)),
         "args": Namespace(rollout_temperature=Knob("temperature"), true_on_policy_mode=Constant(value=True)),
         "prof": profiler,
-        **{
-            name: Constant(value) for name, value in (("weights", {}), ("ref_model", None), ("fsdp_cpu_offload", False))
-        },
+        **{name: Constant(value) for name, value in (("weights", {}), ("fsdp_cpu_offload", False))},
         **{name: Constant(value) for name, value in (("cp_rank", 0), ("cp_size", 1), ("cp_group", None))},
     }
     step = Step(
@@ -193,12 +226,16 @@ def _log_probs(target: Target, path: str) -> Boundary:
         stage="batch",
         steps=(step,),
         reads=frozenset({"logits", "token", "length"}),
-        outputs={"logprob": Output("B T", "nats", "logprob", at=Use("computed")["log_probs"], form=Ragged())},
+        outputs={
+            name: Output("B T", "nats", name, at=Use("computed")[key], form=Ragged())
+            for name, key in _LOG_PROBS.items()
+            if name == "logprob" or _has_model(target.find(path), _MODELS["ref"])
+        },
         settings={"default": {"temperature": 1.0}, "other temperature": {"temperature": 0.5}},
         claims=claims(
             "arguments.py: --rollout-temperature, the sampling temperature; actor.py, "
             "compute_log_prob, docstring: token log-probabilities for packed batches",
-            output_algorithms={"logprob": "log-prob of the token"},
+            output_algorithms=dict.fromkeys(_LOG_PROBS, "log-prob of the token"),
             knobs={"temperature": (0.7, 1.6)},
             packs=True,
         ),

@@ -12,7 +12,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
+from rl_sentinel.adapters.slime.context_ranks import Spans, merge_shares, spans_on_rank
+from rl_sentinel.adapters.slime.packing import each_rank
+
+#: Keys of what the ranks that share a sequence have parts of, after a rollout.
+SHARED_ROWS = frozenset({"rollout_log_probs", "teacher_log_probs"})
 
 #: Names under which a module that logs imports the tracker.
 _TRACKERS = ("logging_utils", "tracking_utils", "wandb")
@@ -25,6 +31,64 @@ def receive_rollout(
     dp_size: int,
 ) -> list[dict[str, Any]]:
     """The data of a rollout as each rank receives it; like Ray's object store, the double returns copies."""
+    with _stored(manager, receive, data, dp_size) as stored:
+        return [receive(manager.args, stored, rank, dp_size) for rank in range(dp_size)]
+
+
+def load_rollout(  # noqa: PLR0913 - functions of the target, and their arguments
+    manager: Any,  # noqa: ANN401 - slime's RolloutManager
+    load: Callable[..., Any],
+    actor: type,
+    data: dict[str, Any],
+    dp_size: int,
+    context: int,
+) -> list[dict[str, Any]]:
+    """The data of a rollout as each rank of the trainer loads it; ``context`` ranks share each sequence.
+
+    Numbers of each token are put together from these ranks. A rank that has another number of them than it predicts
+    tokens has infinite ones.
+    """
+    trainer, loaded = bare_instance(actor, args=manager.args), []
+    mpu: Any = importlib.import_module("megatron.core").mpu
+    device = SimpleNamespace(current_device=lambda: "cpu")
+    receive = load.__globals__["process_rollout_data"]
+    with _stored(manager, receive, data, dp_size) as stored, replaced_globals(load.__globals__, accelerator=device):
+        for rank in range(dp_size):
+            state = {"get_data_parallel_world_size": dp_size, "get_data_parallel_rank": rank}
+            doubles = {name: lambda number=number, **_options: number for name, number in state.items()}
+            with replaced_globals(vars(mpu), **doubles):
+                shares = [
+                    (load(trainer, stored), spans_on_rank(load, data, context)) for _ in each_rank({"ranks": context})
+                ]
+            loaded.append(_put_together([part for part, _ in shares], [spans for _, spans in shares]))
+    return loaded
+
+
+def _put_together(parts: list[dict[str, Any]], spans: list[list[Spans]]) -> dict[str, Any]:
+    """The data of one data-parallel rank, from those of the ranks that share its sequences."""
+    own = _places(parts[0])
+    spans = [[rank[place] for place in own] for rank in spans]
+    whole = dict(parts[0])
+    for key in SHARED_ROWS & whole.keys():
+        rows = [
+            [
+                fit_to_length(list(row), sum(high - low for low, high in chunks), float("inf"))
+                for row, chunks in zip(part[key], rank, strict=True)
+            ]
+            for part, rank in zip(parts, spans, strict=True)
+        ]
+        whole[key] = merge_shares(rows, spans, [int(length) for length in whole["response_lengths"]])
+    return whole
+
+
+@contextmanager
+def _stored(
+    manager: Any,  # noqa: ANN401 - slime's RolloutManager
+    receive: Callable[..., Any],
+    data: dict[str, Any],
+    dp_size: int,
+) -> Iterator[Any]:
+    """The data of a rollout in the object store; the double of Ray returns copies."""
     split = getattr(type(manager), "_split_train_data_by_dp", None)
     modules = [function.__globals__ for function in (split, receive) if function is not None]
     store = SimpleNamespace(put=lambda value, **_options: value, get=deepcopy)
@@ -35,11 +99,10 @@ def receive_rollout(
         _current_device_is_cpu(),
     ):
         if split is None:
-            stored: Any = SimpleNamespace(inner=data)
+            yield SimpleNamespace(inner=data)
         else:
             takes_size = "dp_size" in inspect.signature(split).parameters
-            stored = split(manager, data, **({"dp_size": dp_size} if takes_size else {}))
-        return [receive(manager.args, stored, rank, dp_size) for rank in range(dp_size)]
+            yield split(manager, data, **({"dp_size": dp_size} if takes_size else {}))
 
 
 def received_rows(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -50,16 +113,24 @@ def received_rows(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def columns_of_others(received: dict[str, list[Any]], samples: list[Any]) -> list[float]:
-    """The number of columns of each row that belong to another sample: index, state, number of trained tokens."""
+    """The number of columns of each row that belong to another sample: index, state, trained tokens, images."""
     columns: dict[str, list[Any]] = {
         "sample_indices": [sample.index for sample in samples],
         "truncated": [str(getattr(sample, "status", "")).endswith("TRUNCATED") for sample in samples],
         "rollout_mask_sums": [sum(mask) for mask in received["loss_masks"]],
     }
     known = {key: own for key, own in columns.items() if key in received}
+    images = received.get("multimodal_train_inputs", [None] * len(samples))
     return [
-        float(sum(float(received[key][n]) != float(own[n]) for key, own in known.items())) for n in range(len(samples))
+        float(sum(float(received[key][n]) != float(own[n]) for key, own in known.items()))
+        + float(_number_of(images[n]) != _number_of(getattr(samples[n], "multimodal_train_inputs", None)))
+        for n in range(len(samples))
     ]
+
+
+def _number_of(images: dict[str, Tensor] | None) -> float:
+    """The number that the images of a sample stand for; 0 without an image."""
+    return 0.0 if images is None else float(images["pixel_values"].sum())
 
 
 def log_received(

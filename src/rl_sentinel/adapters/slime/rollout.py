@@ -1,6 +1,7 @@
 """slime's rollout: conversion of samples to the data of each rank, dynamic sampling filter, supervised rollout."""
 
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -14,8 +15,18 @@ from rl_sentinel.adapters.kit.row_codecs import RowSequence
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.slime.doubles import filter_prompts, supervised_samples
-from rl_sentinel.adapters.slime.ranks import columns_of_others, receive_rollout, received_rows
-from rl_sentinel.adapters.slime.samples import CONVERT, REWARDS, SAMPLE, manager, module_source, sample
+from rl_sentinel.adapters.slime.ranks import columns_of_others, load_rollout, receive_rollout, received_rows
+from rl_sentinel.adapters.slime.samples import (
+    CONVERT,
+    IMAGES,
+    REWARDS,
+    SAMPLE,
+    TEACHER,
+    manager,
+    module_source,
+    names_in_conversion,
+    sample,
+)
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -24,6 +35,10 @@ from rl_sentinel.core.codec import Codec, Inputs
 
 #: Paths of the function that receives the data on a rank, newest first.
 RECEIVE = ("slime.utils.data.process_rollout_data", "slime.backends.utils.data.process_rollout_data")
+
+#: The method with which a trainer's rank loads them.
+ACTOR = "slime.backends.megatron_utils.actor.MegatronTrainRayActor"
+LOAD = f"{ACTOR}._get_rollout_data"
 
 FILTER = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
 SFT = "slime.rollout.sft_rollout.generate_rollout"
@@ -36,6 +51,10 @@ _SAMPLES = (
 )
 
 _DOCS = "slime/ray/rollout.py, _convert_samples_to_train_data: convert inference generated samples to training data"
+_LOAD_DOCS = (
+    "slime/backends/megatron_utils/actor.py, _get_rollout_data: log-probs of the engine and of the teacher, of the "
+    "tokens that this rank predicts"
+)
 _SFT_DOCS = (
     "sft_rollout.py, generate_rollout: the tokens and the loss mask of the conversation are those of the sample, from "
     "the first trained token on (mask_utils.py, get_response_lengths)"
@@ -56,19 +75,46 @@ def even_ranks(inputs: Inputs) -> str:
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The data of a rollout on its ranks, the filter of dynamic sampling, the supervised rollout."""
     yield from bindable(target, _data(target), _filter(target))
+    if target.has(LOAD) and not target.fails(LOAD) and is_dataclass(target.find(SAMPLE)):
+        yield from bindable(target, _loaded(target))
     if target.has(SFT):
         yield from bindable(target, _supervised(target))
 
 
 def received(target: Target) -> tuple[str, tuple[Step, ...]]:
     """The path of functions from samples to ranks, and the steps that call them; the last returns a dict per rank."""
-    owner, function = manager(target), next((path for path in RECEIVE if target.has(path)), RECEIVE[0])
+    function = next((path for path in RECEIVE if target.has(path)), RECEIVE[0])
+    convert = _converted(target, sample(target, also=IMAGES, with_state=True))
+    receive = Step(
+        call=receive_rollout,
+        name="ranks",
+        arguments={
+            "manager": Earlier(Use("self")),
+            "receive": Constant(Function(function)),
+            "data": Earlier(Use("converted")),
+            "dp_size": Derived(ranks_of, frozenset({"ranks"})),
+        },
+    )
+    return " -> ".join([*_to_ranks(target), function]), (convert, receive)
+
+
+def _to_ranks(target: Target) -> list[str]:
+    """The methods that convert samples and, where a revision has it, split them among ranks."""
+    owner = manager(target)
+    split = f"{owner}._split_train_data_by_dp"
+    return [f"{owner}.{CONVERT}", *([split] if target.has(split) else [])]
+
+
+def _converted(target: Target, one: Object) -> Step:
+    """The conversion of samples to the data of a rollout."""
+    owner = manager(target)
     arguments = Namespace(
         advantage_estimator=Constant("ppo"),
         rewards_normalization=Constant(value=False),
         reward_key=Knob("reward_key"),
         rollout_top_p=Constant(1.0),
         rollout_data_transport=Constant("object-store"),
+        qkv_format=Constant("thd"),
         global_batch_size=Derived(lambda inputs: inputs.batch.rows),
         micro_batch_size=Constant(1),
         use_dynamic_batch_size=Constant(value=False),
@@ -90,25 +136,12 @@ def received(target: Target) -> tuple[str, tuple[Step, ...]]:
             "train_parallel_config": Table(parallel),
         },
     )
-    convert = Step(
+    return Step(
         call=f"{owner}.{CONVERT}",
         name="converted",
-        arguments={"self": rollout_manager, "samples": EachRow(sample(target, with_state=True))},
+        arguments={"self": rollout_manager, "samples": EachRow(one)},
         produced_by={"samples": _SAMPLES},
     )
-    receive = Step(
-        call=receive_rollout,
-        name="ranks",
-        arguments={
-            "manager": Earlier(Use("self")),
-            "receive": Constant(Function(function)),
-            "data": Earlier(Use("converted")),
-            "dp_size": Derived(ranks_of, frozenset({"ranks"})),
-        },
-    )
-    split = f"{owner}._split_train_data_by_dp"
-    functions = [f"{owner}.{CONVERT}", *([split] if target.has(split) else []), function]
-    return " -> ".join(functions), (convert, receive)
 
 
 def _data(target: Target) -> Boundary:
@@ -137,6 +170,40 @@ def _data(target: Target) -> Boundary:
         settings=REWARDS,
         claims=claims(_DOCS, conserves=True),
         reach="every run; --reward-key",
+        requires=(no_empty_response, even_ranks),
+    )
+
+
+def _loaded(target: Target) -> Boundary:
+    teacher = TEACHER if names_in_conversion(target, *TEACHER) else {}
+    load = Step(
+        call=load_rollout,
+        name="ranks",
+        arguments={
+            "manager": Earlier(Use("self")),
+            "load": Constant(Function(LOAD)),
+            "actor": Constant(Function(ACTOR)),
+            "data": Earlier(Use("converted")),
+            "dp_size": Derived(ranks_of, frozenset({"ranks"})),
+            "context": Knob("context"),
+        },
+    )
+    rows = Step(call=received_rows, name="received", arguments={"ranks": Earlier(Use("ranks"))})
+    result = Use("received")
+    outputs = {"rollout_logprob": "rollout_log_probs", **({"ref_logprob": "teacher_log_probs"} if teacher else {})}
+    return Boundary(
+        path=" -> ".join([*_to_ranks(target), LOAD]),
+        stage="batch",
+        steps=(_converted(target, sample(target, also=teacher, with_state=True)), load, rows),
+        unused=frozenset({"group", "prompt_length"}),
+        outputs={
+            **{name: Output("B T", "nats", name, at=result[key], form=Ragged()) for name, key in outputs.items()},
+            "token": Output("B T", "", "token", at=result["tokens"], form=RaggedSequence()),
+            "mask": Output("B T", "", "mask", at=result["loss_masks"], form=Cast(Ragged(), torch.bool)),
+        },
+        settings={"default": {"context": 1}, "context parallel": {"context": 2}},
+        claims=claims(_LOAD_DOCS, conserves=True),
+        reach="every run on Megatron; --context-parallel-size 2",
         requires=(no_empty_response, even_ranks),
     )
 

@@ -1,9 +1,12 @@
 """slime's samples, and the paths of its modules and methods in each revision."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.containers import Object
@@ -62,23 +65,50 @@ _FIELDS: dict[str, Codec] = {
 }
 
 
+def _images(inputs: Inputs) -> dict[str, Tensor] | None:
+    """The images of a sample, as its processor encodes them; the first sample is a text."""
+    row = inputs.part[0]
+    return {"pixel_values": torch.full((1, 1), float(row))} if row else None
+
+
+#: What some samples have: those of an image, and those with a teacher on a server.
+IMAGES: Mapping[str, Codec] = {"multimodal_train_inputs": Derived(_images)}
+TEACHER: Mapping[str, Codec] = {"teacher_log_probs": Object(torch.as_tensor, {"data": RowTokens("ref_logprob")})}
+
+
 def status_of(kinds: Any, truncated: bool) -> Any:  # noqa: ANN401, FBT001 - the target's enumeration
     """The state of a sample: cut off at the maximum length, or completed."""
     return kinds.TRUNCATED if truncated else kinds.COMPLETED
 
 
-def sample(target: Target, *without: str, with_state: bool = False) -> Object:
-    """A sample after the rollout, with the fields that the revision has; with its state, some are cut off."""
-    names = set(_FIELDS)
+def sample(
+    target: Target, *without: str, also: Mapping[str, Codec] = MappingProxyType({}), with_state: bool = False
+) -> Object:
+    """A sample after the rollout: fields that the revision has, and ``also``; with its state, some are cut off."""
+    named = {**_FIELDS, **also}
+    names = set(named)
     if target.has(SAMPLE) and not target.fails(SAMPLE) and is_dataclass(target.find(SAMPLE)):
-        names &= {field.name for field in fields(target.find(SAMPLE))}
+        names &= {field.name for field in fields(target.find(SAMPLE))} | names_in_conversion(target, *also)
     more: dict[str, Codec] = {}
     if with_state and target.has(f"{SAMPLE}.Status"):
         kinds, truncated = Constant(Function(f"{SAMPLE}.Status")), HasLabel("excluded", EXCLUDED["truncated"])
         more = {"status": Object(status_of, {"kinds": kinds, "truncated": truncated})}
-    return Object(
-        SAMPLE, more | {name: part for name, part in _FIELDS.items() if name in names and name not in without}
-    )
+    parts = more | {name: part for name, part in named.items() if name in names and name not in without}
+    return Object(_sample, {"kind": Constant(Function(SAMPLE)), **parts}) if also else Object(SAMPLE, parts)
+
+
+def _sample(kind: Callable[..., Any], **values: Any) -> Any:  # noqa: ANN401 - of that class
+    """A sample; earlier revisions have attributes that are no fields, which a reward function sets."""
+    known = inspect.signature(kind).parameters
+    made = kind(**{name: value for name, value in values.items() if name in known})
+    vars(made).update({name: value for name, value in values.items() if name not in known})
+    return made
+
+
+def names_in_conversion(target: Target, *names: str) -> set[str]:
+    """The names that the module with the conversion of samples mentions."""
+    source = module_source(target, manager(target).rpartition(".")[0])
+    return {name for name in names if name in source}
 
 
 def manager(target: Target) -> str:

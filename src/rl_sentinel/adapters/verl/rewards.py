@@ -13,7 +13,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
-from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.requirements import no_empty_response, within_limit
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants, data_proto, section, try_bind
@@ -102,13 +102,8 @@ def _boundary(path: str, name: str, family: str, knobs: Settings) -> Boundary:
         settings={family: knobs},
         claims=_KNOB | _PAYS if knobs else _LANDS,
         reach=f"reward_manager={name}" if not looped else f"reward.reward_manager.name={name}",
-        requires=(no_empty_response, *((_within_limit,) if knobs else ())),
+        requires=(no_empty_response, *((within_limit,) if knobs else ())),
     )
-
-
-def _within_limit(inputs: Inputs) -> str:
-    limit = int(inputs.settings["limit"] or 0)
-    return f"no response is longer than {limit} tokens" if int(inputs.batch.length.max()) > limit else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,88 @@
+"""The overlong penalty of SkyRL's DAPO trainer, an example beside the package that a checkout has."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import Table
+from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import (
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+    within_limit,
+)
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.skyrl.arguments import UIDS
+from rl_sentinel.adapters.skyrl.rollout import GENERATED, generated, output_of, trainer_object
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+#: The trainer's class, newest place first.
+TRAINERS = tuple(f"examples.{folder}algorithms.dapo.main_dapo.DAPOTrainer" for folder in ("train.", ""))
+
+_PAYS = claims(
+    "main_dapo.py, postprocess_generator_output: the soft overlong punishment of arXiv 2503.14476, over the last "
+    "overlong_buffer_len tokens up to sampling_params.max_generate_length; then the reward of each token",
+    algorithm="outcome less the overlong penalty at the last response token",
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The trainer's method, in checkouts."""
+    path = next((path for path in TRAINERS if target.has(path)), "")
+    if path and not target.fails(path):
+        yield from bindable(target, _overlong(target, path))
+
+
+def overlong_rewards(
+    owner: type,
+    trainer: SimpleNamespace,
+    output: dict[str, Any],
+    uids: list[str],
+    numbers: Mapping[str, Any],
+) -> list[Tensor]:
+    """The reward of each token after DAPO's penalty; ``trainer`` is the double of a trainer.
+
+    The method may change what it is given, which the trainer replaces by what it returns.
+    """
+    algorithm = trainer.cfg.trainer.algorithm
+    algorithm.overlong_buffer_len, algorithm.overlong_buffer_penalty_factor = numbers["buffer"], numbers["factor"]
+    algorithm.overlong_buffer = {"len": numbers["buffer"], "penalty_factor": numbers["factor"]}  # in releases of 2025
+    trainer.cfg.generator.sampling_params.max_generate_length = numbers["limit"]
+    processed = bare_instance(owner, **vars(trainer)).postprocess_generator_output(copy.deepcopy(output), uids)
+    return [torch.tensor(row, dtype=torch.float32) for row in output_of(processed)["rewards"]]
+
+
+def _overlong(target: Target, path: str) -> Boundary:
+    step = Step(
+        call=overlong_rewards,
+        name="rewards",
+        arguments={
+            "owner": Constant(Function(path)),
+            "trainer": trainer_object(target),
+            "output": generated(),
+            "uids": UIDS,
+            "numbers": Table({name: Knob(name) for name in ("limit", "buffer", "factor")}),
+        },
+        produced_by={"output": GENERATED},
+    )
+    return Boundary(
+        path=f"{path}.postprocess_generator_output",
+        stage="reward",
+        steps=(step,),
+        unused=frozenset({"token", "mask", "rollout_logprob", "group", "prompt_length"}),
+        outputs={"token_reward": Output("B T", "reward", "token_reward", at=Use("rewards"), form=Ragged())},
+        settings={"overlong": {"limit": 4, "buffer": 2, "factor": 0.5}},
+        claims=_PAYS,
+        reach="examples/train/algorithms/dapo/main_dapo.py",
+        requires=(prompts_are_contiguous, groups_are_equal, no_empty_response, within_limit),
+    )
