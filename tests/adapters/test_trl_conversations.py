@@ -18,7 +18,11 @@ Loads = Callable[..., Target]
 
 APPLY = "trl.data_utils.apply_chat_template"
 COLLATOR = "trl.trainer.utils.DataCollatorForChatML.__call__"
+RLOO = "trl.trainer.rloo_trainer.RLOOTrainer"
 OWNERS = ("trl.trainer.grpo_trainer.GRPOTrainer", "trl.trainer.distillation_trainer.DistillationTrainer")
+
+#: Where prompts are tokenized.
+PROMPTS = (*(f"{owner}._tokenize_prompts" for owner in OWNERS), f"{RLOO}._generate_single_turn")
 
 
 def _load(loads: Loads, **choices: str) -> Target:
@@ -47,6 +51,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         *((f"{owner}._get_tool_suffix_ids", name) for owner in OWNERS for name in ("plain", "line breaks")),
         *((f"{owner}._tool_call_loop", "a call") for owner in OWNERS),
         *((f"{owner}._generate", "logged, tools") for owner in OWNERS),
+        *((path, f"{kind} as prompts") for path in PROMPTS for kind in ("conversations", "texts")),
     }
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
@@ -98,3 +103,21 @@ def test_line_break_after_a_sampled_reply(loads: Loads, owner: str, trims: str, 
 def test_sampled_tokens_of_a_call(loads: Loads, owner: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
     """Tokens that were sampled are not tokenized anew, and results of tools do not train."""
     assert _sound(_load(loads, **choices), f"{owner}._tool_call_loop", "a call") is sound
+
+
+@pytest.mark.parametrize("path", PROMPTS)
+@pytest.mark.parametrize(
+    ("choices", "broken"),
+    [({}, ""), ({"asked": "False"}, "conversations as prompts"), ({"text": 'text + " w5"'}, "texts as prompts")],
+)
+def test_prompts(loads: Loads, path: str, choices: dict[str, str], broken: str) -> None:
+    """A conversation asks for a reply; a text is not changed."""
+    target = _load(loads, **choices)
+    for setting in ("conversations as prompts", "texts as prompts"):
+        assert _sound(target, path, setting) is (setting != broken)
+
+
+def test_prompts_that_attend_to_padding(loads: Loads) -> None:
+    """What the model may attend to is the prompt alone."""
+    target = _load(loads, attends="1")
+    assert not _sound(target, f"{RLOO}._generate_single_turn", "texts as prompts")

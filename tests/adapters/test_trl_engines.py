@@ -38,6 +38,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     assert set(boundaries) == {
         (OWN, "options, transformers"),
         *((VLLM, f"{what}, {mode}") for what in ("options", "rows") for mode in ("server", "colocate")),
+        (VLLM, "rows, an engine over ranks"),
         (TABLE, "table of completions"),
     }
     assert answering(boundaries, target) == []
@@ -52,6 +53,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (CFG004, VLLM, "options, server", {"nucleus": "1.0"}),
         (CFG004, VLLM, "options, colocate", {"nucleus": "temperature"}),
         (PLC004, VLLM, "rows, server", {"rank": "0"}),
+        (PLC004, VLLM, "rows, an engine over ranks", {"shared": "prompts"}),
         (DAT001, TABLE, "table of completions", {"weights": "gather_object(made['advantages'].tolist())[::-1]"}),
     ],
 )

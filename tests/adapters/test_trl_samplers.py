@@ -10,6 +10,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, samplers
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
+from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 
 Loads = Callable[..., Target]
 
@@ -38,6 +39,45 @@ DISTILLATION = """
 
 TREES = {"grpo": TRAINER, "distillation": DISTILLATION}
 
+CONFIG = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class GRPOConfig:
+        output_dir: str
+        use_cpu: bool = True
+        bf16: bool = False
+        report_to: object = None
+        per_device_train_batch_size: int = 8
+        num_generations: int = 8
+        generation_batch_size: int | None = None
+        steps_per_generation: int | None = None
+
+        def __post_init__(self):
+            if self.generation_batch_size:
+                self.steps_per_generation = STEPS
+            self.steps_per_generation = self.steps_per_generation or 1
+"""
+
+#: A sampler that knows its length.
+PLANNED = """
+    class Sampler:
+        def __init__(self, rows, size, repeats):
+            self.rows, self.size, self.repeats = rows, size, repeats
+
+        def __iter__(self):
+            for start in range(0, len(self.rows) - self.size + 1, self.size):
+                yield from self.rows[start : start + self.size] * self.repeats
+
+        def __len__(self):
+            return LENGTH * self.repeats
+
+    class GRPOTrainer:
+        def _get_train_sampler(self, dataset=None):
+            size = self.args.generation_batch_size // self.num_generations
+            return Sampler(list(self.train_dataset), size, self.num_generations * self.args.steps_per_generation)
+"""
+
 
 def _bound(loads: Loads, kind: str, lost: str = "0") -> tuple[Target, Boundary]:
     target = loads(FRAMEWORK, {f"trl/trainer/{kind}_trainer.py": TREES[kind].replace("LOST", lost)})
@@ -61,3 +101,30 @@ def test_last_generation_is_lost(loads: Loads, kind: str, setting: str, lost: st
     judgement = judged_at(DAT002, boundary, setting, target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(
+    ("length", "sound"), [("len(self.rows) // self.size * self.size", True), ("len(self.rows)", False)]
+)
+def test_length_of_a_sampler_that_drops_a_generation(loads: Loads, length: str, *, sound: bool) -> None:
+    target = loads(FRAMEWORK, {"trl/trainer/grpo_trainer.py": PLANNED.replace("LENGTH", length)})
+    (boundary,) = samplers.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    judgement = judged_at(DAT002, boundary, "two prompts", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound
+
+
+@pytest.mark.parametrize(
+    ("steps", "sound"), [("self.generation_batch_size // self.per_device_train_batch_size", True), ("1", False)]
+)
+def test_planned_generation(loads: Loads, steps: str, *, sound: bool) -> None:
+    """A generation has as many completions, or steps, as its field says."""
+    tree = {"trl/trainer/grpo_trainer.py": TRAINER.replace("LOST", "0")}
+    tree["trl/trainer/grpo_config.py"] = CONFIG.replace("STEPS", steps)
+    target = loads(FRAMEWORK, tree)
+    named = {name: b for b in samplers.boundaries(target) if isinstance(b, Boundary) for name in b.settings}
+    completions, by_steps = (judged_at(CFG004, named[name], name, target) for name in samplers.PLANS)
+    assert completions.tried > 0
+    assert (completions.found is None) is sound
+    assert by_steps.found is None

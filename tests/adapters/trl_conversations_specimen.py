@@ -53,6 +53,12 @@ GRPO = """
         raise RuntimeError("a schema is read here")
 
     class GRPOTrainer(Trainer):
+        def _tokenize_prompts(self, prompts):
+            of = self.processing_class
+            if isinstance(prompts[0], str):
+                return [of(text={text})["input_ids"] for text in prompts], None, {}
+            return [of.apply_chat_template(talk, add_generation_prompt={asked}) for talk in prompts], None, {}
+
         def _get_tool_suffix_ids(self, tool_messages):
             talk = [{"role": "user", "content": "w1"}, {"role": "assistant", "content": "w1"}]
             of = self.processing_class
@@ -106,6 +112,29 @@ DISTILLATION = (
         def _get_tool_suffix_ids""",
     )
 )
+
+#: A trainer whose method tokenizes and samples.
+RLOO = """
+    import torch
+
+    from trl.trainer.base import Trainer
+
+    class RLOOTrainer(Trainer):
+        def _generate_single_turn(self, prompts, images):
+            of = self.processing_class
+            rows = [
+                of(text={text})["input_ids"]
+                if isinstance(text, str)
+                else of.apply_chat_template(text, add_generation_prompt={asked})
+                for text in prompts
+            ]
+            width = max(map(len, rows))
+            ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
+            attends = torch.tensor([[{attends}] * (width - len(row)) + [1] * len(row) for row in rows])
+            sampled = self.model.generate(input_ids=ids, attention_mask=attends)[:, width:]
+            prompt_ids, completion_ids = rows, sampled.tolist()
+            return prompt_ids, completion_ids
+"""
 
 BASE = """
     from collections import defaultdict
@@ -166,6 +195,9 @@ SOUND = {
     "samples": "True",
     "result": "0",
     "among": "called",
+    "asked": "True",
+    "text": "text",
+    "attends": "0",
 }
 
 
@@ -178,6 +210,8 @@ def files(**choices: str) -> dict[str, str]:
         "trl/trainer/utils.py": COLLATOR,
         "trl/trainer/grpo_config.py": CONFIG,
         "trl/trainer/grpo_trainer.py": GRPO,
+        "trl/trainer/rloo_config.py": CONFIG.replace("GRPOConfig", "RLOOConfig"),
+        "trl/trainer/rloo_trainer.py": RLOO,
         "trl/trainer/distillation_config.py": CONFIG.replace("GRPOConfig", "DistillationConfig"),
         "trl/trainer/distillation_trainer.py": DISTILLATION,
     }

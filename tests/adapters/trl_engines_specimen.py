@@ -12,6 +12,8 @@ OPTIONS = """
 """
 
 ENGINE = """
+    import torch
+
     def gather_object(objects):
         return objects
 
@@ -22,6 +24,7 @@ ENGINE = """
         def __init__(self, accelerator, mode, temperature, top_p, limit, others):
             self.accelerator, self.mode, self.others = accelerator, mode, others or {}
             self.options = {"temperature": temperature, "top_p": {nucleus}, "max_tokens": limit, "logprobs": 0}
+            self.tensor_parallel_size, self.tp_group = 1, None
             self._init_vllm()
 
         def _init_vllm(self):
@@ -30,9 +33,17 @@ ENGINE = """
         def generate(self, prompts, count):
             if self.mode == "colocate":
                 params = SamplingParams(n=1, **{**self.options, **self.others})
+                own = prompts
+                if self.tensor_parallel_size > 1:
+                    parts = [None] * self.tensor_parallel_size
+                    torch.distributed.all_gather_object(parts, own, group=self.tp_group)
+                    prompts = [ids for part in parts for ids in part]
                 asked = [{"prompt_token_ids": ids} for ids in prompts]
                 outputs = self.llm.generate(asked, sampling_params=params, use_tqdm=False)
                 rows = [row for output in outputs for row in output.outputs]
+                if self.tensor_parallel_size > 1:
+                    start = torch.distributed.get_rank(group=self.tp_group) * len({shared})
+                    rows = rows[start : start + len(own)]
                 logprobs = [[next(iter(one.values())).logprob for one in row.logprobs] for row in rows]
                 return [row.token_ids for row in rows], logprobs
             everyone, rank = gather_object(prompts), self.accelerator.process_index
@@ -121,6 +132,7 @@ GRPO = """
 SOUND = {
     "nucleus": "top_p",
     "rank": "rank",
+    "shared": "own",
     "heat": "args.temperature",
     "weights": 'gather_object(made["advantages"].tolist())',
 }

@@ -36,3 +36,12 @@ def test_temperature_divides_the_logits() -> None:
     root = 3**0.5
     teacher = torch.tensor([1 / (1 + root), root / (1 + root)], dtype=torch.float64)
     assert hot.item() == pytest.approx((teacher * (teacher * 2).log()).sum().item(), abs=1e-6)
+
+
+def test_universal_distance_compares_the_largest_shares() -> None:
+    """Shares 1/2, 1/4, 1/4 of the student against 1/4, 1/4, 1/2 of the teacher: the same, whatever the words."""
+    student, teacher = torch.tensor([4.0, 2.0, 2.0]).log(), torch.tensor([1.0, 1.0, 2.0]).log()
+    batch = batch_of(torch.ones(1, 1).bool(), logits=student.view(1, 1, 3), ref_logits=teacher.view(1, 1, 3))
+    distance = DISTILLATIONS["universal logit distance"]
+    assert distance(batch, {}).tolist() == [[pytest.approx(0.0)]]
+    assert distance(batch, {"share": 0.5}).tolist() == [[pytest.approx(0.5)]]

@@ -51,6 +51,10 @@ def test_outcomes_of_trajectories_by_hand() -> None:
     assert LAID_OUT["outcomes of trajectories, centred"](batch, {}).tolist() == [1, 1, 0, -1, 0]
 
 
+def test_newest_weights_are_no_update_behind() -> None:
+    assert LAID_OUT["newest weights"](batch_of(torch.ones(3, 2).bool()), {}).tolist() == [0, 0, 0]
+
+
 def test_merged_turns_by_hand() -> None:
     """Five turns that forget after every second are three sequences; rewards after the response do not count."""
     batch = batch_of(

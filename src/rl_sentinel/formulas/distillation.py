@@ -32,7 +32,17 @@ def _generalised_jsd(batch: Batch, settings: Settings) -> Tensor:
     return beta * _kl(teacher, mixed) + (1 - beta) * _kl(student, mixed)
 
 
+def _universal_distance(batch: Batch, settings: Settings) -> Tensor:
+    """Universal logit distillation (arXiv 2402.12030): the largest shares are compared with the largest.
+
+    The teacher's distribution counts as much as what precedes it within the token is likely (``share``).
+    """
+    student, teacher = (_log_shares(x, settings).exp().sort(2).values for x in (batch.logits, batch.ref_logits))
+    return (student - float(settings.get("share") or 1) * teacher).abs().sum(dim=2)
+
+
 #: Algorithm -> divergence of the student (``logits``) and the teacher (``ref_logits``) at each token, in nats.
 DISTILLATIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "generalised jsd": _generalised_jsd,
+    "universal logit distance": _universal_distance,
 }

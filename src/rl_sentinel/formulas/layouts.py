@@ -127,6 +127,7 @@ LAID_OUT: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "values of trained tokens": lambda batch, _settings: torch.where(batch.mask, batch.value.double(), 0.0),
     "mini-batches of prompts in turn": _turns,
     "outcomes of trajectories, centred": _outcomes,
+    "newest weights": lambda batch, _settings: torch.zeros(batch.rows, dtype=torch.float64),
 }
 
 #: Algorithm with settings -> one number for the batch.

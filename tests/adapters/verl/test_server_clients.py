@@ -16,6 +16,7 @@ Loads = Callable[..., Target]
 
 CLIENT = """
     import asyncio
+    import numpy as np
     from dataclasses import dataclass, field
 
     @dataclass
@@ -24,6 +25,7 @@ CLIENT = """
         log_probs: list
         stop_reason: str = ""
         num_preempted: int = 0
+        routed_experts: object = None
         extra_fields: dict = field(default_factory=dict)
 
     class LLMServerClient:
@@ -42,6 +44,10 @@ CLIENT = """
                 part = await super().generate(request_id, prompt_ids=RESUMED, sampling_params=params)
                 whole.token_ids += part.token_ids
                 whole.log_probs += part.log_probs
+                if whole.routed_experts is None:
+                    whole.routed_experts = part.routed_experts
+                else:
+                    whole.routed_experts = np.concatenate([EXPERTS])
                 if part.stop_reason != "aborted" or room and len(whole.token_ids) >= room:
                     return whole
                 await asyncio.sleep(60)
@@ -51,6 +57,7 @@ SOUND = {
     "LIMIT": "self.config.actor_rollout_ref.rollout.response_length",
     "USED": "len(whole.token_ids)",
     "RESUMED": "prompt_ids + whole.token_ids",
+    "EXPERTS": "whole.routed_experts, part.routed_experts[len(whole.routed_experts) :]",
 }
 
 
@@ -77,6 +84,7 @@ def test_reads_back(loads: Loads) -> None:
         ("a limit in the request", {}),
         ("a limit in the request", {"USED": "0"}),
         ("a limit in the request", {"RESUMED": "prompt_ids"}),  # what was sampled is sampled anew
+        ("a limit in the request", {"EXPERTS": "part.routed_experts"}),  # old tokens get the experts of new weights
     ],
 )
 def test_faults(loads: Loads, setting: str, broken: dict[str, str]) -> None:

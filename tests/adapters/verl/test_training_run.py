@@ -103,6 +103,7 @@ TRAINER = """
             logger = Tracking(config=OmegaConf.to_container(self.config, resolve=True))
             self.global_steps = 0
             self._load_checkpoint()
+            FIRST
             for epoch in range(self.global_steps // len(self.train_dataloader), self.config["trainer"]["total_epochs"]):
                 for columns in self.train_dataloader:
                     if self.global_steps >= self.total_training_steps:
@@ -111,7 +112,9 @@ TRAINER = """
                     batch, uids = self._sample(columns)
                     if "response_mask" not in batch.batch.keys():
                         raise ValueError("rows without a mask")
+                    BEFORE
                     self._update(batch, uids)
+                    AFTER
                     if self.config["trainer"]["save_freq"] > 0:
                         self._save_checkpoint()
                     logger.log(data={"training/global_step": self.global_steps}, step=self.global_steps)
@@ -149,12 +152,24 @@ REMAX = """
 
 RESTORED = "self.train_dataloader.load_state_dict(torch.load(place))"
 
+#: Sends the weights to the rollout.
+SENT = "self.checkpoint_manager.update_weights(self.global_steps)"
+
+#: Where a loop sends the weights: before the first step, before each update, after it.
+SENDS = {"FIRST": SENT, "BEFORE": "pass", "AFTER": SENT}
+
 
 def _bound(
-    loads: Loads, restore: str = RESTORED, uids: str = 'labels["PROMPT_ID"]', baselines: str = "rewards.sum(1)"
+    loads: Loads,
+    restore: str = RESTORED,
+    uids: str = 'labels["PROMPT_ID"]',
+    baselines: str = "rewards.sum(1)",
+    **sends: str,
 ) -> tuple[Target, dict[str, Boundary]]:
     tree = files()
     trainer = TRAINER.replace("RESTORE", restore).replace("UIDS", uids).replace("BASELINES", baselines)
+    for place, code in (SENDS | sends).items():
+        trainer = trainer.replace(place, code)
     tree["verl/trainer/ppo/core_algos.py"] += REMAX
     tree["verl/trainer/ppo/ray_trainer.py"] = trainer
     tree["verl/utils/tracking.py"] = TRACKING
@@ -220,3 +235,25 @@ def test_greedy_rewards_of_other_prompts_found(loads: Loads, baselines: str) -> 
     judgement = judged_at(REF001, boundaries["update, remax"], "update, remax", target)
     assert judgement.tried > 0
     assert (judgement.found is None) == (baselines == "rewards.sum(1)")
+
+
+@pytest.mark.parametrize(
+    ("sends", "sound"),
+    [
+        ({}, True),
+        ({"FIRST": "pass"}, False),  # the engine starts without the weights of a checkpoint
+        ({"BEFORE": SENT, "AFTER": "pass"}, False),  # each step samples with the weights before the last update
+        ({"AFTER": f"if self.global_steps % 2: {SENT}"}, False),
+    ],
+)
+def test_weights_that_sample(loads: Loads, sends: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+    target, boundaries = _bound(loads, **sends)
+    judgement = judged_at(REF001, boundaries["two epochs"], "two epochs", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound
+
+
+def test_release_whose_engine_takes_the_weights_itself(loads: Loads) -> None:
+    """Where the loop sends no weights, nothing is said of them."""
+    _, boundaries = _bound(loads, FIRST="pass", AFTER="pass")
+    assert not any(name.startswith("updates behind") for name in boundaries["two epochs"].outputs)

@@ -40,6 +40,8 @@ TRAINER = """
                 batch = self.async_rollout_manager.generate_sequences(DataProto.from_dict(tensors, labels))
                 sources.extend(columns["data_source"][SAMPLED])
                 prompts.extend(PROMPTS)
+                if "rm_scores" not in batch.batch:
+                    batch.batch["rm_scores"] = MODEL
                 scores.extend(batch.batch["rm_scores"].sum(1).tolist())
             logged = {}
             for source in dict.fromkeys(sources):
@@ -53,11 +55,16 @@ TRAINER = """
 NUMBERS, TEXTS = "columns['index'][SAMPLED]", "[self.tokenizer.decode(ids) for ids in batch.batch['prompts']]"
 
 
-def _bound(loads: Loads, sampled: str = "rows", prompts: str = NUMBERS) -> tuple[Target, Boundary]:
+MODEL = "self.reward_loop_manager.compute_rm_score(batch).batch['rm_scores']"
+
+
+def _bound(loads: Loads, sampled: str = "rows", prompts: str = NUMBERS, model: str = MODEL) -> tuple[Target, Boundary]:
     tree = files()
     metrics = METRICS.replace("PROMPTS", "sample_uids").replace("SIZE", "n").replace("OVER", "np.mean")
     tree["verl/trainer/ppo/metric_utils.py"] = metrics
-    tree["verl/trainer/ppo/ray_trainer.py"] = TRAINER.replace("PROMPTS", prompts).replace("SAMPLED", sampled)
+    tree["verl/trainer/ppo/ray_trainer.py"] = (
+        TRAINER.replace("PROMPTS", prompts).replace("SAMPLED", sampled).replace("MODEL", model)
+    )
     tree["verl/utils/dataset/rl_dataset.py"] = DATASET
     tree["verl/trainer/config/ppo_trainer.yaml"] = (
         '{"trainer": {}, "actor_rollout_ref": {"rollout": {"val_kwargs": {"n": 1}}}}'
@@ -83,3 +90,16 @@ def test_samples_of_prompts(loads: Loads, sampled: str, prompts: str, sound: boo
     judgement = judged_at(MET001, made, "two sources", target)
     assert judgement.tried > 0
     assert (judgement.found is None) == sound
+
+
+@pytest.mark.parametrize(
+    ("model", "sound"),
+    [(MODEL, True), ("self.val_reward_fn(batch)  # not by the reward_loop_manager", False)],
+)
+def test_rewards_of_a_model(loads: Loads, model: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """Where a reward model trains, it also validates."""
+    target, made = _bound(loads, model=model)
+    judgement = judged_at(MET001, made, "a reward model", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) == sound
+    assert judged_at(MET001, made, "two sources", target).found is None

@@ -51,6 +51,7 @@ from rl_sentinel.adapters.trl import (
     templates,
     tool_counts,
     tool_loop,
+    universal_logits,
     unscored_rewards,
     updates,
 )
@@ -104,6 +105,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         distillation,
         distillation_steps,
         fused_distillation,
+        universal_logits,
         ppo,
         ppo_loop,
         rloo_loop,

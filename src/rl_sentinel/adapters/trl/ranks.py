@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks
+from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number
 from rl_sentinel.adapters.target import Target
 
 
@@ -34,6 +34,16 @@ def broadcast_object_list(objects: list[Any], from_process: int = 0) -> list[Any
     """Replace the contents of each rank's list by those of one rank."""
     objects[:] = gather_from_ranks(objects)[from_process]
     return objects
+
+
+def all_gather_object(found: list[Any], own: Any, group: object = None) -> None:  # noqa: ANN401, ARG001 - as torch's
+    """Write the objects of all ranks, which are one group, into ``found``."""
+    found[:] = gather_from_ranks(own)
+
+
+def rank_in_group(group: object = None) -> int:  # noqa: ARG001 - there is one group
+    """The number of this rank."""
+    return rank_number()
 
 
 class RankAccelerator:

@@ -1,17 +1,23 @@
-"""TRL's prompt sampler: how often each prompt is used in an epoch."""
+"""TRL's prompt sampler: how often each prompt is used in an epoch, and how many completions a generation has."""
 
+import dataclasses
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.containers import Table
+from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import DISTILLATION, GRPO, RLOO
+from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 
 #: Completions per prompt of each trainer.
@@ -27,6 +33,20 @@ FAMILIES = {
     "two prompts": {"shuffle": True, "prompts": 2},
 }
 
+#: Setting -> the field that plans a generation, by completions of all processes or by steps; the other one follows.
+PLANS: dict[str, Settings] = {
+    "completions of a generation": {"generation_batch_size": 8},
+    "steps of a generation": {"steps_per_generation": 3},
+}
+
+#: Completions of a process in a step.
+PER_STEP = 2
+
+_PLANNED = (
+    "grpo_config.py, generation_batch_size: per_device_train_batch_size * num_processes * steps_per_generation; "
+    "mutually exclusive with steps_per_generation"
+)
+
 _CALLER = "transformers, Trainer.get_train_dataloader: the trainer's _get_train_sampler on its data set"
 
 
@@ -36,6 +56,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         path = f"{trainer}._get_train_sampler"
         if target.has(path) and defines_sampler(target, path):
             yield from bindable(target, _sampler(path, completions))
+        known = fields_of(target, trainer)
+        config = f"{trainer.replace('_trainer.', '_config.').removesuffix('Trainer')}Config"
+        if all(field in known for own in PLANS.values() for field in own):
+            yield from bindable(target, *(_plan(config, name, own) for name, own in PLANS.items()))
 
 
 def defines_sampler(target: Target, path: str) -> bool:
@@ -53,13 +77,28 @@ def uses(
     rows: int,
     shuffle: bool,  # noqa: FBT001 - a setting
     prompts: int,
-) -> list[float]:
-    """How often each prompt is drawn in an epoch, divided by the average over all prompts.
+) -> dict[str, list[float]]:
+    """How often each prompt is drawn in an epoch, by the average of all; and all draws, by their planned number.
 
-    The number of prompts per generation divides the data set: the sampler drops an incomplete last generation.
+    For the first, the number of prompts per generation divides the data set: the sampler drops an incomplete last
+    generation, of which the length of the sampler must know.
     """
-    size = prompts if rows % prompts == 0 else 1
-    batch = size * completions
+    whole = method(_trainer(completions, rows, prompts if rows % prompts == 0 else 1, shuffle=shuffle))
+    draws = Counter(whole)
+    total = sum(draws.values())
+    sampler = method(_trainer(completions, rows, prompts, shuffle=shuffle))
+    count = len(list(sampler))
+    planned = len(sampler) if hasattr(sampler, "__len__") else count
+    share = 1.0 if count == planned else count / planned if planned else 0.0
+    return {
+        "uses": [draws[row] * rows / total if total else 0.0 for row in range(rows)],
+        "planned": [share] * rows,
+    }
+
+
+def _trainer(completions: int, rows: int, prompts: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a double
+    """The attributes of a trainer on one process that its sampler reads."""
+    batch = prompts * completions
     steps = STEPS if batch % STEPS == 0 else 1
     args = SimpleNamespace(
         generation_batch_size=batch,
@@ -70,7 +109,7 @@ def uses(
         seed=42,
         data_seed=None,
     )
-    trainer = SimpleNamespace(
+    return SimpleNamespace(
         args=args,
         train_dataset=list(range(rows)),
         num_generations=completions,
@@ -78,9 +117,6 @@ def uses(
         shuffle_dataset=shuffle,
         accelerator=SimpleNamespace(num_processes=1),
     )
-    draws = Counter(method(trainer))
-    total = sum(draws.values())
-    return [draws[row] * rows / total if total else 0.0 for row in range(rows)]
 
 
 def _sampler(path: str, completions: int) -> Boundary:
@@ -101,7 +137,39 @@ def _sampler(path: str, completions: int) -> Boundary:
         stage="batch",
         steps=(step,),
         reads=frozenset({"group"}),
-        outputs={"uses of a prompt": Output("B", "samples", "uses", at=Use("uses"), form=PerRow("list"))},
+        outputs={
+            "uses of a prompt": Output("B", "samples", "uses", at=Use("uses")["uses"], form=PerRow("list")),
+            "draws of a planned draw": Output("B", "samples", "uses", at=Use("uses")["planned"], form=PerRow("list")),
+        },
         settings=FAMILIES,
         reach="every run",
+    )
+
+
+def planned(config: Callable[..., Any], fields: dict[str, int]) -> dict[str, float]:
+    """The plan of a configuration of one process, by its own numbers: completions and steps of a generation."""
+    with tempfile.TemporaryDirectory() as place:
+        about = {"output_dir": place, "use_cpu": True, "bf16": False, "report_to": []}
+        known = {field.name for field in dataclasses.fields(config)}  # type: ignore[arg-type] # a class of the target
+        groups = {"num_generations": PER_STEP} if "num_generations" in known else {}
+        args = config(**about, **groups, per_device_train_batch_size=PER_STEP, **fields)
+    steps = float(args.steps_per_generation)
+    return {"generation_batch_size": steps * PER_STEP, "steps_per_generation": steps}
+
+
+def _plan(config: str, name: str, own: Settings) -> Boundary:
+    step = Step(
+        call=planned,
+        name="plan",
+        arguments={"config": Constant(Function(config)), "fields": Table({field: IfSet(field) for field in own})},
+        remembered=True,
+    )
+    return Boundary(
+        path=f"{config}.__post_init__",
+        stage="config",
+        steps=(step,),
+        outputs={field: Output("", "", f"setting.{field}", at=Use("plan")[field], form=Number()) for field in own},
+        settings={name: own},
+        claims=claims(_PLANNED),
+        reach=", ".join(f"{field}={value}" for field, value in own.items()),
     )

@@ -1,6 +1,6 @@
 """TRL's requests to the engine that samples: which options reach it, and whose rows come back."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
@@ -14,10 +14,10 @@ from rl_sentinel.adapters.kit.requirements import (
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
-from rl_sentinel.adapters.trl.ranks import broadcast_object_list, gather_object
+from rl_sentinel.adapters.trl.ranks import all_gather_object, broadcast_object_list, gather_object, rank_in_group
 from rl_sentinel.adapters.trl.release import fields_of, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, returned_names
 from rl_sentinel.adapters.trl.sampling_engines import OTHER_OPTION, VLLM, make_sampler, request_options, sample
@@ -45,6 +45,9 @@ FIELDS = {"other": "generation_kwargs"}
 #: Engine -> what it calls the longest completion.
 _LIMIT = {"transformers": "max_new_tokens", "server": "max_tokens", "colocate": "max_tokens"}
 
+#: What the source of a release has whose engine may extend over ranks.
+SPLIT_ENGINE = "all_gather_object"
+
 _DOCS = "grpo_config.py, parameters that control generation, and generation_kwargs: passed on to the engine"
 _ROWS = (
     "generation/vllm_generation.py, generate: prompts are sent once with n=num_generations, and each process receives "
@@ -70,15 +73,23 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             engines += ["server", "colocate"]
         for engine in engines:
             yield from bindable(target, _options(target, path, kind, engine, settings))
-            if engine != "transformers":
-                yield from bindable(target, _rows(target, path, kind, engine))
+            if engine == "transformers":
+                continue
+            yield from bindable(target, _rows(target, path, kind, engine))
+            if engine == "colocate" and SPLIT_ENGINE in source_of(target.find(f"{VLLM}.VLLMGeneration.generate")):
+                yield from bindable(target, _rows(target, path, kind, engine, split=True))
 
 
 def _collectives(target: Target) -> Mapping[str, Callable[..., Any]]:
-    doubles = {"gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
+    doubles: dict[str, Callable[..., Any]] = {
+        "gather_object": gather_object,
+        "broadcast_object_list": broadcast_object_list,
+    }
     if not target.has(VLLM):
         return {}
-    return {f"{VLLM}.{name}": double for name, double in doubles.items() if hasattr(target.module(VLLM), name)}
+    found = {f"{VLLM}.{name}": double for name, double in doubles.items() if hasattr(target.module(VLLM), name)}
+    group: dict[str, Callable[..., Any]] = {"all_gather_object": all_gather_object, "get_rank": rank_in_group}
+    return found | {f"{VLLM}.torch.distributed.{name}": double for name, double in group.items()}
 
 
 def _sampler(kind: str, engine: str, settings: Settings) -> Object:
@@ -119,8 +130,8 @@ def _options(target: Target, path: str, kind: str, engine: str, settings: Settin
     )
 
 
-def _rows(target: Target, path: str, kind: str, engine: str) -> Boundary:
-    """The tokens that each rank gets; for GRPO, also their log-probs."""
+def _rows(target: Target, path: str, kind: str, engine: str, *, split: bool = False) -> Boundary:
+    """The tokens that each rank gets; for GRPO, also their log-probs. With ``split``, the ranks share an engine."""
     columns = ("token", "rollout_logprob") if kind == "grpo" else ("token",)
     row = {"tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
     step = Step(
@@ -132,6 +143,7 @@ def _rows(target: Target, path: str, kind: str, engine: str) -> Boundary:
             "prompts": Prompts(),
             "rows": EachRow(Table(row)),
             "ranks": Derived(rank_count),
+            "split": Knob("split", default=False),
         },
         doubles=_collectives(target),
         produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
@@ -142,28 +154,30 @@ def _rows(target: Target, path: str, kind: str, engine: str) -> Boundary:
         steps=(step,),
         unused=frozenset({"group"} | (set() if kind == "grpo" else {"rollout_logprob"})),
         outputs=row_outputs(Use("rows"), *columns),
-        settings={f"rows, {engine}": {}},
+        settings={"rows, an engine over ranks": {"split": True}} if split else {f"rows, {engine}": {}},
         claims=claims(_ROWS, conserves=True),
-        reach=f"use_vllm=True, vllm_mode={engine}",
+        reach=f"use_vllm=True, vllm_mode={engine}" + (", vllm_tensor_parallel_size=2" if split else ""),
         requires=(no_empty_response, prompts_are_contiguous, groups_are_equal),
     )
 
 
-def sampled_rows(
+def sampled_rows(  # noqa: PLR0913 - the parts of a request
     entry: Callable[..., Any],
     trainer: Any,  # noqa: ANN401 - a trainer
     prompts: list[dict[str, str]],
     rows: list[dict[str, Any]],
     ranks: int,
+    split: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """The tokens and log-probs of each row, as its rank gets them."""
+    """The tokens and log-probs of each row, as its rank gets them; with ``split``, from an engine over the ranks."""
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
     ids = [[FIRST_WORD + labels[row["prompt"]]] for row in prompts]
-    answers, _ = sample(entry, trainer, ids, [(row["tokens"], row["logprobs"]) for row in rows], ranks)
+    answers, _ = sample(entry, trainer, ids, [(row["tokens"], row["logprobs"]) for row in rows], ranks, split=split)
     names = returned_names(entry)
     parts = [dict(zip(names, answer if isinstance(answer, tuple) else (answer,), strict=True)) for answer in answers]
-    tokens = [own for part in parts for own in part["completion_ids"]]
-    found = [own for part in parts for own in part.get("logprobs") or ()]
+    size = len(rows) // ranks
+    tokens = [own for part in parts for own in _of_rank(part["completion_ids"], size)]
+    found = [own for part in parts for own in _of_rank(part.get("logprobs") or (), size)] if "logprobs" in names else []
     columns: dict[str, list[Any]] = {
         "tokens": [fit_to_length(list(own), len(row["tokens"]), WRONG) for own, row in zip(tokens, rows, strict=True)]
     }
@@ -172,3 +186,8 @@ def sampled_rows(
             fit_to_length(list(own), len(row["tokens"]), float("inf")) for own, row in zip(found, rows, strict=True)
         ]
     return columns
+
+
+def _of_rank(rows: Sequence[list[Any]], size: int) -> list[list[Any]]:
+    """The rows of a rank, in its own number: a missing one has no tokens."""
+    return [*rows, *[[] for _ in range(size)]][:size]

@@ -102,7 +102,7 @@ def request_options(entry: Callable[..., Any], trainer: Any, engine: str) -> dic
         ready = ready_to_train(trainer, 1)
         sent = []
         ready.model.generate = partial(recorded, sent)
-        entry(ready, **_arguments(entry, [[3], [4]]))
+        entry(ready, **arguments(entry, [[3], [4]]))
     found = {name: value for name, value in sent[0].items() if isinstance(value, int | float)}
     return defaultdict(lambda: float("nan"), {name: float(value) for name, value in found.items()})
 
@@ -113,16 +113,19 @@ def recorded(sent: list[dict[str, Any]], input_ids: Tensor, generation_config: A
     return torch.cat([input_ids, torch.ones_like(input_ids[:, :1])], 1)
 
 
-def sample(
+def sample(  # noqa: PLR0913 - the parts of a request
     entry: Callable[..., Any],
     trainer: Any,  # noqa: ANN401 - a trainer
     prompts: list[list[int]],
     rows: list[tuple[list[int], list[float]]],
     ranks: int,
+    *,
+    split: bool = False,
 ) -> tuple[list[Any], list[dict[str, Any]]]:
     """The rows that each rank gets from the engine, and the options of the requests.
 
-    The server samples for all ranks; an engine on the ranks' own devices for each of them.
+    The server samples for all ranks; an engine on the ranks' own devices for each of them. With ``split``, that engine
+    extends over all ranks: each of them sends it the prompts of all and gets all rows.
     """
     size, engine = len(rows) // ranks, Engine()
     generations = len(rows) // len({tuple(prompt) for prompt in prompts})
@@ -134,13 +137,14 @@ def sample(
         if generation.mode == "colocate":
             engine = generation.llm = Engine()
         generation.vllm_client = engine
-        part = slice(None) if generation.mode == "server" else slice(rank * size, (rank + 1) * size)
+        generation.tensor_parallel_size, generation.tp_group = ranks if split else 1, "ranks of the engine"
+        part = slice(None) if split or generation.mode == "server" else slice(rank * size, (rank + 1) * size)
         engine.rows = defaultdict(list)
         for prompt, row in zip(prompts[part], rows[part], strict=True):
             engine.rows[prompt[0]].append(row)
         trainers.append(ready)
     parts = [prompts[rank * size : (rank + 1) * size] for rank in range(ranks)]
-    answers = run_on_ranks(ranks, lambda rank: entry(trainers[rank], **_arguments(entry, parts[rank], generations)))
+    answers = run_on_ranks(ranks, lambda rank: entry(trainers[rank], **arguments(entry, parts[rank], generations)))
     return answers, engine.sent
 
 
@@ -151,7 +155,7 @@ def _copied(ready: Any) -> Any:  # noqa: ANN401 - a trainer, its generation
     return generation
 
 
-def _arguments(entry: Callable[..., Any], prompts: list[list[int]], generations: int = 1) -> dict[str, Any]:
+def arguments(entry: Callable[..., Any], prompts: list[list[int]], generations: int = 1) -> dict[str, Any]:
     """The arguments that the method has in this release."""
     texts = [f"w{ids[0] - FIRST_WORD}" for ids in prompts]
     known: Mapping[str, Any] = {"prompt_ids": prompts, "prompts": texts, "multimodal_fields": {}, "images": None}

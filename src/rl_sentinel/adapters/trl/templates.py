@@ -1,19 +1,25 @@
 """TRL's text of prompts and completions, compared with the chat template of the whole conversation."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import ResponseMask
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS
+from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS, trainer
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.release import source_of
+from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
+from rl_sentinel.adapters.trl.sampling_engines import arguments
 from rl_sentinel.adapters.trl.tiny_trainer import END, TEMPLATE, make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences, token_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -28,6 +34,14 @@ THINKING = TEMPLATE.replace("{{ 'w28 ' }}{% endif %}", "{{ 'w28 w26 ' }}{% endif
 #: A template with a line break after each message, as those of Qwen have.
 BROKEN_LINES = TEMPLATE.replace("{{ ' <eos> ' }}", "{{ ' <eos> w25 ' }}")
 
+#: Trainers that tokenize prompts for sampling.
+SAMPLING: Mapping[str, str] = {
+    **TRAINERS,
+    "sdpo": "trl.experimental.sdpo.sdpo_trainer.SDPOTrainer",
+    "sdft": "trl.experimental.sdft.sdft_trainer.SDFTTrainer",
+}
+
+_PROMPTS = "docs/source/dataset_formats.md: a conversational prompt ends with the generation prompt, others are text"
 _FORMATS = "docs/source/dataset_formats.md: a prompt and its completions together are the text that the template gives"
 _SUFFIX = "grpo_trainer.py, _tool_call_loop: prompt + completion + tool suffix, as the template lays out the whole"
 
@@ -42,6 +56,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         path = f"{TRAINERS[kind]}._get_tool_suffix_ids"
         if target.has(path) and not target.fails(path):
             yield from bindable(target, *(_after_a_call(path, lines=lines) for lines in (False, True)))
+    for kind, owner in SAMPLING.items():
+        path = _tokenizing(target, owner)
+        if path:
+            yield from bindable(target, *(_prompts(kind, owner, path, chat=chat) for chat in (False, True)))
 
 
 def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
@@ -145,3 +163,89 @@ def suffixes(entry: Callable[..., Any], lengths: Tensor, *, lines: bool) -> dict
         off.append(count_differences([*sampled, *entry(trainer, results)], ids_of(tokenizer, text)))
         count.append(float(words))
     return {"count": count, "tokens": off}
+
+
+def _tokenizing(target: Target, owner: str) -> str:
+    """The method of a trainer that tokenizes prompts; empty if it has none that can be called alone."""
+    if not target.has(owner) or target.fails(owner):
+        return ""
+    for path in (f"{owner}._tokenize_prompts", f"{owner}._generate_single_turn"):
+        if target.has(path) and "processing_class" in source_of(target.find(path)):
+            return path
+    return ""
+
+
+def _prompts(kind: str, owner: str, path: str, *, chat: bool) -> Boundary:
+    samples = path.endswith("_generate_single_turn")
+    step = Step(
+        call=sampled_prompts if samples else tokenized_prompts,
+        name="differ",
+        arguments={
+            "entry": Constant(Function(path)),
+            "owner": trainer(kind, {}) if samples else Constant(Function(owner)),
+            "lengths": ResponseMask(NoPadding()),
+            "chat": Knob("conversations"),
+        },
+        produced_by={"lengths": "each trainer's _generate_and_score_completions: the column prompt of its rows"},
+    )
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs=token_outputs(Use("differ"), "words"),
+        settings={"conversations as prompts" if chat else "texts as prompts": {"conversations": chat}},
+        claims=claims(_PROMPTS),
+        reach="conversational prompts" if chat else "prompts of plain text",
+        requires=(no_empty_response,),
+        domain=a_few_rows,
+    )
+
+
+def prompts_of(lengths: Tensor, *, chat: bool) -> list[Any]:
+    """Prompts of as many words as each response; every other conversation has an earlier reply."""
+    texts = [" ".join(f"w{3 + n}" for n in range(count)) for count in lengths.sum(1).tolist()]
+    earlier = [{"role": "user", "content": "w1"}, {"role": "assistant", "content": "w2 w3"}]
+    asked = [[*earlier[: 2 * (row % 2)], {"role": "user", "content": text}] for row, text in enumerate(texts)]
+    return asked if chat else texts
+
+
+def tokenized_prompts(entry: Callable[..., Any], owner: type, lengths: Tensor, *, chat: bool) -> dict[str, list[float]]:
+    """Count the tokens of each prompt that differ from its template, as the trainer's method tokenizes it."""
+    tokenizer, prompts = make_tokenizer(), prompts_of(lengths, chat=chat)
+    absent = ("environment_factories", "tools", "chat_template", "max_prompt_length")
+    about = {"processing_class": tokenizer, "_tokenizer": tokenizer, "chat_template_kwargs": {}, "_is_vlm": False}
+    found = entry(bare_instance(owner, **about, **dict.fromkeys(absent)), prompts)
+    return _differences(tokenizer, prompts, found[0] if isinstance(found, tuple) else found, lengths)
+
+
+def sampled_prompts(
+    entry: Callable[..., Any],
+    owner: Any,  # noqa: ANN401 - a trainer
+    lengths: Tensor,
+    *,
+    chat: bool,
+) -> dict[str, list[float]]:
+    """Count the same of the prompts that reach the model, in releases whose method tokenizes and samples."""
+    ready, prompts = ready_to_train(owner, 1), prompts_of(lengths, chat=chat)
+    asked: list[list[int]] = []
+    ready.model.generate = partial(_asked, asked)
+    entry(ready, **arguments(entry, [[0]] * len(prompts)) | {"prompts": prompts})
+    return _differences(owner.processing_class, prompts, asked, lengths)
+
+
+def _asked(asked: list[list[int]], input_ids: Tensor, attention_mask: Tensor, **_options: object) -> Tensor:
+    """A double of the model's ``generate``: keeps the tokens that it may attend to, and samples one token."""
+    asked += [ids[own.bool()].tolist() for ids, own in zip(input_ids, attention_mask, strict=True)]
+    return torch.cat([input_ids, torch.full_like(input_ids[:, :1], END)], 1)
+
+
+def _differences(tokenizer: Any, prompts: list[Any], found: list[Any], lengths: Tensor) -> dict[str, list[float]]:  # noqa: ANN401
+    texts = [
+        prompt
+        if isinstance(prompt, str)
+        else tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+        for prompt in prompts
+    ]
+    whole = [ids_of(tokenizer, text) for text in texts]
+    off = [count_differences(list(own), ids) for own, ids in zip(found, whole, strict=True)]
+    return {"count": [float(count) for count in lengths.sum(1).tolist()], "tokens": off}

@@ -35,11 +35,14 @@ from rl_sentinel.adapters.verl import (
     packages,
     queue_metrics,
     queue_passes,
+    queue_run,
     queue_trainer,
     response_mask,
     rewards,
+    rollout_servers,
     separate_trainers,
     server_clients,
+    server_doubles,
     sft,
     sft_loop,
     single_turn,
@@ -68,6 +71,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         transport,
         data_loader,
         training_run,
+        queue_run,
         training_update,
         separate_trainers,
         queue_trainer,
@@ -102,6 +106,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         mismatch,
         configuration,
         listed_options,
+        rollout_servers,  # last: it lets vLLM seem to be installed
     ):
         yield from module.boundaries(target)
 
@@ -114,5 +119,6 @@ FRAMEWORK = Framework(
     boundaries=_boundaries,
     light=packages.light,
     installation=packages.installation,
+    doubles={"tensorrt_llm.llmapi": server_doubles.tensorrt_llm},
     environment={"VERL_FORCE_DEVICE": "cpu"},
 )

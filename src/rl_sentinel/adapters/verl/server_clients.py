@@ -1,10 +1,14 @@
 """Boundaries of verl's client of the inference servers: responses that weight updates interrupt and that go on."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
+import torch
 
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
@@ -19,8 +23,14 @@ from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
-MODULE = "verl.workers.rollout.llm_server"
-CLIENT = f"{MODULE}.FullyAsyncLLMServerClient"
+#: Clients that resume, newest first.
+CLIENTS = (
+    "verl.workers.rollout.llm_server.FullyAsyncLLMServerClient",
+    "verl.experimental.fully_async_policy.agent_loop.agent_loop.FullyAsyncLLMServerManager",
+)
+
+#: Where releases have the reply of a server.
+TOKEN_OUTPUT = ("verl.workers.rollout.replica.TokenOutput", "verl.workers.rollout.llm_server.TokenOutput")
 
 _DOCS = claims(
     "llm_server.py, FullyAsyncLLMServerClient, docstring: resume generation on partial rollout, invisible to the agent "
@@ -35,8 +45,9 @@ _PRODUCED = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The client that resumes, without a limit in the request and with one."""
-    if target.has(f"{CLIENT}.generate") and not target.fails(CLIENT):
-        yield from try_bind(target, CLIENT, "batch", partial(_responses, target))
+    client = next((path for path in CLIENTS if target.has(f"{path}.generate")), "")
+    if client and not target.fails(client):
+        yield from try_bind(target, client, "batch", partial(_responses, target, client))
 
 
 def sample(
@@ -46,19 +57,26 @@ def sample(
     room: int,
     limited: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """The tokens and log-probs of each response; ``room`` is the maximum length, and ``limited`` requests name it."""
+    """The tokens and log-probs of each response, and the version that each of its routed experts is of.
+
+    ``room`` is the maximum length, and ``limited`` requests name it.
+    """
     rollout = SimpleNamespace(response_length=room, name="vllm", full_determinism=False)
-    config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout))
+    asynchronous = SimpleNamespace(partial_rollout=True)
+    config = SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout), async_training=asynchronous)
+    arrays = merges_arrays(client)
     answers = []
     for row in rows:
         script = ScriptedResponse(row["prompt"], row["tokens"], row["logprobs"], row["versions"])
-        server = _server_of(script, output, room)
+        server = _server_of(script, output, room, np.full if arrays else torch.full)
         own = bare_instance(client, config=config, _release_server=lambda *_about, **_more: None)
         own._acquire_server = partial(_acquired, server)  # noqa: SLF001 - the load balancer
         params = {"max_tokens": room} if limited else {}
         answers.append(asyncio.run(own.generate("request", prompt_ids=row["prompt"], sampling_params=params)))
     sizes = [len(row["tokens"]) for row in rows]
+    experts = [_routed(answer, row["prompt"]) for answer, row in zip(answers, rows, strict=True)]
     return {
+        "versions": [fit_to_length(own, size, WRONG) for own, size in zip(experts, sizes, strict=True)],
         "tokens": [fit_to_length(a.token_ids, size, WRONG) for a, size in zip(answers, sizes, strict=True)],
         "logprobs": [fit_to_length(a.log_probs, size, float("inf")) for a, size in zip(answers, sizes, strict=True)],
     }
@@ -78,23 +96,39 @@ async def _acquired(server: Any, *_about: object, **_more: object) -> tuple[str,
     return "server", server
 
 
-def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int) -> Any:  # noqa: ANN401 - a double
-    """A server that samples a known response; without a limit in the request, it takes the maximum length."""
+def merges_arrays(client: type) -> bool:
+    """Whether the client expects the routed experts of a reply as an array of numpy."""
+    return "np.concatenate" in inspect.getsource(inspect.unwrap(client.generate))  # type: ignore[attr-defined] # the target's
+
+
+def _routed(answer: Any, prompt: list[int]) -> list[int]:  # noqa: ANN401 - a reply of the target
+    """The version of the weights that routed each response token, ``[]`` without routed experts."""
+    experts = getattr(answer, "routed_experts", None)
+    return [] if experts is None else [int(one) for one in experts[len(prompt) :, 0, 0]]
+
+
+def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, full: Callable[..., Any]) -> Any:  # noqa: ANN401 - a double
+    """A server that samples a known response; without a limit in the request, it takes the maximum length.
+
+    The experts of all tokens, ``[S, 1, 1]``, are the version that the request meets; ``full`` makes them.
+    """
 
     async def generate(prompt_ids: list[int], sampling_params: dict[str, Any], **_about: object) -> Any:  # noqa: ANN401
         most = int(sampling_params.get("max_tokens", room))
         tokens, logprobs, reason, version = script.sample(list(prompt_ids), most, room)
         stopped = "aborted" if reason == "abort" else "completed"
-        about = {"stop_reason": stopped, "num_preempted": 0, "extra_fields": {"global_steps": version}}
+        about: dict[str, Any] = {"stop_reason": stopped, "num_preempted": 0, "extra_fields": {"global_steps": version}}
+        if "routed_experts" in inspect.signature(output).parameters:
+            about["routed_experts"] = full((len(prompt_ids) + len(tokens), 1, 1), version)
         return output(token_ids=tokens, log_probs=logprobs, **about)
 
     return SimpleNamespace(generate=SimpleNamespace(remote=generate))
 
 
-def _responses(target: Target) -> Iterator[Boundary]:
-    token_output = next(
-        path for path in (f"{MODULE}.TokenOutput", "verl.workers.rollout.replica.TokenOutput") if target.has(path)
-    )
+def _responses(target: Target, client: str) -> Iterator[Boundary]:
+    token_output = next(path for path in TOKEN_OUTPUT if target.has(path))
+    keeps_experts = "routed_experts" in inspect.getsource(target.find(f"{client}.generate"))
+    columns = ("rollout_logprob", "token", *(("version",) if keeps_experts else ()))
     row = {
         "prompt": RowPrompt(),
         "tokens": RowTokens("token", "int"),
@@ -104,9 +138,9 @@ def _responses(target: Target) -> Iterator[Boundary]:
     step = Step(
         call=sample,
         name="responses",
-        doubles={f"{MODULE}.asyncio": Loop},
+        doubles={double: Loop for double in (f"{client.rpartition('.')[0]}.asyncio",) if target.has(double)},
         arguments={
-            "client": Constant(Function(CLIENT)),
+            "client": Constant(Function(client)),
             "output": Constant(Function(token_output)),
             "rows": EachRow(Table(row)),
             "room": Derived(lambda inputs: inputs.mini_batch.width),
@@ -115,11 +149,11 @@ def _responses(target: Target) -> Iterator[Boundary]:
         produced_by={"rows": _PRODUCED},
     )
     yield Boundary(
-        path=f"{CLIENT}.generate",
+        path=f"{client}.generate",
         stage="batch",
         steps=(step,),
-        unused=frozenset({"version"}),
-        outputs=row_outputs(Use("responses"), "rollout_logprob", "token"),
+        unused=frozenset() if keeps_experts else frozenset({"version"}),
+        outputs=row_outputs(Use("responses"), *columns),
         settings={"a limit in the request": {"limited": True}, "the server's limit": {"limited": False}},
         claims=_DOCS,
         reach="trainer.use_v1=True, or fully_async_policy: every rollout that a weight update interrupts",

@@ -75,6 +75,9 @@ _KNOBS: Mapping[str, tuple[Scalar, Scalar]] = {
     "trainer.total_training_steps": (1, 2),
 }
 
+#: Weights that sample in a synchronous run.
+NEWEST_WEIGHTS = "newest weights"
+
 #: Where releases import the class of the package codetiming.
 _TIMERS = (
     f"{MODULE}.Timer",
@@ -133,24 +136,39 @@ def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
     }
 
 
-def run_and_resume(kind: Any, config: Any, prompts: int) -> dict[str, Any]:  # noqa: ANN401 - classes of the target
+#: Makes a trainer of a class, for a configuration and a number of prompts, with its checkpoints in a folder.
+Make = Callable[[Any, Any, int, Path], Any]
+
+
+def make_trainer(kind: Any, config: Any, prompts: int, folder: Path) -> Any:  # noqa: ANN401 - classes of the target
+    """A trainer whose rollout samples the rows of :func:`sampled`."""
+    return trainer_of(kind, config, prompts, sampled, folder)
+
+
+def run_and_resume(kind: Any, config: Any, prompts: int, make: Make) -> dict[str, Any]:  # noqa: ANN401 - classes of the target
     """Train; then restore at each of :data:`RESTORES`, and continue from there.
 
     Returns how often each prompt was sampled, by the number of epochs; how often, and where first and last, in the
-    rest of the run, as it went on and as it was restored; and the number of steps.
+    rest of the run, as it went on and as it was restored; the number of steps; and for each prompt, how many updates
+    the weights that sampled it were behind at most, in the run and after a restart.
     """
+    behind: dict[str, list[float]] = {when: [0.0] * prompts for when in ("the run", "a restart")}
     with tempfile.TemporaryDirectory() as place:
-        first = trainer_of(kind, _copied(config), prompts, sampled, Path(place))
-        drawn = _drawn(first)
+        first = make(kind, _copied(config), prompts, Path(place))
+        drawn = _drawn(first, behind["the run"])
         order = [number for step in drawn for number in step]
         counts = torch.tensor([float(order.count(number)) for number in range(prompts)])
         answer: dict[str, Any] = {"uses": counts / config.trainer.total_epochs, "steps": float(len(drawn))}
         epoch = len(first.train_dataloader)
-        for name, step in zip(RESTORES, (1, epoch, min(epoch + 1, len(drawn))), strict=True):
-            rest, restored = drawn[step:], _restored(kind, config, prompts, Path(place), step)
+        for name, last in zip(RESTORES, (1, epoch, epoch + 1), strict=True):
+            step = min(last, len(drawn))
+            with tempfile.TemporaryDirectory() as copy:
+                restart_from(step, Path(place), Path(copy))
+                again = make(kind, _copied(config), prompts, Path(copy))
+                rest, restored = drawn[step:], _drawn(again, behind["a restart"])
             answer |= _places(f"without a restart {name}", rest, prompts)
             answer |= _places(f"after a restart {name}", restored, prompts)
-    return answer
+    return answer | {f"updates behind in {when}": torch.tensor(most) for when, most in behind.items()}
 
 
 def _copied(config: Any) -> Any:  # noqa: ANN401 - an OmegaConf configuration
@@ -158,19 +176,20 @@ def _copied(config: Any) -> Any:  # noqa: ANN401 - an OmegaConf configuration
     return pickle.loads(pickle.dumps(config))  # noqa: S301 - made in the same line
 
 
-def _drawn(trainer: Any) -> list[list[int]]:  # noqa: ANN401 - a trainer of the target
+def _drawn(trainer: Any, behind: list[float]) -> list[list[int]]:  # noqa: ANN401 - a trainer of the target
+    """Train; return the prompts of each step, and raise the numbers of ``behind`` to those of this run."""
     train(trainer)
     drawn: list[list[int]] = trainer.actor_rollout_wg.drawn
+    for numbers, late in zip(drawn, trainer.actor_rollout_wg.behind, strict=True):
+        for number in numbers:
+            behind[number] = max(behind[number], float(late))
     return drawn
 
 
-def _restored(kind: Any, config: Any, prompts: int, saved: Path, step: int) -> list[list[int]]:  # noqa: ANN401
-    """The prompts that a run samples if its newest checkpoint is that of ``step``."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = STEP_FOLDER.format(step)
-        (Path(place) / folder).symlink_to(saved / folder)
-        (Path(place) / NEWEST).write_text(str(step), encoding="utf-8")
-        return _drawn(trainer_of(kind, _copied(config), prompts, sampled, Path(place)))
+def restart_from(step: int, saved: Path, folder: Path) -> None:
+    """Make a folder of checkpoints whose newest is that of ``step``."""
+    (folder / STEP_FOLDER.format(step)).symlink_to(saved / STEP_FOLDER.format(step))
+    (folder / NEWEST).write_text(str(step), encoding="utf-8")
 
 
 def _places(name: str, steps: list[list[int]], prompts: int) -> dict[str, Tensor]:
@@ -190,6 +209,21 @@ def few_prompts(batch: Batch) -> Batch:
 
 
 def _loop(target: Target) -> Boundary:
+    publishes = "checkpoint_manager.update_weights" in inspect.getsource(inspect.unwrap(target.find(PATH)))
+    return run_boundary(target, PATH, TRAINER, make_trainer, doubles(target), publishes=publishes)
+
+
+def run_boundary(  # noqa: PLR0913 - the parts in which the trainers differ
+    target: Target,
+    path: str,
+    owner: str,
+    make: Make,
+    replaced: Mapping[str, Callable[..., Any]],
+    *,
+    publishes: bool,
+    reach: str = "a run that is restarted from a checkpoint",
+) -> Boundary:
+    """The boundary of a trainer's loop; with ``publishes``, the loop sends the weights to the rollout."""
     limit = "trainer.total_training_steps"
     fields: dict[str, Codec] = {name: Constant(value) for name, value in _SAVED.items()}
     fields |= {limit: IfSet(limit), **{name: Knob(name, value) for name, value in _EPOCHS.items()}}
@@ -197,12 +231,13 @@ def _loop(target: Target) -> Boundary:
         call=run_and_resume,
         name="run",
         arguments={
-            "kind": Constant(Function(TRAINER)),
+            "kind": Constant(Function(owner)),
             "config": default_config(target, "", fields, resolved=True),
             "prompts": Derived(lambda inputs: inputs.batch.rows),
+            "make": Constant(make),
         },
         remembered=True,
-        doubles=doubles(target),
+        doubles=replaced,
         produced_by={"config": "verl/trainer/config: the configuration files of the release"},
     )
     result, form = Use("run"), PerRow()
@@ -213,15 +248,17 @@ def _loop(target: Target) -> Boundary:
             own, other = f"{what} without a restart {when}", f"{what} after a restart {when}"
             outputs[own] = Output("B", "samples", f"uninterrupted.{what} {when}", at=result[own], form=form)
             outputs[other] = Output("B", "samples", f"resumed.{what} {when}", at=result[other], form=form)
+    ages = {f"updates behind in {when}": NEWEST_WEIGHTS for when in ("the run", "a restart") if publishes}
+    outputs |= {name: Output("B", "updates", "updates_behind", at=result[name], form=form) for name in ages}
     return Boundary(
-        path=PATH,
+        path=path,
         stage="batch",
         steps=(step,),
         reads=frozenset({"group"}),
         outputs=outputs,
         settings={"two epochs": _EPOCHS},
-        claims=claims(_DOCS, knobs=dict(_KNOBS)),
-        reach="a run that is restarted from a checkpoint",
+        claims=claims(_DOCS, knobs=dict(_KNOBS), output_algorithms=ages),
+        reach=reach,
         requires=(fills_two_batches,),
         domain=few_prompts,
     )

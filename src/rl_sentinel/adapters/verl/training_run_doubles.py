@@ -85,16 +85,35 @@ class Workers(Silence):
         """Start without a call."""
         self.data_proto, self.sampled = data_proto, sampled
         self.drawn: list[list[int]] = []
+        self.behind: list[int] = []
         self.updates: list[Any] = []
+        self.scores_later = False  # with a reward model, samples come without rewards
+        self.published = -1  # an engine starts without the weights of a checkpoint
 
     def generate_sequences(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
         """Sample each row, greedily where the trainer asks for the baseline of ReMax."""
         numbers = _prompt_numbers(batch)
         sampling = batch.non_tensor_batch.get("__do_sample__", [batch.meta_info.get("do_sample", True)] * len(numbers))
-        self.drawn.append(list(dict.fromkeys(numbers)))
+        self.draw(numbers)
         labels = {"multi_modal_inputs": np.array([{} for _ in numbers], dtype=object)}
         tensors = self.sampled(numbers, [not one for one in sampling])
+        if self.scores_later:
+            tensors["model_scores"] = tensors.pop("rm_scores")
         return self.data_proto.from_dict(tensors=tensors, non_tensors=labels, meta_info={"timing": {}})
+
+    def draw(self, numbers: list[int]) -> None:
+        """Record the prompts of a step, and how many updates the weights that sample them are behind."""
+        self.drawn.append(list(dict.fromkeys(numbers)))
+        self.behind.append(len(self.updates) - self.published)
+
+    def update_weights(self, *_about: object, **_more: object) -> dict[str, float]:
+        """Send the newest weights to the engine, as the checkpoint manager does."""
+        self.published = len(self.updates)
+        return {}
+
+    def compute_rm_score(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
+        """The rewards that came with the samples, as a reward model gives them."""
+        return self.data_proto.from_dict(tensors={"rm_scores": batch.batch["model_scores"]})
 
     def compute_log_prob(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
         """The log-probs that came with the samples, and an entropy of 1."""
@@ -125,8 +144,11 @@ def _prompt_numbers(batch: Any) -> list[int]:  # noqa: ANN401 - a DataProto
 
 
 def rewards(data: Any, return_dict: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as reward managers are called
-    """The rewards that came with the samples, in place of a reward manager of older releases."""
-    scores = data.batch["rm_scores"]
+    """The rewards that came with the samples, in place of a reward manager of older releases.
+
+    Its rules give the opposite of what a reward model gives.
+    """
+    scores = data.batch["rm_scores"] if "rm_scores" in data.batch else -data.batch["model_scores"]
     return {"reward_tensor": scores, "reward_extra_info": {}} if return_dict else scores
 
 
@@ -220,12 +242,12 @@ def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = Fal
     """A trainer of the target's class without its constructor and its loaders, with doubles for its workers."""
     workers = Workers(inspect.unwrap(kind.fit).__globals__["DataProto"], sampled)
     trainer = object.__new__(kind)
-    managers = ("checkpoint_manager", "llm_server_manager", "reward_loop_manager")
     unused = ("use_rm", "use_reference_policy", "ref_in_actor", "use_reward_loop")
     trainer.__dict__ |= {
-        **dict.fromkeys(managers, Silence()),
+        "llm_server_manager": Silence(),
         **dict.fromkeys(unused, False),
-        **dict.fromkeys(("actor_rollout_wg", "critic_wg", "async_rollout_manager"), workers),
+        **dict.fromkeys(("rm_wg", "reward_loop_manager"), workers),
+        **dict.fromkeys(("actor_rollout_wg", "critic_wg", "async_rollout_manager", "checkpoint_manager"), workers),
         "config": config,
         "tokenizer": SimpleNamespace(
             batch_decode=lambda ids, **_about: [""] * len(ids),

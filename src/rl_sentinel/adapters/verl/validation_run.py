@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import Labels, PromptIds
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
@@ -57,16 +57,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from try_bind(target, PATH, "metric", lambda: [_validation(target)])
 
 
-def validate(
+def validate(  # noqa: PLR0913 - a run has several parts
     kind: Any,  # noqa: ANN401 - the trainer's class
     config: Any,  # noqa: ANN401 - its configuration
     rewards: list[float],
     groups: list[str],
     size: int,
+    reward_model: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, Any]:
     """Validate prompts of two sources in two batches; return what the trainer logs.
 
-    ``rewards`` has those of the samples, ``groups`` the prompt of each, ``size`` the number of samples of a prompt.
+    ``rewards`` has those of the samples, ``groups`` the prompt of each, ``size`` the number of samples of a prompt;
+    ``reward_model`` says whether a reward model gives the rewards.
     """
     names = list(dict.fromkeys(groups))
     rewards_of = [[r for r, own in zip(rewards, groups, strict=True) if own == name] for name in names]
@@ -78,6 +80,7 @@ def validate(
         return rows
 
     trainer = bare_trainer(kind, config, samples)
+    trainer.use_rm = trainer.actor_rollout_wg.scores_later = reward_model
     trainer.tokenizer.decode = shared_text
     prompts = Prompts(len(names), tokenized=data_set_tokenizes(), sources=SOURCES)
     rows, half = [prompts[number] for number in range(len(names))], -(-len(names) // 2)
@@ -132,6 +135,7 @@ def _validation(target: Target) -> Boundary:
             "rewards": Labels("reward"),
             "groups": PromptIds("strings-list"),
             "size": Derived(size_of_groups),
+            "reward_model": Knob("reward_model", default=False),
         },
         doubles={BOOTSTRAP: enumerate_draws} if target.has(BOOTSTRAP) else {},
         produced_by={"rewards": _PRODUCED},
@@ -145,19 +149,21 @@ def _validation(target: Target) -> Boundary:
             "prompts": Derived(lambda inputs: len(group_sizes(inputs))),
         },
     )
+    # Before the reward loop, validation is by rules even where a reward model trains.
+    scores = "reward_loop_manager" in inspect.getsource(target.find(TRAINER))
     return Boundary(
         path=PATH,
         stage="metric",
         steps=(step, read),
         reads=frozenset({"reward", "group"}),
         outputs={name: replace(output, at=Use("statistics")[name]) for name, output in _logged(target).items()},
-        settings={"two sources": {}},
+        settings={"two sources": {}, **({"a reward model": {"reward_model": True}} if scores else {})},
         claims=claims(
             "docs/examples/config.rst, rollout.val_kwargs.n: the number of samples of a prompt in validation; "
             "metric_utils.py, process_validation_metrics: averaged across the prompts of a data source",
             grouping="id",
         ),
-        reach="every validation; rollout.val_kwargs.n above 1",
+        reach="every validation; rollout.val_kwargs.n above 1; a reward model: reward.reward_model.enable=True",
         requires=(prompts_are_contiguous, groups_are_equal, few_samples),
         domain=whole_prompts,
     )
