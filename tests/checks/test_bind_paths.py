@@ -130,3 +130,13 @@ def test_a_function_of_the_batch_is_no_second_name_of_its_column() -> None:
 
     bind = {"dones": lambda batch: torch.zeros_like(batch.value.T)}
     assert rl_sentinel.check(estimate, stage="advantage", algorithm="gae", bind=bind).ok
+
+
+def test_a_key_named_as_a_model_may_hold_columns() -> None:
+    def loss(batch: Any) -> Any:
+        now, before = batch["actor"]["log_probs"], batch["actor"]["old_log_probs"]
+        advantages, mask = batch["advantages"], batch["response_mask"]
+        ratio = (now - before).exp()
+        return (torch.max(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2)) * mask).sum() / mask.sum()
+
+    assert rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo").ok

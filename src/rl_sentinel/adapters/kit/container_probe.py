@@ -80,7 +80,7 @@ class _KeyRecorder:
             raise KeyError(name)
         if name in self._written:
             return self._written[name]
-        value = self._value_of(name)
+        value = None if name in self._keys.inner else self._value_of(name)
         (self._keys.unknown if value is None else self._keys.known)[name] = None
         return self._unknown(name) if value is None else value
 
@@ -143,9 +143,24 @@ def keys_read(
             probe()
             if not inner.found:
                 del keys.inner[name]
+        named = [] if rows or parameter not in codecs_by_name else _models(keys, codecs_by_name[parameter])
+        for name in named:  # ``actor`` may be a dict of columns too
+            inner = keys.inner[name] = Keys()
+            probe()
+            if inner.known:
+                del keys.known[name]
+            else:
+                del keys.inner[name]
+                keys.unknown.pop(name, None)
         if keys.whole or keys.found:
             return keys
     return None
+
+
+def _models(keys: Keys, codec_by_name: Callable[..., Codec | None]) -> list[str]:
+    """The known names that stand for a model."""
+    codecs = {name: codec_by_name(name, bindings={}) for name in keys.known}
+    return [name for name, codec in codecs.items() if codec is not None and codec.modelled]
 
 
 def _probe(  # noqa: PLR0913 - the arguments of keys_read
