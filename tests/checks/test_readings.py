@@ -166,3 +166,13 @@ def test_temporal_differences_are_no_bound() -> None:
 
     with pytest.raises(InputError, match="'delta'"):
         rl_sentinel.check(sums, stage="advantage", algorithm="gae")
+
+
+def test_the_upper_bound_of_a_clip_range_is_no_ceiling() -> None:
+    def both_clipped(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        ratio = (logps - old_logps).exp()
+        least = torch.min(ratio * advantages.abs(), ratio.clamp(0.8, 1.2) * advantages)
+        return -(least * mask).sum() / mask.sum()
+
+    result = rl_sentinel.check(both_clipped, stage="policy-loss", algorithm="grpo")
+    assert "REF001" in {finding.code for finding in result.findings}, str(result)

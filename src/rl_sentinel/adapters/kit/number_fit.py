@@ -94,7 +94,9 @@ def _with_ceiling(target: Target, boundary: Boundary, literals: Literals) -> Bou
     for ceiling in ceilings:
         trial = _with_settings(boundary, {"ceiling": ceiling})
         chosen = fitting_numbers(target, trial, missing, literals)
-        if chosen is not None:
+        # A ceiling at the upper bound of the clip range would clip both signs of the advantage alike.
+        highest = 1 + float({**boundary.settings["default"], **(chosen or {})}.get("clip_high") or 0)
+        if chosen is not None and ceiling > highest:
             found = {**chosen, "ceiling": ceiling}
             return _with_settings(boundary, found, *_note(found, boundary))
     return None
