@@ -3,19 +3,23 @@
 import dis
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from functools import partial
-from inspect import ismethod
 from itertools import pairwise
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from torch import Tensor, nn
-
+from rl_sentinel.adapters.kit.read_objects import (
+    DEPTH,
+    codes_of,
+    entries_of,
+    global_objects,
+    holders_of,
+    owner_of,
+    read_functions,
+    values_of,
+    words_of,
+)
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.live_target import unwrap
-
-#: Levels of configuration objects, as in ``self.config.algorithm.clip_eps``.
-_DEPTH = 3
 
 #: Role of a number -> that of its partner: code that reads one should read the other.
 _PARTNERS = {"clip_high": "clip_low", "lambda": "gamma", "gamma": "lambda"}
@@ -42,11 +46,11 @@ def named_numbers(
         >>> sorted(named_numbers(loss, {"args": SimpleNamespace(eps_clip_high=0.5, gamma=0.9)}).items())
         [('clip_eps', 0.3), ('eps_clip_high', 0.5)]
     """
-    owner, plain = _owner(function), unwrap(function)
-    functions = list(_read_functions(plain, owner))
-    words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
+    owner, plain = owner_of(function), unwrap(function)
+    functions = list(read_functions(plain, owner))
+    words = frozenset[str]().union(*(words_of(f.__code__) for f in functions))
     values: dict[str, set[float]] = {}
-    objects = [owner, *(passed or {}).values(), *_global_objects(functions, words)]
+    objects = [owner, *(passed or {}).values(), *global_objects(functions, words)]
     for name, value in (*_values(functions, words, objects), *_unread_partners(objects, words, unread)):
         if role_of(name.lower()) and isinstance(value, int | float) and not isinstance(value, bool):
             values.setdefault(name.lower(), set()).add(float(value))
@@ -71,16 +75,16 @@ def set_numbers(function: Callable[..., Any], passed: Mapping[str, Any], numbers
         >>> set_numbers(loss, {"args": args}, {"gradient_accumulation_steps": 1}), args
         (['gradient_accumulation_steps'], namespace(gradient_accumulation_steps=1))
     """
-    owner = _owner(function)
-    functions = list(_read_functions(unwrap(function), owner))
-    words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
+    owner = owner_of(function)
+    functions = list(read_functions(unwrap(function), owner))
+    words = frozenset[str]().union(*(words_of(f.__code__) for f in functions))
     wanted = frozenset(word for word in words if word.lower() in numbers)
     changed = dict[str, None]()
     holders: list[object] = [one.__globals__ for one in functions]
-    for thing in (owner, *passed.values(), *_global_objects(functions, words)):
-        holders += _holders(thing, words, _DEPTH)
+    for thing in (owner, *passed.values(), *global_objects(functions, words)):
+        holders += holders_of(thing, words, DEPTH)
     for holder in holders:
-        for word, value in [*_entries(holder, wanted)]:
+        for word, value in [*entries_of(holder, wanted)]:
             if _is_number(value) and value != numbers[word.lower()] and _assigned(holder, word, numbers[word.lower()]):
                 changed[word] = None
     for name, cell in (pair for one in functions for pair in _cells(one)):
@@ -141,14 +145,14 @@ def literals(function: Callable[..., Any], passed: Mapping[str, Any] | None = No
         >>> literals(loss)
         Literals(floats=(0.75, 1.5), sizes=(8,), bounds=frozenset({(0.75, 1.5)}))
     """
-    owner = _owner(function)
-    functions = list(_read_functions(unwrap(function), owner))
-    words = frozenset[str]().union(*(_words(f.__code__) for f in functions))
-    objects = [owner, *(passed or {}).values(), *_global_objects(functions, words)]
+    owner = owner_of(function)
+    functions = list(read_functions(unwrap(function), owner))
+    words = frozenset[str]().union(*(words_of(f.__code__) for f in functions))
+    objects = [owner, *(passed or {}).values(), *global_objects(functions, words)]
     found = [value for _, value in _values(functions, words, objects)] + list((passed or {}).values())
     bounds = set[tuple[float, float]]()
     for one in functions:
-        constants = [x for code in _codes(one.__code__) for x in code.co_consts]
+        constants = [x for code in codes_of(one.__code__) for x in code.co_consts]
         found += [part for x in constants for part in (x if isinstance(x, tuple) else (x,))]
         found += [*(one.__defaults__ or ()), *(one.__kwdefaults__ or {}).values()]
         bounds |= _pairs(one)
@@ -159,52 +163,9 @@ def literals(function: Callable[..., Any], passed: Mapping[str, Any] | None = No
 
 def _pairs(function: FunctionType) -> set[tuple[float, float]]:
     """The pairs of floats that the code loads one after the other."""
-    steps = [step for code in _codes(function.__code__) for step in dis.get_instructions(code)]
+    steps = [step for code in codes_of(function.__code__) for step in dis.get_instructions(code)]
     pairs = [(a.argval, b.argval) for a, b in pairwise(steps) if a.opname == b.opname == "LOAD_CONST"]
     return {(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)}
-
-
-def _owner(function: Callable[..., Any]) -> object:
-    """The object whose method the function is, or which is called itself; None for a plain function.
-
-    An async method is called through a synchronous function that wraps it.
-    """
-    while isinstance(function, partial) or (isinstance(function, FunctionType) and hasattr(function, "__wrapped__")):
-        function = function.func if isinstance(function, partial) else function.__wrapped__
-    if ismethod(function):
-        return function.__self__
-    return None if isinstance(function, FunctionType) else function
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _words(code: CodeType) -> frozenset[str]:
-    """All names, and the strings that may be keys of a configuration."""
-    codes = list(_codes(code))
-    texts = {c for one in codes for c in one.co_consts if isinstance(c, str) and c.isidentifier()}
-    return frozenset(texts).union(*((*one.co_names, *one.co_freevars) for one in codes))
-
-
-def _read_functions(plain: Callable[..., Any], owner: object) -> Iterator[FunctionType]:
-    """The function, and what it names: functions of its module, methods of its object and of classes; and so on."""
-    waiting: list[object] = [plain]
-    known = set[int]()
-    while waiting:
-        one = waiting.pop(0)
-        if not isinstance(one, FunctionType) or id(one) in known:
-            continue
-        known.add(id(one))
-        yield one
-        words = sorted(_words(one.__code__))
-        named = [one.__globals__[word] for word in words if word in one.__globals__]
-        waiting += [other for other in named if isinstance(other, FunctionType) and other.__module__ == one.__module__]
-        classes = [*([] if owner is None else [type(owner)]), *(x for x in named if _is_namespace(x, one.__module__))]
-        waiting += [getattr(kind, word, None) for kind in classes for word in words]
 
 
 def _values(
@@ -215,7 +176,7 @@ def _values(
         yield from _literals_of_variables(one.__code__)
         yield from ((name, cell.cell_contents) for name, cell in _cells(one))
     for thing in objects:
-        yield from _of_object(thing, words, _DEPTH)
+        yield from values_of(thing, words, DEPTH)
 
 
 def _literals_of_variables(code: CodeType) -> Iterator[tuple[str, object]]:
@@ -238,67 +199,14 @@ def _literals_of_variables(code: CodeType) -> Iterator[tuple[str, object]]:
     yield from ((n, x) for n, x in literal.items() if stored.count(n) == 1 and role_of(n.lower()) != "epsilon")
 
 
-def _of_object(thing: object, words: frozenset[str], depth: int) -> Iterator[tuple[str, object]]:
-    """The values of attributes or keys that the code names, of an object and of the objects in them.
-
-    One of an inner object has two names: ``low`` and ``clip_low`` for ``config.clip.low``.
-    """
-    for name, value in _entries(thing, words):
-        yield name, value
-        if depth > 1 and not _is_closed(value):
-            for inner, number in _of_object(value, words, depth - 1):
-                yield from ((inner, number), (f"{name}_{inner}", number))
-
-
-def _holders(thing: object, words: frozenset[str], depth: int) -> Iterator[object]:
-    """The object, and the objects in its attributes or keys that the code names."""
-    yield thing
-    for _, value in _entries(thing, words) if depth > 1 else ():
-        if not _is_closed(value):
-            yield from _holders(value, words, depth - 1)
-
-
 def _unread_partners(
     objects: list[object], words: frozenset[str], unread: Collection[str]
 ) -> Iterator[tuple[str, object]]:
     """The numbers that an object holds and the code forgets: of a role in ``unread``, or whose partner it reads."""
-    for holder in (one for thing in objects for one in _holders(thing, words, _DEPTH)):
+    for holder in (one for thing in objects for one in holders_of(thing, words, DEPTH)):
         of_class, own = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
         held = holder if isinstance(holder, Mapping) else {**of_class, **own}
         roles = {name: role_of(name.lower()) for name in held if isinstance(name, str)}
         read = {role for name, role in roles.items() if name in words}
         forgotten = {n for n, role in roles.items() if _PARTNERS.get(role) in read or role in unread} - words
         yield from ((n, held[n]) for n in sorted(forgotten))
-
-
-def _is_closed(value: object) -> bool:
-    """Whether an object is not a configuration."""
-    kinds = (bool, int, float, str, Tensor, nn.Module, ModuleType, type, FunctionType, BuiltinFunctionType)
-    return value is None or isinstance(value, kinds) or ismethod(value)
-
-
-def _is_namespace(value: object, module: str) -> bool:
-    """Whether it is a class of this module, whose attributes may be settings: ``class args: clip_coef = 0.2``."""
-    return isinstance(value, type) and value.__module__ == module and not issubclass(value, nn.Module)
-
-
-def _global_objects(functions: list[FunctionType], words: frozenset[str]) -> list[object]:
-    """Configurations among the globals that the code reads, such as ``args`` in a script."""
-    named = [
-        (one.__module__, one.__globals__[word])
-        for one in functions
-        for word in sorted(words)
-        if word in one.__globals__
-    ]
-    return [value for module, value in named if not _is_closed(value) or _is_namespace(value, module)]
-
-
-def _entries(thing: object, words: frozenset[str]) -> Iterator[tuple[str, object]]:
-    if isinstance(thing, Mapping):
-        yield from ((str(word), thing[word]) for word in words if word in thing)
-        return
-    inside = getattr(thing, "__dict__", {})
-    for word in words:
-        value = inside.get(word, getattr(type(thing), word, None)) if thing is not None else None
-        if value is not None:
-            yield word, value
