@@ -91,6 +91,18 @@ def test_an_entropy_without_a_known_weight_is_not_compared() -> None:
     assert "it depends on the probabilities that the model gives to other tokens" in " ".join(str(result).split())
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_a_wrong_scale_of_logits_is_a_fault_and_no_entropy(beta: float) -> None:
+    def loss(model: Any, inputs: Any) -> Any:
+        logprob = of_sampled((response_logits(model, inputs) * 0.5).log_softmax(-1), inputs)
+        gap = inputs["ref_per_token_logps"] - logprob
+        return ppo(logprob, inputs, -beta * (gap.exp() - gap - 1))
+
+    numbers = {"kl_loss_coef": beta, "clip_low": CLIP, "clip_high": CLIP}
+    result = rl_sentinel.check(loss, stage="policy-loss", algorithm="ppo", numbers=numbers)
+    assert "ONP001" in {finding.code for finding in result.findings}, str(result)
+
+
 def test_a_weight_that_an_object_holds_beside_an_entropy_that_is_not_read_is_a_fault() -> None:
     result = rl_sentinel.check(
         Trainer().loss_of_column, stage="policy-loss", algorithm="ppo", bind={"advantages": "advantage[B 1]"}

@@ -4,17 +4,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.layout_trial import change_leaves, domain_probe, leaves, outputs_on
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.codec import Codec
 
 #: Another loss differs by more than the rounding of its log-probs.
-_ROUNDING = 1e-4
+_ROUNDING = 1e-6
 
 #: Note on a loss that gets the mask of its prompts.
 LEFT_PADDED = "prompts have padding in front, and the model has other log-probs for a row that attends to it"
@@ -35,24 +37,43 @@ def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -
 
 
 def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary without claims, and undecided, if its loss depends on the model's probabilities of other tokens."""
+    """The boundary without claims, and undecided, if its loss has a part that only the model's other tokens decide."""
     if boundary.stage != "policy-loss" or not boundary.modelled:
         return boundary
-    (step,) = boundary.steps
-    uneven = replace(boundary, steps=(replace(step, arguments=change_leaves(step.arguments, _uneven)),))
-    batch = domain_probe(boundary)
     try:
-        one, other = (outputs_on(target, x, batch)["loss"] for x in (boundary, uneven))
+        reads_others = _reads_others(target, boundary)
     except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
         return boundary
-    if torch.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING):
+    if not reads_others:
         return boundary
     why = (
         f"not compared with the formula of {value_of(boundary.claims.algorithm) or 'a loss'}: it depends on the "
-        "probabilities that the model gives to other tokens, as an entropy bonus or an unknown temperature does: check "
-        "it without that part, and the part as a function of its own"
+        "probabilities that the model gives to other tokens, as an entropy bonus does: check it without that part, and "
+        "the part as a function of its own"
     )
     return replace(boundary, claims=Claims(), undecided=why)
+
+
+def _reads_others(target: Target, boundary: Boundary) -> bool:
+    """Whether the loss changes with the probabilities of other tokens while all advantages are 0.
+
+    A wrong temperature does so too, through the log-probs of the sampled tokens: at advantages of 0 through a KL alone,
+    so that the change depends on the reference.
+    """
+    (step,) = boundary.steps
+    uneven = replace(boundary, steps=(replace(step, arguments=change_leaves(step.arguments, _uneven)),))
+    probe = domain_probe(boundary)
+    still = with_columns(probe, advantage=torch.zeros_like(probe.advantage))
+
+    def change(batch: Batch) -> Tensor:
+        one, other = (outputs_on(target, x, batch)["loss"].detach() for x in (boundary, uneven))
+        return one - other
+
+    found = change(still)
+    if not bool(found.abs() > _ROUNDING):  # also for NaN
+        return False
+    moved = change(with_columns(still, ref_logprob=still.ref_logprob - 1))
+    return torch.allclose(found, moved, atol=_ROUNDING)
 
 
 def _uneven(codec: Codec) -> Codec:
