@@ -123,3 +123,7 @@ def test_other_tokens_change_and_the_sampled_one_does_not() -> None:
         torch.testing.assert_close(logits.exp().sum(-1), torch.ones(1, 2))
         torch.testing.assert_close(logits.gather(-1, ids.unsqueeze(-1)).squeeze(-1), logprob)
     assert (even - uneven).abs().amax() > 0.5
+
+
+def test_a_weight_of_zero_needs_no_note() -> None:
+    assert entropy_weights({"entropy_coef": 0.0, "ent_coef": None}, {}) == {}

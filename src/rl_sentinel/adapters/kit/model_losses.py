@@ -23,7 +23,7 @@ LEFT_PADDED = "prompts have padding in front, and the model has other log-probs 
 
 
 def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -> dict[str, float]:
-    """Name in the code -> 0, for each weight of an entropy that the user does not state.
+    """Name in the code -> 0, for each weight of an entropy other than 0 that the user does not state.
 
     Example:
         >>> from rl_sentinel.adapters.kit.model_losses import entropy_weights
@@ -33,7 +33,7 @@ def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -
     stated = {role_of(name) for name in kept} | set(kept)
     if {"entropy_weight", "entropy_coeff"} & stated:
         return {}
-    return {name: 0.0 for name, x in numbers.items() if role_of(name) == "entropy_weight" and x is not None}
+    return {name: 0.0 for name, x in numbers.items() if role_of(name) == "entropy_weight" and x not in (None, 0)}
 
 
 def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
