@@ -22,10 +22,7 @@ from rl_sentinel.adapters.kit.layout_trial import (
     outputs_on,
     rebind,
 )
-from rl_sentinel.adapters.kit.model_losses import (
-    with_entropy_of_model,
-    with_left_padded_prompts,
-)
+from rl_sentinel.adapters.kit.model_losses import with_entropy_of_model, with_left_padded_prompts
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import (
     OPTIONAL_PARTS,
@@ -91,9 +88,15 @@ class Statement:
 
     @property
     def output(self) -> int | str | None:
-        """The position or key of the output in the result, which ``bind`` states under the name ``return``."""
+        """The position or key of the output in the result, which ``bind`` states under the name ``return``.
+
+        Raises:
+            Unbindable: if it is neither.
+        """
         stated = self.bind.get("return")
-        return stated if isinstance(stated, int | str) else None
+        if stated is not None and (not isinstance(stated, int | str) or isinstance(stated, bool)):
+            raise Unbindable(f'bind[return] is {stated!r}, expected a position or a key, as in bind={{"return": 1}}')
+        return stated
 
 
 def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbound:

@@ -108,6 +108,17 @@ def test_several_losses_without_a_total_are_asked_for() -> None:
         rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
 
 
+@pytest.mark.parametrize("stated", [1.5, True, [1]])
+def test_what_is_no_position_and_no_key_is_refused(stated: Any) -> None:
+    with pytest.raises(InputError, match=r"bind\[return\] is .*, expected a position or a key, as in"):
+        rl_sentinel.check(rewards_first, stage="advantage", algorithm="grpo", bind={"return": stated})
+
+
+def test_a_position_beyond_the_result_is_named() -> None:
+    result = rl_sentinel.check(rewards_first, stage="advantage", algorithm="grpo", bind={"return": -3})
+    assert "the result is a tuple of 2, expected advantage at position -3" in " ".join(str(result).split())
+
+
 def test_a_missing_item_is_named() -> None:
     result = rl_sentinel.check(in_a_dict, stage="advantage", algorithm="grpo", bind={"return": "out.scores"})
     assert not result.ok

@@ -143,7 +143,7 @@ class NamedOutput(Form):
         if self.by_name and not isinstance(value, Mapping):
             raise CallFailed(f"the result has no entry named {self.name}")
         if isinstance(value, tuple) or _is_pair(value):
-            if len(value) <= self.item:
+            if not -len(value) <= self.item < len(value):
                 raise CallFailed(f"the result is a tuple of {len(value)}, expected {self.name} at position {self.item}")
             return value[self.item]
         return value[self._key(value)] if isinstance(value, Mapping) else value

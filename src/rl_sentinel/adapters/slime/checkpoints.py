@@ -149,20 +149,22 @@ def _loaded() -> Boundary:
         },
         produced_by={"runs": _CALLER},
     )
-    steps, form = Use("steps"), PerRow("list")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
-        reads=frozenset({"group"}),
-        outputs={
-            "step of the run": Output("B", "", "uninterrupted.step", at=steps["own"], form=form),
-            "step after other models": Output("B", "", "resumed.step", at=steps["read"], form=form),
-            "no arguments": Output("B", "", "uninterrupted.changed", at=steps["same"], form=form),
-            "arguments that changed": Output("B", "", "resumed.changed", at=steps["changed"], form=form),
-        },
-        reach="--ref-ckpt-step, --keep-old-actor",
-    )
+    outputs = {
+        "step of the run": _number("uninterrupted.step", step, "own"),
+        "step after other models": _number("resumed.step", step, "read"),
+        "no arguments": _number("uninterrupted.changed", step, "same"),
+        "arguments that changed": _number("resumed.changed", step, "changed"),
+    }
+    return _boundary(PATH, step, outputs, reach="--ref-ckpt-step, --keep-old-actor")
+
+
+def _number(quantity: str, step: Step, key: str) -> Output:
+    """A number of each run, at a key of the step's result."""
+    return Output("B", "", quantity, at=Use(step.result)[key], form=PerRow("list"))
+
+
+def _boundary(path: str, step: Step, outputs: Mapping[str, Output], **more: Any) -> Boundary:  # noqa: ANN401 - as Boundary
+    return Boundary(path=path, stage="batch", steps=(step,), reads=frozenset({"group"}), outputs=outputs, **more)
 
 
 def _restarted(target: Target) -> Boundary:
@@ -180,18 +182,16 @@ def _restarted(target: Target) -> Boundary:
             "slime/ray/placement_group.py: it starts there, unless the options say where"
         },
     )
-    starts, form = Use("starts"), PerRow("list")
-    return Boundary(
-        path=VALIDATE,
-        stage="batch",
-        steps=(step,),
-        reads=frozenset({"group"}),
-        outputs={
-            "next rollout": Output("B", "", "uninterrupted.rollout", at=starts["own"], form=form),
-            "first rollout": Output("B", "", "resumed.rollout", at=starts["first"], form=form),
-            "no options": Output("B", "", "uninterrupted.changed", at=starts["same"], form=form),
-            "options that changed": Output("B", "", "resumed.changed", at=starts["changed"], form=form),
-        },
+    outputs = {
+        "next rollout": _number("uninterrupted.rollout", step, "own"),
+        "first rollout": _number("resumed.rollout", step, "first"),
+        "no options": _number("uninterrupted.changed", step, "same"),
+        "options that changed": _number("resumed.changed", step, "changed"),
+    }
+    return _boundary(
+        VALIDATE,
+        step,
+        outputs,
         settings={mode: {_EXCHANGE: mode} for mode in modes} or {"default": {}},
         reach="every run that is restarted with --load",
     )
