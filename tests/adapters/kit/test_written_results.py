@@ -17,6 +17,11 @@ def of_dict(batch: dict[str, Any]) -> None:
     batch["advantages"] = batch["rewards"] - same @ batch["rewards"] / same.sum(1)
 
 
+def returned_and_written(batch: dict[str, Any]) -> Any:
+    batch["advantages"] = batch["rewards"]
+    return batch["rewards"] - batch["rewards"].mean()
+
+
 def of_dict_over_all(batch: dict[str, Any]) -> None:
     batch["group"].sum()
     batch["advantages"] = batch["rewards"] - batch["rewards"].mean()
@@ -119,4 +124,5 @@ def test_the_argument_is_the_one_that_is_written() -> None:
     two = {"args": Table({}), "batch": Table({})}
     assert written_argument(of_dict, "advantage", two, {"batch": ["adv"]}) == "batch"
     assert written_argument(of_dict, "advantage", two, {"batch": ["loss"]}) == ""
+    assert written_argument(returned_and_written, "advantage", {"batch": Table({})}, {"batch": ["adv"]}) == ""
     assert written_argument(of_dict, "advantage", {"batch": Table({})}, {}) == "batch"

@@ -1,7 +1,10 @@
 """Sections of configuration files that ship with verl."""
 
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from adapters.verl_specimen import files
 from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl import FRAMEWORK
+from rl_sentinel.adapters.verl import FRAMEWORK, config_files
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Inputs
@@ -39,3 +42,37 @@ def test_section(loads: Loads, written: dict[str, object]) -> None:
     assert str(target.root) not in repr(codec), "a script with this path runs on one machine only"
     section = evaluate(target, codec.put(Inputs(batch_of(torch.ones(1, 1, dtype=torch.bool)))), StepResults())
     assert section == {"grad_clip": 1.0, "model": {"path": ""}, "ppo_epochs": 2}
+
+
+def test_reading_is_not_traced() -> None:
+    seen: list[str] = []
+
+    def watch(frame: FrameType, _event: str, _argument: object) -> None:
+        seen.append(frame.f_code.co_name)
+
+    def inner() -> None: ...
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        with config_files.untraced():
+            inner()
+        put_back = sys.gettrace() is watch
+    finally:
+        sys.settrace(before)
+    assert put_back
+    assert "untraced" in seen
+    assert "inner" not in seen
+
+
+def test_a_file_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reads: list[Path] = []
+
+    def read(file: Path) -> object:
+        reads.append(file)
+        return object()
+
+    monkeypatch.setattr(config_files, "merge_defaults", read)
+    file = tmp_path / "ppo_trainer.yaml"
+    assert config_files.read_config(file) is config_files.read_config(file)
+    assert reads == [file]
