@@ -22,6 +22,7 @@ from rl_sentinel.adapters.kit.layout_trial import (
     outputs_on,
     rebind,
 )
+from rl_sentinel.adapters.kit.logit_losses import with_logit_layout
 from rl_sentinel.adapters.kit.model_losses import with_entropy_of_model, with_left_padded_prompts
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import (
@@ -130,7 +131,10 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
             built = user_boundary(path, statement.stage, statement.claims, numbers.settings, groups, codecs)
             return with_written_result(with_item(built, item), written)
 
-        return _fitted(target, of_size, arguments, numbers, statement, flat)
+        def fitted(some: Arguments) -> Boundary:
+            return _fitted(target, of_size, some, numbers, statement, flat)
+
+        return with_logit_layout(target, arguments, statement.bind, fitted)
 
     try:
         item = statement.output if statement.output is not None else places.get("advantage")

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+import rl_sentinel
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
-from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.errors import SentinelError, Unbindable
 from rl_sentinel.core.layout import Layout
 
 MASK = torch.tensor([[True, True, False], [True, True, True]])
@@ -164,3 +165,14 @@ def test_the_object_of_a_decorated_method_is_no_parameter() -> None:
     for method in (Trainer().advantages, Trainer.scores):
         assert arguments_of(method, "advantage", {}).unknown == []
         assert list(_codecs(method)) == ["rewards"]
+
+
+def test_a_text_in_quotes_is_passed_as_it_is() -> None:
+    def kl(logprob: Any, ref_logprob: Any, kind: Any) -> Any:
+        difference = ref_logprob - logprob
+        return -difference if kind == "k1" else difference.exp() - difference - 1
+
+    assert rl_sentinel.check(kl, stage="kl", algorithm="k3", bind={"kind": "'k3'"}).ok
+    assert not rl_sentinel.check(kl, stage="kl", algorithm="k3", bind={"kind": "'k1'"}).ok
+    with pytest.raises(SentinelError, match="quote it: \"'k4'\""):
+        rl_sentinel.check(kl, stage="kl", algorithm="k3", bind={"kind": "k4"})

@@ -97,7 +97,7 @@ def unknown_message(function: str, unknown: Mapping[str, bool], passed: Iterable
     return (
         f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: bind each of them, as "
         f"in bind={{{', '.join(suggested)}}}, or --bind NAME=WHAT on the command line (a column, COLUMN[AXES], a "
-        "number, or in Python an object or a function of the batch; docs/own-functions.md)"
+        "number, 'a text' in quotes, or in Python an object or a function of the batch; docs/own-functions.md)"
         f"{masks}{'; unknown is the column of ' if rest else ''}{rest}"
     )
 

@@ -9,12 +9,20 @@ import torch
 
 from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths, Lengths, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Packed, Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.kl_of_tokens import KlOfTokens
 from rl_sentinel.adapters.kit.masked_value import MaskedValue
 from rl_sentinel.adapters.kit.padding_mask import PaddingMask
 from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import role_of
-from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask, TargetIds
+from rl_sentinel.adapters.kit.sequence_model import (
+    InputIds,
+    PolicyLogits,
+    PolicyModel,
+    PromptTokens,
+    SequenceMask,
+    TargetIds,
+)
 from rl_sentinel.adapters.kit.user_layouts import (
     Grouped,
     GroupedColumn,
@@ -24,7 +32,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
     PromptList,
     TrainedTokens,
 )
-from rl_sentinel.adapters.kit.value_codecs import Width
+from rl_sentinel.adapters.kit.value_codecs import Constant, Width
 from rl_sentinel.adapters.kit.wrapped_forms import Array, OnePrompt, TimeFirst
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.codec import Codec, Form
@@ -35,6 +43,7 @@ from rl_sentinel.core.phrasing import nearest
 BINDINGS: Mapping[str, str] = {
     "token_rewards": "token_rewards",
     "rewards_of_functions": "reward[B1]",
+    "kl": "kl",
     "lengths": "lengths",
     "cumulative_lengths": "cu_seqlens",
     "group_size": "group_size",
@@ -71,10 +80,17 @@ DTYPES = {"bool": torch.bool, "int": torch.int64, "int64": torch.int64, "int32":
 #: Words in a binding that are not columns of the batch.
 WORDS = (
     *("token_rewards", "lengths", "width", "cu_seqlens", "valid", "input_ids", "attention_mask"),
-    *("masked_value", "padding"),
+    *("masked_value", "padding", "kl", "kl_k2", "kl_k3"),
     *("completion_mask_of_sequence", "prompt_ids", "prompt_mask", "prompt_length", "model", "completion_ids"),
     *("labels", "group_size", "strided_group_size", "trained_tokens", "logits_of_sequence", "token_of_sequence"),
+    *("response_logits", "sequence_logits", "response_labels"),
 )
+
+#: Bindings of a KL per token -> its estimator.
+_KLS: Mapping[str, Literal["k1", "k2", "k3"]] = {"kl": "k1", "kl_k2": "k2", "kl_k3": "k3"}
+
+#: A text that is passed as it is.
+_QUOTED = re.compile(r"'(?P<text>[^']*)'")
 
 _TEXT = re.compile(r"(?P<name>\w+)?\s*(?:\[(?P<axes>[^\]]*)\])?\s*(?P<dtype>\w+)?")
 
@@ -95,7 +111,8 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
     """The codec that a binding's text describes.
 
     Args:
-        text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``; for the column, a known parameter name will do.
+        text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``; for the column, a known parameter name will do. In
+            single quotes, a text that is passed as it is.
         default: the column, if the text has only axes.
         array: pass a numpy array, not a tensor; of labels, one of strings.
 
@@ -106,14 +123,18 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
         >>> from rl_sentinel.adapters.kit.bind_text import codec_of
         >>> codec_of("advantage[B]")
         PerResponse(name='advantage', dims=0, grouped=False, listed=False)
+        >>> codec_of("'k3'")
+        Constant(value='k3')
     """
+    if quoted := _QUOTED.fullmatch(text.strip()):
+        return Constant(quoted["text"])
     match = _TEXT.fullmatch(text.strip())
     name = column_of((match["name"] or default) if match else "")
     known = (*COLUMNS, *WORDS)
     if match is None or name not in known:
         raise Unbindable(
             f"bind is {text!r}, expected COLUMN, COLUMN[AXES] or COLUMN[AXES] DTYPE: {nearest(name, known)}; to pass "
-            f"the text itself, bind a function, lambda batch: {text!r}"
+            f"the text itself, quote it: \"'{text.strip()}'\""
         )
     axes, dtype = re.sub(r"[\s,]", "", match["axes"] or ""), match["dtype"] or ""
     if match["axes"] is not None and axes not in AXES:
@@ -137,6 +158,9 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         "completion_mask_of_sequence": SequenceMask("trained"),
         "completion_ids": InputIds(response_only=True),
         "labels": TargetIds(),
+        "response_labels": TargetIds(response_only=True),
+        "response_logits": PolicyLogits(response_only=True),
+        "sequence_logits": PolicyLogits(),
         "group_size": GroupSize(),
         "strided_group_size": GroupSize(strided=True),
         "trained_tokens": TrainedTokens(),
@@ -149,8 +173,10 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
     if name in words:
         return words[name]
     form = _form(
-        axes, per_token=name in ("token_rewards", "valid", "padding") or COLUMNS[name]["axes"].startswith("B T")
+        axes, per_token=name in ("token_rewards", "valid", "padding", *_KLS) or COLUMNS[name]["axes"].startswith("B T")
     )
+    if name in _KLS:
+        return KlOfTokens(_KLS[name], form or Padded())
     if name == "padding":
         return PaddingMask(form or Padded(), dtype or torch.bool)
     if name == "valid":

@@ -8,6 +8,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.annotated_axes import axes_of, item_class
 from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, column_of
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
+from rl_sentinel.adapters.kit.logit_names import TOKEN_NAMES, bindings_of_logits
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS, OPTIONAL_PARTS, formula_names, numbers_of
 from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.refused_layouts import supported
@@ -32,20 +33,6 @@ MODEL_NAMES: Mapping[str, str] = {
 
 #: Without another name for a model or its tokens, this one means one prompt id per response.
 _PROMPT_LABELS = "prompt_ids"
-
-#: Parameter names of the tokens, for functions that compute log-probs from logits.
-_TOKEN_NAMES = (
-    "labels",
-    "input_ids",
-    "completion_ids",
-    "index",
-    "indices",
-    "idx",
-    "ids",
-    "targets",
-    "actions",
-    "responses",
-)
 
 
 @dataclass(slots=True)
@@ -127,8 +114,9 @@ def bind_slots(
     own |= named
     bind = Attributes(own) if isinstance(bind, Attributes) else own
     roles = roles_of([slot.name for slot in slots])
+    bind = _of_loss(slots, stage, roles, bind)
     if stage == "batch":
-        roles |= {slot.name: "token" for slot in slots if slot.name in _TOKEN_NAMES}
+        roles |= {slot.name: "token" for slot in slots if slot.name in TOKEN_NAMES}
     stated = {name: x for name, x in bind.items() if isinstance(x, int | float) and not isinstance(x, bool)}
     if nan := [name for name, x in stated.items() if x != x]:  # noqa: PLR0124 - NaN
         raise Unbindable(f"bind[{nan[0]}] is nan, expected a number")
@@ -153,6 +141,15 @@ def bind_slots(
         elif slot.required and slot.name not in renamed:
             arguments.unknown.append(path)
             arguments.attributes |= {path} if isinstance(bind, Attributes) else set()
+
+
+def _of_loss(slots: list[Slot], stage: Stage, roles: Mapping[str, str], bind: dict[str, Any]) -> dict[str, Any]:
+    """The bindings, with those that a loss has for logits, tokens and a KL which the user does not state."""
+    if stage != "policy-loss":
+        return bind
+    found = bindings_of_logits(roles, [slot.name for slot in slots if slot.required])
+    found |= {slot.name: "kl_k3" for slot in slots if roles.get(slot.name) == "kl" and slot.required}
+    return type(bind)({**bind, **{name: text for name, text in found.items() if bind.get(name, ...) is ...}})
 
 
 def _changeable(slots: list[Slot], stated: Collection[str], columns: frozenset[str]) -> list[str]:
@@ -210,6 +207,8 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
         return Constant(DISCOUNTS[role]) if chosen else None
     if role == "accumulation":  # a loss divided by their number has its formula where one step holds the whole batch
         return Constant(1)
+    if role == "kl" and isinstance(slot.default, str | int | float):  # the name of an estimator, a weight, or a switch
+        return None
     column = BINDINGS.get(role) or (ROLES[role].column if role and role != "pi_squared" else "")
     column = column or (MODEL_NAMES.get(slot.name, "") if slot.required else "")
     if not column:

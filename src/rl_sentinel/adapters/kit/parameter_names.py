@@ -154,7 +154,15 @@ ROLES: Mapping[str, Role] = {
         "entropy",
         value="`[B, T]`, nats, of the current policy",
     ),
-    "logits": Role(("logits", "policy_logits", "lm_logits"), "logits", value="`[B, T, V]`"),
+    "kl": Role(
+        ("kl", "kls", "kl_div", "kl_divergence", "per_token_kl", "per_token_kls", "token_kl", "kl_per_token"),
+        value="`[B, T]`, nats, the estimate k1 against the reference; in a loss k3",
+    ),
+    "logits": Role(
+        ("logits", "policy_logits", "lm_logits", "new_logits", "shift_logits", "response_logits", "completion_logits"),
+        "logits",
+        value="`[B, T, V]`",
+    ),
     "token": Role(
         ("token", "tokens", "token_ids", "target_ids", "action_ids", "response_ids", "response_tokens"),
         "token",

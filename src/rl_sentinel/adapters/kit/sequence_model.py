@@ -12,12 +12,16 @@ from torch.nn.functional import pad
 from rl_sentinel.adapters.kit.codecs import OneColumn
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
+from rl_sentinel.core.layout import Axis
 
 #: Size of the vocabulary; response ids are 1 or higher, and neighbours differ, so that a shift by one changes results.
 VOCABULARY = 4
 
 #: Number of tokens of each prompt, without and with padding in front.
 PROMPT, PADDED_PROMPT = 1, 2
+
+#: Added to all logits of a token, as a real model's are not normalized.
+_OFFSET = 0.75
 
 #: Added to the log-probs of a row that attends to padding in front of its prompt.
 _DISTRACTED = -0.5
@@ -96,12 +100,21 @@ class PolicyModel(OneColumn):
         return {self.name: "a model has no log-probs to read: it must be called"}
 
     @property
+    def axes(self) -> frozenset[Axis]:
+        """The extra padding."""
+        return frozenset({"extra"})
+
+    @property
     def modelled(self) -> frozenset[str]:
         """The log-probs."""
         return frozenset({self.name})
 
-    def put(self, inputs: Inputs) -> Policy:
-        """The model for the rows of the batch; its logits are those before a division by the temperature."""
+    def put(self, inputs: Inputs) -> Policy | Tensor:
+        """The model for the rows of the batch."""
+        return self.model(inputs)
+
+    def model(self, inputs: Inputs) -> Policy:
+        """The model; its logits are those before a division by the temperature."""
         logprob = getattr(inputs.batch, self.name)
         prompts = prompt_mask(inputs.batch.rows, left_padded=self.left_padded)
         usual, distracted = (self._logits(x, prompts.shape[1], inputs) for x in (logprob, logprob + _DISTRACTED))
@@ -110,8 +123,38 @@ class PolicyModel(OneColumn):
     def _logits(self, logprob: Tensor, prompt: int, inputs: Inputs) -> Tensor:
         """``[B, P + T, V]``: those of the responses, and zeros elsewhere."""
         scale = float(inputs.settings.get("temperature") or 1)
-        response = logits_of(logprob, token_ids(inputs.batch), uneven=self.uneven) * scale
+        normalized = logits_of(logprob, token_ids(inputs.batch), uneven=self.uneven)
+        response = (normalized + _OFFSET) * scale
         return pad(response, (0, 0, prompt - 1, 1 + inputs.layout.extra))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLogits(PolicyModel):
+    """``[B, P + T, V]``: the logits of a :class:`Policy`; or ``[B, T, V]``, those of the response tokens."""
+
+    response_only: bool = False
+
+    @property
+    def shapes(self) -> frozenset[str]:
+        """The length."""
+        return frozenset({"length"})
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """The log-probs."""
+        return {self.name: "logits have no log-probs to read without their tokens"}
+
+    def put(self, inputs: Inputs) -> Tensor:
+        """The logits, before a division by the temperature."""
+        logits = self.model(inputs).logits
+        if not self.response_only:
+            return logits
+        width = inputs.batch.width + inputs.layout.extra
+        return logits[:, PROMPT - 1 : PROMPT - 1 + width]
+
+    def sizes(self, value: Tensor) -> Sizes:
+        """The number of rows."""
+        return Sizes(rows=len(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +163,11 @@ class InputIds(Codec):
 
     response_only: bool = False
     left_padded: bool = False
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The extra padding."""
+        return frozenset({"extra"})
 
     @property
     def shapes(self) -> frozenset[str]:
@@ -139,10 +187,16 @@ class InputIds(Codec):
 
 @dataclass(frozen=True, slots=True)
 class SequenceMask(Codec):
-    """``[B, P + T]`` int64: 1 at all tokens (``all``), or at the trained tokens (``trained``)."""
+    """``[B, P + T]`` int64, or ``[B, T]``: 1 at all tokens (``all``), or at the trained tokens (``trained``)."""
 
     of: Literal["all", "trained"] = "all"
     left_padded: bool = False
+    response_only: bool = False
+
+    @property
+    def axes(self) -> frozenset[Axis]:
+        """The extra padding."""
+        return frozenset({"extra"})
 
     @property
     def columns(self) -> frozenset[str]:
@@ -159,11 +213,11 @@ class SequenceMask(Codec):
         batch = inputs.batch
         prompts = prompt_mask(batch.rows, left_padded=self.left_padded)
         parts = [prompts, batch.valid] if self.of == "all" else [torch.zeros_like(prompts), batch.mask]
-        return pad(torch.cat(parts, 1).long(), (0, inputs.layout.extra))
+        return pad(torch.cat(parts[int(self.response_only) :], 1).long(), (0, inputs.layout.extra))
 
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
         """The mask of the response."""
-        before = prompt_mask(0, left_padded=self.left_padded).shape[1]
+        before = 0 if self.response_only else prompt_mask(0, left_padded=self.left_padded).shape[1]
         width = sizes.width or value.shape[1] - before
         return {"mask": value[:, before : before + width].bool()} if self.of == "trained" else {}
 
@@ -174,15 +228,15 @@ class SequenceMask(Codec):
 
 @dataclass(frozen=True, slots=True)
 class TargetIds(SequenceMask):
-    """``[B, P + T]``: ids of the trained tokens, -100 elsewhere, like ``labels`` of transformers."""
+    """``[B, P + T]``, or ``[B, T]``: ids of trained tokens, -100 elsewhere, like ``labels`` of transformers."""
 
     of: Literal["all", "trained"] = "trained"
 
     def put(self, inputs: Inputs) -> Tensor:
         """The token ids."""
         ids = torch.where(inputs.batch.mask, token_ids(inputs.batch), -100)
-        width = prompt_mask(0, left_padded=self.left_padded).shape[1]
-        return pad(ids, (width, inputs.layout.extra), value=-100)
+        before = 0 if self.response_only else prompt_mask(0, left_padded=self.left_padded).shape[1]
+        return pad(ids, (before, inputs.layout.extra), value=-100)
 
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
         """The mask of the response."""

@@ -1,0 +1,53 @@
+"""The KL per token that a caller hands to a function: an estimate of the policy against its reference."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import FormCodec
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.core.codec import Form, Inputs
+
+
+@dataclass(frozen=True, slots=True)
+class KlOfTokens(FormCodec):
+    """An estimate per token, in nats, with its gradient to the policy's log-probs: k1, k2 or k3.
+
+    Source: John Schulman, Approximating KL Divergence (2020).
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.adapters.kit.kl_of_tokens import KlOfTokens
+        >>> from rl_sentinel.core.batch import batch_of
+        >>> from rl_sentinel.core.codec import Inputs
+        >>> columns = {"logprob": torch.tensor([[-1.0, -2.0]]), "ref_logprob": torch.tensor([[-1.0, -1.0]])}
+        >>> KlOfTokens().put(Inputs(batch_of(torch.tensor([[True, True]]), **columns)))
+        tensor([[ 0., -1.]])
+    """
+
+    kind: Literal["k1", "k2", "k3"] = "k1"
+    form: Form = Padded()
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Both log-probs."""
+        return frozenset({"logprob", "ref_logprob"})
+
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Both log-probs."""
+        return dict.fromkeys(self.columns, "a KL holds no log-probs to read")
+
+    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
+        """The estimates in their layout."""
+        batch = inputs.batch
+        return self.form.lay_out(_estimate(self.kind, batch.logprob - batch.ref_logprob), inputs)
+
+
+def _estimate(kind: str, log_ratio: Tensor) -> Tensor:
+    if kind == "k2":
+        return log_ratio.square() / 2
+    return torch.expm1(-log_ratio) + log_ratio if kind == "k3" else log_ratio

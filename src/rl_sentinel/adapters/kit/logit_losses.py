@@ -1,0 +1,152 @@
+"""Losses that take logits: those of the response tokens, or of whole sequences, which the loss shifts by one itself."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+
+import torch
+
+from rl_sentinel.adapters.kit.bind_text import codec_of
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
+from rl_sentinel.adapters.kit.layout_trial import (
+    PER_TOKEN,
+    accepts,
+    change_leaves,
+    domain_probe,
+    leaves,
+    logprob_gradient,
+)
+from rl_sentinel.adapters.kit.number_trial import fits_formula
+from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.refused_layouts import codec_paths
+from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyLogits, SequenceMask
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import with_columns
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
+
+#: A gradient below this is 0.
+_NEAR = 1e-9
+
+#: Codec of logits or tokens -> the text of its binding.
+_TEXTS: Mapping[Codec, str] = {
+    codec_of(text): text
+    for text in ("response_logits", "sequence_logits", "response_labels", "labels", "completion_ids", "input_ids")
+}
+
+
+def with_logit_layout(
+    target: Target, arguments: Arguments, bind: Collection[str], fitted: Callable[[Arguments], Boundary]
+) -> Boundary:
+    """The boundary whose logits belong to the tokens that the loss reads them for.
+
+    Tried are logits ``[B, T, V]`` of the response, and ``[B, P + T, V]`` of whole sequences, of which position i
+    predicts token i + 1. That one is chosen with which the loss computes its formula, or else has a gradient at the
+    trained tokens alone. The names ``labels`` and ``input_ids`` mean whole sequences, as in transformers.
+
+    Args:
+        target: where the function is looked up.
+        arguments: its arguments.
+        bind: the parameters that the user binds; logits among these are passed as stated.
+        fitted: the boundary with given arguments.
+
+    Raises:
+        Unbindable: if the loss is right only where ``labels`` or ``input_ids`` are those of the response.
+    """
+    usual = fitted(arguments)
+    paths = {path: codec for path, codec in codec_paths(arguments.codecs) if isinstance(codec, PolicyLogits | InputIds)}
+    logits = [codec for codec in paths.values() if isinstance(codec, PolicyLogits)]
+    if not logits or {path.partition(".")[0] for path in paths} & set(bind):
+        return usual
+    tried = [(usual, arguments)]
+    if not (accepts(target, usual) and fits_formula(target, usual)):
+        tried += [(fitted(other), other) for other in _others(arguments)]
+    accepted = [(boundary, own) for boundary, own in tried if accepts(target, boundary)]
+    # A faulty loss computes no formula, but reads the tokens that are trained.
+    for is_right in (fits_formula, _reads_trained_tokens):
+        for boundary, own in accepted:
+            if is_right(target, boundary):
+                _require_sequences(arguments, own)
+                note = () if own is arguments else (_note(arguments, own),)
+                return replace(boundary, notes=(*boundary.notes, *note))
+    return accepted[0][0] if accepted else usual
+
+
+def _others(arguments: Arguments) -> Iterator[Arguments]:
+    """The arguments with logits of the other kind; of whole sequences also with columns of tokens for these."""
+    usual, other = arguments.codecs, change_leaves(arguments.codecs, _exchanged)
+    whole, response = (other, usual) if _of_response(usual) else (usual, other)
+    changes = (_mask_of_sequence, _mask_and_log_probs_of_sequence, _columns_of_sequence)
+    for codecs in (whole, *(change_leaves(whole, change) for change in changes), response):
+        if codecs == usual:
+            continue
+        changed = {p for (p, one), (_, two) in zip(codec_paths(usual), codec_paths(codecs), strict=True) if one != two}
+        open_ = {path: column for path, column in arguments.open.items() if path not in changed}
+        yield replace(arguments, codecs=codecs, open=open_)
+
+
+def _of_response(codecs: Mapping[str, Codec]) -> bool:
+    return any(isinstance(codec, PolicyLogits) and codec.response_only for codec in leaves(codecs.values()))
+
+
+def _exchanged(codec: Codec) -> Codec:
+    """Logits, tokens and their masks of whole sequences instead of those of responses, and the reverse."""
+    if isinstance(codec, PolicyLogits | InputIds | SequenceMask):
+        return replace(codec, response_only=not codec.response_only)
+    return codec
+
+
+def _mask_of_sequence(codec: Codec) -> Codec:
+    return SequenceMask("trained") if isinstance(codec, Column) and codec.name == "mask" else codec
+
+
+def _mask_and_log_probs_of_sequence(codec: Codec) -> Codec:
+    """All columns of tokens but advantages, which may be one per response."""
+    return codec if isinstance(codec, Column) and codec.name == "advantage" else _columns_of_sequence(codec)
+
+
+def _columns_of_sequence(codec: Codec) -> Codec:
+    """A column of tokens with that of the prompt in front."""
+    codec = _mask_of_sequence(codec)
+    padded = isinstance(codec, Column) and codec.name in PER_TOKEN and type(codec.form) is Padded
+    return replace(codec, form=AfterPrompt()) if padded else codec  # type: ignore[type-var]  # a Column, as asked
+
+
+def _reads_trained_tokens(target: Target, boundary: Boundary) -> bool:
+    """Whether the loss has a gradient at the trained tokens and at no others."""
+    batch = domain_probe(boundary)
+    near = with_columns(batch, old_logprob=batch.logprob - 0.01)  # no ratio is clipped
+    try:
+        gradient = logprob_gradient(target, boundary, near, near.advantage)
+    except Exception:  # noqa: BLE001 - a loss without a gradient is judged by the laws
+        return False
+    return torch.equal(gradient.abs() > _NEAR, near.mask)
+
+
+def _require_sequences(arguments: Arguments, right: Arguments) -> None:
+    """Require that names that mean whole sequences do not stand for the tokens of responses.
+
+    Raises:
+        Unbindable: names the logits and these.
+    """
+    if _of_response(arguments.codecs) or not _of_response(right.codecs):
+        return
+    texts = _texts(right)
+    names, bind = " and ".join(texts), ", ".join(f'"{path}": "{text}"' for path, text in texts.items())
+    raise Unbindable(
+        f"the loss is right only if {names} belong together position by position, but logits of a model predict the "
+        f"next token: shift them by one, or state that the caller has done so with bind={{{bind}}}"
+    )
+
+
+def _texts(arguments: Arguments) -> dict[str, str]:
+    """Path -> the text of its binding, for logits and tokens."""
+    return {path: _TEXTS[codec] for path, codec in codec_paths(arguments.codecs) if codec in _TEXTS}
+
+
+def _note(usual: Arguments, chosen: Arguments) -> str:
+    if _of_response(usual.codecs) == _of_response(chosen.codecs):
+        return "columns of tokens were passed for whole sequences, with a token of the prompt in front"
+    texts = ", ".join(f'"{path}": "{text}"' for path, text in _texts(chosen).items())
+    return f"logits and tokens were passed as those of whole sequences, which the loss shifts by one: bind={{{texts}}}"

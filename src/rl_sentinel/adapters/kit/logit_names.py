@@ -1,0 +1,40 @@
+"""Parameter names of logits and tokens, and their bindings in a loss that computes its log-probs from logits."""
+
+from collections.abc import Collection, Mapping
+
+#: Parameter names of the tokens, for functions that compute log-probs from logits.
+TOKEN_NAMES = (
+    *("labels", "shift_labels", "shifted_labels", "input_ids", "completion_ids", "index", "indices", "idx", "ids"),
+    *("targets", "actions", "responses"),
+)
+
+#: Names beside which logits are those of whole sequences, as in transformers.
+_OF_SEQUENCES = frozenset({"labels", "input_ids", "attention_mask"})
+
+
+def bindings_of_logits(roles: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """Parameter -> binding, for logits and tokens of a loss; empty if it takes log-probs, or no logits.
+
+    Args:
+        roles: the roles of its parameters.
+        names: their names.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.logit_names import bindings_of_logits
+        >>> bindings_of_logits({"logits": "logits"}, ["logits", "actions"])
+        {'logits': 'response_logits', 'actions': 'completion_ids'}
+        >>> bindings_of_logits({"logits": "logits"}, ["logits", "labels"])
+        {'logits': 'sequence_logits', 'labels': 'labels'}
+    """
+    logits = [name for name, role in roles.items() if role == "logits"]
+    if len(logits) != 1 or "logprob" in roles.values():
+        return {}
+    whole = bool({"labels", "input_ids", "attention_mask"} & set(names)) and not logits[0].startswith("shift")
+    ids = "input_ids" if whole else "completion_ids"
+    found = {logits[0]: "sequence_logits" if whole else "response_logits"}
+    for name in names:
+        if "labels" in name and (name in TOKEN_NAMES or roles.get(name) == "token"):
+            found[name] = "labels" if whole else "response_labels"
+        elif name in TOKEN_NAMES or roles.get(name) == "token":
+            found[name] = ids
+    return found
