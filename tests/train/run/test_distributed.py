@@ -122,6 +122,21 @@ def test_checkpoint_of_four_processes_resumes_on_two_and_on_one(tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_checkpoints_in_the_background_are_those_of_the_loop(tmp_path: Path) -> None:
+    """Shards are written beside training; another number of processes resumes from them."""
+    usual, background = tmp_path / "usual", tmp_path / "background"
+    more = MORE | {"checkpoint": {"every": 2, "background": True}}
+    _train_together(usual, **MORE)
+    _train_together(background, **more | {"steps": 6})
+    _train_together(background, **more)
+    assert (background / "metrics.jsonl").read_bytes() == (usual / "metrics.jsonl").read_bytes()
+    assert _distance(_weights(usual), _weights(background)) == 0
+    shutil.rmtree(max((background / "checkpoints").iterdir()))
+    train(recipe(background, **more), cache=folder_cache(background / "cache"))
+    assert _distance(_weights(usual), _weights(background)) <= 1e-5
+
+
+@pytest.mark.slow
 def test_interrupted_processes_resume_to_the_same_bytes(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     _train_together(whole, **MORE)

@@ -211,7 +211,12 @@ class CompletionsSettings(Table):
 
 
 class CheckpointSettings(Table):
-    """A checkpoint after every ``every`` steps; the newest ``keep`` are kept."""
+    """A checkpoint after every ``every`` steps; the newest ``keep`` are kept.
+
+    With ``background`` a copy of weights and moments is written while the next steps are trained; the loop waits for
+    the copy only.
+    """
 
     every: Count = 10
     keep: Annotated[int, Field(ge=2)] = 2
+    background: bool = False

@@ -70,14 +70,14 @@ class Sampler:
         if not self.engine.remote or self.ranks.size == 1:
             self.engine.load(weights, version)
             return
-        self.ranks.barrier(sampling=True)  # the others may still sample with the earlier weights
+        self.ranks.barrier(self.ranks.sampling)  # the others may still sample with the earlier weights
         if self.ranks.is_first:
             self.engine.load(weights, version)
         else:
             for _ in weights.values():  # each is gathered from all ranks
                 pass
             self.engine.version = version
-        self.ranks.barrier(sampling=True)
+        self.ranks.barrier(self.ranks.sampling)
 
     def _play(
         self, episodes: list[Episode], environment: Environment, draws: UniformDraws, measure: Measure | None

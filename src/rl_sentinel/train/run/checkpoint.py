@@ -38,6 +38,7 @@ def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
     keep: int,
     shards: Mapping[str, Tensor] | None = None,
     ranks: Ranks = ALONE,
+    group: Any = None,  # noqa: ANN401 - a process group of torch
 ) -> Path:
     """Save a run's state after a step, and delete all but the newest checkpoints. Call it on all ranks.
 
@@ -48,6 +49,7 @@ def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
         keep: how many checkpoints to keep.
         shards: this rank's weights and moments, from ``collect_shards``; None if ``state`` has them.
         ranks: this process among all.
+        group: the process group of the calling thread; None for that of the main thread.
 
     Returns:
         The checkpoint's folder.
@@ -61,8 +63,8 @@ def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         if shards is not None:
-            ranks.barrier()
-            save_shards(shards, partial / _SHARDS)
+            ranks.barrier(group)
+            save_shards(shards, partial / _SHARDS, group)
         if ranks.is_first:
             save_tensors(dict(state), partial / _STATE)
             _seal(partial, step)

@@ -37,6 +37,8 @@ class Ranks:
     size: int
     #: The process group of the thread that samples, whose collectives must not mix with those of the main thread.
     sampling: Any = field(default=None, compare=False, repr=False)
+    #: The same for the thread that writes checkpoints.
+    saving: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
     def join(cls) -> Self:
@@ -53,14 +55,14 @@ class Ranks:
         try:
             if not distributed.is_initialized():
                 distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-            sampling = distributed.new_group(backend="gloo")
+            sampling, saving = distributed.new_group(backend="gloo"), distributed.new_group(backend="gloo")
             _return_freed_memory()
         except (ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise SentinelError(
                 f"WORLD_SIZE is {world}, but the processes cannot connect ({reason}): {_START}"
             ) from error
-        return cls(distributed.get_rank(), distributed.get_world_size(), sampling)
+        return cls(distributed.get_rank(), distributed.get_world_size(), sampling, saving)
 
     def close(self) -> None:
         """Leave the process group."""
@@ -84,11 +86,11 @@ class Ranks:
         """Whether this process writes files and output."""
         return self.rank == 0
 
-    def barrier(self, *, sampling: bool = False) -> None:
-        """Wait for all ranks; with ``sampling``, in the thread that samples."""
+    def barrier(self, group: Any = None) -> None:  # noqa: ANN401 - a process group of torch
+        """Wait for all ranks; ``group`` is that of the calling thread, by default that of the main thread."""
         if self.size > 1:
             with peer_failure_in_one_line():
-                distributed.barrier(group=self.sampling if sampling else None)
+                distributed.barrier(group=group)
 
     def own_slice(self, whole: Sequence[Any]) -> list[Any]:
         """This rank's slice of a sequence; the slices of all ranks, in order, are the sequence."""

@@ -21,6 +21,7 @@ from rl_sentinel.train.rollout.episodes import Episode, attach_baselines
 from rl_sentinel.train.rollout.prefetch import Prefetcher
 from rl_sentinel.train.rollout.sampler import Sampler
 from rl_sentinel.train.run import rng
+from rl_sentinel.train.run.checkpoint_writer import CheckpointWriter
 from rl_sentinel.train.run.completions import completion_lines
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 from rl_sentinel.train.run.evaluation import evaluation_metrics
@@ -86,8 +87,9 @@ def train(
         sampler = Sampler(recipe, environment, held_out, tokenizer, engine, ranks, stopwatch, greedy_too)
         prefetcher = Prefetcher(sampler.sample_step, staleness=recipe.rollout.staleness)
         state = TrainingState.initial(recipe, models.policy, critic)
-        run = Run(recipe, selection, models, state, journal, callbacks, ranks, sampler, prefetcher, stopwatch)
-        with closing(prefetcher):
+        writer = CheckpointWriter(background=recipe.checkpoint.background)
+        run = Run(recipe, selection, models, state, journal, callbacks, ranks, sampler, prefetcher, stopwatch, writer)
+        with closing(writer), closing(prefetcher):
             resume_run(run)
             if run.state.step == 0:
                 _evaluate(run)

@@ -102,11 +102,13 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
     sampler = FLOAT * (before + low_rank) if processes > 1 or rollout.staleness else 0
     decoded = min(DECODED, -(-rollout.prompts * rollout.responses // processes)) if rollout.engine == "process" else 0
     device = resolve_device(recipe.policy.device)
+    written = recipe.checkpoint.background and device.type == "cpu"  # of another device the copy is not in its memory
     needs = {
         "weights": FLOAT * (before + low_rank) // processes,
         "gradients": FLOAT * trained // processes,
         "optimizer": 2 * FLOAT * trained // processes,
         "roll-back copy": backup if backup <= MAX_BACKUP_BYTES else 0,
+        "checkpoint copy": FLOAT * (before + low_rank + 2 * trained) // processes if written else 0,
         "reference": reference,
         "sampler": sampler,
         "critic": 4 * FLOAT * before if recipe.critic is not None else 0,

@@ -1,6 +1,7 @@
 """Save a run's checkpoints, resume from them, and publish its weights to the sampler."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -48,13 +49,19 @@ def resume_run(run: Run) -> None:
 
 
 def save_run(run: Run, folder: Path, *, keep: int) -> None:
-    """Save a checkpoint; of several ranks each writes its share of the weights and moments, the first one the rest."""
-    sharded = run.ranks.size > 1
-    state = run.state.for_checkpoint(run.journal.position(), sharded=sharded)
+    """Save a checkpoint; of several ranks each writes its share of the weights and moments, the first one the rest.
+
+    In the background, copies of them are written while the next steps are trained, and the ranks do not wait.
+    """
+    sharded, background = run.ranks.size > 1, run.recipe.checkpoint.background
+    state = run.state.for_checkpoint(run.journal.position(), sharded=sharded, copy=background)
     state |= {"ahead": _pending(run), "recipe": fingerprint(run.recipe), "data": _data_digest(run)}
-    shards = collect_shards(run.state.policy.model, run.state.optimizer) if sharded else None
-    save_checkpoint(folder, state, step=run.state.step, keep=keep, shards=shards, ranks=run.ranks)
-    run.ranks.barrier()
+    shards = collect_shards(run.state.policy.model, run.state.optimizer, copy=background) if sharded else None
+    group = run.ranks.saving if background else None
+    save = partial(save_checkpoint, step=run.state.step, keep=keep, shards=shards, ranks=run.ranks, group=group)
+    run.writer.write(partial(save, folder, state))
+    if not background:
+        run.ranks.barrier()
 
 
 def publish_weights(run: Run) -> None:

@@ -10,6 +10,7 @@ from rl_sentinel.train.config.selection import Selection
 from rl_sentinel.train.model.policy import Models
 from rl_sentinel.train.rollout.prefetch import Prefetcher
 from rl_sentinel.train.rollout.sampler import Sampler
+from rl_sentinel.train.run.checkpoint_writer import CheckpointWriter
 from rl_sentinel.train.run.distributed import Ranks
 from rl_sentinel.train.run.journal import Journal
 from rl_sentinel.train.run.stopwatch import Stopwatch
@@ -45,3 +46,4 @@ class Run:
     sampler: Sampler
     prefetcher: Prefetcher
     stopwatch: Stopwatch
+    writer: CheckpointWriter

@@ -16,23 +16,24 @@ from rl_sentinel.train.run.distributed import peer_failure_in_one_line
 _SEPARATOR = "/"
 
 
-def collect_shards(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def collect_shards(model: nn.Module, optimizer: torch.optim.Optimizer, *, copy: bool = False) -> dict[str, Tensor]:
     """The weights and moments of this rank, by one name each; they share memory with the model's and the optimizer's.
 
-    Moments that do not exist yet are created, as zeros. Call it on all ranks.
+    Moments that do not exist yet are created, as zeros. With ``copy`` they are copies on the CPU. Call it on all ranks.
     """
     from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
 
-    state: Any = dcp.get_state_dict(model, optimizer)  # torch's type allows more than models and optimizers have
+    options = dcp.StateDictOptions(cpu_offload=copy)
+    state: Any = dcp.get_state_dict(model, optimizer, options=options)  # torch's type allows more than these have
     weights, moments = state
     shards = {f"weights{_SEPARATOR}{name}": weight for name, weight in weights.items()}
     for name, of_weight in moments["state"].items():
         shards |= {_SEPARATOR.join(("moments", name, kind)): value for kind, value in of_weight.items()}
-    return shards
+    return {name: value.detach().clone() for name, value in shards.items()} if copy else shards
 
 
-def save_shards(shards: Mapping[str, Tensor], folder: Path) -> None:
-    """Write the shards of all ranks into a folder; call it on all ranks.
+def save_shards(shards: Mapping[str, Tensor], folder: Path, group: Any = None) -> None:  # noqa: ANN401 - of torch
+    """Write the shards of all ranks into a folder; call it on all ranks, with the process group of the calling thread.
 
     Raises:
         OSError: if a rank cannot write.
@@ -42,7 +43,7 @@ def save_shards(shards: Mapping[str, Tensor], folder: Path) -> None:
     from torch.distributed.checkpoint.state_dict_saver import save  # noqa: PLC0415 - as above
 
     with _cause_of_failure():
-        save(dict(shards), storage_writer=FileSystemWriter(folder))
+        save(dict(shards), storage_writer=FileSystemWriter(folder), process_group=group)
 
 
 def load_shards(folder: Path, into: Mapping[str, Tensor]) -> None:

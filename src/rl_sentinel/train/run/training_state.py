@@ -1,6 +1,7 @@
 """The state of a run that a checkpoint saves and restores."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -36,10 +37,12 @@ class TrainingState:
         """The state before the first step."""
         return cls(policy, build_optimizer(policy, recipe.update), 0, build_kl_controller(recipe.kl), critic)
 
-    def for_checkpoint(self, position: Mapping[str, Any], *, sharded: bool = False) -> dict[str, Any]:
+    def for_checkpoint(
+        self, position: Mapping[str, Any], *, sharded: bool = False, copy: bool = False
+    ) -> dict[str, Any]:
         """The state for any number of ranks; with ``sharded`` without the policy's weights and moments.
 
-        ``position`` is the journal's.
+        ``position`` is the journal's. With ``copy`` no tensor shares memory with what training changes.
         """
         critic = None
         if self.critic is not None:
@@ -51,13 +54,15 @@ class TrainingState:
             "coefficient": self.controller.coefficient,
             "mark": dict(position),
         }
+        state = deepcopy(state) if copy else state
         if sharded:
             return state
         from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
 
         full = dcp.StateDictOptions(full_state_dict=True, cpu_offload=True)
         weights, moments = dcp.get_state_dict(self.policy.model, self.optimizer, options=full)
-        return state | {"weights": weights, "optimizer": moments}
+        whole = {"weights": weights, "optimizer": moments}
+        return state | (deepcopy(whole) if copy else whole)
 
     def restore(self, recipe: Recipe, saved: Mapping[str, Any]) -> None:
         """Restore a checkpoint; of one with shards each rank reads its own. Call it on all ranks.

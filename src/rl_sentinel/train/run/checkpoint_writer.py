@@ -1,0 +1,52 @@
+"""Write checkpoints in the thread of the loop, or in a thread of their own while training goes on."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+
+class CheckpointWriter:
+    """Runs one function at a time that writes a checkpoint; its error is raised here, at the latest by ``close``.
+
+    Example:
+        >>> from rl_sentinel.train.run.checkpoint_writer import CheckpointWriter
+        >>> written = []
+        >>> writer = CheckpointWriter(background=True)
+        >>> writer.write(lambda: written.append(1))
+        >>> writer.close()
+        >>> written
+        [1]
+    """
+
+    def __init__(self, *, background: bool) -> None:
+        """With ``background``, functions run in a thread of their own."""
+        self._thread = ThreadPoolExecutor(1, "checkpoint") if background else None
+        self._running: Future[object] | None = None
+
+    def write(self, save: Callable[[], object]) -> None:
+        """Run a function, after the one before has ended.
+
+        Raises:
+            Exception: what that one raised, or without ``background`` this one.
+        """
+        self._wait()
+        if self._thread is None:
+            save()
+        else:
+            self._running = self._thread.submit(save)
+
+    def close(self) -> None:
+        """Wait for the function that runs, if any, and end the thread.
+
+        Raises:
+            Exception: what it raised.
+        """
+        try:
+            self._wait()
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown()
+
+    def _wait(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.result()
