@@ -158,3 +158,8 @@ def test_range_after_an_update(tmp_path: Path, old: str, version: str, new: str)
     file = tmp_path / "k.toml"
     file.write_text(known.updated_text(before, [known.AuditedFinding("verl:A:b:c", "fault", (), version)]))
     assert known.read(file).finding[0].releases == new
+
+
+def test_a_path_with_a_null_byte_is_refused() -> None:
+    with pytest.raises(SentinelError, match=r"known file is .*, expected a path"):
+        known.read(Path("known\0.toml"))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -167,7 +168,7 @@ def test_a_function_that_ends_the_process_is_said(error: BaseException) -> None:
 
     result = rl_sentinel.check(ends, stage="advantage")
     assert not result.ok
-    assert result.errored == [f"TargetRaised: the target ends the process with {type(error).__name__}: 3"]
+    assert result.errored == [f"the target ends the process with {type(error).__name__}: 3"]
 
 
 def test_an_interrupt_by_the_function_is_one_line() -> None:
@@ -183,7 +184,7 @@ def test_an_exception_while_the_keys_of_a_dict_are_read() -> None:
         raise Stopped(batch["rewards"].sum().item())
 
     (reason,) = rl_sentinel.check(ends, stage="advantage", laws=["SHF001"]).errored
-    assert reason.startswith("TargetRaised: the target ends the process with Stopped: ")
+    assert reason.startswith("the target ends the process with Stopped: ")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses deprecated functions of torch
@@ -294,3 +295,20 @@ def test_advantage_with_a_flipped_sign_shows_wrong_numbers_first() -> None:
     found = rl_sentinel.check(flipped, stage="advantage", algorithm="grpo").findings
     assert [f.code for f in found] == ["REF001", "RNK001", "PLC005"]
     assert "put the outcome at the last trained token" not in str(found[-1])
+
+
+def test_a_level_that_is_no_text_is_refused() -> None:
+    with pytest.raises(InputError, match=r"level is .*, expected one of fault, contested, hazard"):
+        rl_sentinel.check(lambda rewards: rewards, stage="advantage", level=np.arange(3))  # type: ignore[arg-type]
+
+
+def test_the_message_of_a_fault_begins_with_it() -> None:
+    def advantages(rewards: Any, group: Any) -> Any:
+        centred = rewards - torch.stack([rewards[group == one].mean() for one in group])
+        return centred / (rewards.std(correction=0) + 1e-6)
+
+    with pytest.raises(AssertionError) as raised:
+        rl_sentinel.assert_sound(advantages, stage="advantage", algorithm="grpo")
+    first, *_, last = str(raised.value).splitlines()
+    assert first.startswith("fault GRP001")
+    assert last.startswith("note: it computes grpo with the standard deviation of the whole batch")

@@ -86,3 +86,9 @@ def test_influence_of_what_dies_is_told(tree: Path, capsys: pytest.CaptureFixtur
     assert status == 0
     assert f"errored {GRPO}: the call ended with exit status 3" in said
     assert "compute_gae_advantage_return" in said
+
+
+@pytest.mark.parametrize("command", ["boundaries", "influence"])
+def test_a_function_that_is_absent_exits_2_with_the_reason(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = error_line(capsys, command, "json:nonesuch", "--stage", "advantage")
+    assert line.startswith("json:nonesuch has no boundary that can be called: json.nonesuch is absent: json has no")

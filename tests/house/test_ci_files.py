@@ -108,3 +108,31 @@ def test_hook_calls_a_command_of_the_package() -> None:
     assert hook["id"] == "rl-sentinel"
     assert hook["entry"].split()[:2] == ["rl-sentinel", "audit"]
     assert hook["pass_filenames"] is False
+
+
+def blocks(language: str) -> list[str]:
+    """The blocks of a language in the page on projects."""
+    page = (ROOT / "docs" / "project.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_table_of_the_page_audits_the_sample_project(project: Path) -> None:
+    """It names two of its functions; the one with the fault is found."""
+    (table,) = blocks("toml")
+    (project / "pyproject.toml").write_text(table, encoding="utf-8")
+    done = subprocess.run(
+        ["rl-sentinel", "audit", "--quiet"], cwd=project, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "fault GRP001" in done.stdout
+
+
+def test_the_page_uses_the_action_and_the_hook_as_they_are() -> None:
+    """The inputs of the action and the name of the hook exist."""
+    workflow, hooks = (yaml.safe_load(text) for text in blocks("yaml"))
+    (step,) = [one for one in workflow if one["uses"].endswith("rl-sentinel@REVISION")]
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    assert set(step["with"]) <= set(action["inputs"])
+    offered = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    assert {hook["id"] for one in hooks for hook in one["hooks"]} <= {hook["id"] for hook in offered}

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 RUN_BY = {
     "README.md": "here",
     "CONTRIBUTING.md": "here",
+    "grpo-step.md": "tests/house/test_tutorial.py",
+    "tutorial.md": "tests/house/test_tutorial.py",
     "own-functions.md": "tests/checks/test_own_functions_page.py",
     "train.md": "here, and tests/train/test_examples.py",
 }
@@ -33,7 +35,9 @@ def advantages(rewards, group):
 
 
 def _blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return re.findall(
+        r"^```python(?: title=\"[^\"]+\")?\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
 
 
 def _block(name: str, start: str) -> str:

@@ -1,4 +1,4 @@
-"""The tutorial's files and commands, run in an empty folder: each shows what the page says."""
+"""The tutorials' files and commands, run in an empty folder: each shows what the page says."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+ROOT = Path(__file__).parents[2]
 
 #: A block of the page: its language, the file that it is, and its text.
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -33,14 +33,23 @@ def test_blocks_of_a_page() -> None:
     assert not _shows("one\ntwo\nthree\n", ["one", "three"])
 
 
+def test_the_example_is_the_file_of_the_page() -> None:
+    """But for a lint that the page does not show."""
+    blocks = _BLOCK.findall((ROOT / "docs" / "grpo-step.md").read_text(encoding="utf-8"))
+    (text,) = [text for _, file, text in blocks if file == "grpo_step.py"]
+    example = (ROOT / "examples" / "grpo_step.py").read_text(encoding="utf-8")
+    assert text == re.sub(r"  # noqa: T201.*", "", example)
+
+
 @pytest.mark.slow
-def test_every_step(tmp_path: Path) -> None:
-    """From the first file to the test; commands are those beside this Python."""
+@pytest.mark.parametrize(("page", "commands"), [("tutorial.md", 9), ("grpo-step.md", 1)])
+def test_every_step(page: str, commands: int, tmp_path: Path) -> None:
+    """From the first file to the last command; commands are those beside this Python."""
     identity = {f"GIT_{role}_{what}": "reader" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, **identity, "PATH": paths, "COLUMNS": "80", "PYTHONPATH": ""}
     ran = 0
-    for language, file, text in _BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+    for language, file, text in _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8")):
         if file:
             (tmp_path / file).write_text(text, encoding="utf-8")
         for command, lines in _commands(text) if language == "console" else ():
@@ -49,4 +58,4 @@ def test_every_step(tmp_path: Path) -> None:
             output = done.stdout + done.stderr
             assert _shows(output, lines), f"$ {command}\n{output}"
             ran += 1
-    assert ran == 9
+    assert ran == commands

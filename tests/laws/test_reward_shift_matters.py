@@ -39,7 +39,7 @@ def test_broken() -> None:
     assert found.case.batch.mask.tolist() == [[True], [True]]
     assert found.expectation.sentence() == (
         "a constant added to the rewards of one group must cancel (claimed: relative baseline), "
-        "yet adding 4 to the rewards of one group moves advantage at row 0, token 0 from 0.5 to 3.5"
+        "yet adding 4 to the rewards of group 0 moves advantage at row 0, token 0 from 0.5 to 3.5"
     )
     assert found.distance == 3.0  # rewards 1 and 0 become 5 and 4: a bonus of 3 and 2
     assert LAW.level(found.case) == "contested"
@@ -59,7 +59,7 @@ def test_deviation_that_cancels() -> None:
     boundary = specimen(_from_squares, reads="reward group mask", claims=CLAIMS)
     found = judged(LAW, boundary).found
     assert found is not None
-    assert "adding 4096 to the rewards of one group" in found.expectation.sentence()
+    assert "adding 4096 to the rewards of group 0" in found.expectation.sentence()
     assert judged(LAW, replace(boundary, own=True)).found is None
 
 

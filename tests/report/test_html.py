@@ -6,6 +6,7 @@ from report_fixtures import release, results
 from rl_sentinel.audit.findings import group_by_cause
 from rl_sentinel.report.html import as_html, grid
 from rl_sentinel.report.scenario import has_batch
+from rl_sentinel.report.text import summary
 
 
 class _Page(HTMLParser):
@@ -35,7 +36,7 @@ def test_page_is_whole() -> None:
     assert page.open == []
     causes = group_by_cause(made.findings)
     assert page.seen.count("section") == len(causes)
-    assert f"<p>{len(causes)} findings. Of" in text
+    assert f"<p>{summary(made.findings)}, {len(causes)} below: one for each cause. Of" in text
     assert page.seen.count("figure") > 3 * sum(has_batch(findings[0].law) for findings in causes)
     assert "reward" in text
     assert "&lt;" not in as_html([results()]).partition("<body>")[0]

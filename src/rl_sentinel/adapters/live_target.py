@@ -17,7 +17,7 @@ from rl_sentinel.core.errors import Unbindable
 
 @dataclass(slots=True, kw_only=True)
 class LiveTarget(Target):
-    """A single ``function`` as a target; reports call it ``path``, and ``root`` is the folder of its source file."""
+    """A single ``function`` as a target; reports call it ``path``, and ``root`` is the folder above its package."""
 
     function: Callable[..., Any]
     path: str
@@ -99,9 +99,23 @@ def live_target(function: Callable[..., Any]) -> LiveTarget:
         raise Unbindable(f"function is {shown}, expected a Python function, method, lambda or partial")
     file = Path(code.co_filename)
     known = file.is_absolute() and file.is_file()
-    root = file.parent.resolve() if known else Path.cwd()
+    root = (
+        _folder_above_package(file.resolve(), getattr(unwrap(function), "__module__", "") or "")
+        if known
+        else Path.cwd()
+    )
     called = _synchronous(function) if inspect.iscoroutinefunction(function) else function
     return LiveTarget(root=root, files=frozenset({code.co_filename}), function=called, path=path_of(function))
+
+
+def _folder_above_package(file: Path, module: str) -> Path:
+    """The folder from which ``module`` is imported, or the file's own folder if its name is another."""
+    folder = file.parent
+    for package in reversed(module.split(".")[:-1]):
+        if folder.name != package:
+            return file.parent
+        folder = folder.parent
+    return folder
 
 
 def _unreadable(function: object, error: Exception) -> str:

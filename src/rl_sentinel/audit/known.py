@@ -13,6 +13,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.paths import expanded
 
 
 class Entry(pydantic.BaseModel):
@@ -116,6 +117,7 @@ def read(path: Path, option: str = "--known") -> KnownFile:
     Raises:
         SentinelError: one line that names the file, the key and what to do.
     """
+    path = expanded(str(path), f"{_KINDS[option]} file")
     try:
         file = KnownFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         for entry in file.finding:

@@ -143,8 +143,8 @@ def assert_sound(function: Callable[..., Any], *, contested: bool = False, **opt
     result = check(function, **options)
     failing = [f for f in result.findings if f.level == "fault" or (contested and f.level == "contested")]
     if failing:
-        notes = "".join(f"note: {note}\n" for note in result.notes)
-        raise UnsoundError(notes + "\n\n".join(map(str, failing)), result)
+        notes = "".join(f"\nnote: {note}" for note in result.notes)
+        raise UnsoundError("\n\n".join(map(str, failing)) + notes, result)
     if not result.ok:
         reason = "; ".join(result.errored) or "no law could be checked"
         raise UnsoundError(f"{result.name} could not be checked: {reason}", result)

@@ -22,7 +22,7 @@ def validate_stage(stage: object, level: object) -> None:
     """Require a known stage and level."""
     if not isinstance(stage, str) or stage not in STAGES:
         raise InputError(f"stage is {stage!r}, expected one of {', '.join(STAGES)}: what your function computes")
-    if level not in LEVELS:
+    if not isinstance(level, str) or level not in LEVELS:
         raise InputError(f"level is {level!r}, expected one of {', '.join(LEVELS)}")
 
 

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Annotated, Any
 
@@ -69,20 +69,39 @@ def boundaries(  # noqa: PLR0913 - the options of the command
         list_missing(console, spec, python)
         return
     job, _ = request(spec, "boundaries", python=python, boundaries=tuple(boundary or ()), **options)
-    shown = bound = 0
+    hint = _LIST.format(target) if boundary else "the adapter has no boundaries for this release"
+    none = f"{target} has no boundary{_that_matches(boundary)}: {hint}"
     with closing(events(job, python)) as stream:
-        for event in stream:
+        _show(console, target, stream, "boundary", lambda event: _boundary(console, event), none=none)
+
+
+def _show(  # noqa: PLR0913 - the parts of a listing
+    console: Console,
+    target: str,
+    stream: Iterable[dict[str, Any]],
+    kind: str,
+    show: Callable[[dict[str, Any]], None],
+    *,
+    none: str,
+) -> None:
+    """Show each event of a kind, and the reason of each boundary that has none.
+
+    Raises:
+        SentinelError: if there is none to show; ``none`` is the message if there is no boundary at all.
+    """
+    shown, missing = 0, list[dict[str, Any]]()
+    for event in stream:
+        if event["event"] == kind:
             shown += 1
-            if event["event"] == "boundary":
-                bound += 1
-                _boundary(console, event)
-            else:
-                console.print(_missing(event))
+            show(event)
+        else:
+            missing.append(event)
+    if shown or len(missing) > 1:
+        for event in missing:
+            console.print(_missing(event))
     if not shown:
-        hint = _LIST.format(target) if boundary else "the adapter has no boundaries for this release"
-        raise SentinelError(f"{target} has no boundary{_that_matches(boundary)}: {hint}")
-    if not bound:
-        raise SentinelError(f"{target} has no boundary that can be called: see the reasons above")
+        one = " ".join(missing[0]["reason"].split()) if len(missing) == 1 else "see the reasons above"
+        raise SentinelError(f"{target} has no boundary that can be called: {one}" if missing else none)
 
 
 def _that_matches(patterns: Sequence[str] | None) -> str:
@@ -109,16 +128,16 @@ def influence(
     spec = parse_target(target)
     options = function_request([spec], FunctionOptions(stage=stage))
     job, _ = request(spec, "influence", python=python, boundaries=tuple(boundary or ()), **options)
-    shown = 0
+    none = f"influence of {target} has no boundary{_that_matches(boundary)}: {_LIST.format(target)}"
     with closing(events(job, python)) as stream:
-        for event in stream:
-            shown += 1
-            if event["event"] == "influence":
-                _picture(console, event["path"], event["map"])
-            else:
-                console.print(_missing(event))
-    if not shown:
-        raise SentinelError(f"influence of {target} has no boundary{_that_matches(boundary)}: {_LIST.format(target)}")
+        _show(
+            console,
+            target,
+            stream,
+            "influence",
+            lambda event: _picture(console, event["path"], event["map"]),
+            none=none,
+        )
 
 
 def _picture(console: Console, path: str, influence_map: dict[str, object]) -> None:

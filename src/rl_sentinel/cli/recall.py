@@ -87,7 +87,7 @@ def _selected(
         if (not rows or b.id in rows) and (not framework or b.framework in framework) and (not cpu or b.cpu in cpu)
     ]
     if not bugs:
-        raise SentinelError("no bug of the corpus matches --rows, --framework and --cpu together: drop one")
+        raise SentinelError("the corpus has no bug for these options: drop one of --rows, --framework and --cpu")
     return bugs
 
 

@@ -74,8 +74,8 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for amount in AMOUNTS if boundary.own else (*AMOUNTS, LARGE):
         other = outcome_moved(batch, boundary.reads, moved_rows, amount)
         after = ask(with_batch(case, other)).values
-        whose = "one group" if alone else "all rows"
-        change = Change(f"adding {amount:g} to the rewards of {whose}")
+        whose, this = ("one group", f"group {int(batch.group[differ][0])}") if alone else ("all rows", "all rows")
+        change = Change(f"adding {amount:g} to the rewards of {this}")
         reason = f"a constant added to the rewards of {whose} must cancel (claimed: relative baseline)"
         scale = magnitude(other, boundary.reads)
         for name in advantages(boundary):

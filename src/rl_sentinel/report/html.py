@@ -13,6 +13,7 @@ from rl_sentinel.report.finding_block import also_broken, level, sentence, when
 from rl_sentinel.report.formatting import numbers
 from rl_sentinel.report.results import Results
 from rl_sentinel.report.scenario import has_batch, scenario_columns
+from rl_sentinel.report.text import summary
 
 #: Heads of the columns of the coverage table, and the outcomes that they count.
 _OUTCOMES = (("hold", "holds"), ("broken", "broken"), ("not applicable", "not-applicable"), ("errored", "errored"))
@@ -61,7 +62,7 @@ def as_html(results: Sequence[Results]) -> str:
         undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
     ).from_string(source)
     blocks = [(target, [_block(f) for f in group_by_cause(target.findings)], coverage(target)) for target in results]
-    return template.render(version=__version__, shown=blocks, outcomes=_OUTCOMES)
+    return template.render(version=__version__, shown=blocks, outcomes=_OUTCOMES, summary=summary)
 
 
 def coverage(results: Results) -> list[Coverage]:

@@ -76,7 +76,7 @@ def show(  # noqa: PLR0913 - a report has these parts
             _not_applicable(console, audit)
     listed = [f for f in shown if not verbose and (f.known or f.known_from)]
     blocks = group_by_cause(f for f in shown if f not in listed)
-    console.print(f"\n{_summary(shown) if judged or shown else INCONCLUSIVE}", highlight=False)
+    console.print(f"\n{summary(shown) if judged or shown else INCONCLUSIVE}", highlight=False)
     if hidden:
         console.print(f"{hidden} broken at a lower level, not shown: {hints.hazards} shows all", highlight=False)
     if unclaimed and judged and not quiet:
@@ -153,7 +153,8 @@ def _more(console: Console, count: int) -> None:
         console.print(f"  and {counted(count, 'reason')} more: --json PATH has all", highlight=False)
 
 
-def _summary(findings: Sequence[Finding]) -> str:
+def summary(findings: Sequence[Finding]) -> str:
+    """How many findings there are, by level."""
     levels = Counter(f.level for f in findings)
     parts = ", ".join(f"{levels[level]} {level}" for level in _STYLE if levels[level]) or "none"
     folded = sum(len(f.also) for f in findings)

@@ -129,3 +129,9 @@ def test_the_items_that_the_code_shows() -> None:
     assert returned_items(moments_first) == [0, 1, 2]
     assert returned_items(in_a_dict) == ["raw", "out.scaled"]
     assert returned_items(standardized) == []
+
+
+def test_a_position_in_what_is_no_tuple_is_named() -> None:
+    result = rl_sentinel.check(lambda rewards: rewards, stage="advantage", bind={"return": 5})
+    assert not result.ok
+    assert "the result is a Tensor, expected a tuple with position 5" in " ".join(str(result).split())

@@ -117,7 +117,7 @@ def test_script_shows_another_output_that_breaks_on_the_case() -> None:
             lambda _b: None,
             HERE,
             "errored",
-            "Misbehaved: output 'advantage' is NoneType, expected a tensor of axes [B T]",
+            "output 'advantage' is NoneType, expected a tensor of axes [B T]",
         ),
         (sound, Path("/nonesuch"), "errored", "no code of the target was entered"),
     ],

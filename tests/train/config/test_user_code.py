@@ -123,3 +123,9 @@ def test_results_are_checked() -> None:
     assert check_advantages(3.0, ()) == "a tensor of advantages"
     assert check_ready(None, ()) == "a Ready, as signal.path.loss_ready returns"
     assert (describe(column), describe("x" * 99)) == ("a tensor of shape [2] with a gradient", "'" + "x" * 59 + "...")
+
+
+@pytest.mark.parametrize("place", ["nope", ":name", "module:"])
+def test_a_name_without_its_module_is_named(place: str) -> None:
+    with pytest.raises(SentinelError, match=r"path is '.*', expected pkg.module:name or file.py:name"):
+        import_object("path", place)

@@ -129,3 +129,11 @@ def test_other_file_is_rejected(tmp_path: Path) -> None:
     ) as error:
         replay_failed_step(place)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"xxxx"])
+def test_a_file_that_torch_did_not_write_is_named_without_advice_to_load_it(content: bytes, tmp_path: Path) -> None:
+    place = tmp_path / "dump.pt"
+    place.write_bytes(content)
+    with pytest.raises(SentinelError, match=r"cannot be read \(torch.save did not write it\), expected the file of a"):
+        replay_failed_step(place)

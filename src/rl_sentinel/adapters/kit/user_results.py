@@ -146,6 +146,8 @@ class NamedOutput(Form):
             if not -len(value) <= self.item < len(value):
                 raise CallFailed(f"the result is a tuple of {len(value)}, expected {self.name} at position {self.item}")
             return value[self.item]
+        if self.item and not isinstance(value, Mapping):
+            raise CallFailed(f"the result is a {type(value).__name__}, expected a tuple with position {self.item}")
         return value[self._key(value)] if isinstance(value, Mapping) else value
 
     @staticmethod

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.code_use import CodeUse
 from rl_sentinel.audit.engine.evidence import evidence
-from rl_sentinel.audit.engine.executor import Asker
+from rl_sentinel.audit.engine.executor import Asker, Misbehaved
 from rl_sentinel.audit.engine.function_filter import entry_matches, path_matches
 from rl_sentinel.audit.engine.judge import Break, call_all, canary, recheck, search, smallest
 from rl_sentinel.audit.repro.literal import Unwritable
@@ -183,7 +183,7 @@ class Unit:
 
 def _reason(error: Exception) -> str:
     """The reason of an errored verdict: the exception as the target raised it."""
-    worded = isinstance(error, Crashed | CallFailed)
+    worded = isinstance(error, Crashed | CallFailed | Misbehaved | TargetRaised)
     return str(error) if worded else f"{type(error).__name__}: {error}"
 
 

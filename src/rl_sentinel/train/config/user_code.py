@@ -29,6 +29,8 @@ def import_object(key: str, place: str) -> Any:  # noqa: ANN401 - whatever the r
         SentinelError: if the import fails, with the original error.
     """
     module, _, name = place.rpartition(":")
+    if not (module and name):
+        raise SentinelError(f"{key} is {place!r}, expected pkg.module:name or file.py:name")
     try:
         imported = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
         return getattr(imported, name)

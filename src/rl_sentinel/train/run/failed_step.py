@@ -1,6 +1,7 @@
 """Dump a failed step, its batch and weights, to a file; and repeat the step from such a file."""
 
 import json
+import pickle
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -70,7 +71,8 @@ def replay_failed_step(place: Path) -> tuple[str, str]:
     except SentinelError:
         raise
     except Exception as error:  # torch raises errors of many types for other files
-        reason = str(error).partition("\n")[0]
+        foreign = isinstance(error, pickle.UnpicklingError | EOFError)  # torch's text tells to load it unsafely
+        reason = "torch.save did not write it" if foreign else str(error).partition("\n")[0] or type(error).__name__
         raise SentinelError(f"dump {place} cannot be read ({reason}), expected the file of a stopped run") from error
     if version != FORMAT:
         raise SentinelError(
