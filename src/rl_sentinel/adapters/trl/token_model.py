@@ -101,22 +101,26 @@ class HeadedPolicy:
     def __init__(self, logprobs: Tensor, tokens: Tensor) -> None:
         """Store ``[B, T]`` log-probs of completions, and their tokens."""
         self.logprobs, self.tokens = logprobs, tokens
-        words = int(tokens.max()) + 2 if tokens.numel() else 2
-        self.lm_head = SimpleNamespace(weight=torch.eye(words, dtype=logprobs.dtype), bias=None)
-        self.model = self.base_model
 
     def train(self) -> None:
         """Do nothing: it is always in training mode."""
 
+    @property
+    def lm_head(self) -> SimpleNamespace:
+        """The head, a word for each token and one more."""
+        words = int(self.tokens.max()) + 2 if self.tokens.numel() else 2
+        return SimpleNamespace(weight=torch.eye(words, dtype=self.logprobs.dtype), bias=None)
+
     def base_model(self, input_ids: Tensor, **_inputs: object) -> SimpleNamespace:
         """``[B, P + T, V]`` hidden states; the last position predicts nothing."""
-        own = self.logprobs.clamp(max=LARGEST).unsqueeze(2)
-        token = self.tokens.unsqueeze(2)
+        own, token = self.logprobs.clamp(max=LARGEST).unsqueeze(2), self.tokens.unsqueeze(2)
         words = len(self.lm_head.weight)
         hidden = torch.full((*self.tokens.shape, words), NEVER, dtype=own.dtype)
         hidden = hidden.scatter(2, (token + 1) % words, torch.log1p(-own.exp())).scatter(2, token, own)
         before = hidden.new_zeros(len(hidden), input_ids.shape[1] - hidden.shape[1] - 1, words)
         return SimpleNamespace(last_hidden_state=torch.cat([before, hidden, torch.zeros_like(hidden[:, :1])], 1))
+
+    model = base_model
 
 
 def make_language_model() -> Any:  # noqa: ANN401 - a model of transformers

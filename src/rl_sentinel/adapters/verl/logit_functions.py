@@ -96,7 +96,7 @@ def of_last_layer(
     kind: type, logits: Tensor, tokens: Tensor | None = None, *, temperature: float, quantity: str
 ) -> Tensor:
     """The same with hidden states of a custom layer: the norm of a model with ``use_liger`` is one."""
-    made: Tensor = CustomLayer.apply(logits)
+    made: Tensor = CustomLayer.apply(logits)  # type: ignore[no-untyped-call] # torch does not annotate it
     return of_hidden_states(kind, made, tokens, temperature=temperature, quantity=quantity)
 
 
