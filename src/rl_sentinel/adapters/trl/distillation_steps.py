@@ -96,7 +96,7 @@ def fused(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _counting(target: Target) -> str:
-    """The path of a loss that takes the number of tokens of the optimizer step, or "" if there is none."""
+    """The path of a loss that takes the number of tokens of the optimizer step; "" in releases without one."""
     trainer = next((p for p in (GKD, GKD_EXPERIMENTAL) if target.has(p)), GKD)
     path = f"{trainer}.compute_loss"
     takes = (
