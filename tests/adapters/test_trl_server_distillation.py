@@ -52,7 +52,49 @@ TRAINER = """
             return tokens[mask].sum() / mask.sum()
 """
 
+#: A trainer that is its own teacher, on the server that samples.
+ITSELF = """
+    import torch
+
+    class SDFTTrainer:
+        def _compute_self_distillation_loss(self, model, inputs):
+            raise RuntimeError("the teacher is on the server")
+
+        def _compute_server_distillation_loss(self, model, inputs):
+            mask, width = inputs["completion_mask"], inputs["completion_ids"].shape[1]
+            ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+            attended = torch.cat([inputs["prompt_mask"], mask], 1)
+            logits = model(input_ids=ids, attention_mask=attended, logits_to_keep=width + 1).logits[:, :-1]
+            before = inputs["teacher_input_ids"].shape[1] - width
+            rows = [r[:n] for r, n in zip(inputs["teacher_input_ids"].tolist(), ASKED.tolist())]
+            asked = self.teacher_client.get_sequence_logprobs(rows, [before] * len(rows), self.args.distillation_topk)
+            most = self.args.distillation_topk
+            words, teacher = torch.zeros(len(ids), width, most).long(), torch.zeros(len(ids), width, most)
+            for row, n in enumerate(mask.sum(1).tolist()):
+                words[row, :n] = torch.tensor(asked["logprob_token_ids"][row][:n]).view(n, most)
+                teacher[row, :n] = torch.tensor(asked["logprobs"][row][:n]).view(n, most)
+            student, alpha = logits.log_softmax(-1).gather(2, WORDS), self.args.distillation_alpha
+            mixed = (alpha * teacher.exp() + (1 - alpha) * student.exp()).log()
+            kl = lambda one: (one.exp() * (one - mixed)).sum(-1)
+            tokens = alpha * kl(teacher) + (1 - alpha) * kl(student)
+            return ((tokens * mask).sum(1) / mask.sum(1).clamp(min=1)).mean()
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            loss = self._compute_server_distillation_loss(model, inputs)
+            return loss / self.current_gradient_accumulation_steps
+"""
+
 SOUND = {"fills": "True", "weight": "top"}
+
+#: The tokens that are sent to the server, and the words whose share is compared.
+ASKED, WORDS = 'inputs["teacher_attention_mask"].sum(1)', "words"
+
+
+def _of_itself(loads: Loads, asked: str = ASKED, words: str = WORDS) -> tuple[Target, dict[str, Boundary]]:
+    source = ITSELF.replace("ASKED", asked).replace("WORDS", words)
+    target = loads(FRAMEWORK, {**files(), "trl/experimental/sdft/sdft_trainer.py": source}, overlay())
+    made = [one for one in server_distillation.boundaries(target) if isinstance(one, Boundary)]
+    return target, {next(iter(one.settings)): one for one in made}
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
@@ -87,3 +129,20 @@ def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], s
     judgement = judged_at(law, boundaries[setting], setting, target)
     assert judgement.tried > 0
     assert (judgement.found is None) is sound
+
+
+def test_a_teacher_of_itself_answers_and_reads_back(loads: Loads) -> None:
+    """Each mixture binds, and every column survives the round trip."""
+    target, boundaries = _of_itself(loads)
+    assert list(boundaries) == list(server_distillation.ALPHAS)
+    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
+    check_round_trips(target, boundaries.values())
+
+
+@pytest.mark.parametrize("words", [WORDS, "torch.arange(most).expand_as(words)"])
+def test_words_of_a_teacher_of_itself(loads: Loads, words: str) -> None:
+    """The student's share of a word is compared with the teacher's share of that word."""
+    target, boundaries = _of_itself(loads, words=words)
+    judgement = judged_at(REF001, boundaries["topk_logits, alpha 0.1"], "topk_logits, alpha 0.1", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is (words == WORDS)

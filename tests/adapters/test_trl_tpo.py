@@ -12,6 +12,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, logit_metrics, preferences
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.doubled_batch_changes_mean import LAW as SPL003
 
 Loads = Callable[..., Target]
 
@@ -71,7 +72,9 @@ TRAINER = """
 
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             ids, mask, args = inputs["input_ids"], inputs["completion_mask"][:, 1:], self.args
-            shares = model(input_ids=ids).logits[:, :-1].log_softmax(-1)
+            logits = model(input_ids=ids).logits[:, :-1]
+            shares, first = logits.log_softmax(-1), len(ids) // (3 if args.tpo_alpha else 2)
+            self._metrics["train"]["logits/chosen"].append(logits[:first][mask[:first].bool()].LEVEL.item())
             each = shares.gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2) * mask
             scores = each.sum(1)
             if args.loss_type in ("ipo", "tpo-l"):
@@ -94,7 +97,7 @@ COUNT = "mask.chunk(3)[2].sum()"
 
 
 def _bound(
-    loads: Loads, count: str = COUNT, mask_cut: str = "[cut]", where: str = "mask.bool()"
+    loads: Loads, count: str = COUNT, mask_cut: str = "[cut]", where: str = "mask.bool()", level: str = "mean()"
 ) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     files = {
         "trl/__init__.py": "",
@@ -102,7 +105,8 @@ def _bound(
         "trl/experimental/tpo/tpo_config.py": CONFIG,
         "trl/experimental/tpo/tpo_trainer.py": TRAINER.replace("COUNT", count)
         .replace("MASK_CUT", mask_cut)
-        .replace("ENTROPY_WHERE", where),
+        .replace("ENTROPY_WHERE", where)
+        .replace("LEVEL", level),
     }
     target = loads(FRAMEWORK, files, {**overlay(), "transformers.py": TRANSFORMERS})
     every = [*preferences.boundaries(target), *logit_metrics.boundaries(target)]
@@ -114,7 +118,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     settings = [setting for _, setting in boundaries]
     losses = ["default", "smoothed", "smoothed, keep_start", "smoothed, keep_end", "ipo", "tpo-l"]
-    assert settings == [*losses, "logged of logits"]
+    assert settings == [*losses, "logged logits", "logged of logits"]
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
 
@@ -138,5 +142,15 @@ def test_found_where_broken_alone(
     target, boundaries = _bound(loads, **(broken if found else {}))
     (boundary,) = (b for (_, name), b in boundaries.items() if name == setting)
     judgement = judged_at(REF001, boundary, setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("level", "found"), [("mean()", False), ("mean(-1).sum()", True)])
+def test_mean_logit_of_repeated_rows(loads: Loads, level: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A sum over tokens, logged as their mean, grows with the batch."""
+    target, boundaries = _bound(loads, level=level)
+    (boundary,) = (b for (_, name), b in boundaries.items() if name == "logged logits")
+    judgement = judged_at(SPL003, boundary, "logged logits", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found

@@ -10,6 +10,7 @@ from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.core.law import Law
+from rl_sentinel.laws.masked_value_spreads import LAW as MSK004
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 
@@ -48,6 +49,33 @@ def test_counts_of_all_parts(loads: Loads, law: Law, count: str, found: bool) ->
     judgement = judged_at(law, boundary, "token-mean, in parts", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+MEAN = """
+    import torch
+
+    def masked_mean(values, mask, axis=None):
+        \"\"\"The mean over elements selected by the mask.\"\"\"
+        return (KEPT * mask).sum(axis) / (mask.sum(axis) + 1e-8)
+"""
+
+
+@pytest.mark.parametrize(("kept", "found"), [("torch.where(mask.bool(), values, 0.0)", False), ("values", True)])
+def test_mean_of_selected_elements(loads: Loads, kept: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A mean that multiplies by the mask is NaN where an element that it does not select is."""
+    tree = files() | {"verl/utils/torch_functional.py": MEAN.replace("KEPT", kept)}
+    target = loads(FRAMEWORK, tree)
+    boundary = bound(FRAMEWORK, target)["masked_mean", "default"]
+    check_round_trips(target, [boundary])
+    judgement = judged_at(MSK004, boundary, "default", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+def test_mean_without_a_statement(loads: Loads) -> None:
+    """A release that does not say so is not held to it."""
+    tree = files() | {"verl/utils/torch_functional.py": MEAN.replace("selected by", "and").replace("KEPT", "values")}
+    assert ("masked_mean", "default") not in bound(FRAMEWORK, loads(FRAMEWORK, tree))
 
 
 def test_parts_read_back(loads: Loads) -> None:

@@ -32,18 +32,18 @@ CRITIC = """
             width = part["responses"].shape[1]
             self.critic_module.train()
             output = self.critic_module(part["input_ids"], attention_mask=part["attention_mask"])
-            return output.logits[:, -width - SHIFT : -SHIFT or None].squeeze(-1)
+            return output.logits[:, -width - SHIFT : -SHIFT or None]SQUEEZE
 
-        def cut(self, data, sizes):
+        def cut(self, data, sizes, dynamic):
             order = torch.arange(len(data))
-            if sizes.get("use_dynamic_bsz"):
+            if dynamic:
                 order = data.batch["attention_mask"].sum(1).argsort(descending=True)
-            size = sizes.get("micro_batch_size") or sizes["ppo_micro_batch_size_per_gpu"]
+            size = 1 if dynamic else sizes.get("micro_batch_size") or sizes["SIZE"]
             parts = [order[i : i + size] for i in range(0, len(data), size)]
             return order.argsort(), [{name: column[part] for name, column in data.batch.items()} for part in parts]
 
         def compute_values(self, data):
-            back, parts = self.cut(data, data.meta_info)
+            back, parts = self.cut(data, data.meta_info, data.meta_info["use_dynamic_bsz"])
             values = torch.cat([self.forward(part) for part in parts])
             mask = data.batch["response_mask"]
             return BACK
@@ -53,13 +53,13 @@ CRITIC = """
             logged = {"critic/vf_clipfrac": [], "critic/vpred_mean": []}
             self.critic_optimizer.zero_grad()
             tokens = data.batch["response_mask"].sum()
-            for part in self.cut(data, self.config)[1]:
+            for part in self.cut(data, self.config, self.config.use_dynamic_bsz)[1]:
                 mask, values = part["UPDATED"], self.forward(part)
                 mask = mask[:, -values.shape[1] :]
                 loss, clipped = compute_value_loss(
                     values, part["returns"], part["values"], mask, self.config.cliprange_value, loss_agg_mode
                 )
-                (loss * len(mask) / len(data)).backward()
+                (loss * SHARE).backward()
                 weight = mask.sum() / tokens.clamp(min=1) * (len(data) / len(mask))
                 logged["critic/vf_clipfrac"].append(float(clipped * weight))
                 mean = (values * mask).sum() / mask.sum().clamp(min=1)
@@ -75,10 +75,27 @@ CONFIG = {"critic": {"grad_clip": 1.0, "cliprange_value": 0.5, "ppo_epochs": 1}}
 SOUND = "values[back] * mask"
 
 
-def _tree(back: str = SOUND, shift: int = 1, updated: str = "response_mask", weight: str = "weight") -> dict[str, str]:
+#: What a micro-batch counts: its rows among all.
+SHARE = "len(mask) / len(data)"
+
+#: The size of a micro-batch, by the name that it has since 0.2.
+SIZE = "ppo_micro_batch_size_per_gpu"
+
+
+def _tree(
+    back: str = SOUND,
+    shift: int = 1,
+    updated: str = "response_mask",
+    share: str = SHARE,
+    size: str = SIZE,
+    **words: str,
+) -> dict[str, str]:
     critic = CRITIC.replace("BACK", back).replace("SHIFT", str(shift)).replace("UPDATED", updated)
+    critic = (
+        critic.replace("SHARE", share).replace("SIZE", size).replace("SQUEEZE", words.get("squeeze", ".squeeze(-1)"))
+    )
     return files() | {
-        "verl/workers/critic/dp_critic.py": critic.replace("WEIGHT", weight),
+        "verl/workers/critic/dp_critic.py": critic.replace("WEIGHT", words.get("weight", "weight")),
         "verl/utils/metric/__init__.py": REDUCE,
         "verl/trainer/config/ppo_trainer.yaml": json.dumps(CONFIG),
     }
@@ -99,10 +116,10 @@ UPDATE = ("update_critic", "token-mean")
 
 
 def test_the_critic_reads_back(loads: Loads) -> None:
-    """Columns, settings and arguments survive the round trip: values in two cuts, the update in two modes."""
+    """Columns, settings and arguments survive the round trip: values in two cuts, the update in two modes and cuts."""
     target = _load(loads, _tree())
     mine = [b for (name, _), b in bound(FRAMEWORK, target).items() if name in ("compute_values", "update_critic")]
-    assert len(mine) == 4
+    assert len(mine) == 5
     check_round_trips(target, mine)
 
 
@@ -123,6 +140,25 @@ def test_a_sound_critic(loads: Loads, law: Law, which: tuple[str, str]) -> None:
 def test_faults_of_the_values(loads: Loads, law: Law, fault: dict[str, str]) -> None:
     """Values under the mask of another row, without a mask, or of the next position."""
     assert _broken(_load(loads, _tree(**fault)), law, *VALUES)  # type: ignore[arg-type] # of two types
+
+
+@pytest.mark.parametrize("size", [SIZE, "ppo_micro_batch_size"])
+@pytest.mark.parametrize("setting", ["token-mean", "dynamic batch size"])
+@pytest.mark.parametrize(("share", "found"), [(SHARE, False), ("self.config['{size}'] / len(data)", True)])
+def test_weight_of_a_micro_batch(loads: Loads, size: str, setting: str, share: str, *, found: bool) -> None:
+    """A micro-batch counts by its rows; one of another size than configured by its own, also before the name changed.
+
+    In equal cuts both are the same number.
+    """
+    target = _load(loads, _tree(share=share.format(size=size), size=size))
+    assert _broken(target, REF001, "update_critic", setting) is (found and setting != "token-mean")
+
+
+def test_head_that_gives_one_number(loads: Loads) -> None:
+    """Before 0.2 the head of the model drops the last axis, and the worker does not."""
+    target = _load(loads, _tree(squeeze="", size="ppo_micro_batch_size"))
+    assert not _broken(target, PLC002, *VALUES)
+    assert not _broken(target, REF001, *UPDATE)
 
 
 def test_faults_of_the_update(loads: Loads) -> None:

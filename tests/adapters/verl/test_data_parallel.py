@@ -46,7 +46,7 @@ ACTOR = """
 
         def update_policy(self, data):
             config, logged = self.config, {"actor/kl_loss": []}
-            size = config.ppo_micro_batch_size_per_gpu
+            size = 1 if config.use_dynamic_bsz else config.ppo_micro_batch_size_per_gpu
             for _ in range(config.ppo_epochs):
                 self.actor_optimizer.zero_grad()
                 for start in range(0, len(data), size):
@@ -57,8 +57,9 @@ ACTOR = """
                     loss, _ = chosen(old, log_prob, gains, TRAINED, mode, config)
                     gap = part["ref_log_prob"] - log_prob
                     kl = agg_loss(gap.exp() - gap - 1, mask, mode)
-                    loss = loss - config.entropy_coeff * agg_loss(entropy, mask, mode) SIGN config.kl_loss_coef * kl
-                    share = len(mask) / len(data)
+                    weight = config.use_kl_loss * config.kl_loss_coef
+                    loss = loss - config.entropy_coeff * agg_loss(entropy, mask, mode) SIGN weight * kl
+                    share = SHARE
                     (loss * share).backward()
                     logged["actor/kl_loss"].append((kl * WEIGHT).item())
                 self._optimizer_step()
@@ -80,10 +81,16 @@ WEIGHT = 'mask.sum() / data.batch["response_mask"].sum().clamp(min=1) / share'
 #: What logits are divided by.
 SCALE = "temperature"
 
+#: What a micro-batch counts: its rows among all.
+SHARE = "len(mask) / len(data)"
 
-def _tree(sign: str = "+", weight: str = WEIGHT, trained: str = "mask", scale: str = SCALE) -> dict[str, str]:
+
+def _tree(
+    sign: str = "+", weight: str = WEIGHT, trained: str = "mask", scale: str = SCALE, share: str = SHARE
+) -> dict[str, str]:
     tree = update_files()
     actor = ACTOR.replace("SIGN", sign).replace("WEIGHT", weight).replace("TRAINED", trained).replace("SCALE", scale)
+    actor = actor.replace("SHARE", share)
     tree["verl/trainer/ppo/core_algos.py"] += GPG
     return tree | {"verl/workers/actor/dp_actor.py": actor}
 
@@ -100,7 +107,7 @@ def test_the_update_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip in both modes, and with another loss."""
     target = loads(FRAMEWORK, _tree())
     mine = [b for (name, _), b in bound(FRAMEWORK, target).items() if name in ("update_policy", "compute_log_prob")]
-    assert len(mine) == 6
+    assert len(mine) == 7
     check_round_trips(target, mine)
 
 
@@ -126,6 +133,17 @@ def test_temperature_of_the_log_probs(loads: Loads, scale: str, found: bool) -> 
     tried, broken = _judged(loads, REF001, _tree(scale=scale), "other temperature", "compute_log_prob")
     assert tried > 0
     assert broken is found
+
+
+@pytest.mark.parametrize(
+    ("share", "found"), [(SHARE, False), ("config.ppo_micro_batch_size_per_gpu / len(data)", True)]
+)
+def test_weight_of_a_micro_batch(loads: Loads, share: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A micro-batch of another size than configured counts by its own rows."""
+    tried, broken = _judged(loads, REF001, _tree(share=share), "dynamic batch size")
+    assert tried > 0
+    assert broken is found
+    assert not _judged(loads, REF001, _tree(share=share))[1]
 
 
 def test_gradient_of_one_epoch(loads: Loads) -> None:

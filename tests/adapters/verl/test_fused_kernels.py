@@ -22,6 +22,8 @@ KERNEL = """
     class Chunks(torch.autograd.Function):
         @staticmethod
         def forward(ctx, states, head, labels, temperature, size):
+            ctx.shape, ctx.wanted = labels.shape, states.requires_grad
+            states, labels = states.flatten(0, 1), labels.flatten()
             ctx.save_for_backward(states, head, labels)
             ctx.temperature, ctx.size = temperature, size
             answers = [one(*parts, temperature) for parts in cut(states, head, labels, size)]
@@ -31,6 +33,7 @@ KERNEL = """
         def backward(ctx, of_log_probs, of_entropy):
             states, head, labels = ctx.saved_tensors
             slopes, of_head = [], torch.zeros_like(head)
+            wanted = WANTED
             for n, parts in enumerate(cut(states, head, labels, ctx.size)):
                 with torch.enable_grad():
                     own, weight = (x.detach().requires_grad_() for x in parts[:2])
@@ -39,7 +42,7 @@ KERNEL = """
                 slope, more = torch.autograd.grad(sums, (own, weight), (of_log_probs[rows], SIGN * of_entropy[rows]))
                 slopes.append(slope)
                 of_head = ADDED
-            return torch.cat(slopes), of_head, None, None, None
+            return torch.cat(slopes).view(*ctx.shape, -1) if wanted else None, of_head, None, None, None
 
     def cut(states, head, labels, size):
         for start in range(0, len(states), size):
@@ -55,13 +58,11 @@ KERNEL = """
 
         def forward(self, hidden_states, vocab_weights, input_ids, temperature=1.0):
             shape = input_ids.shape
-            answers = Chunks.apply(
-                hidden_states.flatten(0, 1), vocab_weights, input_ids.flatten(), temperature, self.size
-            )
+            answers = Chunks.apply(hidden_states, vocab_weights, input_ids, temperature, self.size)
             return tuple(x.view(shape) for x in answers)
 """
 
-SOUND = {"SIGN": "1", "ADDED": "of_head + more", "LABELS": "start"}
+SOUND = {"SIGN": "1", "ADDED": "of_head + more", "LABELS": "start", "WANTED": "ctx.wanted"}
 
 
 def _kernels(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
@@ -75,7 +76,9 @@ def _kernels(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
 
 def test_kernels_answer_and_read_back(loads: Loads) -> None:
     target, boundaries = _kernels(loads)
-    assert set(boundaries) == {f"{q}, {of}" for q in ("logprob", "entropy") for of in ("hidden states", "head")}
+    assert set(boundaries) == {
+        f"{q}, {of}" for q in ("logprob", "entropy") for of in ("hidden states", "last layer", "head")
+    }
     assert answering({(s, s): b for s, b in boundaries.items()}, target) == []
     check_round_trips(target, boundaries.values())
 
@@ -85,13 +88,14 @@ def test_kernels_answer_and_read_back(loads: Loads) -> None:
     [
         ("logprob, hidden states", {"LABELS": "0"}),
         ("logprob, head", {"ADDED": "more"}),
+        ("logprob, last layer", {"WANTED": "states.requires_grad"}),
         ("entropy, hidden states", {"SIGN": "-1"}),
         ("entropy, head", {"SIGN": "0"}),
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
 def test_chunks(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
-    """Labels of another chunk, a gradient of the last chunk alone, of the wrong sign, and none."""
+    """Labels of another chunk, a gradient of the last chunk alone, none behind a layer, of the wrong sign, none."""
     target, boundaries = _kernels(loads, **(broken if found else {}))
     judgement = judged_at(REF001, boundaries[setting], setting, target)
     assert judgement.tried > 0

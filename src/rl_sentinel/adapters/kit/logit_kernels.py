@@ -40,6 +40,23 @@ def no_compile(*_functions: object, **_options: object) -> Callable[[Any], Any]:
     return lambda function: function
 
 
+class CustomLayer(torch.autograd.Function):
+    """An identity as custom layers of models are written: it flattens the tokens, and returns a view of its result.
+
+    What another function of this kind derives from such a view does not require a gradient.
+    """
+
+    @staticmethod
+    def forward(_ctx: Any, states: Tensor) -> Tensor:  # noqa: ANN401 - the context of torch
+        """``[..., H]`` states, unchanged."""
+        return (states.reshape(-1, states.shape[-1]) * 1).view(states.shape)
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> Any:  # noqa: ANN401 - as torch's
+        """The gradient, unchanged."""
+        return gradients[0]
+
+
 def with_flat_logits(compute: Callable[..., Tensor], logits: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
     """Call a function of ``[N, V]`` logits with the flattened logits of all rows."""
     return compute(logits.reshape(-1, logits.shape[-1]), **options).view(logits.shape[:-1])

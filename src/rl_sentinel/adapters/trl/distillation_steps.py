@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,9 +15,9 @@ from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import EachCut, Object, Table
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import trains_whole_completions
+from rl_sentinel.adapters.trl.arguments import itself, trains_whole_completions
 from rl_sentinel.adapters.trl.distillation import GKD, GKD_EXPERIMENTAL, LogitsModel
 from rl_sentinel.adapters.trl.distillation_codecs import (
     PROMPT_WIDTH,
@@ -24,6 +25,7 @@ from rl_sentinel.adapters.trl.distillation_codecs import (
     SampledTokens,
     every_completion_trains,
 )
+from rl_sentinel.adapters.trl.liger import forwarded
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples, make_pair_trainer
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -81,24 +83,37 @@ class SequenceMask(ResponseMask):
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The step of a trainer whose loss takes the number of tokens of the optimizer step."""
+    path = _counting(target)
+    if path:
+        yield from bindable(target, _steps(path, "accumulated", {"mixture": 0.5}))
+
+
+def fused(target: Target) -> Iterator[Boundary | Unbound]:
+    """The same step with Liger's loss, in releases that have it."""
+    path = _counting(target)
+    if path and "LigerFusedLinear" in inspect.getsource(target.find(path.rpartition(".")[0])):
+        yield from bindable(target, _steps(path, "accumulated, Liger", {"mixture": 0.25, "use_liger_kernel": True}))
+
+
+def _counting(target: Target) -> str:
+    """The path of a loss that takes the number of tokens of the optimizer step; "" in releases without one."""
     trainer = next((p for p in (GKD, GKD_EXPERIMENTAL) if target.has(p)), GKD)
     path = f"{trainer}.compute_loss"
-    if (
+    takes = (
         target.has(path)
         and not target.fails(trainer)
         and "num_items_in_batch" in inspect.signature(target.find(path)).parameters
-    ):
-        yield from bindable(target, _steps(path, trainer))
+    )
+    return path if takes else ""
 
 
-def _steps(path: str, trainer: str) -> Boundary:
-    settings: Settings = {"mixture": 0.5}
+def _steps(path: str, name: str, settings: Settings) -> Boundary:
     logits = StepLogits()
     inputs: dict[str, Codec] = {
         key: Column("mask", StepTokens(prompt=prompt, response=response, padding=padding), torch.int64)
         for key, prompt, response, padding in (
-            ("input_ids", 4, 5, 0),
-            ("labels", -100, 5, -100),
+            ("input_ids", 2, 1, 0),
+            ("labels", -100, 1, -100),
         )
     }
     inputs["attention_mask"] = SequenceMask()
@@ -107,13 +122,19 @@ def _steps(path: str, trainer: str) -> Boundary:
         {"student": Column("logits", logits), "teacher": Column("ref_logits", logits), "inputs": Table(inputs)},
         at={"student": "student.logits", "teacher": "teacher.logits"},
     )
-    built: dict[str, Codec] = {"trainer": Constant(Function(trainer)), "beta": Knob("mixture")}
+    fields = {name: name for name in settings if name != "mixture"}
+    built: dict[str, Codec] = {
+        "trainer": Constant(Function(path.rpartition(".")[0])),
+        "beta": Knob("mixture"),
+        **{name: IfSet(name) for name in fields},
+    }
+    at = {"trainer": "__class__", "beta": "args.beta", **{name: f"args.{name}" for name in fields}}
     step = Step(
         call=accumulate,
         name="loss",
         arguments={
             "entry": Constant(Function(path)),
-            "trainer": Object(make_student, built, at={"trainer": "__class__", "beta": "args.beta"}, shared=True),
+            "trainer": Object(make_student, built, at=at, shared=True),
             "parts": EachCut(part, "micro_batches"),
             "count": MICRO_BATCHES,
         },
@@ -124,9 +145,9 @@ def _steps(path: str, trainer: str) -> Boundary:
         stage="aggregate",
         steps=(step,),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
-        settings={"accumulated": settings},
+        settings={name: settings},
         claims=_MEAN,
-        reach="gradient_accumulation_steps above 1",
+        reach=", ".join(["gradient_accumulation_steps above 1", *(f"{n}={settings[n]}" for n in fields)]),
         requires=(every_row_trains, no_empty_response, trains_whole_completions),
         domain=every_completion_trains,
     )
@@ -153,10 +174,18 @@ class TrainedModel(LogitsModel):
     def train(self) -> None:
         """Do nothing."""
 
+    def get_decoder(self) -> Callable[..., Any]:
+        """The model without its head: the hidden states are the logits."""
+        return lambda **_inputs: SimpleNamespace(last_hidden_state=self().logits)
 
-def make_student(trainer: Callable[..., Any], beta: float) -> Any:  # noqa: ANN401 - a trainer
+    def get_output_embeddings(self) -> SimpleNamespace:
+        """The head: the identity."""
+        return SimpleNamespace(weight=torch.eye(self.logits.shape[-1], dtype=self.logits.dtype), bias=None)
+
+
+def make_student(trainer: Callable[..., Any], beta: float, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
     """A trainer with a teacher, built by its own constructor; it trains on completions of the data set."""
-    return make_pair_trainer(trainer, rows=[ROW] * 2, beta=beta, lmbda=0.0)
+    return make_pair_trainer(trainer, rows=[ROW] * 2, beta=beta, lmbda=0.0, **settings)
 
 
 def accumulate(entry: Any, trainer: Any, parts: list[Part], count: int) -> Tensor:  # noqa: ANN401, ARG001 - a method of the target, a trainer
@@ -167,6 +196,8 @@ def accumulate(entry: Any, trainer: Any, parts: list[Part], count: int) -> Tenso
     ready = copy(trainer)
     ready.args = copy(trainer.args)
     ready.accelerator = RankAccelerator(trainer.accelerator, 0, 1)
+    ready.accelerator.unwrap_model = itself
+    ready._forward_redirection = forwarded  # noqa: SLF001 - there is no wrapper
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = count
     batches, tokens = batch_samples(ready, [part.inputs for part in parts])
     for part, batch in zip(parts, batches, strict=True):

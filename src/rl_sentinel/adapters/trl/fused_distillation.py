@@ -18,6 +18,7 @@ from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier, K
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import DISTILLATION, CompletionMask, completions, itself, trainer
 from rl_sentinel.adapters.trl.distillation import BETAS
+from rl_sentinel.adapters.trl.liger import forwarded
 from rl_sentinel.adapters.trl.logit_model import Head, in_chunks
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
@@ -110,11 +111,6 @@ def make_student_trainer(kind: type, beta: float, temperature: float, teacher: M
         _metrics={mode: defaultdict(list) for mode in ("train", "eval")},
         _forward_redirection=forwarded,
     )
-
-
-def forwarded(_wrapped: object, _module: object, method: Callable[..., Any], *arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - as trl's
-    """A double of the data-parallel wrapper's call: there is no wrapper."""
-    return method(*arguments, **more)
 
 
 def distil_in_chunks(entry: Callable[..., Any], trainer: Any, model: Model, inputs: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer

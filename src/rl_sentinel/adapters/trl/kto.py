@@ -90,7 +90,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if isinstance(entry, Unbound):
             yield entry
         else:
-            yield from bindable(target, _training_step(*entry))
+            yield from bindable(target, training_step(*entry))
 
 
 def labelled_step(release: Release, name: str, family: Family, call: Callable[..., Tensor], producer: str) -> Boundary:
@@ -123,7 +123,8 @@ def labelled_step(release: Release, name: str, family: Family, call: Callable[..
     )
 
 
-def _training_step(release: Release, name: str, family: Family) -> Boundary:
+def training_step(release: Release, name: str, family: Family) -> Boundary:
+    """KTO's training step under a family, with the metrics that it logs."""
     made = labelled_step(release, name, family, train_on_logprobs, _PRODUCER)
     log = Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))})
     metrics = ("rewards", "logps") if '"logps/' in release.source else ("rewards",)

@@ -110,7 +110,9 @@ def _metrics(release: Release, family: Family, name: str, logged: Mapping[str, s
             step,
             Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))}),
         ),
-        outputs={n: Output("", "nats", at=Use("logs")[n], form=Number()) for n in logged},
+        outputs={
+            n: Output("", "nats", over="live" if n in LEVELS else "", at=Use("logs")[n], form=Number()) for n in logged
+        },
         settings={name: family.settings},
         claims=(PAIRED if paired else ALTERNATING) | claims(_LOGS, output_algorithms=dict(logged)),
         reach="every step",

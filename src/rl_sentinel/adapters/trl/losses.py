@@ -93,7 +93,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         family = release_family(target, name, path)
         if family is not None:
-            yield from bindable(target, _grpo(target, path, name, family))
+            yield from bindable(target, grpo(target, path, name, family))
     yield from _rloo(target)
 
 
@@ -120,7 +120,8 @@ def release_family(target: Target, name: str, path: str) -> Family | None:
     return replace(family, settings=settings)
 
 
-def _grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
+def grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
+    """GRPO's loss under a family, summed over micro-batches."""
     settings, described = family.settings, family.described
     source = source_of(target.find(path))
     tools = family.tools and reads_tool_mask(target)

@@ -42,6 +42,9 @@ fsspec==2025.10.0
 
 _BEFORE_1_0 = _WITH_TRANSFORMERS_4 + "transformers==4.57.6 tokenizers==0.22.2"
 
+#: For releases that take no layers from it, which need a GPU, at import.
+_LIGER = " liger-kernel==0.8.5"
+
 #: First release of a range -> its pins, newest first. How ``Trainer.training_step`` scales a loss under accumulation
 #: changed in transformers 4.46 and 4.53: a release that allows a version in between is audited with it.
 LIGHT = {
@@ -54,8 +57,9 @@ datasets==4.8.4
 httpx2==2.16.2
 httpcore2==2.16.2
 truststore==0.10.5
-""",
-    "0.20": _BEFORE_1_0,
+"""
+    + _LIGER,
+    "0.20": _BEFORE_1_0 + _LIGER,
     "0.12": _WITH_TRANSFORMERS_4 + "transformers==4.51.3 tokenizers==0.21.4",
     "0.0": _BEFORE_1_0,
 }
@@ -71,6 +75,8 @@ def installation(version: str) -> Installation:
     """The installation for a script: TRL with its requirements, and the pins of the libraries that it calls."""
     release, note = requirement("trl", version)
     pins = " ".join(
-        line for line in light(version).split() if line.startswith(("transformers", "accelerate", "datasets"))
+        line
+        for line in light(version).split()
+        if line.startswith(("transformers", "accelerate", "datasets", "liger-kernel"))
     )
     return Installation(packages=f"{pins} {release}", note=note)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.trl import liger
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_model import make_language_model, set_logprobs
 
@@ -67,14 +68,16 @@ def make_pair_trainer(
     without_optional_packages(trainer)
     other_models = {"ref_model", "teacher_model"} & set(inspect.signature(trainer).parameters)
     reference = {name: deepcopy(model) for name in other_models}
-    return trainer(
-        model=model,
-        args=args,
-        train_dataset=Dataset.from_list([dict(row) for row in rows or default_rows(trainer)]),
-        **tokenizer,
-        **reference,
-        **arguments,
-    )
+    with liger.layers_unchanged():
+        built = trainer(
+            model=model,
+            args=args,
+            train_dataset=Dataset.from_list([dict(row) for row in rows or default_rows(trainer)]),
+            **tokenizer,
+            **reference,
+            **arguments,
+        )
+    return liger.without_compiler(built)
 
 
 def default_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a class of the target

@@ -61,13 +61,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if why := target.fails(path):
             yield Unbound(f"{path}.compute_loss", "aggregate", why)
             continue
-        yield from bindable(target, *(_loss(path, name) for name in ALPHAS))
+        yield from bindable(target, *(loss(path, name, alpha, make_distiller, Model) for name, alpha in ALPHAS.items()))
 
 
 class Model:
     """A double of a model with known logits at the tokens of the completions; 0 elsewhere."""
 
     training = True
+
+    #: Where a trainer has its teacher.
+    place = "teacher_model"
 
     def __init__(self, logits: Tensor) -> None:
         """Store ``[B, T, V]`` logits."""
@@ -88,7 +91,7 @@ class Model:
         return SimpleNamespace(logits=whole[:, -logits_to_keep:] if logits_to_keep else whole)
 
 
-def make_distiller(kind: Any, alpha: float, teacher: Model, micro_batches: int) -> Any:  # noqa: ANN401 - a class of the target
+def make_distiller(kind: Any, alpha: float, teacher: object, micro_batches: int) -> Any:  # noqa: ANN401 - a class of the target
     """A bare trainer with the attributes that its loss reads."""
     arguments = SimpleNamespace(
         distillation_mode="full_logits", distillation_alpha=alpha, distillation_weight=1.0, distillation_is_clip=None
@@ -120,19 +123,20 @@ def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapp
     return loss
 
 
-def _loss(path: str, name: str) -> Boundary:
+def loss(path: str, name: str, settings: Settings, make: Callable[..., Any], teacher: type[Any]) -> Boundary:
+    """The loss of a trainer that ``make`` builds around a ``teacher``, whose class says where the trainer has it."""
     trainer = Object(
-        make_distiller,
+        make,
         {
             "kind": Constant(Function(path)),
             "alpha": Knob("mixture"),
-            "teacher": Object(Model, {"logits": Column("ref_logits")}),
+            "teacher": Object(teacher, {"logits": Column("ref_logits")}),
             "micro_batches": MICRO_BATCHES,
         },
         at={
             "kind": "__class__",
             "alpha": "args.distillation_alpha",
-            "teacher": "teacher_model",
+            "teacher": teacher.place,
             "micro_batches": "current_gradient_accumulation_steps",
         },
     )
@@ -154,8 +158,8 @@ def _loss(path: str, name: str) -> Boundary:
         steps=(step,),
         unused=frozenset({"token", "prompt_length"}),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"), join="sum")},
-        settings={name: ALPHAS[name]},
+        settings={name: settings},
         claims=_LOSS,
-        reach=f"distillation_mode=full_logits, distillation_alpha={ALPHAS[name]['mixture']}",
+        reach=f"distillation_mode={name.partition(',')[0]}, distillation_alpha={settings['mixture']}",
         requires=(equal_micro_batches, no_empty_response, trains_whole_completions),
     )

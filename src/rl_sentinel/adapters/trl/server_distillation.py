@@ -15,11 +15,13 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import self_distillation
 from rl_sentinel.adapters.trl.arguments import completions, trains_whole_completions
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.adapters.trl.self_distillation import Model
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 
 TRAINERS = (
@@ -41,6 +43,12 @@ SHARES: Mapping[str, tuple[float, Claims]] = {
     "server, beta 1": (1.0, claims("_compute_server_sparse_top_1_divergence_loss: inverse KL of the sampled token")),
 }
 
+#: The settings of a trainer whose teacher is its student: all tokens, so that the rest is empty.
+ALPHAS: Mapping[str, Settings] = {
+    "topk_logits": {"mixture": 0.5},
+    "topk_logits, alpha 0.1": {"mixture": 0.1},
+}
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The loss of each trainer that can ask a server."""
@@ -52,10 +60,20 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(entry, "aggregate", why)
             continue
         yield from bindable(target, *(_loss(path, name) for name in SHARES))
+    for path in self_distillation.TRAINERS:
+        if target.has(f"{path}._compute_server_distillation_loss") and not target.fails(path):
+            yield from bindable(target, *(_of_itself(path, name, alpha) for name, alpha in ALPHAS.items()))
+
+
+def _of_itself(path: str, name: str, alpha: Settings) -> Boundary:
+    return self_distillation.loss(path, name, alpha, make_self_distiller, Teacher)
 
 
 class Teacher:
     """A double of the server's client: log-probs of the completions of a batch, by row."""
+
+    #: Where a trainer has it.
+    place = "teacher_client"
 
     def __init__(self, logits: Tensor) -> None:
         """Store ``[B, T, V]`` logits."""
@@ -97,6 +115,21 @@ def make_distiller(kind: Any, beta: float, teacher: Teacher) -> Any:  # noqa: AN
         accelerator=RankAccelerator(SimpleNamespace(), 0, 1),
         _metrics={mode: defaultdict(list) for mode in ("train", "eval")},
     )
+
+
+def make_self_distiller(kind: Any, alpha: float, teacher: Teacher, micro_batches: int) -> Any:  # noqa: ANN401 - a class of the target
+    """A bare trainer whose teacher is on the server that samples, with the weights of this step."""
+    made = self_distillation.make_distiller(kind, alpha, teacher, micro_batches)
+    vars(made.args).update(
+        distillation_mode="topk_logits", distillation_topk=teacher.logits.shape[-1], distillation_add_tail=False
+    )
+    vars(made).update(
+        use_teacher_server=True,
+        teacher_client=teacher,
+        state=SimpleNamespace(global_step=0),
+        _last_loaded_step=0,
+    )
+    return made
 
 
 def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer

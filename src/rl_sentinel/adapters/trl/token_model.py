@@ -90,6 +90,39 @@ class LogitBackbone:
         return SimpleNamespace(last_hidden_state=logits, past_key_values=None, hidden_states=None, attentions=None)
 
 
+class HeadedPolicy:
+    """A double of the policy: its head is the identity, and its hidden states give each token its log-prob.
+
+    The word after the token gets the rest of the probability.
+    """
+
+    training = True
+
+    def __init__(self, logprobs: Tensor, tokens: Tensor) -> None:
+        """Store ``[B, T]`` log-probs of completions, and their tokens."""
+        self.logprobs, self.tokens = logprobs, tokens
+
+    def train(self) -> None:
+        """Do nothing: it is always in training mode."""
+
+    @property
+    def lm_head(self) -> SimpleNamespace:
+        """The head, a word for each token and one more."""
+        words = int(self.tokens.max()) + 2 if self.tokens.numel() else 2
+        return SimpleNamespace(weight=torch.eye(words, dtype=self.logprobs.dtype), bias=None)
+
+    def base_model(self, input_ids: Tensor, **_inputs: object) -> SimpleNamespace:
+        """``[B, P + T, V]`` hidden states; the last position predicts nothing."""
+        own, token = self.logprobs.clamp(max=LARGEST).unsqueeze(2), self.tokens.unsqueeze(2)
+        words = len(self.lm_head.weight)
+        hidden = torch.full((*self.tokens.shape, words), NEVER, dtype=own.dtype)
+        hidden = hidden.scatter(2, (token + 1) % words, torch.log1p(-own.exp())).scatter(2, token, own)
+        before = hidden.new_zeros(len(hidden), input_ids.shape[1] - hidden.shape[1] - 1, words)
+        return SimpleNamespace(last_hidden_state=torch.cat([before, hidden, torch.zeros_like(hidden[:, :1])], 1))
+
+    model = base_model
+
+
 def make_language_model() -> Any:  # noqa: ANN401 - a model of transformers
     """A causal language model whose head is the identity, for :class:`Backbone` and :class:`LogitBackbone`."""
     model = make_model(VOCABULARY)

@@ -1,4 +1,4 @@
-"""Boundaries of verl's value loss, entropy loss, and aggregation of token losses."""
+"""Boundaries of verl's value loss, entropy loss, masked mean, and aggregation of token losses."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -23,6 +23,7 @@ from rl_sentinel.core.codec import Codec
 VALUE = f"{MODULE}.compute_value_loss"
 ENTROPY = f"{MODULE}.compute_entropy_loss"
 AGGREGATE = f"{MODULE}.agg_loss"
+MEAN = "verl.utils.torch_functional.masked_mean"
 
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean")
 
@@ -72,9 +73,37 @@ HALVED = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The value loss, the entropy loss, and one boundary per aggregation mode."""
     yield from try_bind(target, VALUE, "value-loss", lambda: _value(target), required=True)
+    if target.has(MEAN):
+        yield from try_bind(target, MEAN, "aggregate", partial(_mean, target))
     for path, make in ((ENTROPY, _entropy), (AGGREGATE, _aggregations)):
         if _exists(target, path):
             yield from try_bind(target, path, "aggregate", partial(make, target), required=True)
+
+
+def _mean(target: Target) -> Iterator[Boundary]:
+    """The mean under losses and metrics; by its own words it selects elements, whatever the others hold."""
+    function = target.find(MEAN)
+    if "over elements selected by" not in (function.__doc__ or ""):
+        return
+    yield Boundary(
+        path=MEAN,
+        stage="aggregate",
+        steps=(
+            Step(
+                call=MEAN,
+                name="mean",
+                arguments={"values": Column("advantage"), "mask": MASK},
+                produced_by={"mask": MASK_PRODUCER},
+            ),
+        ),
+        outputs={"loss": Output("", "", "loss", at=Use("mean"))},
+        claims=claims(
+            "torch_functional.masked_mean, docstring: the mean of values over elements selected by mask",
+            aggregation="token-mean",
+            masked_slots="any",
+        ),
+        reach="every token mean of a loss or a metric",
+    )
 
 
 def _exists(target: Target, path: str) -> bool:

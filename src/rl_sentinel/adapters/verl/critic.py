@@ -16,10 +16,13 @@ from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import reducer_of
 from rl_sentinel.adapters.verl.doubles import run_update, worker_with_double
 from rl_sentinel.adapters.verl.worker_batch import (
-    SIZES,
     accelerator_doubles,
+    dynamic_batch_size,
+    equal_rows,
     forward_sizes,
     reads_response_mask,
+    rows_are_equal,
+    update_sizes,
     worker_data,
     worker_object,
 )
@@ -60,11 +63,14 @@ def _critics(target: Target) -> Iterator[Boundary]:
     yield from (_values(target, forward, dynamic=dynamic) for dynamic in (False, True))
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in update else ("token-mean",)
     yield from (_update(target, mode, update) for mode in modes)
+    if "use_dynamic_bsz" in update:
+        yield _update(target, "token-mean", update, dynamic=True)
 
 
 def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec:
     """The critic with its configuration, and a model double that returns ``values``."""
-    config = default_config(target, "critic", {**SIZES, **fields})
+    sizes = update_sizes(inspect.getsource(target.find(CRITIC)))
+    config = default_config(target, "critic", {**sizes, **fields})
     return worker_object(worker_with_double, CRITIC, config, {"values": values}, model="critic_optimizer")
 
 
@@ -93,9 +99,11 @@ def _mask_requirements(source: str) -> tuple[Callable[[Inputs], str], ...]:
     return () if reads_response_mask(source) else (every_token_is_trained,)
 
 
-def _update(target: Target, mode: str, source: str) -> Boundary:
+def _update(target: Target, mode: str, source: str, *, dynamic: bool = False) -> Boundary:
+    """The update; ``dynamic`` is in micro-batches of about equally many tokens, on rows of equal length."""
     fields: dict[str, Codec] = {
         "cliprange_value": Knob("value_clip"),
+        **(dynamic_batch_size() if dynamic else {}),
         **constants(loss_agg_mode=mode, ppo_epochs=1),
     }
     columns: dict[str, Codec] = {"values": Column("old_value"), "returns": Column("returns")}
@@ -110,7 +118,7 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
         },
         produced_by={"data": f"{MASK_PRODUCER}; ray_trainer.py, fit: update_critic of the whole batch"},
     )
-    logged = LOGGED if mode == "token-mean" else {}
+    logged = LOGGED if mode == "token-mean" and not dynamic else {}
     loss = Output("", "", "loss", at=Use("made")["losses"], form=Total())
     return Boundary(
         path=UPDATE,
@@ -118,8 +126,16 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
         steps=(step, *reducer_of(target)) if logged else (step,),
         unused=frozenset({"token"}),
         outputs={"loss": loss, **{name: replace(o, at=Use("logged")[name]) for name, o in logged.items()}},
-        settings={mode: {"value_clip": 0.5}},
+        settings={"dynamic batch size": {"value_clip": 0.5, "use_dynamic_bsz": True}}
+        if dynamic
+        else {mode: {"value_clip": 0.5}},
         claims=aggregation(target, mode) | claims(HALVED, algorithm="clipped value", factor="half"),
-        reach="algorithm.adv_estimator=gae, every critic update",
-        requires=(no_empty_response, equal_micro_batches, *_mask_requirements(source)),
+        reach="algorithm.adv_estimator=gae, every critic update" + (", critic.use_dynamic_bsz=True" if dynamic else ""),
+        requires=(
+            no_empty_response,
+            equal_micro_batches,
+            *_mask_requirements(source),
+            *((rows_are_equal,) if dynamic else ()),
+        ),
+        domain=equal_rows if dynamic else None,
     )

@@ -22,10 +22,12 @@ from rl_sentinel.adapters.verl.doubles import data_parallel_actor, run_update
 from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARISED
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
 from rl_sentinel.adapters.verl.worker_batch import (
-    SIZES,
     accelerator_doubles,
     dynamic_batch_size,
+    equal_rows,
     reads_response_mask,
+    rows_are_equal,
+    update_sizes,
     worker_data,
     worker_object,
 )
@@ -34,6 +36,7 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims, value_of
 from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.errors import Unbindable
 
 ACTOR = "verl.workers.actor.dp_actor.DataParallelPPOActor"
 UPDATE = f"{ACTOR}.update_policy"
@@ -71,8 +74,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _updates(target: Target) -> Iterator[Boundary]:
     source = inspect.getsource(target.find(ACTOR)).partition("def update_policy")[2]
+    if "kl_loss" not in source:
+        raise Unbindable("the update of this release has no KL loss, and takes its entropy from logits")
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in source else ("token-mean",)
     yield from (update_of(target, mode, source, masked=reads_response_mask(source)) for mode in modes)
+    if "use_dynamic_bsz" in source:
+        yield _dynamic(update_of(target, "token-mean", source, masked=reads_response_mask(source)))
     names = selectable(target) if "loss_mode" in source else []
     yield from (_update_with_loss(target, name, source) for name in names)
 
@@ -83,7 +90,7 @@ def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Bounda
     ``masked`` is whether the trainer passes a mask of trained tokens.
     """
     logged = {name: output for name, output in LOGGED.items() if name in source and mode == "token-mean"}
-    step = _step(target, _vanilla(target, mode), source)
+    step = _step(target, _vanilla(target, mode, source), source)
     loss = Output("", "", "loss", at=Use("made")["losses"], form=Total())
     return Boundary(
         path=UPDATE,
@@ -103,13 +110,30 @@ def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Bounda
     )
 
 
+def _dynamic(made: Boundary) -> Boundary:
+    """An update without KL loss in micro-batches of about equally many tokens: the loss, on rows of equal length."""
+    return replace(
+        made,
+        steps=made.steps[:1],
+        unused=made.unused | {"ref_logprob"},
+        outputs={"loss": made.outputs["loss"]},
+        settings={
+            "dynamic batch size": {**NUMBERS, "kl_loss_coef": 0.0, "use_kl_loss": False, "use_dynamic_bsz": True}
+        },
+        claims=replace(made.claims, kl=None, output_pairs={}),
+        reach="actor.use_dynamic_bsz=True, every actor update",
+        requires=(*made.requires, rows_are_equal),
+        domain=equal_rows,
+    )
+
+
 def _update_with_loss(target: Target, name: str, source: str) -> Boundary:
     """The update with another policy loss, aggregated per sequence."""
     mode = loss_mode(target, name)
     numbers: Settings = {**mode.settings, **REGULARISED}
     claimed = mode.claims | claims(_KL, kl="k3")
     knobs = {**mode.section, **{n: Knob(n) for n in REGULARISED}}
-    config = actor(target, name, {**knobs, **_options("seq-mean-token-mean")}, policy=mode.policy)
+    config = actor(target, name, {**knobs, **_options("seq-mean-token-mean", source)}, policy=mode.policy)
     return replace(
         update_of(target, "seq-mean-token-mean", source, masked=reads_response_mask(source)),
         steps=(_step(target, config, source),),
@@ -151,16 +175,17 @@ def _pairs(logged: Mapping[str, Output]) -> Claims:
     return replace(_PAIRS, output_pairs={n: claimed for n, claimed in _PAIRS.output_pairs.items() if n in logged})
 
 
-def _options(mode: str) -> Mapping[str, Codec]:
+def _options(mode: str, source: str) -> Mapping[str, Codec]:
     """Options of the update: two epochs, so that the last step uses the batch's old log-probs."""
-    words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2)
-    return {**words, **SIZES, **dynamic_batch_size(), **constants(use_torch_compile=False)}
+    words = constants(kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2)
+    words["use_kl_loss"] = Knob("use_kl_loss", default=True)
+    return {**words, **update_sizes(source), **dynamic_batch_size(), **constants(use_torch_compile=False)}
 
 
-def _vanilla(target: Target, mode: str) -> Codec:
+def _vanilla(target: Target, mode: str, source: str) -> Codec:
     numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in NUMBERS}
     numbers["clip_ratio"] = Knob("clip_low")  # older releases have one bound for both sides
-    return actor(target, "vanilla", {**numbers, **_options(mode)})
+    return actor(target, "vanilla", {**numbers, **_options(mode, source)})
 
 
 def _step(target: Target, config: Codec, source: str) -> Step:

@@ -93,9 +93,12 @@ class ModelDouble:
     ``losses`` are the losses whose gradients belong to the next optimizer step.
     """
 
-    def __init__(self, answers: dict[str, Tensor]) -> None:
-        """Set the outputs ``[B, T]`` (or ``[B, T, V]``) by name; the first one gets the gradient."""
-        self.answers = answers
+    def __init__(self, answers: dict[str, Tensor], *, squeezed: bool = False) -> None:
+        """Set the outputs ``[B, T]`` (or ``[B, T, V]``) by name; the first one gets the gradient.
+
+        With ``squeezed``, the head of the model drops the last axis of a number per token.
+        """
+        self.answers, self.squeezed = answers, squeezed
         self.first = next(iter(answers.values()))
         self.leaf = self.first.detach().requires_grad_()
         self.losses: list[Tensor] = []
@@ -105,7 +108,7 @@ class ModelDouble:
         """Logits of the rows; the one-token prompt is the row number, and position t predicts token t + 1."""
         table = self.leaf[input_ids[:, 0]]
         logits = torch.cat([table, torch.zeros_like(table[:, :1])], dim=1)
-        return SimpleNamespace(logits=logits if logits.dim() > 2 else logits.unsqueeze(-1))
+        return SimpleNamespace(logits=logits if logits.dim() > 2 or self.squeezed else logits.unsqueeze(-1))
 
     def zero_grad(self, **_about: object) -> None:
         """Clear the gradient and its losses."""
@@ -153,11 +156,17 @@ def needs_process_group(kind: Any) -> bool:  # noqa: ANN401 - a class of the tar
     )
 
 
+@remembered
+def squeezes(kind: Any) -> bool:  # noqa: ANN401 - a class of the target
+    """Whether a worker drops the axis of its model's number per token; before 0.2 the head of the model does."""
+    return "squeeze(" in inspect.getsource(kind)
+
+
 def worker_with_double(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
     """A worker of the target's class whose model and optimizer are a :class:`ModelDouble`."""
     if needs_process_group(kind):
         one_process_group()
-    model = ModelDouble(answers)
+    model = ModelDouble(answers, squeezed=not squeezes(kind))
     return kind(config, model, model)
 
 

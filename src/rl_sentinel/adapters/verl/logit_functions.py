@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.logit_kernels import OneRank, bind_backward, bind_logits, no_compile, with_flat_logits
+from rl_sentinel.adapters.kit.logit_kernels import (
+    CustomLayer,
+    OneRank,
+    bind_backward,
+    bind_logits,
+    no_compile,
+    with_flat_logits,
+)
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
@@ -59,14 +66,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _fused() -> Iterator[Boundary]:
-    """Log-probs and entropies of hidden states in chunks, with gradients of the hidden states and of the head."""
+    """Log-probs and entropies in chunks, with gradients of hidden states, of those of a layer, and of the head."""
     for quantity in ("logprob", "entropy"):
-        for leaf, call in (("hidden states", of_hidden_states), ("head", of_head)):
+        for leaf, call in (("hidden states", of_hidden_states), ("last layer", of_last_layer), ("head", of_head)):
             boundary = bind_logits(
                 _FUSED,
                 quantity,
                 cite=_REPLACES,
-                reach="model.use_fused_kernels=True, model.fused_kernel_options.impl_backend=torch",
+                reach="model.use_fused_kernels=True, model.fused_kernel_options.impl_backend=torch"
+                + (", model.use_liger=True" if call is of_last_layer else ""),
                 produced_by="models/transformers/dense_common.py, forward_with_torch_backend: last hidden states, the "
                 "weight of the head, labels rolled by one position",
                 setting=f"{quantity}, {leaf}",
@@ -82,6 +90,14 @@ def of_hidden_states(
     """The kernel with hidden states that are the logits, ``[B, T, V]``, and a head that leaves them as they are."""
     head = torch.eye(logits.shape[-1], dtype=logits.dtype)
     return _both(kind, logits, head, logits.shape[:-1], tokens, temperature)[quantity]
+
+
+def of_last_layer(
+    kind: type, logits: Tensor, tokens: Tensor | None = None, *, temperature: float, quantity: str
+) -> Tensor:
+    """The same with hidden states of a custom layer: the norm of a model with ``use_liger`` is one."""
+    made: Tensor = CustomLayer.apply(logits)  # type: ignore[no-untyped-call] # torch does not annotate it
+    return of_hidden_states(kind, made, tokens, temperature=temperature, quantity=quantity)
 
 
 def of_head(kind: type, logits: Tensor, tokens: Tensor | None = None, *, temperature: float, quantity: str) -> Tensor:

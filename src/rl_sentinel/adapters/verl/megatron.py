@@ -23,10 +23,10 @@ from rl_sentinel.adapters.verl.data_parallel import update_of
 from rl_sentinel.adapters.verl.doubles import ModelDouble, run_update
 from rl_sentinel.adapters.verl.engine import NUMBERS
 from rl_sentinel.adapters.verl.worker_batch import (
-    SIZES,
     accelerator_doubles,
     dynamic_batch_size,
     reads_response_mask,
+    update_sizes,
     worker_data,
     worker_object,
 )
@@ -196,7 +196,7 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
         name="made",
         doubles=_doubles(target, source),
         arguments={
-            "worker": worker_object(megatron_actor, ACTOR, _config(target, mode), outputs),
+            "worker": worker_object(megatron_actor, ACTOR, _config(target, mode, source), outputs),
             "data": worker_data(POLICY_TENSORS, **constants(temperature=1.0, multi_turn=True)),
         },
         produced_by={"data": _PRODUCED},
@@ -209,10 +209,16 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
     )
 
 
-def _config(target: Target, mode: str) -> Codec:
+def _config(target: Target, mode: str, source: str) -> Codec:
     numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in NUMBERS}
     words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=1, shuffle=False)
-    fields: dict[str, Codec] = {**numbers, "clip_ratio": Knob("clip_low"), **words, **SIZES, **dynamic_batch_size()}
+    fields: dict[str, Codec] = {
+        **numbers,
+        "clip_ratio": Knob("clip_low"),
+        **words,
+        **update_sizes(source),
+        **dynamic_batch_size(),
+    }
     if not target.has(CONFIG):
         return default_config(target, "actor_rollout_ref.actor", fields, "ppo_megatron_trainer")
     return Object(CONFIG, {**required(target, CONFIG), **fields, "megatron": Object(ENGINE, {})}, shared=True)

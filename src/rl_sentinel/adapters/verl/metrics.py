@@ -69,10 +69,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         "advantages": Column("advantage"),
         "returns": Column("returns"),
     }
+    takes = inspect.signature(target.find(path)).parameters
+    values = constants(use_critic=True) if "use_critic" in takes else {}  # before, values are always logged
     step = Step(
         call=path,
         name="metrics",
-        arguments={"batch": trainer_data(target, path, **tensors), **constants(use_critic=True)},
+        arguments={"batch": trainer_data(target, path, **tensors), **values},
         produced_by={"batch": MASK_PRODUCER},
     )
     boundary = Boundary(

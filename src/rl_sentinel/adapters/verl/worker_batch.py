@@ -13,18 +13,30 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.doubles import cpu_device, no_memory, return_unmoved
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.codec import Codec, Inputs
 
 #: Rows of a micro-batch; the mini-batch is split evenly.
 MICRO_BATCH = Derived(lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"}))
 
-#: Batch sizes of an update: one mini-batch, split into micro-batches.
+#: Batch sizes of a pass that makes no update.
 SIZES: Mapping[str, Codec] = {
     "ppo_mini_batch_size": Derived(lambda inputs: inputs.batch.rows),
     "ppo_micro_batch_size_per_gpu": MICRO_BATCH,
     "use_dynamic_bsz": Constant(value=False),
 }
+
+
+def update_sizes(source: str) -> dict[str, Codec]:
+    """Batch sizes of an update: one mini-batch, split into micro-batches, by the names that the worker reads.
+
+    Before 0.2, fsdp_workers.py divides ``ppo_micro_batch_size`` by the number of ranks in place.
+    """
+    sizes = dict(SIZES)
+    if "ppo_micro_batch_size_per_gpu" not in source and "ppo_micro_batch_size" in source:
+        sizes["ppo_micro_batch_size"] = sizes.pop("ppo_micro_batch_size_per_gpu")
+    return sizes
 
 
 def dynamic_batch_size() -> dict[str, Codec]:
@@ -33,6 +45,18 @@ def dynamic_batch_size() -> dict[str, Codec]:
         "use_dynamic_bsz": Knob("use_dynamic_bsz", default=False),
         "ppo_max_token_len_per_gpu": Derived(_longest, frozenset({"extra"})),
     }
+
+
+def equal_rows(batch: Batch) -> Batch:
+    """Rows that all train every token, so that a mean over tokens is the same in any cut."""
+    return with_columns(batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.width))
+
+
+def rows_are_equal(inputs: Inputs) -> str:
+    """Require rows that train equally many tokens: a micro-batch counts by its rows, whatever their lengths."""
+    counts = inputs.batch.mask.sum(1)
+    equal = bool((counts == counts[:1]).all()) and bool((inputs.batch.length == inputs.batch.width).all())
+    return "" if equal else "rows train different numbers of tokens, and a micro-batch counts by its rows"
 
 
 def forward_sizes(*, dynamic: bool) -> dict[str, Codec]:

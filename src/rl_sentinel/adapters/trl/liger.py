@@ -1,0 +1,50 @@
+"""Liger's fused losses in TRL's trainers: PyTorch code that runs without a GPU."""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+PACKAGE = "liger_kernel"
+
+#: Where transformers finds the layers that it puts into a model.
+LAYERS = f"{PACKAGE}.transformers"
+
+
+def installed() -> bool:
+    """Whether the release has an overlay with Liger."""
+    return importlib.util.find_spec(PACKAGE) is not None
+
+
+@contextmanager
+def layers_unchanged() -> Iterator[None]:
+    """Have transformers keep the layers of a model: Liger's compute the same numbers, and need a GPU."""
+    double = ModuleType(LAYERS)
+    double._apply_liger_kernel_to_instance = _leave_layers  # type: ignore[attr-defined] # noqa: SLF001 - as Liger's
+    before = sys.modules.get(LAYERS)
+    sys.modules[LAYERS] = double
+    try:
+        yield
+    finally:
+        del sys.modules[LAYERS]
+        if before is not None:
+            sys.modules[LAYERS] = before
+
+
+def _leave_layers(model: object, **_options: object) -> None:
+    """Change nothing."""
+
+
+def without_compiler(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer, whose losses of Liger run as they are written: ``torch.compile`` only changes their speed."""
+    for value in vars(trainer).values():
+        if type(value).__module__.startswith(f"{PACKAGE}."):
+            value.compiled = False
+    return trainer
+
+
+def forwarded(_wrapped: object, _module: object, method: Callable[..., Any], *arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - as trl's
+    """A double of the data-parallel wrapper's call: there is no wrapper."""
+    return method(*arguments, **more)

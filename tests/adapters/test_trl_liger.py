@@ -1,0 +1,66 @@
+"""TRL's losses with Liger's kernels, on a specimen of their call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_liger_specimen import distillation_files, libraries, pair_libraries, policy_files
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, liger_losses
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+
+Loads = Callable[..., Target]
+
+GRPO, GKD, KTO = "grpo, Liger", "accumulated, Liger", "default, Liger"
+
+
+def _bound(target: Target) -> dict[str, Boundary]:
+    every = [one for one in liger_losses.boundaries(target) if isinstance(one, Boundary)]
+    return {setting: one for one in every for setting in one.settings}
+
+
+def _load(loads: Loads, setting: str, **choices: str) -> Target:
+    if setting == GRPO:
+        return loads(FRAMEWORK, policy_files(**choices), libraries())
+    return loads(FRAMEWORK, distillation_files(**choices), pair_libraries())
+
+
+@pytest.mark.parametrize("setting", [GRPO, GKD])
+def test_all_boundaries_answer_and_read_back(loads: Loads, setting: str) -> None:
+    """Each loss of the tree binds, and every column survives the round trip."""
+    target = _load(loads, setting)
+    boundaries = _bound(target)
+    assert set(boundaries) == ({GRPO, "dapo, Liger", "dr_grpo, Liger"} if setting == GRPO else {GKD, KTO})
+    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
+    check_round_trips(target, boundaries.values())
+
+
+@pytest.mark.parametrize("sound", [True, False])
+@pytest.mark.parametrize(
+    ("law", "setting", "choices"),
+    [
+        (PLC002, GRPO, {"trained": "mask"}),
+        (REF001, GRPO, {"trained": "mask"}),
+        (REF001, GKD, {"weights": ""}),
+        (SPL001, GKD, {"count": "(labels != -100).sum()"}),
+        (REF001, KTO, {"kl": "0"}),
+    ],
+)
+def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], *, sound: bool) -> None:
+    """Tokens of a tool, a loss of the task beside the divergence, a mean of means, and no KL term."""
+    target = _load(loads, setting, **({} if sound else choices))
+    judgement = judged_at(law, _bound(target)[setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound
+
+
+def test_without_liger(loads: Loads) -> None:
+    """A release whose overlay has no Liger has no such boundary."""
+    assert _bound(loads(FRAMEWORK, policy_files(), overlay())) == {}
