@@ -31,6 +31,8 @@ def _bound(loads: Loads, module: ModuleType, **broken: str) -> tuple[Target, dic
     [
         (generation, PLC004, "default", {"SPENT": "2 * sample.response_length"}),
         (generation, PLC004, "room to spare", {"COPY": "params"}),
+        (generation, PLC004, "default", {"PREFIX": "ids[1:]"}),
+        (generation, PLC004, "token ids", {"PREFIX": "sample.tokens"}),
         (rollout_loop, DAT002, "filtered", {"ALL": "data"}),
         (rollout_loop, RAI001, "reward by key", {"SHOWN": "[float(one.reward['pred']) for one in group]"}),
         (evaluation, PLC004, "reward by key", {"KEY": "args.reward_key or args.eval_reward_key"}),
