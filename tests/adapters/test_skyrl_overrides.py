@@ -29,9 +29,10 @@ CONFIG = """
     class SkyRLTrainConfig:
         def __init__(self):
             sampling = Section(temperature=1.0, top_p=1.0, stop=None)
-            self.generator = Section(sampling_params=sampling, n_samples_per_prompt=1)
+            self.generator = Section(sampling_params=sampling, n_samples_per_prompt=1, max_input_length=None)
             optimizer = Section(lr=0.1)
             self.trainer = Section(
+                max_prompt_length=512,
                 algorithm=Section(temperature=None, eps_clip_high=0.2),
                 policy=Section(optimizer_config=optimizer),
                 run_name="run",
@@ -47,13 +48,29 @@ CONFIG = """
                 for section in sections:
                     owner = getattr(owner, section)
                 setattr(owner, name, VALUE)
-            config.trainer.algorithm.temperature = PASSED
+            config.fill_in()
             return config
+
+        def fill_in(self):
+            "self.trainer.algorithm.temperature = self.generator.sampling_params.temperature"
+            self.trainer.algorithm.temperature = PASSED
+            if MISSING:
+                self.generator.max_input_length = self.trainer.max_prompt_length
 """
 
-SOUND = {"VALUE": "value", "PASSED": "config.generator.sampling_params.temperature"}
+SOUND = {
+    "VALUE": "value",
+    "PASSED": "self.generator.sampling_params.temperature",
+    "MISSING": "self.generator.max_input_length is None",
+}
 
-SETTINGS = ("overrides, numbers", "overrides, texts", "overrides, a line break", "overrides, a tag")
+SETTINGS = (
+    "overrides, numbers",
+    "overrides, texts",
+    "overrides, a line break",
+    "overrides, a tag",
+    "overrides, beside stand-ins",
+)
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
@@ -79,6 +96,7 @@ def test_by_hand(loads: Loads) -> None:
     numbers = outputs_of(target, found[SETTINGS[0]], SETTINGS[0], one)
     assert numbers["generator.sampling_params.temperature"].item() == pytest.approx(0.7)
     assert numbers["trainer.algorithm.temperature"].item() == pytest.approx(0.7)
+    assert numbers["generator.max_input_length"].item() == numbers["trainer.max_prompt_length"].item() == 600
     texts = outputs_of(target, found[SETTINGS[1]], SETTINGS[1], one)
     assert [texts["trainer.run_name"].item(), texts["trainer.project_name"].item()] == [3, 4]
 
@@ -90,10 +108,12 @@ def test_by_hand(loads: Loads) -> None:
         ({"VALUE": "read(str(value))"}, {"overrides, texts"}),
         ({"VALUE": "[repr(one)[1:-1] for one in value] if isinstance(value, list) else value"}, {SETTINGS[2]}),
         ({"PASSED": "1.0"}, {"overrides, numbers"}),
+        ({"MISSING": "True"}, {"overrides, beside stand-ins"}),
+        ({"MISSING": "False"}, {"overrides, numbers"}),
     ],
 )
 def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], where: set[str]) -> None:
-    """Texts that are read as numbers, line breaks that are escaped, and a temperature that is not passed on."""
+    """Texts that are read as numbers, line breaks that are escaped, and wrong stand-ins."""
     target, found = _bound(loads, **broken)
     judgements = {setting: judged_at(CFG004, one, setting, target) for setting, one in found.items()}
     assert all(judgement.tried for judgement in judgements.values())
@@ -104,4 +124,4 @@ def test_release_without_a_field(loads: Loads) -> None:
     """Settings that the release lacks are left out, and a boundary of none is not made."""
     target = loads(FRAMEWORK, {"skyrl/train/config.py": CONFIG.replace("stop=None", "other=None")})
     names = [name for one in boundaries(target) if isinstance(one, Boundary) for name in one.settings]
-    assert names == ["overrides, numbers", "overrides, texts"]
+    assert names == ["overrides, numbers", "overrides, texts", "overrides, beside stand-ins"]

@@ -107,14 +107,15 @@ class Log:
 
     backend = "wandb"
 
-    def __init__(self) -> None:
-        """Start with nothing."""
+    def __init__(self, *names: str) -> None:
+        """``names`` are those of numbers that are their step."""
         self.prompts: list[int] = []
         self.evaluations = self.in_place = 0
+        self.names = names
 
     def log(self, numbers: Mapping[str, Any], *, step: int, **_options: object) -> None:
         """Count the numbers of this step."""
-        self.in_place += sum(numbers.get(name) == step for name in (_TRAINED, _EVALUATED))
+        self.in_place += sum(numbers.get(name) == step for name in self.names)
 
     def finish(self) -> None:
         """Do nothing."""
@@ -126,11 +127,18 @@ class Log:
 
 
 def run_twice(owner: Any, loader: Any, manager: Any, cfg: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's
-    """How often each prompt is trained in a run and in one that restarts in its last epoch, by the number of epochs."""
-    stop = (EPOCHS - 1) * rows + 1
+    """How often each prompt is trained by a trainer, and what it logs; see :func:`compare_runs`."""
     parts = [] if loader is None else [loader, manager]
-    whole = _run(owner, parts, cfg, rows, 0)
-    again = _run(owner, parts, cfg, rows, stop)
+    return compare_runs(lambda done: _run(owner, parts, cfg, rows, done), rows)
+
+
+def compare_runs(run: Callable[[int], Log], rows: int) -> dict[str, Any]:
+    """How often each prompt is trained in a run and in one that restarts in its last epoch, by the number of epochs.
+
+    ``run`` trains from the step after a given one to the end.
+    """
+    stop = (EPOCHS - 1) * rows + 1
+    whole, again = run(0), run(stop)
     counts = Counter(whole.prompts), Counter([*whole.prompts[:stop], *again.prompts])
     uses, resumed = ([count[row] / EPOCHS for row in range(rows)] for count in counts)
     return {"uses": uses, "resumed": resumed, "elsewhere": float(whole.elsewhere)}
@@ -138,7 +146,7 @@ def run_twice(owner: Any, loader: Any, manager: Any, cfg: Any, rows: int) -> dic
 
 def _run(owner: Any, parts: list[type], cfg: Any, rows: int, done: int) -> Log:  # noqa: ANN401
     """Train from the step after ``done`` to the end."""
-    log, loader, source = Log(), Prompts(rows), inspect.getsource(owner.train)
+    log, loader, source = Log(_TRAINED, _EVALUATED), Prompts(rows), inspect.getsource(owner.train)
     trainer = bare_trainer(
         owner,
         {**_methods(source, log, loader, done), "has_critic": property(lambda _self: False)},
@@ -258,9 +266,15 @@ def _boundary(owner: str, *, asynchronous: bool) -> Boundary:
         produced_by={"rows": _CALLER},
         remembered=True,
     )
-    run, form = Use("run"), PerRow("list")
+    reach = "every run of more than one epoch, with an evaluation or a restart"
+    return loop_boundary(f"{owner}.train", step, {f"{EPOCHS} epochs": {}}, reach)
+
+
+def loop_boundary(path: str, step: Step, settings: Mapping[str, Settings], reach: str) -> Boundary:
+    """A boundary whose step returns what :func:`compare_runs` does."""
+    run, form = Use(step.result), PerRow("list")
     return Boundary(
-        path=f"{owner}.train",
+        path=path,
         stage="batch",
         steps=(step,),
         reads=frozenset({"group"}),
@@ -270,7 +284,7 @@ def _boundary(owner: str, *, asynchronous: bool) -> Boundary:
             "uses with a restart": Output("B", "samples", "resumed.uses", at=run["resumed"], form=form),
             "numbers at another step": Output("", "count", "logged_elsewhere", at=run["elsewhere"], form=Number()),
         },
-        settings={f"{EPOCHS} epochs": {}},
-        reach="every run of more than one epoch, with an evaluation or a restart",
+        settings=settings,
+        reach=reach,
         requires=(_two_prompts,),
     )

@@ -30,13 +30,24 @@ FAMILIES: Mapping[str, Mapping[str, Settings]] = {
         "numbers": {
             TEMPERATURE: 0.7,
             "generator.sampling_params.top_p": 0.9,
+            "generator.sampling_params.max_generate_length": 99,
             "generator.n_samples_per_prompt": 3,
+            "trainer.max_prompt_length": 600,
             "trainer.algorithm.eps_clip_high": 0.3,
             "trainer.policy.optimizer_config.lr": 1e-05,
         },
-        "texts": {"trainer.run_name": "1e5", "trainer.project_name": "null"},
+        "texts": {"trainer.run_name": "1e5", "trainer.project_name": "null", "trainer.policy.model.path": "policy"},
         "a line break": {STOP: "\n\n"},
         "a tag": {STOP: "</answer>"},
+        "beside stand-ins": {
+            "generator.max_input_length": 700,
+            "generator.eval_sampling_params.temperature": 0.3,
+            "generator.eval_sampling_params.max_generate_length": 88,
+            "trainer.ref.model.path": "reference",
+            "generator.sampling_params.max_generate_length": 99,
+            "trainer.max_prompt_length": 600,
+            "trainer.policy.model.path": "policy",
+        },
     },
     SUPERVISED: {
         "numbers": {"optimizer_config.lr": 1e-05, "batch_size": 8, "seed": 7},
@@ -44,12 +55,26 @@ FAMILIES: Mapping[str, Mapping[str, Settings]] = {
     },
 }
 
-#: Where a setting arrives besides its own path.
-ALSO: Mapping[str, str] = {TEMPERATURE: "trainer.algorithm.temperature"}
+#: A setting -> where it stands in for one that is not given, and the code of the releases in which it does.
+STANDS_IN: Mapping[str, tuple[str, str]] = {
+    TEMPERATURE: (
+        "trainer.algorithm.temperature",
+        "self.trainer.algorithm.temperature = self.generator.sampling_params.temperature",
+    ),
+    "trainer.max_prompt_length": (
+        "generator.max_input_length",
+        "self.generator.max_input_length = self.trainer.max_prompt_length",
+    ),
+    "generator.sampling_params.max_generate_length": (
+        "generator.eval_sampling_params.max_generate_length",
+        "max_generate_length=self.sampling_params.max_generate_length",
+    ),
+    "trainer.policy.model.path": ("trainer.ref.model.path", "self.ref.model.path = self.policy.model.path"),
+}
 
 _DOCS = (
-    "config.py, from_cli_overrides, docstring: a dict that maps dot-notation keys to values; SamplingParams, "
-    "docstring: the temperature is propagated to trainer.algorithm.temperature"
+    "config.py, from_cli_overrides, docstring: a dict that maps dot-notation keys to values; __post_init__: settings "
+    "that default to others, among them the temperature of the algorithm"
 )
 
 
@@ -60,41 +85,53 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if not target.has(path) or target.fails(owner):
             continue
         if "dict" in inspect.getsource(target.find(path)):
+            source = _source(target, owner)
             for name, settings in families.items():
                 known = {option: value for option, value in settings.items() if _has(target, owner, option)}
-                yield from bindable(target, *([_boundary(path, name, known)] if known else []))
+                yield from bindable(target, *([_boundary(path, name, known, _places(source, known))] if known else []))
+
+
+def _source(target: Target, owner: str) -> str:
+    """The source text of the module that defines a class."""
+    module = inspect.getmodule(target.find(owner))
+    return inspect.getsource(module) if module else ""
 
 
 def _has(target: Target, owner: str, option: str) -> bool:
-    """Whether the configuration of this release has the field, and each other one at which it arrives."""
+    """Whether the configuration of this release has the field."""
     try:
-        Config(owner, dict.fromkeys(_places(option))).check(target)
+        Config(owner, {option: None}).check(target)
     except Unbindable:
         return False
     return True
 
 
-def arrived(make: Callable[..., Any], options: Settings) -> dict[str, float]:
+def _places(source: str, settings: Settings) -> dict[str, str]:
+    """Where an override arrives -> the override: at its own path, and where it stands in for one that is not given."""
+    own = {option: option for option in settings}
+    standing = {place: option for option, (place, code) in STANDS_IN.items() if option in settings and code in source}
+    return standing | own
+
+
+def arrived(make: Callable[..., Any], options: Settings, places: Mapping[str, str]) -> dict[str, float]:
     """What the configuration has of each override, at each place at which it arrives."""
     config = make({path: _value(path, value) for path, value in options.items()})
-    return {
-        place: arrives(value, get_field(config, place)) for path, value in options.items() for place in _places(path)
-    }
+    return {place: arrives(options[path], get_field(config, place)) for place, path in places.items()}
 
 
 def _value(path: str, value: Scalar) -> Any:  # noqa: ANN401 - as the field has it
     return [value] if path == STOP else value
 
 
-def _places(path: str) -> list[str]:
-    return [path, *([ALSO[path]] if path in ALSO else [])]
-
-
-def _boundary(path: str, name: str, settings: Settings) -> Boundary:
+def _boundary(path: str, name: str, settings: Settings, places: Mapping[str, str]) -> Boundary:
     step = Step(
         call=arrived,
         name="arrived",
-        arguments={"make": Constant(Function(path)), "options": AllSettings()},
+        arguments={
+            "make": Constant(Function(path)),
+            "options": AllSettings(),
+            "places": Constant(dict(places)),
+        },
         remembered=True,
     )
     return Boundary(
@@ -103,8 +140,7 @@ def _boundary(path: str, name: str, settings: Settings) -> Boundary:
         steps=(step,),
         outputs={
             place: Output("", "", f"setting.{option}", at=Use("arrived")[place], form=Number())
-            for option in settings
-            for place in _places(option)
+            for place, option in places.items()
         },
         settings={f"overrides, {name}": settings},
         claims=claims(_DOCS),
