@@ -61,3 +61,13 @@ def test_answers(loads: Loads, module: ModuleType) -> None:
     target, every = _bound(loads, module)
     assert answering({("specimen", setting): boundary for setting, boundary in every.items()}, target) == []
     check_round_trips(target, every.values())
+
+
+def test_revisions_without_log_probs(loads: Loads) -> None:
+    """Early revisions keep no log-probs of the engine: tokens, masks and rewards are compared."""
+    early = {place: text.replace("rollout_log_probs", "others") for place, text in files().items()}
+    early["slime/ray/buffer.py"] = early["slime/ray/buffer.py"].replace('"others"', '"other"')
+    target = loads(FRAMEWORK, early)
+    every = {s: b for b in generation.boundaries(target) if isinstance(b, Boundary) for s in b.settings}
+    assert set(every["default"].outputs) == {"reward", "token", "mask"}
+    assert answering({("specimen", setting): boundary for setting, boundary in every.items()}, target) == []

@@ -38,6 +38,7 @@ FAMILIES: Mapping[str, Settings] = {
     "reward of a group": {"group_rm": True},
     "room to spare": {SPARE: True},
 }
+_MASKED = "old tokens masked"
 MASKED: Settings = {"mask_offpolicy_in_partial_rollout": True}
 
 #: The option of early revisions by which the server takes and returns token ids instead of texts.
@@ -58,11 +59,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     module = next((name for name in MODULES if target.has(f"{name}.generate_and_rm_group")), "")
     if not module or target.fails(module):
         return
-    ids = {"token ids": {IDS: True}} if IDS in module_source(target, module) else {}
-    yield from bindable(target, _generated(target, module, {**FAMILIES, **ids}))
+    yield from bindable(target, _generated(target, module, FAMILIES))
+    if IDS in module_source(target, module):
+        by_ids = _generated(target, module, {"token ids": {IDS: True}})
+        yield from bindable(target, replace(by_ids, reach="--partial-rollout --use-token-output"))
     if next(iter(MASKED)) in module_source(target, module):
         masked = replace(
-            _generated(target, module, {"old tokens masked": MASKED}),
+            _generated(target, module, {_MASKED: MASKED}),
             domain=train_last_rollout,
             reach="--partial-rollout --mask-offpolicy-in-partial-rollout",
         )
@@ -136,7 +139,7 @@ def fit_rows(rows: dict[str, list[Any]], lengths: list[int], prompts: list[int])
     for name, value in wrong.items():
         columns[name] = []
         for row, length, whole in zip(
-            rows[name] or [[]] * len(lengths), rows["response_lengths"], lengths, strict=True
+            rows.get(name) or [[]] * len(lengths), rows["response_lengths"], lengths, strict=True
         ):
             response = list(row)[-int(length) :] if length else []
             columns[name].append(fit_to_length(response, whole, value))
@@ -232,14 +235,15 @@ def _generated(target: Target, module: str, settings: Mapping[str, Settings]) ->
         reads=frozenset({"token", "reward", "mask", "version", "group", *logprobs}),
         outputs={
             **logprobs,
+            # Tokens are labels, and the check before an audit moves signals.
+            "reward": Output("B", "reward", "reward", at=data["rewards"], form=PerRow("list")),
             "token": Output("B T", "", "token", at=data["tokens"], form=form),
             "mask": Output("B T", "", "mask", at=data["loss_masks"], form=Cast(form, torch.bool)),
-            "reward": Output("B", "reward", "reward", at=data["rewards"], form=PerRow("list")),
         },
         settings=settings,
         domain=train_all,
         claims=claims(_DOCS, conserves=True),
         reach="every run with --partial-rollout",
         requires=(no_empty_response, prompts_are_contiguous, versions_never_decrease, even_ranks)
-        + ((_all_train,) if "default" in settings else ()),
+        + (() if _MASKED in settings else (_all_train,)),
     )
