@@ -14,6 +14,7 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, TRAINER
 from rl_sentinel.adapters.skyrl.async_rollout import TRAINER as ASYNC_TRAINER
+from rl_sentinel.adapters.skyrl.loop_doubles import Client, Data, Gauges, Log, Prompts, nothing, nothing_later
 from rl_sentinel.adapters.skyrl.staleness import LOADER, MANAGER, MANY
 from rl_sentinel.adapters.skyrl.training_loop import NoBar, bare_trainer
 from rl_sentinel.adapters.target import Target
@@ -51,81 +52,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _boundary(owner, asynchronous=owner == ASYNC_TRAINER))
 
 
-class Prompts:
-    """A stateful data loader of one prompt per batch: after a restart, its first pass goes on where it was."""
-
-    def __init__(self, rows: int) -> None:
-        """Start at the first prompt."""
-        self.rows, self.position = rows, 0
-
-    def __len__(self) -> int:
-        """The number of batches."""
-        return self.rows
-
-    def __iter__(self) -> Iterator[list[dict[str, Any]]]:
-        """The batches that remain; then, at the next pass, all of them."""
-        first, self.position = self.position, 0
-        chat = [{"role": "user", "content": "prompt"}]
-        rows = range(first, self.rows)
-        return iter([[{"prompt": chat, "env_class": "env", "env_extras": {}, "uid": str(row)}] for row in rows])
-
-    def state_dict(self) -> dict[str, int]:
-        """The position."""
-        return {"position": self.position}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go to the position."""
-        self.position = state["position"]
-
-
-class Data(dict[str, Any]):
-    """A training batch of one prompt, without tensors."""
-
-    def __init__(self, uids: list[str]) -> None:
-        """Keep the prompt."""
-        super().__init__(sequences=[], rewards=[])
-        self.uid, self.metadata = uids[0], {"uids": uids}
-
-
-class Client:
-    """A double of engines and workers, whose methods are coroutines that do nothing."""
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a coroutine function
-        """Any method."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-
-        return _nothing_later
-
-    async def generate(self, _prompts: object) -> dict[str, Any]:
-        """One response."""
-        return {"response_ids": [[1]], "rewards": [0.0]}
-
-
-class Log:
-    """What a run trains and logs: prompts in order, steps of evaluations, and numbers that stand at their step."""
-
-    backend = "wandb"
-
-    def __init__(self, *names: str) -> None:
-        """``names`` are those of numbers that are their step."""
-        self.prompts: list[int] = []
-        self.evaluations = self.in_place = 0
-        self.names = names
-
-    def log(self, numbers: Mapping[str, Any], *, step: int, **_options: object) -> None:
-        """Count the numbers of this step."""
-        self.in_place += sum(numbers.get(name) == step for name in self.names)
-
-    def finish(self) -> None:
-        """Do nothing."""
-
-    @property
-    def elsewhere(self) -> int:
-        """How many numbers are logged at another step than their own, or never."""
-        return len(self.prompts) + self.evaluations - self.in_place
-
-
 def run_twice(owner: Any, loader: Any, manager: Any, cfg: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's
     """How often each prompt is trained by a trainer, and what it logs; see :func:`compare_runs`."""
     parts = [] if loader is None else [loader, manager]
@@ -152,7 +78,7 @@ def _run(owner: Any, parts: list[type], cfg: Any, rows: int, done: int) -> Log: 
         {**_methods(source, log, loader, done), "has_critic": property(lambda _self: False)},
         cfg=cfg,
         tracker=log,
-        dispatch=SimpleNamespace(save_weights_for_sampler=_nothing_later, finalize_pending_saves=_nothing),
+        dispatch=SimpleNamespace(save_weights_for_sampler=nothing_later, finalize_pending_saves=nothing),
         inference_engine_client=Client(),
         generator=Client(),
         train_dataloader=loader,
@@ -206,7 +132,7 @@ def _methods(source: str, log: Log, loader: Prompts, done: int) -> dict[str, Cal
         ("fwd_logprobs_values_reward", "compute_advantages_and_returns", "_remove_tail_data"),
         lambda _trainer, data: data,
     )
-    silent = dict.fromkeys(("_fire", "_profiler_start", "_profiler_step", "_profiler_stop"), _nothing)
+    silent = dict.fromkeys(("_fire", "_profiler_start", "_profiler_step", "_profiler_stop"), nothing)
     return {
         **same,
         **silent,
@@ -220,8 +146,8 @@ def _methods(source: str, log: Log, loader: Prompts, done: int) -> dict[str, Cal
         "convert_generation_group_mini_batch_to_training_input": lambda _trainer, groups, *_more: [
             group.uid for group in groups
         ],
-        "sync_policy_weights_to_inference_engines": _nothing,
-        "async_sync_policy_weights_to_inference_engines": _nothing_later,
+        "sync_policy_weights_to_inference_engines": nothing,
+        "async_sync_policy_weights_to_inference_engines": nothing_later,
     }
 
 
@@ -237,15 +163,9 @@ def _asynchronous(parts: list[type], loader: Prompts, rows: int) -> dict[str, An
         "num_steps_per_epoch": rows,
         "async_train_dataloader": make_loader(loader, 1),
         "_staleness_manager": make_manager(**sizes),
+        "_gen_buffer_maxsize": 1,
+        **dict.fromkeys(("_phase_gauge", "_loop_gauges"), Gauges()),
     }
-
-
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
-
-
-async def _nothing_later(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
 
 
 def _two_prompts(inputs: Inputs) -> str:

@@ -11,7 +11,8 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
-from rl_sentinel.adapters.skyrl.loop_steps import EPOCHS, Log, Prompts, compare_runs, loop_boundary
+from rl_sentinel.adapters.skyrl.loop_doubles import Log, Prompts, nothing
+from rl_sentinel.adapters.skyrl.loop_steps import EPOCHS, compare_runs, loop_boundary
 from rl_sentinel.adapters.skyrl.overrides import SUPERVISED
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
@@ -77,7 +78,7 @@ def _run(owner: Any, cfg: Any, rows: int, done: int) -> Log:  # noqa: ANN401 - t
         log.prompts.append(batch.number)
         return {"loss": float(step), "grad_norm": 0.0, "timings": {}}
 
-    silent = dict.fromkeys(("_log_dataset_stats", "_validate_batch_parallelism", "_fire"), _nothing)
+    silent = dict.fromkeys(("_log_dataset_stats", "_validate_batch_parallelism", "_fire"), nothing)
     methods = {
         **silent,
         "load_dataset": lambda _trainer: list(range(rows)),
@@ -93,7 +94,7 @@ def _run(owner: Any, cfg: Any, rows: int, done: int) -> Log:  # noqa: ANN401 - t
         type("Trainer", (owner,), methods),
         sft_cfg=cfg,
         tracker=log,
-        dispatch=SimpleNamespace(finalize_pending_saves=_nothing),
+        dispatch=SimpleNamespace(finalize_pending_saves=nothing),
         train_dataloader=None,
         eval_dataloaders=None,
         global_step=0,
@@ -111,10 +112,6 @@ _UNUSED: Mapping[str, Any] = {
     "_ray_gpu_monitor": None,
     "_training_control": SimpleNamespace(should_save=False, should_evaluate=False, reset=lambda: None),
 }
-
-
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
 
 
 def _boundary(target: Target, path: str) -> Boundary:

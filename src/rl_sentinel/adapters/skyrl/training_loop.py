@@ -116,6 +116,9 @@ class Dispatch:
     def empty_cache(self, *_models: str) -> None:
         """Do nothing: there is no cache."""
 
+    def finalize_pending_saves(self, _model: str) -> None:
+        """Do nothing: nothing is saved."""
+
 
 class Generator:
     """A double of the generator, which returns the rows of one round after another."""
