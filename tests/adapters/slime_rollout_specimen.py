@@ -21,7 +21,8 @@ TYPES = """
         status: Status = Status.PENDING
 """
 
-#: SPENT is the room that a request that goes on has used, ALL the samples of the hook, WHERE an option of evaluation.
+#: SPENT is the room that a request that goes on has used, PREFIX what stands before its tokens, ALL the samples of the
+#: hook, WHERE an option of evaluation.
 ROLLOUT = """
     import asyncio
     import importlib
@@ -49,11 +50,12 @@ ROLLOUT = """
     async def one(args, sample, params):
         if sample.status == Status.COMPLETED:
             return sample
-        sample.tokens = sample.tokens or GenerateState(args).tokenizer.encode(sample.prompt)
+        ids = sample.tokens or GenerateState(args).tokenizer.encode(sample.prompt)
         params["max_new_tokens"] -= SPENT
-        answer = await post("http://server", {"input_ids": sample.tokens, "sampling_params": params})
+        wanted = {"return_logprob": args.use_token_output or True}
+        answer = await post("http://server", {"input_ids": ids, "sampling_params": params, **wanted})
         pairs = answer["meta_info"]["output_token_logprobs"]
-        sample.tokens = sample.tokens + [pair[1] for pair in pairs]
+        sample.tokens = PREFIX + [pair[1] for pair in pairs]
         sample.rollout_log_probs += [pair[0] for pair in pairs]
         sample.response_length += len(pairs)
         stopped = answer["meta_info"]["finish_reason"]["type"] == "abort"
@@ -151,6 +153,7 @@ WORKER = """
 #: Placeholder -> its text in the sound version.
 SOUND = {
     "SPENT": "sample.response_length",
+    "PREFIX": "ids",
     "COPY": "params.copy()",
     "ALL": "seen",
     "KEY": "args.eval_reward_key or args.reward_key",

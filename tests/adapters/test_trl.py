@@ -11,9 +11,9 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-from rl_sentinel.laws.evaluation_logged_as_training import LAW as MET006
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
+from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.on_policy_identity_broken import LAW as ONP001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002

@@ -22,9 +22,9 @@ from rl_sentinel.adapters.trl import (
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-from rl_sentinel.laws.evaluation_logged_as_training import LAW as MET006
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
+from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 from rl_sentinel.laws.row_order_matters import LAW as PRM001

@@ -40,3 +40,24 @@ def test_not_applicable() -> None:
     """Without a setting of that name nothing is known of what arrives."""
     judgement = judged(LAW, specimen(lambda _batch: torch.tensor(1.0), reads="", stage="config", outputs=OUTPUTS))
     assert (judgement.tried, judgement.reason) == (0, "it does not report which values of its settings arrive")
+
+
+def test_text_that_becomes_a_number() -> None:
+    """Of a text, each character must arrive: none does where it is read as a number."""
+    outputs = {"stop": Output("", "", "setting.stop")}
+
+    def characters(stop: str, arrived: object) -> dict[str, Tensor]:
+        return {"stop": torch.tensor(float(len(stop) if arrived == stop else 0))}
+
+    def read_anew(_batch: Batch, stop: str) -> dict[str, Tensor]:
+        return characters(stop, float(stop))
+
+    def kept(_batch: Batch, stop: str) -> dict[str, Tensor]:
+        return characters(stop, stop)
+
+    settings = {"default": {"stop": "1e5"}}
+    found = judged(LAW, specimen(read_anew, reads="", stage="config", outputs=outputs, settings=settings)).found
+    assert found is not None
+    wanted = "stop is 0, expected 3: each character of a setting must arrive as it was set"
+    assert found.expectation.sentence() == wanted
+    assert judged(LAW, specimen(kept, reads="", stage="config", outputs=outputs, settings=settings)).found is None

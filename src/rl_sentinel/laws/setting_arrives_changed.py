@@ -2,7 +2,8 @@
 
 What it says:
     A setting that is passed on arrives under its own name and with its own value: the engine that samples gets the
-    temperature, the limits and the penalties of the configuration.
+    temperature, the limits and the penalties of the configuration. An option that the user gives is not replaced by
+    what stands in for a missing one, and a text stays that text, whatever else it looks like.
 
 Why it matters:
     A sampler with another temperature, or without the limit of its nucleus, samples from another policy than the one
@@ -19,7 +20,7 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that do not report which value of a setting arrives (an output of the quantity ``setting.NAME``, for a
-    number ``NAME`` of the boundary's settings).
+    number or a text ``NAME`` of the boundary's settings; of a text, how many characters arrive in their places).
 
 Seen in:
     See the audit's reports.
@@ -30,7 +31,7 @@ from collections.abc import Iterator
 import torch
 
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Case, Settings, with_draw
+from rl_sentinel.core.case import Case, Scalar, Settings, with_draw
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
@@ -39,11 +40,11 @@ from rl_sentinel.core.observation import Ask
 QUANTITY = "setting"
 
 
-def _passed_on(boundary: Boundary, settings: Settings) -> dict[str, float]:
-    """Output -> the number of the setting that must arrive there."""
+def _passed_on(boundary: Boundary, settings: Settings) -> dict[str, Scalar]:
+    """Output -> the setting that must arrive there."""
     named = {name: output.quantity.partition(".") for name, output in boundary.outputs.items() if output.axes == ""}
     arriving = {name: settings.get(rest) for name, (first, _, rest) in named.items() if first == QUANTITY}
-    return {name: float(value) for name, value in arriving.items() if isinstance(value, int | float)}
+    return {name: value for name, value in arriving.items() if value is not None}
 
 
 def _applies(boundary: Boundary) -> str:
@@ -55,8 +56,10 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     settings = {**ask.boundary.settings.get(case.setting, {}), **case.override}
     seen = ask(case).values
     for name, value in _passed_on(ask.boundary, settings).items():
-        expected = torch.tensor(value, dtype=seen[name].dtype, device=seen[name].device)
-        yield Equal(name, expected, seen[name], None, scale=abs(value), reason="a setting must arrive as it was set")
+        number, of = (len(value), "each character of ") if isinstance(value, str) else (float(value or 0), "")
+        expected = torch.tensor(number, dtype=seen[name].dtype, device=seen[name].device)
+        reason = f"{of}a setting must arrive as it was set"
+        yield Equal(name, expected, seen[name], None, scale=abs(number), reason=reason)
 
 
 LAW = Law(

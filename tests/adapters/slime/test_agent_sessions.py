@@ -1,6 +1,7 @@
 """slime's agent sessions, on a specimen of its call shapes in words of our own."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -30,10 +31,14 @@ ADAPTER = """
 
     class BaseAdapter:
         async def finish_session(self, name, *, base_sample, reward):
-            return self.manager.get_trajectory(name, base_sample=base_sample, reward=reward)
+            samples = self.manager.get_trajectory(name, base_sample=base_sample, reward=reward)
+            most = self.store[name].max_context_tokens or 4096
+            return [sample for sample in samples if KEEPS or len(sample.tokens) <= most]
 
     async def call_sglang_generate(prompt_ids, session, body, *, adapter, session_id):
         room = session.max_context_tokens - len(prompt_ids) - LEFT if session.max_context_tokens else 4096
+        if room <= 0:
+            return TurnRecord(prompt_ids, [], "length", [])
         request = {"input_ids": prompt_ids, "sampling_params": {"max_new_tokens": room}}
         try:
             async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http:
@@ -48,14 +53,93 @@ ADAPTER = """
 """
 
 
-def _load(loads: Loads, *, left: int = 0, order: int = 1) -> tuple[Target, Boundary]:
+EARLY_TRAJECTORY = """
+    from dataclasses import dataclass, replace
+
+    @dataclass(frozen=True)
+    class TurnRecord:
+        prompt_ids: list
+        output_ids: list
+        finish_reason: str
+        output_log_probs: list
+
+    @dataclass
+    class Segment:
+        tokens: list
+        masks: list
+        logprobs: list
+
+    def merge_turn_segments(segments, most):
+        merged = []
+        for turns in segments:
+            first, tokens, masks, logprobs = len(turns[0].prompt_ids), [], [], []
+            for turn in turns:
+                new = turn.prompt_ids[len(tokens):]
+                tokens += new + turn.output_ids
+                masks += [0] * len(new) + [1] * len(turn.output_ids)
+                logprobs += [0.0] * len(new) + turn.output_log_probs
+            if KEEPS or not most or len(tokens) <= most:
+                merged.append(Segment(tokens, masks[first:], logprobs[first:]))
+        return merged
+
+    def fan_out_sample_segments(sample, segments, reward, tokenizer):
+        return [
+            replace(sample, tokens=one.tokens, loss_mask=one.masks, rollout_log_probs=one.logprobs, reward=reward)
+            for one in segments
+        ]
+"""
+
+EARLY_COMMON = """
+    from dataclasses import dataclass, field
+
+    @dataclass
+    class AdapterChain:
+        turns: list = field(default_factory=list)
+"""
+
+EARLY_ADAPTER = """
+    from dataclasses import dataclass, field
+
+    from slime.agent.adapters.common import AdapterChain
+    from slime.agent.trajectory import merge_turn_segments
+
+    @dataclass
+    class State:
+        main: AdapterChain
+        max_context_tokens: int = 0
+
+    class OpenAIAdapter:
+        session_cls = State
+
+        async def finish_session(self, name):
+            state = self.store.pop(name)
+            self.closed.add(name)
+            return merge_turn_segments([state.main.turns], state.max_context_tokens)
+"""
+
+
+def _early(loads: Loads, *, keeps: bool) -> tuple[Target, Boundary]:
+    files = {
+        "slime/utils/types.py": TYPES,
+        "slime/agent/trajectory.py": EARLY_TRAJECTORY.replace("KEEPS", str(keeps)),
+        "slime/agent/adapters/common.py": EARLY_COMMON,
+        "slime/agent/adapters/openai.py": EARLY_ADAPTER,
+    }
+    target = loads(FRAMEWORK, files)
+    (boundary,) = [b for b in boundaries(target) if isinstance(b, Boundary)]
+    return target, boundary
+
+
+def _load(loads: Loads, *, left: int = 0, order: int = 1, keeps: bool = True) -> tuple[Target, Boundary]:
     manager = (
         MANAGER.replace("ALIGNED", "row.reply").replace("DIVISOR", "1").replace("fork_threshold_tokens", "_limit=0")
     )
     files = {
         "slime/utils/types.py": TYPES,
         "slime/agent/trajectory.py": manager.replace("self.turns = _limit=0", "self.turns = 0"),
-        "slime/agent/adapters/common.py": ADAPTER.replace("LEFT", str(left)).replace("ORDER", str(order)),
+        "slime/agent/adapters/common.py": ADAPTER.replace("LEFT", str(left))
+        .replace("ORDER", str(order))
+        .replace("KEEPS", str(keeps)),
     }
     target = loads(FRAMEWORK, files, {"aiohttp.py": ""})
     (boundary,) = [b for b in boundaries(target) if isinstance(b, Boundary)]
@@ -63,9 +147,10 @@ def _load(loads: Loads, *, left: int = 0, order: int = 1) -> tuple[Target, Bound
 
 
 @pytest.mark.parametrize("setting", LIMITS)
-def test_by_hand(loads: Loads, setting: str) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_by_hand(loads: Loads, setting: str, early: bool) -> None:  # noqa: FBT001 - parametrised
     """Two replies, of two tokens and of one, and a tool's answer between them."""
-    target, boundary = _load(loads)
+    target, boundary = _early(loads, keeps=True) if early else _load(loads)
     check_round_trip(target, boundary)
     mask = torch.tensor([[True, True, False, True]])
     tokens, logprobs = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[-1.0, -2.0, 0.0, -3.0]])
@@ -77,6 +162,15 @@ def test_by_hand(loads: Loads, setting: str) -> None:
     assert outputs["reward"].tolist() == [0.5]
 
 
+@pytest.mark.parametrize(("setting", "found"), [("context is full", False), ("context is exceeded", True)])
+def test_early_sessions_that_exceed_the_context(loads: Loads, setting: str, found: bool) -> None:  # noqa: FBT001
+    """A session is dropped because of a prompt to which there was no room to reply."""
+    target, boundary = _early(loads, keeps=False)
+    judgement = judged_at(PLC004, boundary, setting, target)
+    assert judgement.tried
+    assert (judgement.found is not None) is found
+
+
 @pytest.mark.parametrize(
     ("setting", "broken", "found"),
     [
@@ -85,9 +179,12 @@ def test_by_hand(loads: Loads, setting: str) -> None:
         ("default", {"order": -1}, True),
         ("default", {"left": 1}, False),
         ("context is full", {"left": 1}, True),
+        ("context is exceeded", {}, False),
+        ("context is full", {"keeps": False}, False),
+        ("context is exceeded", {"keeps": False}, True),
     ],
 )
-def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, int], found: bool) -> None:  # noqa: FBT001
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, Any], found: bool) -> None:  # noqa: FBT001
     """Log-probs in another order, and a reply that is cut off before the context is full."""
     target, boundary = _load(loads, **broken)
     judgement = judged_at(PLC004, boundary, setting, target)

@@ -31,6 +31,8 @@ def _bound(loads: Loads, module: ModuleType, **broken: str) -> tuple[Target, dic
     [
         (generation, PLC004, "default", {"SPENT": "2 * sample.response_length"}),
         (generation, PLC004, "room to spare", {"COPY": "params"}),
+        (generation, PLC004, "default", {"PREFIX": "ids[1:]"}),
+        (generation, PLC004, "token ids", {"PREFIX": "sample.tokens"}),
         (rollout_loop, DAT002, "filtered", {"ALL": "data"}),
         (rollout_loop, RAI001, "reward by key", {"SHOWN": "[float(one.reward['pred']) for one in group]"}),
         (evaluation, PLC004, "reward by key", {"KEY": "args.reward_key or args.eval_reward_key"}),
@@ -59,3 +61,13 @@ def test_answers(loads: Loads, module: ModuleType) -> None:
     target, every = _bound(loads, module)
     assert answering({("specimen", setting): boundary for setting, boundary in every.items()}, target) == []
     check_round_trips(target, every.values())
+
+
+def test_revisions_without_log_probs(loads: Loads) -> None:
+    """Early revisions keep no log-probs of the engine: tokens, masks and rewards are compared."""
+    early = {place: text.replace("rollout_log_probs", "others") for place, text in files().items()}
+    early["slime/ray/buffer.py"] = early["slime/ray/buffer.py"].replace('"others"', '"other"')
+    target = loads(FRAMEWORK, early)
+    every = {s: b for b in generation.boundaries(target) if isinstance(b, Boundary) for s in b.settings}
+    assert set(every["default"].outputs) == {"reward", "token", "mask"}
+    assert answering({("specimen", setting): boundary for setting, boundary in every.items()}, target) == []

@@ -8,8 +8,10 @@ import torch
 from adapters.checks import bound, judged_at, outputs_of
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
+from rl_sentinel.adapters.slime.metrics import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_cannot_move import LAW as MET002
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
@@ -89,3 +91,40 @@ def test_older_revision(loads: Loads) -> None:
     boundary = bound(FRAMEWORK, target)["log_rollout_data", "ppo"]
     batch = batch_of(torch.ones(2, 1).bool(), reward=torch.tensor([1.0, 3.0]))
     assert outputs_of(target, boundary, "ppo", batch)["rollout/rewards"].item() == 2.0
+
+
+def test_revision_that_logs_from_the_storage_of_the_process(loads: Loads) -> None:
+    """The numbers are read from where the process stores them, and not from an argument."""
+    tree = files(fixed=True)
+    name = "slime/observability/train_metric_utils.py"
+    tree[name] = tree[name].replace(
+        "def log_multi_turn_data(rollout_id, args, data):",
+        "def get_local_storage(key=None):\n        raise OSError\n\n"
+        "    def log_multi_turn_data(rollout_id, args):\n        data = get_local_storage()",
+    )
+    target = loads(FRAMEWORK, tree)
+    boundary = next(
+        one for one in boundaries(target) if isinstance(one, Boundary) and one.path.endswith("log_multi_turn_data")
+    )
+    batch = batch_of(torch.ones(2, 2).bool())
+    logged = outputs_of(target, boundary, "default", batch)
+    assert logged["multi_turn/raw_response_length/response_length_mean"].item() == 2.0
+
+
+def test_statistics_that_a_revision_has(loads: Loads) -> None:
+    """Only the statistics that the revision computes are outputs, and no KL that it does not store."""
+    tree = files(fixed=True)
+    place = next(name for name, text in tree.items() if "def compute_metrics_from_samples" in text)
+    tree[place] = tree[place].replace(
+        "def compute_metrics_from_samples(",
+        'def compute_statistics(numbers):\n        return {"mean": sum(numbers) / len(numbers)}\n\n'
+        "    def compute_metrics_from_samples(",
+    )
+    place = next(name for name, text in tree.items() if 'rollout_data["kl"] = kl' in text)
+    tree[place] = tree[place].replace('rollout_data["kl"] = kl', "pass")
+    target = loads(FRAMEWORK, tree)
+    outputs = {one.path: one.outputs for one in boundaries(target) if isinstance(one, Boundary)}
+    (samples,) = (own for path, own in outputs.items() if path.endswith("compute_metrics_from_samples"))
+    assert set(samples) == {"response_len/mean"}
+    (rollout,) = (own for path, own in outputs.items() if "compute_advantages" in path and "log_rollout_data" in path)
+    assert "rollout/kl" not in rollout

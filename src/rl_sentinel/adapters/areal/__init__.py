@@ -22,6 +22,7 @@ from rl_sentinel.adapters.areal import (
     rewards,
     sessions,
     staleness,
+    stats_log,
     supervised,
     teacher,
     training_loop,
@@ -74,6 +75,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         reward_model,
         forward,
         training_loop,
+        stats_log,
         learning_rates,
     ):
         yield from module.boundaries(target)

@@ -102,6 +102,8 @@ def trainer_of(
         tokenizer=SimpleNamespace(pad_token_id=0),
         all_metrics={},
         dispatch=Dispatch(workers),
+        policy_model=SimpleNamespace(actor_infos=[SimpleNamespace(rank=SimpleNamespace(dp_size=workers))]),
+        **dict.fromkeys(("critic_model", "ref_model")),
     )
     if pad_batch is not None:
         trainer.pad_batch = MethodType(pad_batch, trainer)

@@ -116,6 +116,9 @@ class Dispatch:
     def empty_cache(self, *_models: str) -> None:
         """Do nothing: there is no cache."""
 
+    def finalize_pending_saves(self, _model: str) -> None:
+        """Do nothing: nothing is saved."""
+
 
 class Generator:
     """A double of the generator, which returns the rows of one round after another."""
@@ -136,6 +139,9 @@ class NoBar:
         """Show nothing."""
 
     def update(self, _steps: int) -> None:
+        """Do nothing."""
+
+    def set_postfix(self, _numbers: Mapping[str, Any]) -> None:
         """Do nothing."""
 
     def close(self) -> None:
@@ -187,33 +193,40 @@ def _trainer(owner: Any, cfg: Any, rollouts: Rollouts, rounds: list[list[dict[st
 
     own: dict[str, Any] = {
         "has_critic": property(lambda _self: False),
-        "init_weight_sync_state": lambda _self: None,
         "train_critic_and_policy": update,
         "_fire": lambda _self, _event, **_fields: None,
     }
-    trainer = bare_instance(
-        type("Trainer", (owner,), own),
+    trainer = bare_trainer(
+        owner,
+        own,
         cfg=cfg,
-        colocate_all=False,
         tracker=Tracker(),
-        tokenizer=Words(),
         dispatch=Dispatch(),
         generator=Generator(rollouts, rounds),
         train_dataloader=[_prompts(sampled) for sampled in rounds],
         total_training_steps=1,
         resume_mode=owner.train.__globals__["ResumeMode"].NONE,
+    )
+    return trainer, updates
+
+
+def bare_trainer(owner: Any, methods: Mapping[str, Any], **attributes: object) -> Any:  # noqa: ANN401 - the target's class
+    """A trainer without models, whose ``methods`` are replaced."""
+    missing = dict.fromkeys(("dynamic_sampling_state", "ref_model", "critic_model", "reward_kl_controller"))
+    return bare_instance(
+        type("Trainer", (owner,), {"init_weight_sync_state": lambda _self: None, **methods}),
+        colocate_all=False,
+        tokenizer=Words(),
         global_step=0,
         all_metrics={},
         all_timings={},
-        dynamic_sampling_state=None,
-        ref_model=None,
-        reward_kl_controller=None,
+        **missing,
         _ray_gpu_monitor=None,
         _vllm_metrics_scraper=None,
         _training_control=SimpleNamespace(should_save=False, should_evaluate=False, reset=lambda: None),
         _num_training_gpus=1,
+        **attributes,
     )
-    return trainer, updates
 
 
 def _rows_of(data: Any) -> Iterator[tuple[list[Any], ...]]:  # noqa: ANN401 - the target's batch

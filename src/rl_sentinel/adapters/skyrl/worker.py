@@ -20,6 +20,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Wi
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY, SCALE, WHOLE, scaling
+from rl_sentinel.adapters.skyrl.micro_step import micro_step
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -32,9 +33,7 @@ _MODULE = "skyrl.backends.skyrl_train.workers.worker"
 WORKER = f"{_MODULE}.PolicyWorkerBase"
 #: The worker's step, newest first: a mini-batch in micro-batches, or one micro-batch.
 WHOLE_STEP, MICRO_STEP = f"{WORKER}.forward_backward", f"{WORKER}.training_step"
-
 _ITERATOR = "skyrl.backends.skyrl_train.workers.worker_utils.BatchIterator"
-
 ENTROPY = "worker.py: the entropy of trained tokens, averaged; metrics of micro-batches are averaged"
 ROWS = claims("worker.py: loss_fn_outputs has the log-probs of each sequence, trimmed to its response", conserves=True)
 
@@ -129,7 +128,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
         metrics = getattr(returned, "metrics", returned)
         outputs = getattr(returned, "loss_fn_outputs", None) or metrics.get("loss_fn_outputs", [])
     else:
-        steps = [bare_worker.training_step(batch, 0, n, parts) for n, batch in enumerate(batches(data, size))]
+        steps = [micro_step(bare_worker, batches, batch, n, parts) for n, batch in enumerate(batches(data, size))]
         metrics = {name: sum(step[name] for step in steps) / len(steps) for name in ("policy_entropy",)}
         outputs = []
     return {
@@ -265,6 +264,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     unused: frozenset[str],
 ) -> Boundary:
     scales, tensors = target.has(SCALE), training_tensors(target, forms)
+    whole = path == WHOLE_STEP and "microbatch_weight" not in inspect.signature(target.find(path)).parameters
     place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
     doubles: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
@@ -282,7 +282,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
             "averages": Constant(averages(target)),
-            "batches": Constant(None if path == WHOLE_STEP else Function(_ITERATOR)),
+            "batches": Constant(None if whole else Function(_ITERATOR)),
         },
         doubles=doubles,
         produced_by={"data": PRODUCED_BY},

@@ -121,7 +121,8 @@ def _from_store(target: Target, boundary: Boundary) -> Boundary:
     if not target.has(PATH) or target.fails(PATH) or takes_data(target.find(PATH)):
         return boundary
     *before, step = boundary.steps
-    arguments = {"compute": Constant(Function(PATH)), **step.arguments}
+    own = {name: codec for name, codec in step.arguments.items() if name not in OPTIONAL}
+    arguments = {"compute": Constant(Function(PATH)), **own}
     return replace(boundary, steps=(*before, replace(step, call=compute_advantages, arguments=arguments)))
 
 

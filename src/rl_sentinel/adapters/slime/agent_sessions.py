@@ -12,7 +12,8 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.engine import Words
 from rl_sentinel.adapters.slime.samples import SAMPLE
-from rl_sentinel.adapters.slime.trajectories import MANAGER, ROW, Session, append_row, empty_columns, with_turns
+from rl_sentinel.adapters.slime.trajectories import MANAGER, ROW, TURN, Session, append_row, empty_columns, with_turns
+from rl_sentinel.adapters.slime.trajectories import MODULE as TRAJECTORY
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -22,12 +23,24 @@ from rl_sentinel.core.claims import claims
 MODULE = "slime.agent.adapters.common"
 GENERATE, STATE, ADAPTER = f"{MODULE}.call_sglang_generate", f"{MODULE}.Session", f"{MODULE}.BaseAdapter"
 
-#: Setting -> whether the last reply ends where the context is full, or the context has no limit.
-LIMITS: Mapping[str, Settings] = {"default": {"full": False}, "context is full": {"full": True}}
+#: Classes of early revisions whose sessions are merged to segments, and the function that makes samples of these.
+EARLY_ADAPTERS = tuple(
+    f"slime.agent.adapters.{module}.{name}Adapter"
+    for module, name in (("openai", "OpenAI"), ("anthropic", "Anthropic"))
+)
+FAN_OUT, CHAIN, MERGE_ALL = f"{TRAJECTORY}.fan_out_sample_segments", f"{MODULE}.AdapterChain", "merge_turn_segments"
+
+#: Setting -> how many tokens the context has: of any number, as many as the last reply ends at, or too few for the turn
+#: after it, which is then empty.
+LIMITS: Mapping[str, Settings] = {
+    "default": {"full": False, "exceeded": False},
+    "context is full": {"full": True, "exceeded": False},
+    "context is exceeded": {"full": True, "exceeded": True},
+}
 
 _DOCS = (
-    "agent/adapters/common.py, call_sglang_generate: the reply of the server as a turn; finish_session: samples of at "
-    "most max_context_tokens; trajectory.py: replies are trained once, and prompts not"
+    "agent/adapters/common.py, call_sglang_generate: the reply of the server as a turn, empty if the context is full; "
+    "trajectory.py: replies are trained once, and prompts not"
 )
 _PRODUCER = (
     "slime/agent/adapters/common.py, _run_turn: the messages as token ids, call_sglang_generate, record_turn; "
@@ -36,7 +49,11 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The session, in revisions in which an adapter keeps the trajectories of its sessions."""
+    """The session, in revisions in which an adapter keeps the trajectories of its sessions, or their turns."""
+    if target.has(FAN_OUT) and target.has(CHAIN) and target.has(f"{TRAJECTORY}.{MERGE_ALL}"):
+        for adapter in EARLY_ADAPTERS:
+            if target.has(f"{adapter}.finish_session") and not target.fails(adapter):
+                yield from bindable(target, _early_session(adapter))
     if target.has(GENERATE) and target.has(f"{ADAPTER}.finish_session") and target.has(MANAGER):
         if why := target.fails(MODULE):
             yield Unbound(GENERATE, "batch", why)
@@ -89,6 +106,7 @@ def run_sessions(  # noqa: PLR0913 - functions and classes of the target
     sample: Callable[..., Any],
     rows: list[dict[str, Any]],
     full: bool,  # noqa: FBT001 - a setting
+    exceeded: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
     """Sample the turns of each row in one session, and read the samples of the session."""
     columns = empty_columns()
@@ -96,6 +114,8 @@ def run_sessions(  # noqa: PLR0913 - functions and classes of the target
         name, turns = f"session-{number}", Session(row, retokenized=False)
         prompt, last = turns.turns[-1]
         limits = state(max_context_tokens=len(prompt) + len(last) if full else 0)
+        if exceeded:
+            turns.exceed()
         instance = bare_instance(adapter, tokenizer=Words(), sglang_url="server", manager=manager())
         instance.store, instance.inflight, instance.closed = {name: limits}, {}, set()
         messages: list[dict[str, Any]] = [{"role": "user", "content": "question"}]
@@ -113,20 +133,55 @@ def run_sessions(  # noqa: PLR0913 - functions and classes of the target
     return columns
 
 
+def run_early_sessions(  # noqa: PLR0913 - classes and a function of the target
+    adapter: type,
+    chain: Callable[..., Any],
+    turn: Callable[..., Any],
+    fan_out: Callable[..., Any],
+    sample: Callable[..., Any],
+    rows: list[dict[str, Any]],
+    full: bool,  # noqa: FBT001 - a setting
+    exceeded: bool,  # noqa: FBT001 - a setting
+) -> dict[str, list[Any]]:
+    """Finish a session that has the turns of each row, and read the samples of its segments."""
+    columns, state = empty_columns(), adapter.session_cls  # type: ignore[attr-defined]  # of the target
+    for number, row in enumerate(rows):
+        name, turns = f"session-{number}", Session(row, retokenized=False)
+        prompt, last = turns.turns[-1]
+        if exceeded:
+            turns.exceed()
+        recorded = [turns.record(turn, place) for place in range(len(turns.turns))]
+        session = state(main=chain(turns=recorded), max_context_tokens=len(prompt) + len(last) if full else 0)
+        instance = bare_instance(adapter, store={name: session}, inflight={}, closed=set())
+        segments = asyncio.run(instance.finish_session(name))
+        append_row(columns, turns.read(fan_out(sample(index=number), segments, row["reward"], Words())))
+    return columns
+
+
+def _early_session(adapter: str) -> Boundary:
+    classes = {"adapter": adapter, "chain": CHAIN, "turn": TURN, "fan_out": FAN_OUT, "sample": SAMPLE}
+    return _boundary(f"{adapter}.finish_session -> {FAN_OUT}", run_early_sessions, classes)
+
+
 def _session() -> Boundary:
     classes = {"generate": GENERATE, "adapter": ADAPTER, "state": STATE, "manager": MANAGER, "sample": SAMPLE}
+    return _boundary(f"{GENERATE} -> {ADAPTER}.finish_session", run_sessions, classes)
+
+
+def _boundary(path: str, call: Callable[..., Any], classes: Mapping[str, str]) -> Boundary:
     step = Step(
-        call=run_sessions,
+        call=call,
         name="samples",
         arguments={
-            **{name: Constant(Function(path)) for name, path in classes.items()},
+            **{name: Constant(Function(place)) for name, place in classes.items()},
             "rows": EachRow(ROW),
             "full": Knob("full"),
+            "exceeded": Knob("exceeded"),
         },
         produced_by={"rows": _PRODUCER},
     )
     return Boundary(
-        path=f"{GENERATE} -> {ADAPTER}.finish_session",
+        path=path,
         stage="batch",
         steps=(step,),
         outputs=row_outputs(Use("samples"), "rollout_logprob", "token", "mask", "reward"),

@@ -27,7 +27,7 @@ VALIDATE = f"{OPTIONS}.slime_validate_args"
 _EXCHANGE = "megatron_to_hf_mode"
 
 #: The folder of a run's own checkpoints, and the file by which Megatron recognises one.
-_OWN, _TRACKER = "own", "latest_checkpointed_iteration.txt"
+OWN, _TRACKER = "own", "latest_checkpointed_iteration.txt"
 
 #: The option that chooses a model's step -> the tag of this model.
 _STEPS = {"ref_ckpt_step": "ref", "opd_teacher_ckpt_step": "teacher"}
@@ -81,17 +81,23 @@ def first_rollouts(validate: Callable[..., Any], runs: int, options: Settings) -
     """
     columns: dict[str, list[float]] = {"own": [], "first": [], "same": [], "changed": []}
     for run in range(runs):
-        args = arguments(room=4, samples=2, **_RUN, **options, load=_OWN if run else None)
-        existing = {_OWN, os.path.join(_OWN, _TRACKER)} if run else set()  # noqa: PTH118 - as slime joins them
-        path = SimpleNamespace(exists=existing.__contains__, isdir=existing.__contains__, join=os.path.join)
-        with replaced_globals(validate.__globals__, os=SimpleNamespace(path=path)):
-            validate(args)
+        args = validated(validate, has_checkpoint=bool(run), load=OWN if run else None, **options)
         left = [bool(vars(args).get(name)) for name in _LEFT_BEHIND] if run else []
         columns["own"].append(run + 1 if run else 0)
         columns["first"].append(columns["own"][-1] if args.start_rollout_id is None else args.start_rollout_id)
         columns["same"].append(0)
-        columns["changed"].append(sum(left) + float(run > 0 and args.load != _OWN))
+        columns["changed"].append(sum(left) + float(run > 0 and args.load != OWN))
     return columns
+
+
+def validated(validate: Callable[..., Any], *, has_checkpoint: bool, **options: object) -> Any:  # noqa: ANN401
+    """The arguments of a run after validation; the folder :data:`OWN` has a checkpoint or does not exist."""
+    args = arguments(room=4, samples=2, **{**_RUN, **options})
+    existing = {OWN, os.path.join(OWN, _TRACKER)} if has_checkpoint else set()  # noqa: PTH118 - as slime joins them
+    path = SimpleNamespace(exists=existing.__contains__, isdir=existing.__contains__, join=os.path.join)
+    with replaced_globals(validate.__globals__, os=SimpleNamespace(path=path)):
+        validate(args)
+    return args
 
 
 #: Options of a run that validation reads as numbers, texts or switches.

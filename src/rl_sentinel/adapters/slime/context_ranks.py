@@ -154,7 +154,8 @@ def spans_on_rank(function: Callable[..., Any], data: Mapping[str, Any], size: i
     if size == 1:
         return [[(0, int(length))] for length in data["response_lengths"]]
     offsets = importlib.import_module(f"{function.__module__.rpartition('.')[0]}.cp_utils")
-    sizes = zip(data["total_lengths"], data["response_lengths"], strict=True)
+    totals = data.get("total_lengths") or [len(tokens) for tokens in data["tokens"]]  # early revisions count them later
+    sizes = zip(totals, data["response_lengths"], strict=True)
     return [spans(offsets.get_logits_and_tokens_offset_with_cp, int(total), int(length)) for total, length in sizes]
 
 

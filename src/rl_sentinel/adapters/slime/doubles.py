@@ -74,7 +74,7 @@ def call_on_data(compute: Callable[..., Any], args: Any, rollout_data: dict[str,
 def data_in_store(compute: Callable[..., Any], data: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """Replace the process's storage by ``data()``, for a function that does not take the data as an argument."""
     store = {
-        "get_local_storage": lambda key: data().get(key),
+        "get_local_storage": lambda key=None: data() if key is None else data().get(key),
         "set_local_storage": lambda key, value: data().__setitem__(key, value),
     }
     with replaced_globals(compute.__globals__, **({} if takes_data(compute) else store)):

@@ -61,7 +61,9 @@ class Server:
             return {}
         ids = list(payload["input_ids"]) if "input_ids" in payload else Words().encode(payload["text"])
         params = dict(payload["sampling_params"])
-        row = ids[0] - FIRST
+        row = ids[0] - FIRST if ids else -1
+        if row not in range(len(self.responses)):  # a request without its prompt
+            return _reply(Sampled([WRONG], [0.0], "stop", 0), len(ids))
         self.requests.setdefault(row, []).append(params)
         script, most = self.responses[row], int(params["max_new_tokens"])
         sampled = script.sample(ids, most, self.room)

@@ -38,7 +38,11 @@ FAMILIES: Mapping[str, Settings] = {
     "reward of a group": {"group_rm": True},
     "room to spare": {SPARE: True},
 }
+_MASKED = "old tokens masked"
 MASKED: Settings = {"mask_offpolicy_in_partial_rollout": True}
+
+#: The option of early revisions by which the server takes and returns token ids instead of texts.
+IDS = "use_token_output"
 
 _DOCS = (
     "sglang_rollout.py, generate: tokens of the server are appended, an aborted request continues from them; "
@@ -56,9 +60,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if not module or target.fails(module):
         return
     yield from bindable(target, _generated(target, module, FAMILIES))
+    if IDS in module_source(target, module):
+        by_ids = _generated(target, module, {"token ids": {IDS: True}})
+        yield from bindable(target, replace(by_ids, reach="--partial-rollout --use-token-output"))
     if next(iter(MASKED)) in module_source(target, module):
         masked = replace(
-            _generated(target, module, {"old tokens masked": MASKED}),
+            _generated(target, module, {_MASKED: MASKED}),
             domain=train_last_rollout,
             reach="--partial-rollout --mask-offpolicy-in-partial-rollout",
         )
@@ -120,8 +127,11 @@ def _unfinished(group: list[Any]) -> bool:
     return any(sample.status.name in {"PENDING", "ABORTED"} for sample in group)
 
 
-def fit_rows(rows: dict[str, list[Any]], lengths: list[int]) -> dict[str, list[Any]]:
-    """The data of each response, fitted to the length that the server sampled; see :func:`fit_to_length`."""
+def fit_rows(rows: dict[str, list[Any]], lengths: list[int], prompts: list[int]) -> dict[str, list[Any]]:
+    """The data of each response, fitted to the length that the server sampled; see :func:`fit_to_length`.
+
+    ``prompts`` are the lengths of the prompts; a row whose other tokens are not its prompt starts with :data:`WRONG`.
+    """
     columns: dict[str, list[Any]] = {
         "rewards": [float("inf") if reward is None else reward for reward in rows["rewards"]]
     }
@@ -129,11 +139,21 @@ def fit_rows(rows: dict[str, list[Any]], lengths: list[int]) -> dict[str, list[A
     for name, value in wrong.items():
         columns[name] = []
         for row, length, whole in zip(
-            rows[name] or [[]] * len(lengths), rows["response_lengths"], lengths, strict=True
+            rows.get(name) or [[]] * len(lengths), rows["response_lengths"], lengths, strict=True
         ):
             response = list(row)[-int(length) :] if length else []
             columns[name].append(fit_to_length(response, whole, value))
+    for number, (row, fitted, length) in enumerate(zip(rows["tokens"], columns["tokens"], prompts, strict=True)):
+        if [int(token) for token in row[: len(row) - int(rows["response_lengths"][number])]] != prompt_of(
+            number, length
+        ):
+            fitted[0] = WRONG
     return columns
+
+
+def prompt_of(number: int, length: int) -> list[int]:
+    """The tokens of a prompt of the batch, after the one that tells the server which response to sample."""
+    return [FIRST + number, *[0] * length]
 
 
 def train_last_rollout(batch: Batch) -> Batch:
@@ -202,24 +222,28 @@ def _generated(target: Target, module: str, settings: Mapping[str, Settings]) ->
         arguments={
             "rows": Earlier(Use("received")),
             "lengths": Derived(lambda inputs: inputs.batch.length.tolist()),
+            "prompts": Derived(lambda inputs: inputs.batch.prompt_length.tolist()),
         },
     )
     data, form = Use("data"), Ragged()
+    logprob = Output("B T", "nats", "rollout_logprob", at=data["rollout_log_probs"], form=form)
+    logprobs = {"rollout_logprob": logprob} if "rollout_log_probs" in module_source(target, module) else {}
     return Boundary(
         path=f"{path} -> {assembled}",
         stage="batch",
         steps=(generate, convert, receive, rows, fit),
-        reads=frozenset({"token", "rollout_logprob", "reward", "mask", "version", "group"}),
+        reads=frozenset({"token", "reward", "mask", "version", "group", *logprobs}),
         outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=data["rollout_log_probs"], form=form),
+            **logprobs,
+            # Tokens are labels, and the check before an audit moves signals.
+            "reward": Output("B", "reward", "reward", at=data["rewards"], form=PerRow("list")),
             "token": Output("B T", "", "token", at=data["tokens"], form=form),
             "mask": Output("B T", "", "mask", at=data["loss_masks"], form=Cast(form, torch.bool)),
-            "reward": Output("B", "reward", "reward", at=data["rewards"], form=PerRow("list")),
         },
         settings=settings,
         domain=train_all,
         claims=claims(_DOCS, conserves=True),
         reach="every run with --partial-rollout",
         requires=(no_empty_response, prompts_are_contiguous, versions_never_decrease, even_ranks)
-        + ((_all_train,) if settings is FAMILIES else ()),
+        + (() if _MASKED in settings else (_all_train,)),
     )

@@ -27,7 +27,7 @@ from rl_sentinel.adapters.slime.samples import sample
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
-from rl_sentinel.core.claims import claims
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
 
 #: Modules that log the data of a rollout on the ranks, newest first.
@@ -143,16 +143,19 @@ def _rollout(target: Target, log: str) -> Boundary:
             "ranks": f"{MASKS}; slime/ray/rollout.py, _split_train_data_by_dp: global_batch_sizes of all ranks"
         },
     )
+    weighted = "global_batch_sizes" in inspect.getsource(target.find(log))  # earlier, ranks have equal numbers of rows
+    writes_kl = '"kl"' in inspect.getsource(target.find(ADVANTAGES))
+    logged = {name: output for name, output in LOGGED.items() if writes_kl or name != "rollout/kl"}
     return Boundary(
         path=f"{ADVANTAGES} -> {log}",
         stage="metric",
         steps=(step,),
         unused=frozenset({"prompt_length"}),
-        outputs={name: replace(output, at=Use("logged")[name]) for name, output in LOGGED.items()},
+        outputs={name: replace(output, at=Use("logged")[name]) for name, output in logged.items()},
         settings={"ppo": {}},
-        claims=_KL,
+        claims=_KL if writes_kl else Claims(),
         reach="--advantage-estimator ppo, --kl-coef 0.05",
-        requires=(has_trained_token, no_empty_response),
+        requires=(has_trained_token, no_empty_response, *(() if weighted else (even_ranks,))),
     )
 
 
@@ -225,7 +228,9 @@ def _from_samples(target: Target, path: str) -> Boundary:
         arguments={"args": args, "samples": EachRow(sample(target))},
         produced_by={"samples": "slime/ray/rollout.py, generate: the samples of a rollout before conversion"},
     )
-    names = ("mean", "max", "min")
+    statistics = target.find(path).__globals__.get("compute_statistics")
+    source = inspect.getsource(statistics) if statistics else ""
+    names = [name for name in ("mean", "max", "min") if not source or f'"{name}"' in source]
     return Boundary(
         path=path,
         stage="metric",

@@ -15,6 +15,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
 from rl_sentinel.adapters.slime.context_ranks import Spans, merge_shares, spans_on_rank
+from rl_sentinel.adapters.slime.doubles import data_in_store
 from rl_sentinel.adapters.slime.packing import each_rank
 
 #: Keys of what the ranks that share a sequence have parts of, after a rollout.
@@ -146,6 +147,11 @@ def log_received(
     for data in ranks:
         data["log_probs"] = [log_probs[place] for place in _places(data)]
         data["loss_masks"] = [torch.as_tensor(mask, dtype=torch.int32) for mask in data["loss_masks"]]
+        # As the actor's _get_rollout_data does.
+        if "rollout_log_probs" in data:
+            data["rollout_log_probs"] = [torch.as_tensor(row) for row in data["rollout_log_probs"]]
+        if "rollout_mask_sums" in data:
+            data["rollout_mask_sums"] = torch.as_tensor(data["rollout_mask_sums"], dtype=torch.float32)
     logged = log_step(log, args, ranks)
     correct = [length for data in ranks for length in data["correct_response_lengths"]]
     return {**logged, "correct_lengths": sum(correct) / max(len(correct), 1)}
@@ -166,6 +172,7 @@ def log_step(
             advantages(args, data)
     sent: list[list[Any]] = [[] for _ in ranks]
     logged: dict[str, Any] = {}
+    takes = len(inspect.signature(log).parameters) > len(("rollout_id", "args"))
     for rank, data in reversed(list(enumerate(ranks))):
         objects: list[Any] = sent[rank]
 
@@ -174,8 +181,15 @@ def log_step(
             if gathered is not None:
                 gathered[:] = [numbers, *(others[len(objects) - 1] for others in sent[1:])]
 
-        with replaced_globals(log.__globals__, **recording_trackers(logged)), _rank_of(rank, len(ranks), receive):
-            log(0, args, data)
+        def own(data: dict[str, Any] = data) -> dict[str, Any]:
+            return data
+
+        with (
+            replaced_globals(log.__globals__, **recording_trackers(logged)),
+            _rank_of(rank, len(ranks), receive),
+            data_in_store(log, own),
+        ):
+            log(0, args, *([data] if takes else []))
     return logged
 
 

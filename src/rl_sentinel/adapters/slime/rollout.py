@@ -75,7 +75,8 @@ def even_ranks(inputs: Inputs) -> str:
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The data of a rollout on its ranks, the filter of dynamic sampling, the supervised rollout."""
     yield from bindable(target, _data(target), _filter(target))
-    if target.has(LOAD) and not target.fails(LOAD) and is_dataclass(target.find(SAMPLE)):
+    loads = target.has(LOAD) and not target.fails(LOAD) and names_in_conversion(target, "rollout_log_probs")
+    if loads and is_dataclass(target.find(SAMPLE)):
         yield from bindable(target, _loaded(target))
     if target.has(SFT):
         yield from bindable(target, _supervised(target))
@@ -153,16 +154,18 @@ def _data(target: Target) -> Boundary:
         arguments={"received": Earlier(Use("received")), "samples": Earlier(Use("samples"))},
     )
     result = Use("received")
+    logprob = Output("B T", "nats", "rollout_logprob", at=result["rollout_log_probs"], form=Ragged())
+    logprobs = {"rollout_logprob": logprob} if names_in_conversion(target, "rollout_log_probs") else {}
     return Boundary(
         path=path,
         stage="batch",
         steps=(*steps, rows, others),
-        unused=frozenset({"group", "prompt_length"}),
+        unused=frozenset({"group", "prompt_length", *(() if logprobs else ("rollout_logprob",))}),
         outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=result["rollout_log_probs"], form=Ragged()),
+            **logprobs,
+            "reward": Output("B", "reward", "reward", at=result["rewards"], form=PerRow("list")),
             "token": Output("B T", "", "token", at=result["tokens"], form=RaggedSequence()),
             "mask": Output("B T", "", "mask", at=result["loss_masks"], form=Cast(Ragged(), torch.bool)),
-            "reward": Output("B", "reward", "reward", at=result["rewards"], form=PerRow("list")),
             "number of columns from other samples": Output(
                 "B", "", "columns_of_others", at=Use("others"), form=PerRow("list")
             ),

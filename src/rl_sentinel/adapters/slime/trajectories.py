@@ -102,6 +102,11 @@ class Session:
             else:
                 held += [self.row["tokens"][place] for place in at]
 
+    def exceed(self) -> None:
+        """Append a turn whose prompt has one more token than fits in a context that the last reply fills."""
+        prompt, at = self.turns[-1]
+        self.turns.append(([*prompt, *(self.row["tokens"][n] for n in at), _QUESTION], range(0)))
+
     def record(self, turn: Callable[..., Any], place: int) -> Any:  # noqa: ANN401 - the target's class
         """A turn as the engine returned it, in the form of the release."""
         prompt, at = self.turns[place]

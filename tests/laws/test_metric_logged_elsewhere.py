@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
-from rl_sentinel.laws.evaluation_logged_as_training import LAW
+from rl_sentinel.laws.metric_logged_elsewhere import LAW
 from specimens import judged, specimen
 
 make = partial(specimen, reads="reward", stage="batch", outputs={"elsewhere": Output("", "count", "logged_elsewhere")})
@@ -31,7 +31,7 @@ def test_broken() -> None:
     """An evaluation logs as if it trained."""
     found = judged(LAW, make(partial(_numbers, mode="train"))).found
     assert found is not None
-    wanted = "elsewhere is 1, expected 0: training and evaluation numbers must be logged separately"
+    wanted = "elsewhere is 1, expected 0: each number must be logged under its mode and at its step"
     assert found.expectation.sentence() == wanted
     assert LAW.level(found.case) == "fault"
 
@@ -41,4 +41,4 @@ def test_not_applicable() -> None:
     plain = specimen(partial(_numbers, mode="eval"), reads="reward", stage="batch", outputs={"elsewhere": Output("")})
     judgement = judged(LAW, plain)
     assert judgement.tried == 0
-    assert judgement.reason == "it does not report where training and evaluation numbers are logged"
+    assert judgement.reason == "it does not report where numbers are logged"

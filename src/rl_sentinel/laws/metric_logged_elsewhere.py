@@ -1,12 +1,13 @@
-"""MET006 evaluation-logged-as-training.
+"""MET006 metric-logged-elsewhere.
 
 What it says:
     Numbers of an evaluation are logged as evaluation, and numbers of a training step as training, no matter what
-    triggers the evaluation and when.
+    triggers the evaluation and when; and each at the step that it is a number of.
 
 Why it matters:
     A training curve that includes numbers of another data set or other sampling settings changes without a change of
-    the policy. The evaluation curve lacks these numbers, or shows training data.
+    the policy. The evaluation curve lacks these numbers, or shows training data. A score that is logged a step late
+    belongs to other weights than the checkpoint of that step, and one that waits for a step that never comes is lost.
 
 A boundary that breaks it:
     >>> numbers = {"train": [], "eval": []}
@@ -18,11 +19,11 @@ A boundary that breaks it:
 
 How to fix it:
     Keep one store of metrics per mode, choose it when a number is written, and restore the mode after the
-    evaluation also if it raises.
+    evaluation also if it raises. Log a step once, after its evaluation, under its own number.
 
 Where it does not apply:
-    Boundaries that do not report how many numbers are logged as those of the other mode (an output of the quantity
-    ``logged_elsewhere``).
+    Boundaries that do not report how many numbers are logged as those of the other mode or of another step (an output
+    of the quantity ``logged_elsewhere``).
 
 Seen in:
     See the audit's reports.
@@ -38,7 +39,7 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 
-#: The quantity: how many numbers are logged under the other mode.
+#: The quantity: how many numbers are logged under the other mode, or under another step.
 QUANTITY = "logged_elsewhere"
 
 
@@ -47,19 +48,19 @@ def _counts(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _counts(boundary) else "it does not report where training and evaluation numbers are logged"
+    return "" if _counts(boundary) else "it does not report where numbers are logged"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case).values
     for name in _counts(ask.boundary):
-        reason = "training and evaluation numbers must be logged separately"
+        reason = "each number must be logged under its mode and at its step"
         yield Equal(name, torch.zeros_like(seen[name]), seen[name], None, tolerance=0.0, reason=reason)
 
 
 LAW = Law(
     code="MET006",
-    name="evaluation-logged-as-training",
+    name="metric-logged-elsewhere",
     stages=frozenset({"batch"}),
     applies=_applies,
     vary=lambda case, variant: with_draw(case, variant=variant),

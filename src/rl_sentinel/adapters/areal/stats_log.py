@@ -1,0 +1,97 @@
+"""AReaL's log: the step under which the numbers of each training step stand, also after a restart."""
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+
+OWNER = "areal.utils.stats_logger.StatsLogger"
+PATH = f"{OWNER}.commit"
+
+_CALLER = (
+    "areal/trainer/rl_trainer.py, _export_and_commit_stats: once after each step, with its number, which starts at 0; "
+    "areal/utils/recover.py: the state of the log is saved and restored with the run"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """One commit per step, in releases that restore the log."""
+    if not target.has(PATH) or not target.has(f"{OWNER}.load_state_dict"):
+        return
+    if why := target.fails(OWNER):
+        yield Unbound(PATH, "batch", why)
+    else:
+        yield from bindable(target, _boundary())
+
+
+class Services:
+    """A double of the services that show numbers: it keeps the step of each commit."""
+
+    def __init__(self) -> None:
+        """Start with no commit."""
+        self.steps: list[float] = []
+
+    def log(self, numbers: Mapping[str, float], *, step: int) -> None:
+        """Keep the step."""
+        self.steps.append(float(step) if numbers else float("inf"))
+
+
+def commit_steps(owner: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's class
+    """The step of each commit, in one run and in one that is restarted halfway; and how many are others."""
+    plain, restarted = Services(), Services()
+    _commit(owner, plain, range(rows))
+    half = rows // 2
+    state = _commit(owner, restarted, range(half))
+    _commit(owner, restarted, range(half, rows), state if half else None)
+    elsewhere = sum(step != number for number, step in enumerate(plain.steps)) + abs(rows - len(plain.steps))
+    return {"steps": plain.steps, "restarted": restarted.steps, "elsewhere": float(elsewhere)}
+
+
+def _commit(owner: Any, services: Services, steps: range, state: Any = None) -> Any:  # noqa: ANN401 - the target's
+    """Commit these steps to a new log, which goes on from a state of an earlier one; return its state."""
+    methods = {"init": _nothing, "print_stats": _nothing}
+    config = SimpleNamespace(stats_logger=SimpleNamespace())
+    spec = SimpleNamespace(total_train_epochs=1, steps_per_epoch=len(steps), total_train_steps=len(steps))
+    log = type("Log", (owner,), methods)(config, spec)
+    log.summary_writer = None
+    if state is not None:
+        log.load_state_dict(state)
+    silent = SimpleNamespace(log=_nothing)
+    with replaced_globals(owner.commit.__globals__, wandb=services, swanlab=silent, trackio=silent):
+        for step in steps:
+            log.commit(0, step, step, {"loss": float(step)})
+    return log.state_dict()
+
+
+def _nothing(*_passed: object, **_options: object) -> None:
+    """Do nothing."""
+
+
+def _boundary() -> Boundary:
+    step = Step(
+        call=commit_steps,
+        name="log",
+        arguments={"owner": Constant(Function(OWNER)), "rows": Derived(lambda inputs: inputs.batch.rows)},
+        produced_by={"rows": _CALLER},
+        remembered=True,
+    )
+    log, form = Use("log"), PerRow("list")
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group"}),
+        outputs={
+            "step of the log": Output("B", "", "uninterrupted.step", at=log["steps"], form=form),
+            "step after a restart": Output("B", "", "resumed.step", at=log["restarted"], form=form),
+            "numbers at another step": Output("", "count", "logged_elsewhere", at=log["elsewhere"], form=Number()),
+        },
+        reach="every run",
+    )

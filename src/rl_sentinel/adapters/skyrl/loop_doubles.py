@@ -1,0 +1,98 @@
+"""Doubles of what SkyRL's loops over epochs call: the data loader, engines and workers, gauges, and the log."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+
+def nothing(*_passed: object, **_options: object) -> None:
+    """Do nothing."""
+
+
+async def nothing_later(*_passed: object, **_options: object) -> None:
+    """Do nothing."""
+
+
+class Prompts:
+    """A stateful data loader of one prompt per batch: after a restart, its first pass goes on where it was."""
+
+    def __init__(self, rows: int) -> None:
+        """Start at the first prompt."""
+        self.rows, self.position = rows, 0
+
+    def __len__(self) -> int:
+        """The number of batches."""
+        return self.rows
+
+    def __iter__(self) -> Iterator[list[dict[str, Any]]]:
+        """The batches that remain; then, at the next pass, all of them."""
+        first, self.position = self.position, 0
+        chat = [{"role": "user", "content": "prompt"}]
+        rows = range(first, self.rows)
+        return iter([[{"prompt": chat, "env_class": "env", "env_extras": {}, "uid": str(row)}] for row in rows])
+
+    def state_dict(self) -> dict[str, int]:
+        """The position."""
+        return {"position": self.position}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Go to the position."""
+        self.position = state["position"]
+
+
+class Data(dict[str, Any]):
+    """A training batch of one prompt, without tensors."""
+
+    def __init__(self, uids: list[str]) -> None:
+        """Keep the prompt."""
+        super().__init__(sequences=[], rewards=[])
+        self.uid, self.metadata = uids[0], {"uids": uids}
+
+
+class Client:
+    """A double of engines and workers, whose methods are coroutines that do nothing."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a coroutine function
+        """Any method."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        return nothing_later
+
+    async def generate(self, _prompts: object) -> dict[str, Any]:
+        """One response."""
+        return {"response_ids": [[1]], "rewards": [0.0]}
+
+
+class Gauges:
+    """A double of what times the phases of a loop: its methods do nothing, also as contexts."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a function
+        """Any method."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_passed, **_options: nullcontext()
+
+
+class Log:
+    """What a run trains and logs: prompts in order, steps of evaluations, and numbers that stand at their step."""
+
+    backend = "wandb"
+
+    def __init__(self, *names: str) -> None:
+        """``names`` are those of numbers that are their step."""
+        self.prompts: list[int] = []
+        self.evaluations = self.in_place = 0
+        self.names = names
+
+    def log(self, numbers: Mapping[str, Any], *, step: int, **_options: object) -> None:
+        """Count the numbers of this step."""
+        self.in_place += sum(numbers.get(name) == step for name in self.names)
+
+    def finish(self) -> None:
+        """Do nothing."""
+
+    @property
+    def elsewhere(self) -> int:
+        """How many numbers are logged at another step than their own, or never."""
+        return len(self.prompts) + self.evaluations - self.in_place

@@ -1,0 +1,108 @@
+"""slime's options after validation: what is given stays, and what is not given is what stands in for it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.kit.arriving_settings import arrives
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant
+from rl_sentinel.adapters.slime.checkpoints import OPTIONS, OWN, VALIDATE, validated
+from rl_sentinel.adapters.slime.samples import module_source
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+#: Options for which others stand in if they are not given -> a value of each; no two are equal.
+GIVEN: Settings = {
+    "start_rollout_id": 7,
+    "eps_clip_high": 0.3,
+    "over_sampling_batch_size": 3,
+    "log_probs_max_tokens_per_gpu": 96,
+    "eval_max_context_len": 80,
+    "rollout_max_prompt_len": 40,
+    "eval_reward_key": "accuracy",
+    "eval_function_path": "mine.evaluate",
+}
+
+#: An option -> the one that stands in for it.
+STAND_INS: Mapping[str, str] = {
+    "eps_clip_high": "eps_clip",
+    "over_sampling_batch_size": "rollout_batch_size",
+    "log_probs_max_tokens_per_gpu": "max_tokens_per_gpu",
+    "eval_max_context_len": "rollout_max_context_len",
+    "eval_reward_key": "reward_key",
+    "eval_function_path": "rollout_function_path",
+}
+
+#: Values of those that stand in.
+_OF_STAND_INS: Settings = {
+    "eps_clip": 0.1,
+    "rollout_batch_size": 2,
+    "max_tokens_per_gpu": 48,
+    "rollout_max_context_len": 64,
+    "reward_key": "score",
+    "rollout_function_path": "mine.generate",
+}
+
+_DOCS = "slime/utils/arguments.py: the help of the options; slime_validate_args fills in those that are None"
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The options of the command line that this revision fills in, in a new run and after a restart."""
+    source = module_source(target, OPTIONS)
+    if not target.has(VALIDATE):
+        return
+    known = {name: value for name, value in GIVEN.items() if _is_option(source, name) and f"args.{name} =" in source}
+    places = {f"args.{name}": name for name in known}
+    for when, restarted in (("new run", False), ("restart", True)):
+        yield from bindable(target, _boundary(f"options given, {when}", known, places, restarted=restarted))
+    pairs = {name: other for name, other in STAND_INS.items() if f"args.{name} = args.{other}" in source}
+    settings = {other: _OF_STAND_INS[other] for other in pairs.values()}
+    places = {f"args.{name}": other for name, other in pairs.items()}
+    yield from bindable(target, _boundary("options not given", settings, places, restarted=False))
+
+
+def _is_option(source: str, name: str) -> bool:
+    """Whether the command line has the option."""
+    return f'"--{name.replace("_", "-")}"' in source
+
+
+def options_after(
+    validate: Callable[..., Any],
+    options: Settings,
+    places: Mapping[str, str],
+    restarted: bool,  # noqa: FBT001 - of the boundary
+) -> dict[str, float]:
+    """What validation leaves at each place: a number, or how many characters of a text are in their places."""
+    both = {"rollout_max_context_len": 64, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 48, **options}
+    args = vars(validated(validate, has_checkpoint=restarted, load=OWN if restarted else None, **both))
+    return {place: arrives(options[option], args.get(place.partition(".")[2])) for place, option in places.items()}
+
+
+def _boundary(name: str, settings: Settings, places: Mapping[str, str], *, restarted: bool) -> Boundary:
+    step = Step(
+        call=options_after,
+        name="left",
+        arguments={
+            "validate": Constant(Function(VALIDATE)),
+            "options": AllSettings(),
+            "places": Constant(dict(places)),
+            "restarted": Constant(restarted),
+        },
+        remembered=True,
+    )
+    return Boundary(
+        path=VALIDATE,
+        stage="config",
+        steps=(step,),
+        outputs={
+            place: Output("", "", f"setting.{option}", at=Use("left")[place], form=Number())
+            for place, option in places.items()
+        },
+        settings={name: settings},
+        claims=claims(_DOCS),
+        reach=" ".join(f"--{option.replace('_', '-')} {value}" for option, value in settings.items()),
+    )

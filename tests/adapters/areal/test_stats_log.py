@@ -1,0 +1,87 @@
+"""The steps of AReaL's log, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from adapters.checks import answering, judged_at, outputs_of
+from adapters.kit.round_trip import check_round_trip
+from rl_sentinel.adapters.areal import FRAMEWORK
+from rl_sentinel.adapters.areal.stats_log import boundaries
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
+from rl_sentinel.laws.resume_differs import LAW as RES001
+
+Loads = Callable[..., Target]
+
+LOGGER = """
+    import wandb
+
+    class StatsLogger:
+        def __init__(self, config, ft_spec):
+            self.config = config.stats_logger
+            self.init()
+            self.latest = FIRST
+
+        def init(self):
+            wandb.init()
+
+        def state_dict(self):
+            return {"latest": self.latest}
+
+        def load_state_dict(self, state):
+            self.latest = LOADED
+
+        def commit(self, epoch, step, global_step, data):
+            self.latest = NEXT
+            wandb.log(data, step=self.latest)
+            self.print_stats(data)
+"""
+
+SOUND = {"FIRST": "-1", "LOADED": "state['latest']", "NEXT": "max(global_step, self.latest + 1)"}
+
+
+def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
+    source = LOGGER
+    for word, code in {**SOUND, **broken}.items():
+        source = source.replace(word, code)
+    target = loads(FRAMEWORK, {"areal/utils/stats_logger.py": source}, {"wandb.py": "def init(): raise OSError"})
+    (boundary,) = (one for one in boundaries(target) if isinstance(one, Boundary))
+    return target, boundary
+
+
+def test_by_hand(loads: Loads) -> None:
+    """Three steps, restarted after the first."""
+    target, boundary = _bound(loads)
+    check_round_trip(target, boundary)
+    assert answering({("log", "default"): boundary}, target) == []
+    values = outputs_of(target, boundary, "default", batch_of(torch.ones(3, 1, dtype=torch.bool)))
+    assert values["step of the log"].tolist() == values["step after a restart"].tolist() == [0, 1, 2]
+    assert values["numbers at another step"].item() == 0
+
+
+@pytest.mark.parametrize(
+    ("law", "broken", "found"),
+    [
+        (MET006, {}, False),
+        (RES001, {}, False),
+        (MET006, {"FIRST": "0"}, True),
+        (MET006, {"NEXT": "global_step + 1"}, True),
+        (RES001, {"LOADED": "2 * state['latest']"}, True),
+    ],
+)
+def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001
+    """A count that starts one late, and a state that is restored as another number."""
+    target, boundary = _bound(loads, **broken)
+    judgement = judged_at(law, boundary, "default", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+def test_releases_without_a_state(loads: Loads) -> None:
+    source = LOGGER.replace("load_state_dict", "load")
+    assert list(boundaries(loads(FRAMEWORK, {"areal/utils/stats_logger.py": source}))) == []

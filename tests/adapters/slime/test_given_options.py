@@ -1,0 +1,85 @@
+"""slime's options after validation, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from adapters.checks import answering, judged_at, outputs_of
+from adapters.kit.round_trip import check_round_trips
+from rl_sentinel.adapters.slime import FRAMEWORK
+from rl_sentinel.adapters.slime.given_options import boundaries
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
+
+Loads = Callable[..., Target]
+
+OPTIONS = """
+    import os
+
+    NAMES = ("--start-rollout-id", "--eps-clip-high", "--eval-reward-key", "--eval-max-context-len")
+
+    def slime_validate_args(args):
+        if args.load is None or not os.path.exists(args.load):
+            if START:
+                args.start_rollout_id = 0
+        if args.eps_clip_high is None or CLIP:
+            args.eps_clip_high = args.eps_clip
+        if args.eval_reward_key is None or KEY:
+            args.eval_reward_key = args.reward_key
+        if args.eval_max_context_len is None:
+            args.eval_max_context_len = args.rollout_max_context_len
+            SHORT
+"""
+
+SOUND = {"START": "args.start_rollout_id is None", "CLIP": "False", "KEY": "False", "SHORT": "pass"}
+
+
+def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
+    source = OPTIONS
+    for word, code in {**SOUND, **broken}.items():
+        source = source.replace(word, code)
+    target = loads(FRAMEWORK, {"slime/utils/arguments.py": source})
+    made = [one for one in boundaries(target) if isinstance(one, Boundary)]
+    return target, {setting: one for one in made for setting in one.settings}
+
+
+def test_all_boundaries_answer(loads: Loads) -> None:
+    target, found = _bound(loads)
+    assert list(found) == ["options given, new run", "options given, restart", "options not given"]
+    assert answering({(name, name): one for name, one in found.items()}, target) == []
+    check_round_trips(target, found.values())
+
+
+def test_by_hand(loads: Loads) -> None:
+    """Options that are given stay; a text has eight characters; another option stands in for one that is not given."""
+    target, found = _bound(loads)
+    given = {"start_rollout_id": 7.0, "eps_clip_high": 0.3, "eval_max_context_len": 80.0, "eval_reward_key": 8.0}
+    for setting in ("options given, new run", "options given, restart"):
+        values = outputs_of(target, found[setting], setting, batch_of(torch.ones(1, 1, dtype=torch.bool)))
+        assert {name: values[f"args.{name}"].item() for name in given} == pytest.approx(given)
+    values = outputs_of(
+        target, found["options not given"], "options not given", batch_of(torch.ones(1, 1, dtype=torch.bool))
+    )
+    stand_ins = {"eps_clip_high": 0.1, "eval_max_context_len": 64.0, "eval_reward_key": 5.0}
+    assert {name: values[f"args.{name}"].item() for name in stand_ins} == pytest.approx(stand_ins)
+
+
+@pytest.mark.parametrize(
+    ("broken", "where"),
+    [
+        ({}, set()),
+        ({"START": "True"}, {"options given, new run"}),
+        ({"CLIP": "True"}, {"options given, new run", "options given, restart"}),
+        ({"KEY": "True"}, {"options given, new run", "options given, restart"}),
+        ({"SHORT": "args.eval_max_context_len -= 1"}, {"options not given"}),
+    ],
+)
+def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], where: set[str]) -> None:
+    """A number or a text that is replaced, and a stand-in that arrives changed."""
+    target, found = _bound(loads, **broken)
+    judgements = {setting: judged_at(CFG004, one, setting, target) for setting, one in found.items()}
+    assert all(judgement.tried for judgement in judgements.values())
+    assert {setting for setting, judgement in judgements.items() if judgement.found is not None} == where
