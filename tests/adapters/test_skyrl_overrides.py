@@ -69,7 +69,7 @@ SETTINGS = (
     "overrides, texts",
     "overrides, a line break",
     "overrides, a tag",
-    "overrides, beside stand-ins",
+    "overrides, beside defaults",
 )
 
 
@@ -108,12 +108,12 @@ def test_by_hand(loads: Loads) -> None:
         ({"VALUE": "read(str(value))"}, {"overrides, texts"}),
         ({"VALUE": "[repr(one)[1:-1] for one in value] if isinstance(value, list) else value"}, {SETTINGS[2]}),
         ({"PASSED": "1.0"}, {"overrides, numbers"}),
-        ({"MISSING": "True"}, {"overrides, beside stand-ins"}),
+        ({"MISSING": "True"}, {"overrides, beside defaults"}),
         ({"MISSING": "False"}, {"overrides, numbers"}),
     ],
 )
 def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], where: set[str]) -> None:
-    """Texts that are read as numbers, line breaks that are escaped, and wrong stand-ins."""
+    """Texts that are read as numbers, line breaks that are escaped, and wrong defaults."""
     target, found = _bound(loads, **broken)
     judgements = {setting: judged_at(CFG004, one, setting, target) for setting, one in found.items()}
     assert all(judgement.tried for judgement in judgements.values())
@@ -124,4 +124,4 @@ def test_release_without_a_field(loads: Loads) -> None:
     """Settings that the release lacks are left out, and a boundary of none is not made."""
     target = loads(FRAMEWORK, {"skyrl/train/config.py": CONFIG.replace("stop=None", "other=None")})
     names = [name for one in boundaries(target) if isinstance(one, Boundary) for name in one.settings]
-    assert names == ["overrides, numbers", "overrides, texts", "overrides, beside stand-ins"]
+    assert names == ["overrides, numbers", "overrides, texts", "overrides, beside defaults"]

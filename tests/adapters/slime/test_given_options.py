@@ -54,7 +54,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 
 
 def test_by_hand(loads: Loads) -> None:
-    """Options that are given stay; a text has eight characters; another option stands in for one that is not given."""
+    """Options that are given stay; a text has eight characters; one that is not given defaults to another."""
     target, found = _bound(loads)
     given = {"start_rollout_id": 7.0, "eps_clip_high": 0.3, "eval_max_context_len": 80.0, "eval_reward_key": 8.0}
     for setting in ("options given, new run", "options given, restart"):
@@ -78,7 +78,7 @@ def test_by_hand(loads: Loads) -> None:
     ],
 )
 def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], where: set[str]) -> None:
-    """A number or a text that is replaced, and a stand-in that arrives changed."""
+    """A number or a text that is replaced, and a default that arrives changed."""
     target, found = _bound(loads, **broken)
     judgements = {setting: judged_at(CFG004, one, setting, target) for setting, one in found.items()}
     assert all(judgement.tried for judgement in judgements.values())

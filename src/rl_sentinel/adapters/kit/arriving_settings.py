@@ -4,7 +4,7 @@ from rl_sentinel.core.case import Scalar
 
 
 def arrives(given: Scalar, arrived: object) -> float:
-    """What arrives of a setting: a number as it is, infinite if it is none; of a text, see below."""
+    """What arrives of a setting: a number as it is, infinite for another value; a text as below."""
     if isinstance(given, str):
         return characters_in_place(given, arrived)
     return float(arrived) if isinstance(arrived, bool | int | float) else float("inf")

@@ -39,7 +39,7 @@ FAMILIES: Mapping[str, Mapping[str, Settings]] = {
         "texts": {"trainer.run_name": "1e5", "trainer.project_name": "null", "trainer.policy.model.path": "policy"},
         "a line break": {STOP: "\n\n"},
         "a tag": {STOP: "</answer>"},
-        "beside stand-ins": {
+        "beside defaults": {
             "generator.max_input_length": 700,
             "generator.eval_sampling_params.temperature": 0.3,
             "generator.eval_sampling_params.max_generate_length": 88,
@@ -55,8 +55,8 @@ FAMILIES: Mapping[str, Mapping[str, Settings]] = {
     },
 }
 
-#: A setting -> where it stands in for one that is not given, and the code of the releases in which it does.
-STANDS_IN: Mapping[str, tuple[str, str]] = {
+#: A setting -> the one that defaults to it, and the code of the releases in which it does.
+DEFAULTING: Mapping[str, tuple[str, str]] = {
     TEMPERATURE: (
         "trainer.algorithm.temperature",
         "self.trainer.algorithm.temperature = self.generator.sampling_params.temperature",
@@ -107,10 +107,12 @@ def _has(target: Target, owner: str, option: str) -> bool:
 
 
 def _places(source: str, settings: Settings) -> dict[str, str]:
-    """Where an override arrives -> the override: at its own path, and where it stands in for one that is not given."""
+    """Where an override arrives -> the override: at its own path, and where another defaults to it."""
     own = {option: option for option in settings}
-    standing = {place: option for option, (place, code) in STANDS_IN.items() if option in settings and code in source}
-    return standing | own
+    defaulting = {
+        place: option for option, (place, code) in DEFAULTING.items() if option in settings and code in source
+    }
+    return defaulting | own
 
 
 def arrived(make: Callable[..., Any], options: Settings, places: Mapping[str, str]) -> dict[str, float]:

@@ -58,7 +58,7 @@ class Batch(dict[str, Any]):
 
 
 def run_twice(owner: Any, cfg: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's classes
-    """How often each row is trained, and what is logged; see :func:`compare_runs`."""
+    """How often each row is trained, and the numbers that are logged; see :func:`compare_runs`."""
     return compare_runs(lambda done: _run(owner, cfg, rows, done), rows)
 
 

@@ -1,4 +1,4 @@
-"""slime's options after validation: what is given stays, and what is not given is what stands in for it."""
+"""slime's options after validation: those that are given stay, and others have the values that they default to."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
-#: Options for which others stand in if they are not given -> a value of each; no two are equal.
+#: Options that default to others, or to a number -> a value of each; no two are equal.
 GIVEN: Settings = {
     "start_rollout_id": 7,
     "eps_clip_high": 0.3,
@@ -27,8 +27,8 @@ GIVEN: Settings = {
     "eval_function_path": "mine.evaluate",
 }
 
-#: An option -> the one that stands in for it.
-STAND_INS: Mapping[str, str] = {
+#: An option -> the one that it defaults to.
+DEFAULTS_TO: Mapping[str, str] = {
     "eps_clip_high": "eps_clip",
     "over_sampling_batch_size": "rollout_batch_size",
     "log_probs_max_tokens_per_gpu": "max_tokens_per_gpu",
@@ -37,8 +37,8 @@ STAND_INS: Mapping[str, str] = {
     "eval_function_path": "rollout_function_path",
 }
 
-#: Values of those that stand in.
-_OF_STAND_INS: Settings = {
+#: Values of those that others default to.
+_OF_DEFAULTS: Settings = {
     "eps_clip": 0.1,
     "rollout_batch_size": 2,
     "max_tokens_per_gpu": 48,
@@ -59,8 +59,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     places = {f"args.{name}": name for name in known}
     for when, restarted in (("new run", False), ("restart", True)):
         yield from bindable(target, _boundary(f"options given, {when}", known, places, restarted=restarted))
-    pairs = {name: other for name, other in STAND_INS.items() if f"args.{name} = args.{other}" in source}
-    settings = {other: _OF_STAND_INS[other] for other in pairs.values()}
+    pairs = {name: other for name, other in DEFAULTS_TO.items() if f"args.{name} = args.{other}" in source}
+    settings = {other: _OF_DEFAULTS[other] for other in pairs.values()}
     places = {f"args.{name}": other for name, other in pairs.items()}
     yield from bindable(target, _boundary("options not given", settings, places, restarted=False))
 
