@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.arriving_settings import arrives
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.laws.setting_arrives_changed import LAW
@@ -43,21 +44,18 @@ def test_not_applicable() -> None:
 
 
 def test_text_that_becomes_a_number() -> None:
-    """Of a text, each character must arrive: none does where it is read as a number."""
+    """A text must arrive as it is: it does not where it is read as a number."""
     outputs = {"stop": Output("", "", "setting.stop")}
 
-    def characters(stop: str, arrived: object) -> dict[str, Tensor]:
-        return {"stop": torch.tensor(float(len(stop) if arrived == stop else 0))}
-
     def read_anew(_batch: Batch, stop: str) -> dict[str, Tensor]:
-        return characters(stop, float(stop))
+        return {"stop": torch.tensor(arrives(stop, float(stop)))}
 
     def kept(_batch: Batch, stop: str) -> dict[str, Tensor]:
-        return characters(stop, stop)
+        return {"stop": torch.tensor(arrives(stop, stop))}
 
     settings = {"default": {"stop": "1e5"}}
     found = judged(LAW, specimen(read_anew, reads="", stage="config", outputs=outputs, settings=settings)).found
     assert found is not None
-    wanted = "stop is 0, expected 3: each character of a setting must arrive as it was set"
+    wanted = "stop is 0, expected 1: a text must arrive as it was set (1: it does)"
     assert found.expectation.sentence() == wanted
     assert judged(LAW, specimen(kept, reads="", stage="config", outputs=outputs, settings=settings)).found is None

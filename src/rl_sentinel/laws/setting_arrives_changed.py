@@ -20,7 +20,7 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that do not report which value of a setting arrives (an output of the quantity ``setting.NAME``, for a
-    number or a text ``NAME`` of the boundary's settings; of a text, how many characters arrive in their places).
+    number or a text ``NAME`` of the boundary's settings; of a text, 1 if it arrives as it was set, else 0).
 
 Seen in:
     See the audit's reports.
@@ -56,9 +56,9 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     settings = {**ask.boundary.settings.get(case.setting, {}), **case.override}
     seen = ask(case).values
     for name, value in _passed_on(ask.boundary, settings).items():
-        number, of = (len(value), "each character of ") if isinstance(value, str) else (float(value or 0), "")
+        number, of = (1.0, "a text") if isinstance(value, str) else (float(value or 0), "a setting")
         expected = torch.tensor(number, dtype=seen[name].dtype, device=seen[name].device)
-        reason = f"{of}a setting must arrive as it was set"
+        reason = f"{of} must arrive as it was set{' (1: it does)' if isinstance(value, str) else ''}"
         yield Equal(name, expected, seen[name], None, scale=abs(number), reason=reason)
 
 

@@ -54,16 +54,16 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 
 
 def test_by_hand(loads: Loads) -> None:
-    """Options that are given stay; a text has eight characters; one that is not given defaults to another."""
+    """Options that are given stay; a text counts 1; one that is not given defaults to another."""
     target, found = _bound(loads)
-    given = {"start_rollout_id": 7.0, "eps_clip_high": 0.3, "eval_max_context_len": 80.0, "eval_reward_key": 8.0}
+    given = {"start_rollout_id": 7.0, "eps_clip_high": 0.3, "eval_max_context_len": 80.0, "eval_reward_key": 1.0}
     for setting in ("options given, new run", "options given, restart"):
         values = outputs_of(target, found[setting], setting, batch_of(torch.ones(1, 1, dtype=torch.bool)))
         assert {name: values[f"args.{name}"].item() for name in given} == pytest.approx(given)
     values = outputs_of(
         target, found["options not given"], "options not given", batch_of(torch.ones(1, 1, dtype=torch.bool))
     )
-    stand_ins = {"eps_clip_high": 0.1, "eval_max_context_len": 64.0, "eval_reward_key": 5.0}
+    stand_ins = {"eps_clip_high": 0.1, "eval_max_context_len": 64.0, "eval_reward_key": 1.0}
     assert {name: values[f"args.{name}"].item() for name in stand_ins} == pytest.approx(stand_ins)
 
 

@@ -115,7 +115,7 @@ def _places(source: str, settings: Settings) -> dict[str, str]:
     return defaulting | own
 
 
-def arrived(make: Callable[..., Any], options: Settings, places: Mapping[str, str]) -> dict[str, float]:
+def read_overrides(make: Callable[..., Any], options: Settings, places: Mapping[str, str]) -> dict[str, float]:
     """What the configuration has of each override, at each place at which it arrives."""
     config = make({path: _value(path, value) for path, value in options.items()})
     return {place: arrives(options[path], get_field(config, place)) for place, path in places.items()}
@@ -127,7 +127,7 @@ def _value(path: str, value: Scalar) -> Any:  # noqa: ANN401 - as the field has 
 
 def _boundary(path: str, name: str, settings: Settings, places: Mapping[str, str]) -> Boundary:
     step = Step(
-        call=arrived,
+        call=read_overrides,
         name="arrived",
         arguments={
             "make": Constant(Function(path)),

@@ -76,7 +76,7 @@ def options_after(
     places: Mapping[str, str],
     restarted: bool,  # noqa: FBT001 - of the boundary
 ) -> dict[str, float]:
-    """What validation leaves at each place: a number, or how many characters of a text are in their places."""
+    """What validation leaves at each place: a number, or whether a text is still the same."""
     both = {"rollout_max_context_len": 64, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 48, **options}
     args = vars(validated(validate, has_checkpoint=restarted, load=OWN if restarted else None, **both))
     return {place: arrives(options[option], args.get(place.partition(".")[2])) for place, option in places.items()}
