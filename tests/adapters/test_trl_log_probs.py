@@ -56,3 +56,31 @@ def test_faults(loads: Loads, choices: dict[str, str], *, sound: bool) -> None:
         judgement = judged_at(REF001, boundaries["grpo_trainer", setting], setting, target)
         assert judgement.tried > 0
         assert (judgement.found is None) is sound
+
+
+#: Log-probs that a trainer keeps for several optimizer steps.
+SAMPLES = """
+    import torch
+
+    class SDFTTrainer:
+        def _compute_rollout_logps(self, prompt_ids, prompt_mask, completion_ids, completion_mask):
+            if self.args.gradient_accumulation_steps % (self.args.steps_per_generation * self.num_iterations) == 0:
+                return None
+            ids = torch.cat([prompt_ids, completion_ids], 1)
+            attention = torch.cat([prompt_mask, completion_mask], 1)
+            logits = self.model(input_ids=ids, attention_mask=attention).logits[:, SHIFT][:, -completion_ids.shape[1] :]
+            return (logits / self.temperature).log_softmax(-1).gather(2, completion_ids.unsqueeze(2)).squeeze(2)
+"""
+
+
+@pytest.mark.parametrize(("shift", "sound"), [(":-1", True), ("1:", False)])
+def test_log_probs_of_samples(loads: Loads, shift: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """A token's log-prob is that of the logits before it."""
+    tree = {**files(), "trl/experimental/sdft/sdft_trainer.py": SAMPLES.replace("SHIFT", shift)}
+    target = loads(FRAMEWORK, tree, overlay())
+    every = [one for one in log_probs.boundaries(target) if isinstance(one, Boundary)]
+    (boundary,) = (one for one in every if one.path.endswith("_compute_rollout_logps"))
+    check_round_trips(target, [boundary])
+    judgement = judged_at(REF001, boundary, "logprob", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound

@@ -13,6 +13,8 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.degenerate_batch_not_finite import LAW as DEG001
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+from rl_sentinel.laws.row_order_matters import LAW as PRM001
 
 Loads = Callable[..., Target]
 
@@ -84,7 +86,27 @@ ITSELF = """
             return loss / self.current_gradient_accumulation_steps
 """
 
-SOUND = {"fills": "True", "weight": "top"}
+#: The same trainer with an objective on the sampled tokens.
+WEIGHTED = """
+        def _compute_iw_opd_loss(self, student, teacher, sampled, mask, count):
+            gain = torch.where(mask, teacher - sampled, 0.0).detach()
+            before = gain.abs().cumsum(1) - gain.abs()
+            share = before / {total}.clamp(min=self.iw_opd_epsilon)
+            weight = (1 + self.iw_opd_gamma * (1 - share)).detach()
+            return -torch.where(mask, student * weight * gain, 0.0).sum() / {count}
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            if self.distillation_objective == "jsd":
+                return self.former_loss(model, inputs)
+            mask, ids, width = inputs["completion_mask"].bool(), inputs["input_ids"], inputs["completion_ids"].shape[1]
+            logits = model(input_ids=ids, attention_mask=inputs["attention_mask"]).logits[:, :-1][:, -width:]
+            chosen = logits.log_softmax(-1).gather(2, ids[:, -width:].unsqueeze(2)).squeeze(2)
+            own, _, _ = self._get_teacher_token_logprobs_from_server(inputs)
+            sampled = inputs["rollout_logprobs"][:, -width:]
+            return self._compute_iw_opd_loss(chosen, own.masked_fill(~mask, 0.0), sampled, mask, num_items_in_batch)
+"""
+
+SOUND = {"fills": "True", "weight": "top", "total": "gain.abs().sum(1, keepdim=True)", "count": "count"}
 
 #: The tokens that are sent to the server, and the words whose share is compared.
 ASKED, WORDS = 'inputs["teacher_attention_mask"].sum(1)', "words"
@@ -97,8 +119,8 @@ def _of_itself(loads: Loads, asked: str = ASKED, words: str = WORDS) -> tuple[Ta
     return target, {next(iter(one.settings)): one for one in made}
 
 
-def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
+def _bound(loads: Loads, objective: str = "", **choices: str) -> tuple[Target, dict[str, Boundary]]:
+    source = TRAINER.replace("def compute_loss", "def former_loss") + objective if objective else TRAINER
     for name, part in (SOUND | choices).items():
         source = source.replace("{" + name + "}", part)
     place = "trl/experimental/server_distillation/server_distillation_trainer.py"
@@ -127,6 +149,26 @@ def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], s
     """No log-prob of padding makes the gradient of the weights NaN; the teacher's shares are the weights."""
     target, boundaries = _bound(loads, **({} if sound else choices))
     judgement = judged_at(law, boundaries[setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound
+
+
+@pytest.mark.parametrize("sound", [True, False])
+@pytest.mark.parametrize(
+    ("law", "choices"),
+    [
+        (SPL001, {"count": "mask.sum()"}),
+        (PRM001, {"total": "gain.abs().sum(1)"}),
+        (SPL001, {"total": "gain.abs().sum()"}),
+    ],
+)
+def test_weights_of_sampled_tokens(loads: Loads, law: Law, choices: dict[str, str], *, sound: bool) -> None:
+    """A mean over a micro-batch, weights of another row, and weights that depend on the other rows."""
+    target, boundaries = _bound(loads, objective=WEIGHTED, **({} if sound else choices))
+    assert list(boundaries) == ["server, beta 0", "server, beta 1", "server, importance-weighted"]
+    boundary = boundaries["server, importance-weighted"]
+    check_round_trips(target, [boundary])
+    judgement = judged_at(law, boundary, "server, importance-weighted", target)
     assert judgement.tried > 0
     assert (judgement.found is None) is sound
 

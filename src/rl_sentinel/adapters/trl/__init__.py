@@ -6,6 +6,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import (
     a2po,
+    async_distillation,
     async_loss,
     async_metrics,
     bco,
@@ -81,6 +82,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         server_distillation,
         async_loss,
         async_metrics,
+        async_distillation,
         log_probs,
         updates,
         preferences,

@@ -1,20 +1,26 @@
 """TRL's log-probs and entropy from the logits of a model, at the sampling temperature."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
 from rl_sentinel.adapters.trl.logit_model import compute_log_probs, logit_trainer
 from rl_sentinel.adapters.trl.release import config_fields, method
+from rl_sentinel.adapters.trl.self_distillation import TRAINERS, Model
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Use
+from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import Claims, claims
 
 _CITE = (
@@ -32,7 +38,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs with their gradient, and the entropies, of both trainers."""
+    """The log-probs with their gradient, and entropies, of both trainers; the log-probs of samples that SDFT reuses."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         path = method(target, owner, "_get_per_token_logps_and_entropies", "_get_per_token_logps")
         if not target.has(path) or target.fails(path) or "temperature" not in config_fields(target, kind):
@@ -40,6 +46,57 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _boundary(target, path, kind, "logprob", _CLAIMS | claims(_CITE, gradient="own")))
         if path.endswith("entropies"):
             yield from bindable(target, _boundary(target, path, kind, "entropy", _ENTROPY))
+    for trainer in TRAINERS:
+        path = f"{trainer}._compute_rollout_logps"
+        if target.has(path) and not target.fails(trainer):
+            yield from bindable(target, _of_rollout(path, trainer))
+
+
+def score_rollout(  # noqa: PLR0913 - a trainer's class and settings, and its batch
+    entry: Callable[..., Tensor],
+    kind: type,
+    temperature: float,
+    logits: Tensor,
+    completion_ids: Tensor,
+    completion_mask: Tensor,
+) -> Tensor:
+    """The log-probs of completions that serve several optimizer steps, for prompts of one token."""
+    trainer = bare_instance(
+        kind,
+        model=Model(logits),
+        args=SimpleNamespace(steps_per_generation=1, gradient_accumulation_steps=1),
+        num_iterations=2,
+        temperature=temperature,
+        model_kwarg_keys=frozenset({"logits_to_keep"}),
+    )
+    prompts = torch.ones_like(completion_ids[:, :1])
+    return entry(trainer, prompts, prompts, completion_ids, completion_mask)
+
+
+def _of_rollout(path: str, trainer: str) -> Boundary:
+    step = Step(
+        call=score_rollout,
+        name="computed",
+        arguments={
+            "entry": Constant(Function(path)),
+            "kind": Constant(Function(trainer)),
+            "temperature": Knob("temperature"),
+            "logits": Column("logits"),
+            "completion_ids": Column("token"),
+            "completion_mask": ResponseMask(),
+        },
+        produced_by={"completion_mask": "sample_rollouts: completions padded at the right"},
+    )
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs={"logprob": Output("B T", "nats", "logprob", at=Use("computed"), form=Padded())},
+        settings={"logprob": {"temperature": 0.5}},
+        claims=_CLAIMS,
+        reach="num_iterations above 1",
+        requires=(no_empty_response,),
+    )
 
 
 def _boundary(target: Target, path: str, kind: str, output: str, claimed: Claims) -> Boundary:

@@ -101,6 +101,7 @@ def make_distiller(kind: Any, alpha: float, teacher: object, micro_batches: int)
         args=arguments,
         teacher_model=teacher,
         use_teacher_server=False,
+        use_liger_loss=False,
         num_loss_tokens_to_skip=0,
         temperature=1.0,
         model_kwarg_keys=frozenset({"logits_to_keep"}),
