@@ -68,7 +68,7 @@ clean:
 # test of the text report renders, from an audit; read the difference before it is committed.
 expect: setup
 	-$(BIN)/rl-sentinel audit $(TARGET) --level hazard --json expect/.report.json
-	$(BIN)/python scripts/expectation.py expect/.report.json > $(EXPECTATION)
+	$(BIN)/python scripts/expectation.py expect/.report.json > expect/.expectation && mv expect/.expectation $(EXPECTATION)
 	$(if $(filter verl%,$(TARGET)),$(BIN)/python scripts/expectation.py --findings expect/.report.json > tests/report/verl-0.9.1.json)
 	$(BIN)/python scripts/findings_page.py expect/.report.json
 	rm -f expect/.report.json
