@@ -86,9 +86,15 @@ def test_unknown_number_makes_the_check_inconclusive() -> None:
     assert rl_sentinel.assert_sound(own.hidden, budget=2, numbers=numbers, **_LOSS).ok
 
 
+def test_a_loss_of_logits_is_compared_with_its_formula() -> None:
+    result = rl_sentinel.check(own.of_logits, budget=2, **_LOSS)
+    assert (result.ok, result.findings) == (True, ())
+    assert "REF001" in {v.law for v in result.verdicts if v.outcome == "holds"}
+
+
 @pytest.mark.parametrize(
     ("function", "apart"),
-    [(_TRAINER.loss_of_rewards, "advantages"), (own.of_logits, "logits"), (own.weighted, "weight")],
+    [(_TRAINER.loss_of_rewards, "advantages"), (own.weighted, "weight")],
 )
 def test_loss_that_does_more_than_its_formula_is_not_compared(function: Any, apart: str) -> None:
     result = rl_sentinel.check(function, budget=2, **_LOSS)

@@ -48,7 +48,7 @@ def test_nothing_could_be_audited(corpus: Path, capsys: pytest.CaptureFixture[st
 
 def test_options(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "recall", str(corpus), "--rows", "two") == "--rows is 'two', expected one of one"
-    assert error_line(capsys, "recall", str(corpus), "--cpu", "hard").startswith("no bug of the corpus matches")
+    assert error_line(capsys, "recall", str(corpus), "--cpu", "hard").startswith("the corpus has no bug for these")
 
 
 def test_interpreter(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

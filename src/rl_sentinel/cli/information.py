@@ -87,7 +87,7 @@ def _show(  # noqa: PLR0913 - the parts of a listing
     """Show each event of a kind, and the reason of each boundary that has none.
 
     Raises:
-        SentinelError: if there is none to show; ``none`` is the message if there is no boundary at all.
+        SentinelError: if nothing can be shown; ``none`` is its message where no boundary matches.
     """
     shown, missing = 0, list[dict[str, Any]]()
     for event in stream:
