@@ -51,6 +51,19 @@ def _whitened(batch: Batch, sign: float = 1.0) -> Tensor:
     return torch.where(batch.mask, (returns - trained.mean()) / (trained.std(correction=0) + 1e-6), 0.0)
 
 
+def test_whitened_values_of_untrained_tokens_are_not_judged() -> None:
+    """Alone, a trained token has the whitened value 0; an untrained one behind it then holds the whole difference."""
+
+    def whitened_everywhere(batch: Batch) -> Tensor:
+        returns = _shaped(batch).flip(1).cumsum(1).flip(1)
+        trained = returns[batch.mask]
+        return (returns - trained.mean()) / (trained.std(correction=0) + 1e-6)
+
+    judgement = judged(LAW, specimen(whitened_everywhere, reads=READS))
+    assert judgement.found is None
+    assert judgement.tried > 0
+
+
 def test_broken() -> None:
     """An added penalty is found with one token, and says by how much the reference fell."""
     found = judged(

@@ -96,6 +96,8 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for name in _rewards(boundary):
         where = _charged(batch, row, near[name] != far[name])
         where = where & (near[name] != far[name]) & near[name].isfinite() & far[name].isfinite()
+        if boundary.stage == "advantage" and where.dim() == 2:  # of an untrained token, nobody reads it
+            where = where & batch.mask
         reason = (
             f"in the other call the reference gives token {token} of row {row} less probability, by {amount:g} nats, "
             "and a larger divergence earns no more"
