@@ -1,6 +1,15 @@
 """Settings that are passed on, as numbers: what arrives of a number, and whether a text arrives."""
 
-from rl_sentinel.core.case import Scalar
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant
+from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Scalar, Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
 
 
 def arrives(given: Scalar, arrived: object) -> float:
@@ -16,3 +25,39 @@ def arrives(given: Scalar, arrived: object) -> float:
     if isinstance(given, str):
         return float(arrived in (given, [given]))
     return float(arrived) if isinstance(arrived, bool | int | float) else float("inf")
+
+
+def bind_arriving(  # noqa: PLR0913 - the parts of one description
+    path: str,
+    call: Callable[..., Any],
+    arguments: Mapping[str, Codec],
+    places: Mapping[str, str],
+    *,
+    settings: Mapping[str, Settings],
+    cite: str,
+    reach: str,
+) -> Boundary:
+    """The boundary of a call that returns what arrives of its settings, by place.
+
+    Args:
+        path: the function that passes them on.
+        call: the call; it gets ``options``, the settings, and ``places`` beside its arguments.
+        arguments: its other arguments.
+        places: place -> the setting that arrives there.
+        settings: the settings, by name.
+        cite: where it is written that they arrive.
+        reach: how a user sets them.
+    """
+    passed = {**arguments, "options": AllSettings(), "places": Constant(dict(places))}
+    return Boundary(
+        path=path,
+        stage="config",
+        steps=(Step(call=call, name="arrived", arguments=passed, remembered=True),),
+        outputs={
+            place: Output("", "", f"setting.{option}", at=Use("arrived")[place], form=Number())
+            for place, option in places.items()
+        },
+        settings=settings,
+        claims=claims(cite),
+        reach=reach,
+    )

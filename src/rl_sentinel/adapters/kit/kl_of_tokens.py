@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
 from rl_sentinel.adapters.kit.codecs import FormCodec
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.core.codec import Form, Inputs
+from rl_sentinel.formulas.kl_tokens import KL
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +42,4 @@ class KlOfTokens(FormCodec):
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
         """The estimates in their layout."""
         batch = inputs.batch
-        return self.form.lay_out(_estimate(self.kind, batch.logprob - batch.ref_logprob), inputs)
-
-
-def _estimate(kind: str, log_ratio: Tensor) -> Tensor:
-    if kind == "k2":
-        return log_ratio.square() / 2
-    return torch.expm1(-log_ratio) + log_ratio if kind == "k3" else log_ratio
+        return self.form.lay_out(KL[self.kind](batch)[self.kind].to(batch.logprob.dtype), inputs)

@@ -4,17 +4,15 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rl_sentinel.adapters.kit.arriving_settings import arrives
+from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config, get_field
-from rl_sentinel.adapters.kit.forms import Number
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Scalar, Settings
-from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
 
 SUPERVISED = "skyrl.train.config.sft_config.SFTConfig"
@@ -126,25 +124,12 @@ def _value(path: str, value: Scalar) -> Any:  # noqa: ANN401 - as the field has 
 
 
 def _boundary(path: str, name: str, settings: Settings, places: Mapping[str, str]) -> Boundary:
-    step = Step(
-        call=read_overrides,
-        name="arrived",
-        arguments={
-            "make": Constant(Function(path)),
-            "options": AllSettings(),
-            "places": Constant(dict(places)),
-        },
-        remembered=True,
-    )
-    return Boundary(
-        path=path,
-        stage="config",
-        steps=(step,),
-        outputs={
-            place: Output("", "", f"setting.{option}", at=Use("arrived")[place], form=Number())
-            for place, option in places.items()
-        },
+    return bind_arriving(
+        path,
+        read_overrides,
+        {"make": Constant(Function(path))},
+        places,
         settings={f"overrides, {name}": settings},
-        claims=claims(_DOCS),
+        cite=_DOCS,
         reach=", ".join(f"{option}={value!r}" for option, value in settings.items()),
     )

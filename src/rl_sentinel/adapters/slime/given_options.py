@@ -3,17 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rl_sentinel.adapters.kit.arriving_settings import arrives
+from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.forms import Number
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.slime.checkpoints import OPTIONS, OWN, VALIDATE, validated
 from rl_sentinel.adapters.slime.samples import module_source
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
 
 #: Options that default to others, or to a number -> a value of each; no two are equal.
 GIVEN: Settings = {
@@ -83,26 +81,12 @@ def options_after(
 
 
 def _boundary(name: str, settings: Settings, places: Mapping[str, str], *, restarted: bool) -> Boundary:
-    step = Step(
-        call=options_after,
-        name="left",
-        arguments={
-            "validate": Constant(Function(VALIDATE)),
-            "options": AllSettings(),
-            "places": Constant(dict(places)),
-            "restarted": Constant(restarted),
-        },
-        remembered=True,
-    )
-    return Boundary(
-        path=VALIDATE,
-        stage="config",
-        steps=(step,),
-        outputs={
-            place: Output("", "", f"setting.{option}", at=Use("left")[place], form=Number())
-            for place, option in places.items()
-        },
+    return bind_arriving(
+        VALIDATE,
+        options_after,
+        {"validate": Constant(Function(VALIDATE)), "restarted": Constant(restarted)},
+        places,
         settings={name: settings},
-        claims=claims(_DOCS),
+        cite=_DOCS,
         reach=" ".join(f"--{option.replace('_', '-')} {value}" for option, value in settings.items()),
     )
