@@ -16,8 +16,13 @@ def test_law_is_found_by_code_and_name(text: str) -> None:
     ("text", "nearest"), [("MSK01", "MSK001 dead-row-shifts-signal"), ("par01", "PAR001 siblings-disagree")]
 )
 def test_nearest_law_is_named(text: str, nearest: str) -> None:
-    with pytest.raises(SentinelError, match=rf"law is '{text}', expected one of .*GRP001.*: the nearest is {nearest}$"):
+    with pytest.raises(SentinelError, match=rf"law is '{text}', expected a code or name .*: the nearest is {nearest}$"):
         code(text)
+
+
+def test_a_list_in_one_text_is_refused() -> None:
+    with pytest.raises(SentinelError, match=r"law is 'MSK001,GRP001', .*: give each law by itself$"):
+        code("MSK001,GRP001")
 
 
 def test_none_is_none() -> None:

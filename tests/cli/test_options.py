@@ -21,12 +21,6 @@ def test_value_out_of_range_is_one_line(option: str, value: str, capsys: pytest.
     assert line.endswith(": see rl-sentinel audit --help")
 
 
-@pytest.mark.parametrize("name", ["", " "])
-def test_an_empty_algorithm_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    line = error_line(capsys, "audit", "mine:f", "--stage", "advantage", "--algorithm", name)
-    assert line == f"--algorithm is {name!r}, expected a name, as in --algorithm grpo: name it, or drop it"
-
-
 def test_stage_and_claims_are_of_a_function_of_ones_own() -> None:
     own, release = parse_target("m:f"), parse_target("verl==1.0")
     assert not any(function_request([release], FunctionOptions()).values())

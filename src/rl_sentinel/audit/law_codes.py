@@ -11,7 +11,7 @@ def code(text: str) -> str:
     """The code of the law that ``text`` names.
 
     Raises:
-        SentinelError: if there is no such law; the message lists the codes and names the nearest.
+        SentinelError: if there is no such law; the message names the nearest.
 
     Example:
         >>> from rl_sentinel.audit.law_codes import code
@@ -25,7 +25,9 @@ def code(text: str) -> str:
         return code_of[key]
     nearest_key = get_close_matches(key, code_of, n=1, cutoff=0.0)[0]
     nearest = f"{code_of[nearest_key]} {names[code_of[nearest_key]]}"
-    raise SentinelError(f"law is {text!r}, expected one of {', '.join(names)}: the nearest is {nearest}")
+    if "," in text:
+        raise SentinelError(f"law is {text!r}, expected the code or name of one law: give each law by itself")
+    raise SentinelError(f"law is {text!r}, expected a code or name of `rl-sentinel laws`: the nearest is {nearest}")
 
 
 def codes(texts: Iterable[str] | None) -> tuple[str, ...]:

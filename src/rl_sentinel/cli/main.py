@@ -12,6 +12,7 @@ import typer
 
 import rl_sentinel
 from rl_sentinel.cli import audit, curves, export, history, information, recall, replay, train, twin
+from rl_sentinel.cli.command import Command
 from rl_sentinel.core.errors import SentinelError
 
 app = typer.Typer(
@@ -35,18 +36,21 @@ def _options(
     del version
 
 
-app.command("audit")(audit.audit)
-app.command("explain")(information.explain)
-app.command("laws")(information.laws)
-app.command("boundaries")(information.boundaries)
-app.command("influence")(information.influence)
-app.command("replay")(replay.replay)
-app.command("history")(history.history)
-app.command("recall")(recall.recall)
-app.command("train")(train.train)
-app.command("twin")(twin.twin)
-app.command("curves")(curves.curves)
-app.command("export")(export.export)
+for _function in (
+    audit.audit,
+    information.explain,
+    information.laws,
+    information.boundaries,
+    information.influence,
+    replay.replay,
+    history.history,
+    recall.recall,
+    train.train,
+    twin.twin,
+    curves.curves,
+    export.export,
+):
+    app.command(_function.__name__, cls=Command)(_function)
 
 #: The exception of a wrong option. Typer ships a private copy of click, so the class is looked up by name.
 _USAGE: type[Exception] = next(

@@ -28,24 +28,8 @@ ClaimOption = Annotated[
     typer.Option(metavar="KEY=VALUE", help="A claim about your function (docs/claims.md); may be repeated."),
 ]
 
-
-def _named_algorithm(context: typer.Context, algorithm: str) -> str:
-    """The algorithm, which is only empty if the option was not given."""
-    source = context.get_parameter_source("algorithm")
-    if source is not None and source.name == "COMMANDLINE" and not algorithm.strip():
-        raise SentinelError(
-            f"--algorithm is {algorithm!r}, expected a name, as in --algorithm grpo: name it, or drop it"
-        )
-    return algorithm
-
-
 AlgorithmOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="The algorithm of your function; implies its usual claims.",
-        callback=_named_algorithm,
-    ),
+    str, typer.Option(metavar="NAME", help="The algorithm of your function; implies its usual claims.")
 ]
 BindOption = Annotated[
     list[str] | None,

@@ -1,8 +1,10 @@
 """Fetch and audit a target, and show the progress on standard error."""
 
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -15,6 +17,9 @@ from rl_sentinel.audit.source.fetch import Source
 from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.audit.verdict_store import stored_or_run
 from rl_sentinel.core.errors import SentinelError
+
+#: Seconds between two lines of progress.
+_SECONDS = 30
 
 
 class Fetched(NamedTuple):
@@ -37,19 +42,43 @@ def run_audit(target: TargetSpec, job: Request, python: str, *, fresh: bool = Fa
     Raises:
         SentinelError: if the worker fails.
     """
-    quiet = not sys.stderr.isatty()
+    shown = sys.stderr.isatty()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     audit = Audit()
-    with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True) as progress:
         bar = progress.add_task(f"loading {target.text}", total=None)
+        line = _Line(target.text)
         with closing(stored_or_run(job, python, fresh=fresh)) as stream:
             for event in stream:
                 audit.take(event)
                 if event["event"] == "plan":
                     progress.update(bar, total=event["pairs"], description=target.text)
+                    line.pairs = event["pairs"]
                 elif event["event"] == "verdict":
                     progress.advance(bar)
+                    if not shown:
+                        line.advance()
     return audit
+
+
+@dataclass
+class _Line:
+    """Progress where no bar can be drawn, as in the log of a CI job: one line every ``_SECONDS``."""
+
+    target: str
+    pairs: int = 0
+    done: int = 0
+    start: float = field(default_factory=time.monotonic)
+    printed: int = 0
+
+    def advance(self) -> None:
+        """Count a pair, and print a line if it is time."""
+        self.done += 1
+        seconds = time.monotonic() - self.start
+        if seconds >= (self.printed + 1) * _SECONDS:
+            self.printed = int(seconds // _SECONDS)
+            text = f"rl-sentinel: {self.target}: {self.done} of {self.pairs} pairs after {seconds:.0f} s"
+            print(text, file=sys.stderr, flush=True)  # noqa: T201 - the command line's own output
 
 
 def _sole_failure(audit: Audit) -> str:

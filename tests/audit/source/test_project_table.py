@@ -63,6 +63,17 @@ def test_table_is_read_from_a_folder_below(tmp_path: Path) -> None:
         ),
         (f"{HEAD}stage = 3\n", '[tool.rl-sentinel.functions."mine:f".stage] is 3, expected a string'),
         (
+            f'{HEAD}stage = "kl"\nbind.rewards = ["a"]\n',
+            (
+                "[tool.rl-sentinel.functions.\"mine:f\".bind.rewards] is ['a'], expected a string or a boolean or "
+                "a number or a table"
+            ),
+        ),
+        (
+            f'{HEAD}stage = "kl"\nlaws = [1]\n',
+            '[tool.rl-sentinel.functions."mine:f".laws.0] is 1, expected a string',
+        ),
+        (
             f'{HEAD}stage = "kl"\nalgorithm = ""\n',
             "[tool.rl-sentinel.functions.\"mine:f\".algorithm] is '', expected a name",
         ),
@@ -100,6 +111,11 @@ def test_wrong_table_is_one_line(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(SentinelError) as told:
         read_project(tmp_path)
     assert str(told.value) == f"{file}{words}"
+
+
+def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
+    project(tmp_path, "\ufeff" + f'{HEAD}stage = "kl"\n')
+    assert read_project(tmp_path).table.functions["mine:f"].stage == "kl"
 
 
 def test_malformed_file_and_no_file(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def _raw_table(file: Path) -> Any:  # noqa: ANN401 - validated by pydantic
     if file.is_dir():
         raise SentinelError(f"{file} is a folder, expected a file in TOML: rename the folder")
     try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+        tables = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SentinelError(f"{file} cannot be read ({error.strerror}): make it readable") from error
     except UnicodeDecodeError as error:
@@ -119,23 +119,34 @@ def read_project(folder: Path) -> Project:
     try:
         table = ProjectTable.model_validate({} if raw_table is None else raw_table)
     except pydantic.ValidationError as error:
-        raise SentinelError(_message(file, error)) from error
+        raise SentinelError(_message(file, error, raw_table)) from error
     if not table.functions:
         raise SentinelError(f"{file}[{TABLE}.functions] is empty, expected at least one function (docs/project.md)")
     return Project(file, table)
 
 
-def _message(file: Path, error: pydantic.ValidationError) -> str:
+def _message(file: Path, error: pydantic.ValidationError, raw_table: Any) -> str:  # noqa: ANN401 - not yet validated
     """The first error in one line; unknown keys come first, because they often explain a missing key."""
     errors = error.errors()
     first: Any = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-    location = [str(part) for part in first["loc"]]
+    location = _written(first, raw_table)
     place = f"{file}[{'.'.join([TABLE, *map(_key, location)])}]"
     if first["type"] == "extra_forbidden":
         return f"{place} is unknown, {_nearest(location[-1], list(_fields(location)))}"
     if first["type"] == "missing":
         return f"{place} is missing: {_MISSING.get(location[-1], 'add it')} (docs/project.md)"
-    return f"{place} is {first['input']!r}, expected {_expected(first)}"
+    here = [e for e in errors if _written(e, raw_table) == location]
+    return f"{place} is {first['input']!r}, expected {' or '.join(dict.fromkeys(map(_expected, here)))}"
+
+
+def _written(error: Any, raw_table: Any) -> list[str]:  # noqa: ANN401 - pydantic's, and not yet validated
+    """The keys of an error's location, without the types of a union that pydantic adds to them."""
+    keys, value = list[str](), raw_table
+    for part in error["loc"]:
+        if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int)):
+            keys.append(str(part))
+            value = value[part]
+    return [*keys, str(error["loc"][-1])] if error["type"] == "missing" else keys
 
 
 #: Required key -> how to write it.
@@ -163,5 +174,6 @@ def _expected(error: Mapping[str, Any]) -> str:
     """Pydantic's expected type in TOML terms."""
     kinds = {"dict_type": "a table", "model_type": "a table", "string_type": "a string", "list_type": "a list"}
     kinds |= {"string_too_short": "a name", "too_short": "at least one entry"}
+    kinds |= {"bool_type": "a boolean", "int_type": "a number", "float_type": "a number"}
     message = str(error["msg"]).removeprefix("Input should be ")
     return kinds.get(str(error["type"]), message)
