@@ -24,8 +24,8 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that do not report at how many tokens they differ from the template (outputs of the quantities
-    ``tokens_off_template``, ``mask_off_replies``, ``logprobs_off_sampled`` and ``experts_off_sampled``). White space
-    after the end of a reply may be trained or not.
+    ``tokens_off_template``, ``mask_off_replies``, ``logprobs_off_sampled``, ``experts_off_sampled`` and
+    ``positions_off_order``). White space after the end of a reply may be trained or not.
 
 Seen in:
     See the audit's reports.
@@ -47,6 +47,7 @@ QUANTITIES = {
     "tokens_off_template": "differ from the chat template applied to the whole conversation",
     "mask_off_replies": "have a wrong loss mask: it must cover each reply with its end token, and nothing else",
     "logprobs_off_sampled": "have a wrong log-prob: sampled tokens must keep theirs, and other tokens must have none",
+    "positions_off_order": "have a wrong position: it must be the number of tokens before it, without padding",
     "experts_off_sampled": "have wrong experts: a trained token must be routed to those that the sampler chose",
 }
 

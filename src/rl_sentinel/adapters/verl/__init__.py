@@ -54,6 +54,7 @@ from rl_sentinel.adapters.verl import (
     transport,
     validation,
     validation_run,
+    worker_rollouts,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
 
@@ -106,7 +107,8 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         mismatch,
         configuration,
         listed_options,
-        rollout_servers,  # last: it lets vLLM seem to be installed
+        worker_rollouts,  # and the next, last: they let vLLM seem to be installed
+        rollout_servers,
     ):
         yield from module.boundaries(target)
 

@@ -77,7 +77,7 @@ TRAINING: Settings = {
 #: Fields that validation has of its own.
 VALIDATION: Settings = {"val_kwargs.temperature": 0.6, "val_kwargs.top_p": 0.8, "val_kwargs.top_k": 10}
 
-_OPTIONS = "trainer/config/rollout/rollout.yaml: sampling parameters of the rollout, and of validation in val_kwargs"
+OPTIONS = "trainer/config/rollout/rollout.yaml: sampling parameters of the rollout, and of validation in val_kwargs"
 _ROWS = "workers/rollout/replica.py, TokenOutput: response token ids, and log-probs of response token ids"
 _LOG_PROBS = (
     "teacher_manager.py, compute_teacher_logprobs_single, docstring: teacher log probabilities for a single unpadded "
@@ -105,12 +105,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 @contextmanager
-def distribution(name: str) -> Iterator[None]:
-    """Let a package of this name seem to be installed, in a version that is newer than any."""
+def distribution(name: str, number: str = "9999.0") -> Iterator[None]:
+    """Let a package of this name seem to be installed, by default in a version that is newer than any."""
     known = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
-        return "9999.0" if distribution_name == name else known(distribution_name)
+        return number if distribution_name == name else known(distribution_name)
 
     importlib.metadata.version = version
     try:
@@ -221,7 +221,7 @@ def _options(target: Target, name: str, server: Server, worker: str) -> Iterator
                 for n, place in places.items()
             },
             settings={f"options, {when}": settings},
-            claims=claims(_OPTIONS),
+            claims=claims(OPTIONS),
             reach=f"{WORKERS[worker]}, rollout.name={name}, "
             + ", ".join(f"rollout.{n}={value}" for n, value in settings.items()),
         )

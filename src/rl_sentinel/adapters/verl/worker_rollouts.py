@@ -1,0 +1,266 @@
+"""Boundaries of verl's workers that sample with an engine of their own: the rows of the batch that they return."""
+
+import inspect
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.causal_model import prompt_tokens
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Width
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.rollout_servers import OPTIONS, TRAINING, VALIDATION, distribution
+from rl_sentinel.adapters.verl.sampling_engines import (
+    END,
+    PAD,
+    SHIFT,
+    KnownResponses,
+    engine_doubles,
+    shifted,
+    worker_with,
+)
+from rl_sentinel.adapters.verl.worker_batch import accelerator_doubles
+from rl_sentinel.core.batch import VOCABULARY
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
+
+_WORKERS, TRAINER = "verl.workers.rollout", "verl.trainer.ppo.ray_trainer.RayPPOTrainer"
+
+#: Class of a worker -> its engine; before a comma, the value of ``rollout.name``.
+CLASSES: Mapping[str, str] = {
+    f"{_WORKERS}.vllm_rollout.vllm_rollout_spmd.vLLMRollout": "vllm",
+    f"{_WORKERS}.vllm_rollout.vllm_rollout.vLLMRollout": "vllm, padded",
+    f"{_WORKERS}.hf_rollout.HFRollout": "hf",
+}
+
+#: Versions of vLLM, one of which every release accepts: it has a copy of parts of the older one.
+VLLM_VERSIONS = ("9999.0", "0.6.3")
+
+_ROWS = (
+    "vllm_rollout_spmd.py and hf_rollout.py, comments of generate_sequences: prompts padded at the left, responses at "
+    "the right; the attention mask covers a response with its end token, and its positions follow those of the prompt"
+)
+#: Column -> its value where a response is missing or differs between samples.
+_WRONG: Mapping[str, float] = {"tokens": -1, "logprobs": float("inf")}
+
+_PRODUCED = (
+    "ray_trainer.py, fit: input_ids, attention_mask, position_ids and raw_prompt_ids of the data set, popped from the "
+    "batch; fsdp_workers.py, generate_sequences: the tokenizer's end and padding tokens in meta_info"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The rows of each worker that samples whole batches, and its sampling options in training and in validation."""
+    for path, engine in CLASSES.items():
+        if target.locate(path) != path:  # another class of this name
+            continue
+        for version in VLLM_VERSIONS:
+            with distribution("vllm", version):
+                fails = target.fails(path)  # imports its module
+            if not fails:
+                break
+        if fails:
+            yield Unbound(path, "batch", fails)
+            continue
+        yield from try_bind(target, path, "batch", partial(_bound, target, path, engine))
+
+
+def _bound(target: Target, path: str, engine: str) -> Iterator[Boundary]:
+    kind = target.find(path)
+    if inspect.isabstract(kind) or not hasattr(kind, "generate_sequences"):
+        return  # the release cannot make such a worker, or samples with servers
+    yield from _rows(target, path, engine)
+    yield from _options(target, path, engine)
+
+
+def sampled(
+    owner: Any,  # noqa: ANN401 - a class of the target
+    engine: str,
+    config: Any,  # noqa: ANN401 - an OmegaConf section
+    repeats: bool,  # noqa: FBT001 - passed by name
+    rows: list[dict[str, Any]],
+) -> dict[str, list[Any]]:
+    """The tokens and log-probs of each response that the attention mask covers, and the wrong positions of its row.
+
+    Each prompt is sampled ``config.n`` times: by the worker if it ``repeats`` prompts, else the trainer has done so.
+    """
+    prompts = [prompt_tokens(row, len(one["prompt"]), VOCABULARY) for row, one in enumerate(rows)]
+    times, width = int(config.n), int(config.response_length)
+    known = KnownResponses(prompts, [one["tokens"] for one in rows], [one["logprobs"] for one in rows], width)
+    asked = prompts if repeats else [prompt for prompt in prompts for _ in range(times)]
+    found = _generated(owner, engine, config, known, asked)
+    sizes = [len(one["tokens"]) for one in rows for _ in range(times)]
+    lengths = [len(prompt) for prompt in prompts for _ in range(times)]
+    if found.batch_size[0] != len(sizes):  # the rows cannot be told apart
+        return {name: [torch.full((len(one["tokens"]),), wrong) for one in rows] for name, wrong in _WRONG.items()} | {
+            "positions": [torch.zeros(())] * len(rows)
+        }
+    columns = _columns(found, sizes, lengths, width)
+    groups = range(0, len(sizes), times)
+    return {
+        name: [_agreed(own[k : k + times], _WRONG.get(name, -1)) for k in groups]
+        for name, own in columns.items()
+        if own
+    }
+
+
+def _columns(found: Any, sizes: list[int], lengths: list[int], width: int) -> dict[str, list[Tensor]]:  # noqa: ANN401
+    """The columns of the rows of a TensorDict, with the lengths of their responses and prompts."""
+    responses = zip(found["responses"], found["attention_mask"], sizes, strict=True)
+    positions = zip(found["position_ids"], lengths, sizes, strict=True)
+    log_probs = found["rollout_log_probs"] if "rollout_log_probs" in found.keys() else ()  # noqa: SIM118 - a TensorDict
+    return {
+        "tokens": [_tokens(ids[mask[-width:].bool()].tolist(), n, width) for ids, mask, n in responses],
+        "positions": [_misplaced(row[:-width], row[-width:], *size) for row, *size in positions],
+        "logprobs": [x[:n] for x, n in zip(log_probs, sizes, strict=False)],
+    }
+
+
+def _agreed(copies: list[Tensor], wrong: float) -> Tensor:
+    """What all samples of a prompt are, since the engine returns one response for it; ``wrong`` if they differ."""
+    return copies[0] if all(one.equal(copies[0]) for one in copies) else torch.full_like(copies[0], wrong)
+
+
+def options_sent(owner: Any, engine: str, config: Any, validate: bool) -> dict[str, float]:  # noqa: ANN401, FBT001
+    """The numbers among the options that reach the engine."""
+    known = KnownResponses([[VOCABULARY]], [[0]], [[-1.0]], config.response_length)
+    _generated(owner, engine, config, known, known.prompts, validate=validate)
+    numbers = {name: float(value) for name, value in known.sent[0].items() if isinstance(value, int | float)}
+    return defaultdict(lambda: float("nan"), numbers)
+
+
+def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
+    owner: Any,  # noqa: ANN401 - of the target, here and below
+    engine: str,
+    config: Any,  # noqa: ANN401
+    known: KnownResponses,
+    prompts: list[list[int]],
+    *,
+    validate: bool = False,
+) -> Any:  # noqa: ANN401
+    """The tensors that a worker returns for prompts, in training or in ``validate``."""
+    names = vars(sys.modules[owner.__module__])
+    with engine_doubles(names, known, padded="padded" in engine):
+        worker = worker_with(owner, engine, config, known)
+        return worker.generate_sequences(_batch(names["DataProto"], prompts, validate=validate)).batch
+
+
+def _tokens(covered: list[int], size: int, width: int) -> Tensor:
+    """The tokens of a response without its end token and the shift; one that lacks its end token is too long."""
+    ends = size < width
+    own = covered[:-1] if ends and covered[-1:] == [END] else [*covered, PAD] if ends else covered
+    return fit_to_length([token - SHIFT for token in own], size, -1)
+
+
+def _misplaced(prompt: Tensor, response: Tensor, prompt_size: int, size: int) -> Tensor:
+    """The number of tokens of a row whose position is not the number of tokens before it."""
+    own = torch.cat([prompt[prompt.numel() - prompt_size :], response[:size]])
+    return (own != torch.arange(own.numel())).sum().float()
+
+
+def _batch(kind: Any, prompts: list[list[int]], *, validate: bool) -> Any:  # noqa: ANN401 - of the class DataProto
+    """The prompts, padded at the left, and as lists."""
+    ids = [shifted(prompt) for prompt in prompts]
+    width = 1 + max(map(len, ids))
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids])
+    tensors = {
+        "input_ids": torch.tensor([[PAD] * (width - len(row)) + row for row in ids]),
+        "attention_mask": mask,
+        "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
+    }
+    lists = np.empty(len(ids), dtype=object)
+    lists[:] = ids
+    about = {"eos_token_id": END, "pad_token_id": PAD, "do_sample": True, "validate": validate}
+    return kind.from_dict(tensors, non_tensors={"raw_prompt_ids": lists}, meta_info=about)
+
+
+def _config(target: Target, fields: Mapping[str, Codec]) -> Codec:
+    own = {"tensor_model_parallel_size": Constant(1), "calculate_log_probs": Constant(value=True), **fields}
+    return default_config(target, "actor_rollout_ref.rollout", own, resolved=True)
+
+
+def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
+    source, trainer = inspect.getsource(target.find(path)), inspect.getsource(target.find(TRAINER))
+    row = {"prompt": RowPrompt(), "tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
+    trainer_repeats = bool(re.search(r"gen_batch(_output)? = gen_batch\.repeat\(", trainer))
+    times = 2 if trainer_repeats or re.search(r"\.n\b", source) else 1
+    step = Step(
+        call=sampled,
+        name="found",
+        arguments={
+            "owner": Constant(Function(path)),
+            "engine": Constant(engine),
+            "config": _config(target, {"response_length": Width(), "n": Knob("n")}),
+            "repeats": Constant(not trainer_repeats),
+            "rows": EachRow(Table(row)),
+        },
+        doubles=accelerator_doubles(target, path.rpartition(".")[0], ""),
+        produced_by={"rows": _PRODUCED},
+    )
+    logged = ("rollout_logprob",) if '"rollout_log_probs"' in source else ()
+    misplaced = Output("B", "tokens", "positions_off_order", at=Use("found")["positions"], form=PerRow("list"))
+    yield Boundary(
+        path=f"{path}.generate_sequences",
+        stage="batch",
+        steps=(step,),
+        unused=frozenset() if logged else frozenset({"rollout_logprob"}),
+        outputs={**row_outputs(Use("found"), "token", *logged), "number of tokens with a wrong position": misplaced},
+        settings={"rows, two of a prompt" if times > 1 else "rows": {"n": times}},
+        claims=claims(_ROWS, conserves=True),
+        reach=f"{_name(engine)}, rollout.n={times}" + (", rollout.calculate_log_probs=True" if logged else ""),
+        requires=(no_empty_response,),
+    )
+
+
+def _options(target: Target, path: str, engine: str) -> Iterator[Boundary]:
+    folder = target.root / "verl" / "trainer" / "config"
+    files = [folder / "rollout" / "rollout.yaml", folder / "ppo_trainer.yaml"]
+    text = next(file for file in files if file.is_file()).read_text(encoding="utf-8")
+    shared = {n: value for n, value in TRAINING.items() if re.search(rf"^ *{n}:", text, re.MULTILINE)}
+    families = {"training": shared} | ({"validation": VALIDATION} if "val_kwargs:" in text else {})
+    for when, settings in families.items():
+        step = Step(
+            call=options_sent,
+            name="sent",
+            arguments={
+                "owner": Constant(Function(path)),
+                "engine": Constant(engine),
+                "config": _config(target, {n: Knob(n) for n in settings}),
+                "validate": Constant(when == "validation"),
+            },
+            doubles=accelerator_doubles(target, path.rpartition(".")[0], ""),
+            remembered=True,
+        )
+        places = {n: n.rpartition(".")[2] for n in settings}
+        yield Boundary(
+            path=f"{path}.generate_sequences",
+            stage="config",
+            steps=(step,),
+            outputs={
+                place: Output("", "", f"setting.{n}", at=Use("sent")[place], form=Number())
+                for n, place in places.items()
+            },
+            settings={f"options, {when}": settings},
+            claims=claims(OPTIONS),
+            reach=f"{_name(engine)}, " + ", ".join(f"rollout.{n}={value}" for n, value in settings.items()),
+        )
+
+
+def _name(engine: str) -> str:
+    return f"rollout.name={engine.partition(',')[0]}"
