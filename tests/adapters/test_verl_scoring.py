@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from adapters.checks import answering, bound, judged_at
+from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
@@ -49,6 +50,28 @@ PRIME = """
             return out
 """
 
+LOOP = """
+    import asyncio
+
+    class Base:
+        def __init__(self, config, tokenizer):
+            self.config, self.tokenizer, self.loop = config, tokenizer, asyncio.get_running_loop()
+
+    class DAPORewardLoopManager(Base):
+        def __init__(self, config, tokenizer, compute_score):
+            super().__init__(config, tokenizer)
+            about = config.reward_model["reward_kwargs"]
+            self.score, self.buffer, self.limit = compute_score, about["overlong_buffer_cfg"], about["max_resp_len"]
+
+        async def run_single(self, data):
+            length = int(data.batch["attention_mask"][0, 1:].sum())
+            words = self.tokenizer.decode(data.batch["responses"][0, :length])
+            truth = data.non_tensor_batch["reward_model"][0]["ground_truth"]
+            over = length - (self.limit - self.buffer["len"])
+            penalty = min(-over / self.buffer["len"] * self.buffer["penalty_factor"], 0)
+            return {"reward_score": self.score(solution_str=words, ground_truth=truth) + penalty}
+"""
+
 
 @pytest.mark.parametrize(
     ("old", "new"),
@@ -77,6 +100,26 @@ def test_a_manager_with_processes(loads: Loads) -> None:
     judgement = judged_at(REF001, boundaries["PrimeRewardManager", "default"], "default")
     assert judgement.tried > 0
     assert judgement.found is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("[0, :length]", "[0, : length - 1]"),
+        ("min(-over", "min(over"),
+        ('self.limit - self.buffer["len"]', "self.limit"),
+    ],
+)
+def test_a_manager_of_the_first_reward_loop(loads: Loads, old: str, new: str) -> None:
+    """Its constructor takes the running loop, and the worker of the agent loop places its scores."""
+    assert old in LOOP
+    tree = files() | {"verl/experimental/reward/reward_loop/dapo.py": LOOP.replace(old, new)}
+    target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
+    boundary = bound(FRAMEWORK, target)["DAPORewardLoopManager", "overlong"]
+    judgement = judged_at(REF001, boundary, "overlong", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is (old != new)
 
 
 def test_a_worker_of_a_cluster() -> None:

@@ -18,6 +18,9 @@ PROTOCOL = """
         def __len__(self):
             return len(next(iter(self.batch.values())))
 
+        def __getitem__(self, rows):
+            return self.select_idxs(list(range(len(self)))[rows])
+
         def select_idxs(self, rows):
             tensors = {k: v[rows] for k, v in self.batch.items()}
             return DataProto(tensors, {k: v[np.array(rows)] for k, v in self.non_tensor_batch.items()}, {})

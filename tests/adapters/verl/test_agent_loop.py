@@ -47,6 +47,36 @@ LOOP = """
             return SimpleNamespace(batch={name: torch.stack([row[name] for row in rows]) for name in rows[0]})
 """
 
+EARLIER = """
+    from types import SimpleNamespace
+
+    import hydra
+    import torch
+
+    _agent_loop_registry = {}
+
+    class AgentLoopOutput(SimpleNamespace):
+        pass
+
+    class AgentLoopWorkerBase:
+        async def _run_agent_loop(self, sampling_params, trajectory, *, agent_name):
+            loop = hydra.utils.instantiate(config=_agent_loop_registry[agent_name])
+            output = await loop.run(sampling_params)
+            size, self.tokenizer.padding_side = self.config.actor_rollout_ref.rollout.response_length, "right"
+            output.padded = self.tokenizer.pad({"input_ids": output.response_ids}, max_length=size)["input_ids"]
+            gap = [0.0] * (size - len(output.response_ids))
+            output.mask, output.logprobs = torch.tensor(output.response_mask + gap), torch.tensor(GAP)
+            return output
+
+        def _postprocess(self, outputs):
+            batch = {
+                "responses": torch.stack([one.padded for one in outputs]),
+                "response_mask": torch.stack([one.mask for one in outputs]),
+                "rollout_log_probs": torch.stack([one.logprobs for one in outputs]),
+            }
+            return SimpleNamespace(batch=batch)
+"""
+
 SOUND = {"LOGPROBS": "self.response_logprobs", "GAP": "output.response_logprobs + gap"}
 SHIFTED = {"LOGPROBS": "[0.0] + self.response_logprobs[:-1]", "GAP": "gap + output.response_logprobs"}
 
@@ -71,6 +101,19 @@ def test_reads_back(loads: Loads) -> None:
 def test_log_probs_stay_at_their_tokens(loads: Loads, name: str, parts: dict[str, str]) -> None:
     target = _load(loads, parts)
     judgement = judged_at(PLC004, bound(FRAMEWORK, target)[name, "default"], "default", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is (parts is SHIFTED)
+
+
+@pytest.mark.parametrize("parts", [SOUND, SHIFTED], ids=["sound", "log-probs at other tokens"])
+def test_a_worker_that_pads_where_it_runs_the_loop(loads: Loads, parts: dict[str, str]) -> None:
+    """Releases before there was a method for it; this one has no rewards."""
+    source = EARLIER.replace("GAP", parts["GAP"])
+    target = loads(FRAMEWORK, files() | {"verl/experimental/agent_loop/agent_loop.py": source})
+    boundary = bound(FRAMEWORK, target)["_postprocess", "default"]
+    assert set(boundary.outputs) == {"token", "mask", "rollout_logprob"}
+    check_round_trips(target, [boundary])
+    judgement = judged_at(PLC004, boundary, "default", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is (parts is SHIFTED)
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object
 from rl_sentinel.adapters.kit.forms import Cast, Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
@@ -29,8 +32,14 @@ ALL = f"{WORKER}._postprocess"
 OUTPUT = f"{MODULE}.AgentLoopOutput"
 STORED = f"{OUTPUT}.as_dict"
 
+#: The worker of earlier releases pads each output where it runs its loop; some have a class without Ray.
+EARLIER = (f"{MODULE}.AgentLoopWorkerBase", WORKER)
+
 #: The padding token, and the prompt tokens of every row.
 PAD, PROMPT = 0, (7,)
+
+#: Column -> its key in the batch, in the releases that have it.
+_OPTIONAL = {"rollout_logprob": "rollout_log_probs", "reward": "rm_scores"}
 
 _DOCS = (
     "agent_loop.py, comments of _agent_loop_postprocess: responses right padded with zeros, response_mask 1 for tokens "
@@ -72,6 +81,7 @@ def make_worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 -
         reward_router_address=None,
         tokenizer=PaddingTokenizer(),
         processor=None,
+        server_manager=None,
         mm_processor_kwargs={},
         rollout_config=rollout,
         reward_loop_worker_handles=None,
@@ -91,6 +101,24 @@ def postprocess_outputs(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401
     return worker._postprocess(padded)  # noqa: SLF001 - as above
 
 
+def run_and_postprocess(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401 - the framework's classes
+    """The training batch of a worker that pads the output of a loop where it runs the loop."""
+    names = vars(sys.modules[type(worker).__module__])
+    about = {"step": 0, "sample_index": 0, "rollout_n": 0, "validate": False}
+
+    async def run(output: Any) -> Any:  # noqa: ANN401 - of the target
+        async def done(*_about: object, **_more: object) -> Any:  # noqa: ANN401 - as above
+            return output
+
+        loops = SimpleNamespace(utils=SimpleNamespace(instantiate=lambda **_about: SimpleNamespace(run=done)))
+        with replaced_globals(names, hydra=loops, rollout_trace_attr=lambda **_about: nullcontext()):
+            return await worker._run_agent_loop({}, about, agent_name="known")  # noqa: SLF001 - the method that runs
+
+    with replaced_globals(names, _agent_loop_registry={"known": {}}):
+        padded = [asyncio.run(run(output)) for output in outputs]
+        return worker._postprocess(padded)  # noqa: SLF001 - as above
+
+
 def as_columns(outputs: list[Any]) -> dict[str, list[Any]]:
     """The columns of the dicts that ``as_dict`` returns for each output; the reward of a row is its sum."""
     rows = [output.as_dict() for output in outputs]
@@ -102,6 +130,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The rows of a batch: padded by the worker, or stored one by one, depending on the release."""
     yield from try_bind(target, EACH, "batch", lambda: [_rows()])
     yield from try_bind(target, STORED, "batch", lambda: [_stored()])
+    if not target.has(EACH):
+        owner = next((path for path in EARLIER if target.has(f"{path}._run_agent_loop")), "")
+        if owner:
+            yield from try_bind(target, owner, "batch", lambda: [_earlier_rows(target, owner)])
 
 
 def _output() -> Object:
@@ -139,17 +171,39 @@ def _rows() -> Boundary:
     return _boundary(f"{EACH} -> {ALL}", step, Use("rows").attribute("batch"), Padded(), RowSum())
 
 
-def _boundary(path: str, step: Step, batch: Use, tokens: Form, reward: Form) -> Boundary:
+def _earlier_rows(target: Target, owner: str) -> Boundary:
+    source = inspect.getsource(target.find(owner))
+    rollout = Namespace(prompt_length=Constant(2), response_length=Width())
+    parts = {"owner": Constant(Function(owner)), "rollout": rollout}
+    step = Step(
+        call=run_and_postprocess,
+        name="rows",
+        arguments={
+            "worker": Object(make_worker, parts, {"rollout": "rollout_config"}),
+            "outputs": EachRow(_output()),
+        },
+        produced_by={"outputs": _SAMPLED},
+    )
+    path = f"{owner}._run_agent_loop -> {owner}._postprocess"
+    absent = frozenset(column for column, key in _OPTIONAL.items() if f'"{key}"' not in source)
+    return _boundary(path, step, Use("rows").attribute("batch"), Padded(), RowSum(), absent)
+
+
+def _boundary(  # noqa: PLR0913 - the parts in which they differ
+    path: str, step: Step, batch: Use, tokens: Form, reward: Form, absent: frozenset[str] = frozenset()
+) -> Boundary:
+    outputs = {
+        "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=batch["rollout_log_probs"], form=tokens),
+        "token": Output("B T", "", "token", at=batch["responses"], form=tokens),
+        "mask": Output("B T", "", "mask", at=batch["response_mask"], form=Cast(tokens, torch.bool)),
+        "reward": Output("B", "reward", "reward", at=batch["rm_scores"], form=reward),
+    }
     return Boundary(
         path=path,
         stage="batch",
         steps=(step,),
-        outputs={
-            "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=batch["rollout_log_probs"], form=tokens),
-            "token": Output("B T", "", "token", at=batch["responses"], form=tokens),
-            "mask": Output("B T", "", "mask", at=batch["response_mask"], form=Cast(tokens, torch.bool)),
-            "reward": Output("B", "reward", "reward", at=batch["rm_scores"], form=reward),
-        },
+        unused=absent,
+        outputs={name: output for name, output in outputs.items() if name not in absent},
         claims=claims(_DOCS, conserves=True),
         reach="every run of the agent loop",
         requires=(no_empty_response,),

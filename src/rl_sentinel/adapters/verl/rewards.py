@@ -22,6 +22,7 @@ from rl_sentinel.adapters.verl.scoring import (
     Text,
     Tokens,
     ground_truth,
+    made_in_loop,
     score,
     score_each,
     score_in_order,
@@ -29,7 +30,7 @@ from rl_sentinel.adapters.verl.scoring import (
 )
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Use
+from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
@@ -50,6 +51,13 @@ LOOP: Mapping[str, str] = {
     "rate_limited": f"{_LOOP}.limited.RateLimitedRewardManager",
     "remote": f"{_LOOP}.remote.RemoteRewardManager",
     "dapo": f"{_LOOP}.dapo.DAPORewardManager",
+}
+
+#: The same in releases before they were moved.
+_EARLIER_LOOP = "verl.experimental.reward.reward_loop"
+EARLIER_LOOP: Mapping[str, str] = {
+    "naive": f"{_EARLIER_LOOP}.naive.NaiveRewardLoopManager",
+    "dapo": f"{_EARLIER_LOOP}.dapo.DAPORewardLoopManager",
 }
 
 #: Responses have at most ``limit`` tokens; the last ``buffer`` of these are penalised.
@@ -75,24 +83,24 @@ _PAYS = claims(
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per reward manager; for DAPO's, with the overlong penalty."""
-    for managers in (MANAGERS, LOOP):
+    for managers in (MANAGERS, LOOP, EARLIER_LOOP):
         for name, path in managers.items():
+            if managers is not MANAGERS and target.locate(path) != path:  # another manager of this name
+                continue
             yield from try_bind(target, path, "reward", partial(_managers, target, name, path))
 
 
 def _managers(target: Target, name: str, path: str) -> Iterator[Boundary]:
-    if path in LOOP.values() and not target.has(f"{path}.assemble_rm_scores"):
-        return
     score_in_this_process(target.module(path.rpartition(".")[0]))
     if name != "dapo":
-        yield _boundary(path, name, "default", {})
+        yield _boundary(target, path, name, "default", {})
     elif "overlong_buffer_cfg" in inspect.getsource(target.find(path)):
-        yield _boundary(path, name, "overlong", OVERLONG)
+        yield _boundary(target, path, name, "overlong", OVERLONG)
 
 
-def _boundary(path: str, name: str, family: str, knobs: Settings) -> Boundary:
-    looped = path in LOOP.values()
-    manager, scored = _score_each_response(path, knobs) if looped else _score_whole_batch(path, knobs)
+def _boundary(target: Target, path: str, name: str, family: str, knobs: Settings) -> Boundary:
+    looped = path not in MANAGERS.values()
+    manager, scored = _score_each_response(target, path, knobs) if looped else _score_whole_batch(path, knobs)
     return Boundary(
         path=path,
         stage="reward",
@@ -165,13 +173,18 @@ def _score_whole_batch(path: str, knobs: Settings) -> tuple[Step, Step]:
     )
 
 
-def _score_each_response(path: str, knobs: Settings) -> tuple[Step, Step]:
+def _score_each_response(target: Target, path: str, knobs: Settings) -> tuple[Step, Step]:
     kwargs = Table(_penalty(knobs))
     reward = Table({"reward_kwargs": kwargs, **constants(num_workers=1)})
-    config = section({"reward": reward, **constants(trainer={"experiment_name": "house"})})
+    earlier = {"reward_model": reward} if not target.has(f"{path}.assemble_rm_scores") else {}
+    config = section({"reward": reward, **earlier, **constants(trainer={"experiment_name": "house"})})
     producer = "verl/experimental/reward_loop/reward_loop.py: run_single per response, then assemble_rm_scores"
+    made: dict[str, Codec] = {"0": config, "1": Object(Tokens), "2": Constant(score)}
+    needs_loop = "get_running_loop" in inspect.getsource(target.find(path).__base__)
     return (
-        Step(call=path, name="manager", arguments={"0": config, "1": Object(Tokens), "2": Constant(score)}),
+        Step(call=made_in_loop, name="manager", arguments={"kind": Constant(Function(path)), **made})
+        if needs_loop
+        else Step(call=path, name="manager", arguments=made),
         Step(
             call=score_each,
             name="scores",

@@ -1,5 +1,6 @@
 """Doubles for verl's reward managers: a tokenizer, a scoring function, an in-process pool."""
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -70,11 +71,28 @@ def score_in_order(_source: str, solution: str, truth: dict[str, Any], _about: o
     return _scored(solution, truth)
 
 
+def made_in_loop(config: Any, tokenizer: Tokens, compute_score: Callable[..., Any], kind: Any) -> Any:  # noqa: ANN401
+    """A manager of a release whose constructor takes the loop that is running."""
+
+    async def make() -> Any:  # noqa: ANN401 - of the target
+        return kind(config, tokenizer, compute_score)
+
+    return asyncio.new_event_loop().run_until_complete(make())
+
+
 def score_each(manager: Any, data: Any) -> Tensor:  # noqa: ANN401 - a manager of the reward loop, and its batch
-    """Score each response with the manager's coroutine, then assemble the scores as the reward loop does."""
+    """Score each response with the manager's coroutine, then assemble the scores as the reward loop does.
+
+    Before verl's f81209aca, agent_loop.py, _postprocess, assembled them: each at the last token of its response.
+    """
     rows = [manager.loop.run_until_complete(manager.run_single(data[i : i + 1])) for i in range(len(data))]
-    scores: Tensor = manager.assemble_rm_scores(data, [float(row["reward_score"]) for row in rows])
-    return scores
+    scores = [float(row["reward_score"]) for row in rows]
+    if hasattr(manager, "assemble_rm_scores"):
+        assembled: Tensor = manager.assemble_rm_scores(data, scores)
+        return assembled
+    responses = data.batch["responses"]
+    last = data.batch["attention_mask"][:, -responses.shape[1] :].sum(1) - 1
+    return torch.zeros(responses.shape).scatter(1, last.unsqueeze(1), torch.tensor(scores).unsqueeze(1))
 
 
 class _Threads(ThreadPoolExecutor):

@@ -43,7 +43,7 @@ def dynamic_batch_size() -> dict[str, Codec]:
     """The setting for a dynamic batch size, and its maximum number of tokens."""
     return {
         "use_dynamic_bsz": Knob("use_dynamic_bsz", default=False),
-        "ppo_max_token_len_per_gpu": Derived(_longest, frozenset({"extra"})),
+        "ppo_max_token_len_per_gpu": LONGEST,
     }
 
 
@@ -64,13 +64,16 @@ def forward_sizes(*, dynamic: bool) -> dict[str, Codec]:
     return {
         "use_dynamic_bsz": Constant(dynamic),
         "micro_batch_size": Constant(1) if dynamic else MICRO_BATCH,
-        "max_token_len": Derived(_longest, frozenset({"extra"})),
+        "max_token_len": LONGEST,
     }
 
 
 def _longest(inputs: Inputs) -> int:
-    """The smallest token limit that verl accepts: one padded row."""
     return 1 + inputs.batch.width + inputs.layout.extra
+
+
+#: The smallest token limit that verl accepts: one padded row.
+LONGEST = Derived(_longest, frozenset({"extra"}))
 
 
 def reads_response_mask(source: str) -> bool:
@@ -87,6 +90,8 @@ def accelerator_doubles(target: Target, module: str, source: str) -> dict[str, C
         doubles[f"{module}.torch.cuda.current_device"] = cpu_device
     if ".cuda()" in source:
         doubles["verl.protocol.TensorDict.cuda"] = return_unmoved
+    if re.search(r"""\.to\(["']cuda["']\)""", source):
+        doubles["verl.protocol.DataProto.to"] = return_unmoved
     for path in ("verl.utils.debug.performance", "verl.utils.profiler.performance"):
         if target.has(f"{path}._get_current_mem_info"):
             doubles[f"{path}._get_current_mem_info"] = no_memory

@@ -68,7 +68,7 @@ _PRODUCED = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The rows of each worker that samples whole batches, and its sampling options in training and in validation."""
     for path, engine in CLASSES.items():
-        if target.locate(path) != path:  # another class of this name
+        if target.locate(path).split(".")[-2:] != path.split(".")[-2:]:  # a class of this name in another module
             continue
         for version in VLLM_VERSIONS:
             with distribution("vllm", version):

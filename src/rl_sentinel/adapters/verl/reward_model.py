@@ -1,0 +1,118 @@
+"""Boundary of verl's worker with a reward model, until February 2026: the score of each response, at its last token."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import Namespace
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
+from rl_sentinel.adapters.verl.worker_batch import (
+    LONGEST,
+    MICRO_BATCH,
+    accelerator_doubles,
+    worker_data,
+    worker_object,
+)
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.claims import claims
+
+MODULE = "verl.workers.fsdp_workers"
+WORKER = f"{MODULE}.RewardModelWorker"
+PATH = f"{WORKER}.compute_rm_score"
+
+_CLAIMS = claims(
+    "fsdp_workers.py, comments of RewardModelWorker: the result of the last valid token, expanded as a token-level "
+    "reward",
+    algorithm="outcome at the last response token",
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The scores with equal micro-batches, and with a dynamic batch size."""
+    yield from try_bind(target, PATH, "reward", lambda: [_scores(target)])
+
+
+class RewardModel:
+    """A model whose score at the last token is the row's reward, and elsewhere more; its first token names a row."""
+
+    _handle = SimpleNamespace(reshard=lambda *_about: None)  # of FSDP
+
+    def __init__(self, answers: dict[str, Tensor]) -> None:
+        """Set the reward of each row."""
+        self.answers = answers
+
+    def __call__(self, input_ids: Tensor, attention_mask: Tensor, **_about: object) -> Any:  # noqa: ANN401 - as a model
+        """The scores ``[B, S, 1]`` of all positions."""
+        size = attention_mask.shape[1]
+        off = attention_mask.sum(1, keepdim=True) - 1 - torch.arange(size)
+        rewards = self.answers["reward"][input_ids[:, 0]].unsqueeze(1)
+        return SimpleNamespace(logits=(rewards + off).unsqueeze(-1))
+
+
+class _NoSharding(nullcontext[None]):
+    """The manager of sequence parallelism in one process."""
+
+    def preprocess_data(self, data: Any) -> Any:  # noqa: ANN401 - a DataProto
+        """The data as they are."""
+        return data
+
+    postprocess_data = preprocess_data
+
+
+def reward_worker(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - a class of the target
+    """A worker of one process with a :class:`RewardModel`, without its ``__init__``, which joins a cluster."""
+    return bare_instance(
+        kind,
+        config=config,
+        reward_module=RewardModel(answers),
+        ulysses_sharding_manager=_NoSharding(),
+        ulysses_sequence_parallel_size=1,
+        use_remove_padding=False,
+        _do_switch_chat_template=False,
+        _rank=0,
+        _world_size=1,
+    )
+
+
+def _scores(target: Target) -> Boundary:
+    source = inspect.getsource(target.find(WORKER))
+    config = Namespace(
+        micro_batch_size_per_gpu=MICRO_BATCH,
+        micro_batch_size=MICRO_BATCH,
+        use_dynamic_bsz=Knob("use_dynamic_bsz"),
+        forward_max_token_len_per_gpu=LONGEST,
+    )
+    step = Step(
+        call=PATH,
+        name="scores",
+        doubles=accelerator_doubles(target, MODULE, source),
+        arguments={
+            "0": worker_object(reward_worker, WORKER, config, {"reward": Column("reward")}, model="reward_module"),
+            "1": worker_data({}),
+        },
+        produced_by={"1": f"{MASK_PRODUCER}; ray_trainer.py, fit: the whole batch after the rollout"},
+    )
+    scores = Use("scores").attribute("batch")["rm_scores"]
+    return Boundary(
+        path=PATH,
+        stage="reward",
+        steps=(step,),
+        unused=frozenset({"token", "mask"}),
+        outputs={"token_reward": Output("B T", "reward", "token_reward", at=scores, form=Padded())},
+        settings={"micro-batches": {"use_dynamic_bsz": False}, "dynamic batch size": {"use_dynamic_bsz": True}},
+        claims=_CLAIMS,
+        reach="reward_model.enable=True",
+        requires=(no_empty_response,),
+    )
