@@ -22,9 +22,9 @@ from rl_sentinel.adapters.verl.scoring import (
     Text,
     Tokens,
     ground_truth,
-    made_in_loop,
     score,
     score_each,
+    score_each_in_loop,
     score_in_order,
     score_in_this_process,
 )
@@ -100,11 +100,11 @@ def _managers(target: Target, name: str, path: str) -> Iterator[Boundary]:
 
 def _boundary(target: Target, path: str, name: str, family: str, knobs: Settings) -> Boundary:
     looped = path not in MANAGERS.values()
-    manager, scored = _score_each_response(target, path, knobs) if looped else _score_whole_batch(path, knobs)
+    steps = _score_each_response(target, path, knobs) if looped else _score_whole_batch(path, knobs)
     return Boundary(
         path=path,
         stage="reward",
-        steps=(manager, scored),
+        steps=steps,
         unused=frozenset({"token"}),
         outputs={"token_reward": Output("B T", "reward", "token_reward", at=Use("scores"), form=Padded())},
         settings={family: knobs},
@@ -173,18 +173,19 @@ def _score_whole_batch(path: str, knobs: Settings) -> tuple[Step, Step]:
     )
 
 
-def _score_each_response(target: Target, path: str, knobs: Settings) -> tuple[Step, Step]:
+def _score_each_response(target: Target, path: str, knobs: Settings) -> tuple[Step, ...]:
     kwargs = Table(_penalty(knobs))
     reward = Table({"reward_kwargs": kwargs, **constants(num_workers=1)})
     earlier = {"reward_model": reward} if not target.has(f"{path}.assemble_rm_scores") else {}
     config = section({"reward": reward, **earlier, **constants(trainer={"experiment_name": "house"})})
     producer = "verl/experimental/reward_loop/reward_loop.py: run_single per response, then assemble_rm_scores"
-    made: dict[str, Codec] = {"0": config, "1": Object(Tokens), "2": Constant(score)}
-    needs_loop = "get_running_loop" in inspect.getsource(target.find(path).__base__)
+    names = ("config", "tokenizer", "compute_score")
+    made: dict[str, Codec] = dict(zip(names, (config, Object(Tokens), Constant(score)), strict=True))
+    if "get_running_loop" in inspect.getsource(target.find(path).__base__):
+        arguments = {"data": _data(), "kind": Constant(Function(path)), **made}
+        return (Step(call=score_each_in_loop, name="scores", arguments=arguments, produced_by={"data": producer}),)
     return (
-        Step(call=made_in_loop, name="manager", arguments={"kind": Constant(Function(path)), **made})
-        if needs_loop
-        else Step(call=path, name="manager", arguments=made),
+        Step(call=path, name="manager", arguments={str(n): codec for n, codec in enumerate(made.values())}),
         Step(
             call=score_each,
             name="scores",

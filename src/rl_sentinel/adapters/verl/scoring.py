@@ -71,22 +71,30 @@ def score_in_order(_source: str, solution: str, truth: dict[str, Any], _about: o
     return _scored(solution, truth)
 
 
-def made_in_loop(config: Any, tokenizer: Tokens, compute_score: Callable[..., Any], kind: Any) -> Any:  # noqa: ANN401
-    """A manager of a release whose constructor takes the loop that is running."""
-
-    async def make() -> Any:  # noqa: ANN401 - of the target
-        return kind(config, tokenizer, compute_score)
-
-    return asyncio.new_event_loop().run_until_complete(make())
-
-
 def score_each(manager: Any, data: Any) -> Tensor:  # noqa: ANN401 - a manager of the reward loop, and its batch
-    """Score each response with the manager's coroutine, then assemble the scores as the reward loop does.
+    """Score each response with the manager's coroutine, then assemble the scores as the reward loop does."""
+    return _assembled(manager, data, manager.loop.run_until_complete(_scores(manager, data)))
+
+
+def score_each_in_loop(data: Any, kind: Any, config: Any, tokenizer: Tokens, compute_score: Any) -> Tensor:  # noqa: ANN401
+    """The same with a manager of an earlier release, whose constructor takes the loop that is running."""
+
+    async def run() -> Tensor:
+        manager = kind(config, tokenizer, compute_score)
+        return _assembled(manager, data, await _scores(manager, data))
+
+    return asyncio.run(run())
+
+
+async def _scores(manager: Any, data: Any) -> list[float]:  # noqa: ANN401 - as of score_each
+    return [float((await manager.run_single(data[i : i + 1]))["reward_score"]) for i in range(len(data))]
+
+
+def _assembled(manager: Any, data: Any, scores: list[float]) -> Tensor:  # noqa: ANN401 - as of score_each
+    """The scores by token.
 
     Before verl's f81209aca, agent_loop.py, _postprocess, assembled them: each at the last token of its response.
     """
-    rows = [manager.loop.run_until_complete(manager.run_single(data[i : i + 1])) for i in range(len(data))]
-    scores = [float(row["reward_score"]) for row in rows]
     if hasattr(manager, "assemble_rm_scores"):
         assembled: Tensor = manager.assemble_rm_scores(data, scores)
         return assembled
