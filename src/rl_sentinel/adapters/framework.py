@@ -23,6 +23,7 @@ class Framework:
         boundaries: yields the boundaries of a target.
         light: pinned requirements that the boundaries need at run time, by version (``""`` for a checkout).
         installation: what a stand-alone script needs, by version.
+        earlier: dotted path of a module or class -> its path in releases before it was moved and renamed.
         doubles: dotted module name -> factory of its replacement.
         former_doubles: more replacements, for modules that exist only under the current package name.
         bare: packages of the target whose ``__init__`` is not run, because it starts an engine.
@@ -37,6 +38,7 @@ class Framework:
     boundaries: Callable[[Target], Iterator[Boundary | Unbound]]
     light: Callable[[str], str] = lambda _version: ""
     installation: Callable[[str], Installation] = lambda _version: Installation()
+    earlier: Mapping[str, str] = field(default_factory=dict)
     doubles: Mapping[str, Callable[[], ModuleType]] = field(default_factory=dict)
     former_doubles: Mapping[str, Callable[[], ModuleType]] = field(default_factory=dict)
     bare: tuple[str, ...] = ()

@@ -53,7 +53,7 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
     for name, factory in doubles.items():
         _install(name, factory(), root)
     builtins.__import__ = _Importer(package, root, folders)
-    return Target(root=root, version=version, package=package)
+    return Target(root=root, version=version, package=package, earlier=framework.earlier)
 
 
 def _install(name: str, double: ModuleType, root: Path) -> None:

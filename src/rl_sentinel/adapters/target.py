@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -28,8 +28,9 @@ class Target:
     """The source tree of a framework on this machine.
 
     ``root`` is the folder that contains the import ``package``; ``recorder`` is set while calls are recorded;
-    ``files`` are the file names of code that exists in no file, such as notebook cells; ``broken`` are the modules of
-    the tree that could not be imported, with the reasons.
+    ``files`` are the file names of code that exists in no file, such as notebook cells; ``earlier`` are the earlier
+    paths of modules and classes that were renamed; ``broken`` are the modules of the tree that could not be imported,
+    with the reasons.
     """
 
     root: Path
@@ -37,6 +38,7 @@ class Target:
     package: str = ""
     recorder: Recorder | None = None
     files: frozenset[str] = frozenset()
+    earlier: Mapping[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     _objects: dict[str, Any] = field(default_factory=dict)
     _cache: dict[Hashable, Any] = field(default_factory=dict)
@@ -130,11 +132,19 @@ class Target:
         return value
 
     def locate(self, path: str) -> str:
-        """The dotted path in this tree: ``path`` itself, or the new place if its module moved in this layout."""
+        """The dotted path in this tree: ``path`` itself, or the place of its module in this layout."""
         if path not in self._located:
-            moved = bool(self.package) and not self._is_in_place(path.split("."))
-            self._located[path] = relocated(self.root / self.package, path) if moved else path
+            in_place = not self.package or self._is_in_place(path.split("."))
+            self._located[path] = path if in_place else self._earlier(path) or relocated(self.root / self.package, path)
         return self._located[path]
+
+    def _earlier(self, path: str) -> str:
+        """The path under an earlier name that this tree has; empty if it has none."""
+        for name in sorted(self.earlier, key=len, reverse=True):
+            place = self.earlier[name] + path.removeprefix(name)
+            if f"{path}.".startswith(f"{name}.") and self._is_in_place(place.split(".")):
+                return place
+        return ""
 
     def _is_in_place(self, parts: list[str]) -> bool:
         """Whether the tree has the module of a function or method, or a package that has or names the next part."""

@@ -123,6 +123,7 @@ FRAMEWORK = Framework(
     boundaries=_boundaries,
     light=packages.light,
     installation=packages.installation,
+    earlier=packages.EARLIER,
     doubles={"tensorrt_llm.llmapi": server_doubles.tensorrt_llm},
     environment={"VERL_FORCE_DEVICE": "cpu"},
 )

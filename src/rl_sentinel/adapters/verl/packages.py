@@ -14,6 +14,14 @@ packaging==25.0
 torchdata==0.11.0
 """
 
+#: Parts of the v1 trainer -> where they were until June 2026.
+EARLIER = {
+    "verl.trainer.ppo.v1.trainer_base": "verl.trainer.main_ppo_sync",
+    "verl.trainer.ppo.v1.trainer_sync.PPOTrainerSync": "verl.trainer.main_ppo_sync.PPOTrainer",
+    "verl.trainer.ppo.v1.agent_loop_tq": "verl.trainer.main_ppo_sync",
+    "verl.trainer.ppo.v1.utils": "verl.trainer.main_ppo_sync",
+}
+
 #: Packages that the trainer imports but verl does not declare as dependencies.
 UNDECLARED = ("cachetools", "fastapi", "uvicorn", "TransferQueue", "pillow")
 
