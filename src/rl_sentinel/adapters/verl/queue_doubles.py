@@ -1,5 +1,7 @@
 """A double of the transfer queue through which verl's v1 trainer and its workers pass columns of a batch by row."""
 
+import inspect
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -7,6 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+from rl_sentinel.adapters.source_reads import remembered
 
 
 @dataclass
@@ -92,3 +96,10 @@ def cut(column: Tensor, lengths: Tensor) -> list[Tensor]:
 def padded(rows: Sequence[Tensor], width: int) -> Tensor:
     """``[B, width]`` of rows of tokens, with 0 after their ends."""
     return torch.stack([pad(row, (0, width - len(row))) for row in rows])
+
+
+@remembered
+def takes_ages(trainer: type) -> bool:
+    """Whether a trainer takes the metrics of a batch's age beside what it samples from the replay buffer."""
+    sources = (inspect.getsource(kind) for kind in trainer.__mro__[:-1])
+    return any(re.search(r"batch, \w+ = self\.replay_buffer\.sample\(", source) for source in sources)

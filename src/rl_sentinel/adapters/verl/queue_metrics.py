@@ -27,7 +27,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.metrics import LOGGED, PLACES
-from rl_sentinel.adapters.verl.queue_doubles import Queue, QueuedBatch, cut
+from rl_sentinel.adapters.verl.queue_doubles import Queue, QueuedBatch, cut, takes_ages
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
 from rl_sentinel.adapters.verl.validation import ALWAYS, BOOTSTRAP, enumerate_draws, few_samples
 from rl_sentinel.adapters.verl.validation_run import (
@@ -101,7 +101,11 @@ def compute_metrics(  # noqa: PLR0913 - a trainer has several parts
             Queue.rows[key][name] = values
         Queue.rows[batch.keys[-1]][name] = torch.tensor([_SYNTHETIC])
     trainer = bare_instance(
-        owner, config=config, use_critic=True, _rollout_moe_lb_metrics_accumulator=None, resource_pool_manager=None
+        owner,
+        config=config,
+        use_critic=True,
+        _rollout_moe_lb_metrics_accumulator=None,
+        resource_pool_manager=SimpleNamespace(get_n_gpus=lambda: 1),
     )
     trainer._get_n_gpus_for_throughput = lambda: 1  # noqa: SLF001 - asks a resource pool
     metrics: dict[str, Any] = {}
@@ -112,9 +116,12 @@ def compute_metrics(  # noqa: PLR0913 - a trainer has several parts
 class Sampler:
     """Doubles of the agent loop and of the replay buffer: they put the outputs of each prompt into the queue."""
 
-    def __init__(self, rewards_of: list[list[float]], outputs: int) -> None:
-        """``rewards_of`` has the rewards of the samples of each prompt, ``outputs`` is how many a session has."""
-        self.rewards_of, self.outputs = rewards_of, outputs
+    def __init__(self, rewards_of: list[list[float]], outputs: int, *, ages: bool) -> None:
+        """``rewards_of`` has the rewards of the samples of each prompt, ``outputs`` is how many a session has.
+
+        A batch comes with the metrics of its age if the trainer takes these ``ages``.
+        """
+        self.rewards_of, self.outputs, self.ages = rewards_of, outputs, ages
         self.keys: list[str] = []
 
     def generate_sequences(self, batch: Any) -> None:  # noqa: ANN401 - a TensorDict
@@ -140,9 +147,13 @@ class Sampler:
         }
         self.keys.append(key)
 
-    def sample(self, partition_id: str, **_about: object) -> tuple[QueuedBatch, dict[str, Any]]:
+    def sample(self, partition_id: str, **_about: object) -> Any:  # noqa: ANN401 - a batch, or a batch and its metrics
         """The outputs that were sampled last."""
-        return QueuedBatch(self.keys, partition_id, [{} for _ in self.keys]), {}
+        batch = QueuedBatch(self.keys, partition_id, [{} for _ in self.keys])
+        return (batch, {}) if self.ages else batch
+
+    def remove(self, *_about: object) -> None:
+        """Do nothing."""
 
 
 def validate(
@@ -156,13 +167,13 @@ def validate(
     names = list(dict.fromkeys(groups))
     rewards_of = [[r for r, own in zip(rewards, groups, strict=True) if own == name] for name in names]
     Queue.fill((), {})
-    sampler, numbers, half = Sampler(rewards_of, outputs), list(range(len(names))), -(-len(names) // 2)
+    sampler = Sampler(rewards_of, outputs, ages=takes_ages(owner))
+    numbers, half = list(range(len(names))), -(-len(names) // 2)
     trainer = bare_instance(
         owner,
         config=config,
         global_steps=1,
-        agent_loop_manager=sampler,
-        replay_buffer=sampler,
+        **dict.fromkeys(("agent_loop_manager", "async_rollout_manager", "replay_buffer"), sampler),
         reward_loop_manager=SimpleNamespace(reward_loop_worker_handles=[]),
         tokenizer=SimpleNamespace(pad_token_id=0, decode=shared_text),
         val_dataloader=[_prompts(part) for part in (numbers[:half], numbers[half:]) if part],

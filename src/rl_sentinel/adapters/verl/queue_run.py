@@ -9,7 +9,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.queue_doubles import QueuedBatch
+from rl_sentinel.adapters.verl.queue_doubles import QueuedBatch, takes_ages
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
 from rl_sentinel.adapters.verl.training_run import run_boundary, sampled
 from rl_sentinel.adapters.verl.training_run_doubles import (
@@ -52,9 +52,17 @@ class Agents:
 class Samples(Silence):
     """The transfer queue and the replay buffer, which samples one row."""
 
-    def sample(self, **_about: object) -> tuple[QueuedBatch, dict[str, float]]:
+    def sample(self, **_about: object) -> Any:  # noqa: ANN401 - a batch and its metrics, or a batch
         """A batch and the metrics of its age."""
         return QueuedBatch(["row"], tags=[{}]), {}
+
+
+class SamplesWithoutAge(Samples):
+    """The same for a trainer of earlier releases."""
+
+    def sample(self, **about: object) -> QueuedBatch:
+        """A batch."""
+        return super().sample(**about)[0]  # type: ignore[no-any-return] # of the pair
 
 
 def make_trainer(kind: Any, config: Any, prompts: int, folder: Path) -> Any:  # noqa: ANN401 - a class of the target
@@ -62,14 +70,16 @@ def make_trainer(kind: Any, config: Any, prompts: int, folder: Path) -> Any:  # 
     config.trainer.default_local_dir = str(folder)
     config.data.train_files = config.data.val_files = str(prompts)
     workers = Workers(None, sampled)
+    samples, ages = Agents(workers), takes_ages(kind)
     trainer = bare_instance(
         kind,
         config=config,
         **dict.fromkeys(("use_critic", "use_reference_policy", "use_teacher_policy"), False),
         **dict.fromkeys(("processor", "_restored_tq_prompt_count"), 0),
         **dict.fromkeys(("actor_rollout_wg", "checkpoint_manager"), workers),
-        **dict.fromkeys(("checkpoint_callback", "replay_buffer"), Samples()),
+        **dict.fromkeys(("checkpoint_callback", "replay_buffer"), Samples() if ages else SamplesWithoutAge()),
         **dict.fromkeys(_PASSES, _unchanged),
+        async_rollout_manager=samples,
         tokenizer=None,
         trainer_mode="sync",
         parameter_sync_step=1,
@@ -78,11 +88,12 @@ def make_trainer(kind: Any, config: Any, prompts: int, folder: Path) -> Any:  # 
         _update_actor=partial(_updated, workers),
         **dict.fromkeys(("_compute_metrics", "_shutdown_dump_executor"), _nothing),
     )
-    fit = partial(trainer.fit, Agents(workers))
     trainer._init_dataloader()  # noqa: SLF001 - as the trainer's init
-    trainer._load_checkpoint()  # noqa: SLF001 - as above
-    trainer.on_init_end()
-    trainer.fit = fit
+    if hasattr(kind, "on_init_end"):
+        fit = partial(trainer.fit, samples)
+        trainer._load_checkpoint()  # noqa: SLF001 - as above
+        trainer.on_init_end()
+        trainer.fit = fit
     return trainer
 
 

@@ -135,7 +135,7 @@ def options_sent(worker: type, server: type, rollout: Any, validate: bool) -> di
     asking._run_agent_loop = ask  # noqa: SLF001 - the loop passes its options on
     asking._postprocess = lambda outputs, **_about: outputs  # noqa: SLF001 - nothing is read of it
     asking.background_tasks = set()
-    batch = queued_batch if worker.__module__ == QUEUE_MODULE else Batch
+    batch = queued_batch if worker.__name__.endswith("TQ") else Batch
     asyncio.run(run(batch(validate=validate)))
     numbers = {name: float(value) for name, value in engine.sent[0].items() if isinstance(value, int | float)}
     return defaultdict(lambda: float("nan"), numbers)
