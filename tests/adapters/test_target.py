@@ -44,6 +44,18 @@ def test_what_moved_is_found(target: Target) -> None:
     assert target.locate(f"{NAME}.sound.f") == f"{NAME}.sound.f"
 
 
+def test_what_was_renamed_is_found(target: Target) -> None:
+    """A longer name goes first, and a tree that has the new name does not look for the earlier one."""
+    newer = f"{NAME}.trainers.base"
+    names = {newer: f"{NAME}.sound", f"{newer}.g": f"{NAME}.layout.moved.f", f"{NAME}.engine": f"{NAME}.sound"}
+    renamed = Target(root=target.root, package=NAME, earlier=names)
+    assert renamed.call(f"{newer}.f") == 1
+    assert renamed.call(f"{newer}.g") == 2
+    assert renamed.locate(f"{newer}.absent") == f"{NAME}.sound.absent"
+    assert renamed.locate(f"{newer}s.f") == f"{newer}s.f"
+    assert renamed.call(f"{NAME}.engine.named") == 3
+
+
 def test_module_that_left_its_package_is_found(target: Target) -> None:
     assert target.call(f"{NAME}.engine.moved.f") == 2
     assert target.locate(f"{NAME}.engine.moved.f") == f"{NAME}.layout.moved.f"

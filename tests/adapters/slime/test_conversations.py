@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
@@ -101,6 +102,7 @@ def test_template() -> None:
         "<|im_start|>user\n<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response><|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-    assert tokenizer.decode(tokenizer.apply_chat_template(messages, add_generation_prompt=True)) == text
+    tokens = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+    assert tokenizer.decode(tokens) == tokenizer.decode(torch.tensor(tokens)) == text
     left_out = [{"role": "assistant", "content": "no", "step_loss_mask": 0}]
     assert [trains for _, trains in tokenizer.parts(left_out)] == [False, False, False, False]

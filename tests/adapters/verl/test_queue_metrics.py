@@ -1,6 +1,9 @@
 """The metrics of verl's v1 trainer: of a step with a synthetic row, and of validation; on specimens of our own."""
 
+import importlib.util
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,7 @@ from adapters.verl.test_validation import METRICS
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, queue_metrics
+from rl_sentinel.adapters.verl.queue_doubles import takes_ages
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 
@@ -119,6 +123,20 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF, "tensordict.py": TENSORDICT})
     made = [b for b in queue_metrics.boundaries(target) if isinstance(b, Boundary)]
     return target, {s: b for b in made for s in b.settings}
+
+
+@pytest.mark.parametrize(("taken", "ages"), [("batch, off_policy = ", True), ("batch = ", False)])
+def test_what_a_trainer_takes_from_its_buffer(tmp_path: Path, taken: str, ages: bool) -> None:  # noqa: FBT001 - a case
+    module = tmp_path / "buffered.py"
+    step = f"class Trainer:\n    def step(self):\n        {taken}self.replay_buffer.sample()\n"
+    module.write_text(step + "\n\nclass Sync(Trainer):\n    pass\n", encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(f"buffered_{ages}", module)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loaded
+    spec.loader.exec_module(loaded)
+    assert takes_ages(loaded.Sync) is ages
 
 
 def test_all_answer(loads: Loads) -> None:

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
+from torch import Tensor
 
 Message = dict[str, Any]
 
@@ -61,10 +62,10 @@ class ChatTokenizer:
         """The token of a word."""
         return self(word)["input_ids"][0]
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int] | Tensor) -> str:
         """The text of token ids."""
         words = {number: word for word, number in self._numbers.items()}
-        return "".join(words[token] for token in tokens)
+        return "".join(words[int(token)] for token in tokens)
 
     def apply_chat_template(
         self,

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields as fields_of
 from dataclasses import replace
 
 import torch
@@ -104,8 +105,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _critic(target: Target) -> Iterator[Boundary]:
     columns = {"values": Column("old_value"), "returns": Column("returns")}
+    # Without one, releases of early 2026 load the tokenizer of a model.
+    has_model = "model_config" in {field.name for field in fields_of(target.find(CRITIC))}
     for mode in MODES:
         fields = {
+            **(constants(model_config=True) if has_model else {}),
             "cliprange_value": Knob("value_clip"),
             **constants(loss_agg_mode=mode, ppo_micro_batch_size_per_gpu=4),
         }
