@@ -54,6 +54,11 @@ class Asynchronous:
         """The samples."""
         return self.workers.generate_sequences(batch)
 
+    generate_sequences_async = generate_sequences  # its name until March 2026
+
+    async def clear_kv_cache(self) -> None:
+        """Keep nothing."""
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One step of each trainer with each estimator."""
@@ -88,6 +93,7 @@ def step_of_trainer(  # noqa: PLR0913 - a run has several parts
     }
     rows = Prompts(prompts, tokenized=data_set_tokenizes())
     batch = collect([rows[number] for number in range(prompts)])
+    trainer.train_dataloader = SimpleNamespace(sampler=None)
     if inspect.iscoroutinefunction(kind.fit_step):
         trainer.async_rollout_manager = Asynchronous(trainer.actor_rollout_wg)
         asyncio.run(_one_step_off(trainer, batch))
