@@ -86,6 +86,7 @@ def make_worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 -
         rollout_config=rollout,
         reward_loop_worker_handles=None,
         distillation_enabled=False,
+        stream_teacher_with_rollout=False,
     )
     return worker
 

@@ -171,8 +171,10 @@ def teacher_log_probs(server: type, rollout: Any, rows: list[dict[str, Any]], ma
         own = bare_instance(
             manager,
             distillation_loss_config=loss,
+            distillation_config=SimpleNamespace(teacher_model=model),
             teacher_model_configs={"teacher": model},
             teacher_client={"teacher": SimpleNamespace(generate=ask)},
+            generate=ask,  # its own until April 2026
         )
         _, found = asyncio.run(own.compute_teacher_logprobs_single([*row["prompt"], *row["tokens"]]))
         start = len(row["prompt"]) - 1

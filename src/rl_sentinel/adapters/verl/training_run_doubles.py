@@ -242,7 +242,7 @@ def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = Fal
     """A trainer of the target's class without its constructor and its loaders, with doubles for its workers."""
     workers = Workers(inspect.unwrap(kind.fit).__globals__["DataProto"], sampled)
     trainer = object.__new__(kind)
-    unused = ("use_rm", "use_reference_policy", "ref_in_actor", "use_reward_loop")
+    unused = ("use_rm", "use_reference_policy", "use_teacher_policy", "ref_in_actor", "use_reward_loop")
     trainer.__dict__ |= {
         "llm_server_manager": Silence(),
         **dict.fromkeys(unused, False),
