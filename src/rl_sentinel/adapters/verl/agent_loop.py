@@ -87,6 +87,7 @@ def make_worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 -
         reward_loop_worker_handles=None,
         distillation_enabled=False,
         stream_teacher_with_rollout=False,
+        rm_executor=None,
     )
     return worker
 

@@ -32,15 +32,15 @@ def no_memory(*_units: object) -> tuple[str, ...]:
 class EngineDouble:
     """The engine methods that ``forward_backward_batch`` uses; the model returns given columns.
 
-    ``losses`` are the losses of the micro-batches.
+    ``losses`` are the losses of the micro-batches. Outputs are ``padded`` in the releases of September 2025.
     """
 
     ulysses_sequence_parallel_size = 1
     scaler = None
 
-    def __init__(self, answers: dict[str, Tensor], lengths: list[int]) -> None:
+    def __init__(self, answers: dict[str, Tensor], lengths: list[int], *, padded: bool = False) -> None:
         """Set the model outputs ``[B, T]`` by name, and the length of each response."""
-        self.answers, self.lengths = answers, lengths
+        self.answers, self.lengths, self.padded = answers, lengths, padded
         self.losses: list[Tensor] = []
 
     def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
@@ -61,12 +61,21 @@ class EngineDouble:
         """
         zero, rows = torch.zeros(1), micro_batch["row"].tolist()
         outputs = {
-            name: torch.cat([x for row in rows for x in (column[row, : self.lengths[row]], zero)])
+            name: column[rows]
+            if self.padded
+            else torch.cat([x for row in rows for x in (column[row, : self.lengths[row]], zero)])
             for name, column in self.answers.items()
         }
         loss, logged = loss_function(outputs, data=micro_batch, dp_group=None)
-        self.losses.append(loss.detach())
+        self.record(loss)
         return loss, {"loss": loss.detach().item(), "metrics": logged}
+
+    def record(self, loss: Tensor) -> None:
+        """Record a loss as it is trained: some releases scale it between this step and its backward pass."""
+        if loss.requires_grad:
+            loss.register_hook(lambda scale: self.losses.append(loss.detach() * scale))
+        else:
+            self.losses.append(loss.detach())
 
 
 class SupervisedDouble(EngineDouble):

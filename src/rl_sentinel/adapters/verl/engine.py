@@ -1,6 +1,7 @@
 """Boundaries of verl's training engine: actor and critic losses over the micro-batches that the engine splits."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields as fields_of
 from dataclasses import replace
@@ -115,7 +116,8 @@ def _critic(target: Target) -> Iterator[Boundary]:
         }
         config = Object(CRITIC, fields, shared=True)
         logged = _logged(target, VALUE, mode)
-        step = engine_step(VALUE, (config,), {"values": Column("value", leaf=True)}, columns)
+        answers = {"values": Column("value", leaf=True)}
+        step = engine_step(VALUE, (config,), answers, columns, padded=_takes_padded(target, VALUE))
         yield Boundary(
             path=f"{CUT} -> {VALUE}",
             stage="value-loss",
@@ -130,6 +132,11 @@ def _critic(target: Target) -> Iterator[Boundary]:
             reach="algorithm.adv_estimator=gae, every critic update",
             requires=(no_empty_response, equal_micro_batches),
         )
+
+
+def _takes_padded(target: Target, loss: str) -> bool:
+    """Whether a loss takes padded outputs of the model, as in September 2025."""
+    return not re.search("unpad|no_padding", inspect.getsource(target.find(loss)))
 
 
 def _takes_weights(target: Target) -> bool:
@@ -163,10 +170,11 @@ def _actor(target: Target) -> Iterator[Boundary]:
         if corrected and weights and whole:  # adapters/verl/losses.py binds the other losses with weights
             columns, before = {**POLICY_TENSORS, "rollout_is_weights": Earlier(weights)}, (corrected,)
             claimed |= claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token")
+        step = engine_step(LOSS, (config,), answers, columns, padded=_takes_padded(target, LOSS))
         yield Boundary(
             path=f"{BOTH} -> {CUT} -> {LOSS}" if before else f"{CUT} -> {LOSS}",
             stage="policy-loss",
-            steps=(*before, engine_step(LOSS, (config,), answers, columns), *reduce_step(logged)),
+            steps=(*before, step, *reduce_step(logged)),
             unused=frozenset({"token"} if whole else {"token", "entropy", "ref_logprob"}),
             outputs=outputs_of(logged),
             settings={mode if whole else name: settings},
@@ -215,12 +223,14 @@ def reduce_step(logged: Mapping[str, Output]) -> tuple[Step, ...]:
     return (Step(call=REDUCE, name="logged", arguments=arguments, produced_by={"metrics": cite}),) if logged else ()
 
 
-def engine_step(
+def engine_step(  # noqa: PLR0913 - what the loss reads, and where it comes from
     loss: str,
     configs: tuple[Codec, ...],
     answers: Mapping[str, Codec],
     columns: Mapping[str, Codec],
     cites: tuple[str, ...] = (),
+    *,
+    padded: bool = False,
 ) -> Step:
     """The step that runs the engine's loop over micro-batches.
 
@@ -230,8 +240,9 @@ def engine_step(
         answers: model outputs per token, by name.
         columns: tensors of the batch besides tokens and masks.
         cites: further lines that produce the batch.
+        padded: whether the loss takes padded outputs of the model.
     """
-    engine = Object(EngineDouble, {"answers": Table(answers), "lengths": Lengths()})
+    engine = Object(EngineDouble, {"answers": Table(answers), "lengths": Lengths(), "padded": Constant(padded)})
     tensors: dict[str, Codec] = {
         "prompts": Derived(lambda inputs: torch.ones(inputs.batch.rows, 1, dtype=torch.int64)),
         "responses": Column("token"),
