@@ -27,7 +27,7 @@ def test_the_loss_is_recorded_as_it_is_trained() -> None:
     engine = EngineDouble({"values": torch.tensor([[2.0], [4.0]], requires_grad=True)}, [1, 1])
     for row in (0, 1):
         loss, _ = engine.forward_step({"row": torch.tensor([row])}, _loss)
-        (loss * 0.25).backward()
+        torch.autograd.backward([loss * 0.25])
     assert [float(one) for one in engine.losses] == [0.5, 1.0]
     fixed = EngineDouble({"values": torch.tensor([[2.0]])}, [1])
     fixed.forward_step({"row": torch.tensor([0])}, _loss)

@@ -73,7 +73,8 @@ class EngineDouble:
     def record(self, loss: Tensor) -> None:
         """Record a loss as it is trained: some releases scale it between this step and its backward pass."""
         if loss.requires_grad:
-            loss.register_hook(lambda scale: self.losses.append(loss.detach() * scale))
+            trained: Any = loss  # torch gives the hook no types
+            trained.register_hook(lambda scale: self.losses.append(loss.detach() * scale))
         else:
             self.losses.append(loss.detach())
 
