@@ -120,7 +120,9 @@ def train_step(
         memory_profiler=None,
         dynamic_bs=False,
         gconfig=SimpleNamespace(n_samples=1, reward_normalization=None, drop_incomplete_group=False),
-        actor=SimpleNamespace(should_compute_prox_logp=lambda: True, recompute_logprob=True, use_decoupled_loss=False),
+        actor=SimpleNamespace(
+            should_compute_prox_logp=lambda: True, recompute_logprob=True, use_decoupled_loss=False, group_size=1
+        ),
         teacher=teacher,
     )
     silent = (
