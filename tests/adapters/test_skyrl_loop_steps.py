@@ -157,3 +157,11 @@ def test_found_where_broken_alone(
     judgement = judged_at(law, bound[path], "2 epochs", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+def test_release_that_wakes_its_engines_itself(loads: Loads) -> None:
+    """What wakes them is a double."""
+    wakes = "InferenceWeightsManager(self.policy_model).update_condition(True); await self.evaluated()"
+    managers = "class InferenceWeightsManager: __init__ = None\n\n    class RayPPOTrainer:"
+    target, found = _bound(loads, BEFORE=wakes, **{"class RayPPOTrainer:": managers})
+    assert answering({("train", "2 epochs"): found[SYNC]}, target) == []

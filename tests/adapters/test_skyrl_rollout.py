@@ -1,6 +1,6 @@
 """SkyRL's rollout and the filters of its prompts, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -136,7 +136,7 @@ SOUND = {
 }
 
 
-def _target(loads: Loads, **broken: str) -> Target:
+def _target(loads: Loads, *more: Mapping[str, str], **broken: str) -> Target:
     parts = SOUND | broken
     files = {
         "skyrl/train/fully_async_trainer.py": ASYNC,
@@ -148,6 +148,8 @@ def _target(loads: Loads, **broken: str) -> Target:
         "skyrl/train/utils/trainer_utils.py": UTILS,
         "skyrl/train/generators/utils.py": GENERATORS,
     }
+    for others in more:
+        files |= others
     for name, part in parts.items():
         files = {path: source.replace(name.upper(), part) for path, source in files.items()}
     return loads(FRAMEWORK, files)
@@ -168,6 +170,21 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     boundaries = _bound(target)
     assert len(boundaries) == 10
     assert answering(boundaries, target) == []
+
+
+def test_release_without_log_probs_of_the_engine(loads: Loads) -> None:
+    """What does not carry them is compared without them."""
+    first = {
+        "skyrl/train/generators/base.py": "class GeneratorOutput(dict):\n    response_ids: list",
+        "skyrl/train/trainer.py": TRAINER.replace('generator_output["rollout_logprobs"]', "None"),
+        "skyrl/train/generators/utils.py": GENERATORS.replace("for k in first", "for k in list(first)[:-1]"),
+    }
+    target = _target(loads, first)
+    made = [one for one in rollout.boundaries(target) if isinstance(one, Boundary)]
+    assert [name for one in made for name in one.outputs if name == "rollout_logprob"] == []
+    pairs = {(one.path, setting): one for one in made for setting in one.settings}
+    assert len(pairs) == 3
+    assert answering(pairs, target) == []
 
 
 @pytest.mark.slow

@@ -113,6 +113,20 @@ def test_groups_that_stand_apart_are_not_applicable(loads: Loads) -> None:
     assert outputs_of(target, bound["default"], "default", batch)["advantage"].any()
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_release_that_cannot_normalize_a_reward_alone(loads: Loads, axis: int) -> None:
+    """It reads a second axis of the rewards of a prompt with one response."""
+    source = f"class Normalization:\n    def __call__(self, x):\n        return x.shape[{axis}]"
+    target = loads(FRAMEWORK, {**_files(), "areal/utils/data.py": source})
+    bound, alone = _bound(target), batch_of(torch.ones(2, 1).bool(), group=torch.tensor([0, 1]))
+    assert outputs_of(target, bound["default"], "default", _batch())["advantage"].any()
+    if axis:
+        with pytest.raises(NotApplicable, match="one response"):
+            outputs_of(target, bound["group reward"], "group reward", alone)
+    else:
+        outputs_of(target, bound["group reward"], "group reward", alone)
+
+
 def test_groups_of_different_sizes_are_called_by_prompt(loads: Loads) -> None:
     """Only the trainer's call says how many responses each prompt has."""
     target = loads(FRAMEWORK, _files(actor=ACTOR + BY_ITEM))

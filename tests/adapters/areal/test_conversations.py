@@ -76,12 +76,32 @@ CLIENT = """
 """
 
 
-def _bound(loads: Loads, *, replaced: bool) -> tuple[Target, Boundary]:
+#: The class of a turn whose prompt is the text of all messages, tokenized again.
+FIRST = (
+    TYPES.replace("InteractionWithTokenLogpReward", "CompletionWithTokenLogpReward")
+    .replace("model_response", "response")
+    .replace(
+        "        messages: list\n", "        response: object\n        messages: list = field(default_factory=list)\n"
+    )
+    .replace("        output_message_list: list = field(default_factory=list)\n", "")
+)
+
+#: A client that tokenizes the text of the new messages, between delimiters.
+DELIMITED = """
+    def concat_prompt_token_ids_with_parent(message_list, parent, tokenizer, start, end):
+        before = [] if parent is None else parent.model_response.input_tokens + parent.model_response.output_tokens
+        texts = [f"{start}{one['role']}\\n{one['content']}{end}\\n" for one in message_list]
+        return KEPT + tokenizer.encode("".join(texts))
+"""
+
+
+def _bound(loads: Loads, *, replaced: bool, **others: str) -> tuple[Target, Boundary]:
     tree = {
         "areal/__init__.py": "",
         "areal/api/io_struct.py": STRUCT,
         "areal/experimental/openai/types.py": TYPES,
         "areal/experimental/openai/client.py": CLIENT.replace("REPLACED", str(replaced)),
+        **{f"areal/experimental/openai/{name}.py": source for name, source in others.items()},
     }
     target = loads(FRAMEWORK, tree)
     (boundary,) = boundaries(target)
@@ -105,6 +125,22 @@ def test_replaced_stop_token(loads: Loads) -> None:
     assert found is not None
     assert found.expectation.name == "token"
     assert judged_at(PLC004, boundary, "end of sequence", target).found is None
+
+
+def test_text_of_all_messages(loads: Loads) -> None:
+    """A turn's tokens are those of its text, which has no padding token."""
+    target, boundary = _bound(loads, replaced=False, types=FIRST, client="")
+    assert boundary.path == "areal.experimental.openai.types.CompletionWithTokenLogpReward.to_tensor_dict"
+    check_round_trip(target, boundary)
+    for end, found in (("end of sequence", False), ("padding token", True)):
+        assert (judged_at(PLC004, boundary, end, target).found is not None) is found
+
+
+@pytest.mark.parametrize(("kept", "found"), [("before", False), ("before[:-1]", True)])
+def test_text_between_delimiters(loads: Loads, kept: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """The tokens of earlier turns stay as they were sampled."""
+    target, boundary = _bound(loads, replaced=False, client=DELIMITED.replace("KEPT", kept))
+    assert (judged_at(PLC004, boundary, "end of sequence", target).found is not None) is found
 
 
 def test_round_trip(loads: Loads) -> None:

@@ -69,6 +69,13 @@ def _bound(loads: Loads, *, skips_empty: bool = True, keeps_order: bool = True) 
     return target, found
 
 
+def test_release_that_aligns_nothing(loads: Loads) -> None:
+    data = DATA.replace(", seq_align_to=None", "")
+    tree = {"areal/__init__.py": "", "areal/api/cli_args.py": CONFIG + SPEC, "areal/utils/data.py": data}
+    settings = [next(iter(b.settings)) for b in boundaries(loads(FRAMEWORK, tree)) if isinstance(b, Boundary)]
+    assert settings == ["number", "filled"]
+
+
 @pytest.mark.parametrize("setting", FAMILIES)
 def test_what_the_model_gets(loads: Loads, setting: str) -> None:
     """However the rows are cut and ordered, each comes back with its own tokens."""

@@ -40,12 +40,13 @@ MANAGER = """
             self.accepted += REJECTED
 """
 
-#: The same where the version is an argument, as in older releases.
+#: The same where the version is an argument and nothing waits, as in older releases.
 OLDER = (
     ("version_provider, ", ""),
     ("version_provider, ", "None, "),
     ("get_capacity(self)", "get_capacity(self, current_version)"),
     ("self.weights.get_version()", "current_version"),
+    ("on_rollout_enqueued", "on_rollout_waiting"),
 )
 
 SOUND = {"AHEAD": "1", "COUNTED": "self.accepted - self.running", "RECOVERED": "version * self.size", "REJECTED": "0"}

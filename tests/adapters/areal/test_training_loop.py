@@ -56,8 +56,41 @@ def test_answers(loads: Loads) -> None:
     check_round_trip(target, boundary)
 
 
-def test_release_with_one_batch(loads: Loads) -> None:
-    """Older trainers have one batch of all prompts."""
+ONE_BATCH = """
+    class PPOTrainer:
+        def train(self, workflow=None):
+            for step in range(len(self.train_dataloader) * self.config.total_train_epochs):
+                batch = self.actor.prepare_batch(self.train_dataloader, workflow=workflow)
+                batch["values"] = self.critic.compute_values(batch)
+                if self.config.actor.should_compute_prox_logp():
+                    batch["prox_logp"] = self.actor.compute_logp(batch)
+                batch["ref_logp"] = self.ref.compute_logp(batch)
+                self.actor.compute_advantages(batch)
+                self.actor.ppo_update(UPDATED)
+                self.critic.ppo_update(batch)
+                if not is_single_controller():
+                    self.eval_rollout.set_version(step + 1)
+
+    def is_single_controller():
+        return True
+"""
+
+
+@pytest.mark.parametrize(("updated", "found"), [("batch", False), ('{**batch, "prox_logp": batch["ref_logp"]}', True)])
+def test_release_with_one_batch(loads: Loads, updated: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """Older trainers have one batch of all prompts, and no teacher."""
+    target = loads(FRAMEWORK, {"areal/experimental/trainer/rl.py": ONE_BATCH.replace("UPDATED", updated)})
+    (boundary,) = boundaries(target)
+    assert isinstance(boundary, Boundary)
+    assert boundary.path == "areal.experimental.trainer.rl.PPOTrainer.train"
+    assert "teacher_logp" not in boundary.outputs
+    check_round_trip(target, boundary)
+    judgement = judged_at(PLC004, boundary, "default", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+def test_release_without_columns_of_models(loads: Loads) -> None:
     files = {
         "areal/trainer/rl_trainer.py": "class PPOTrainer:\n    def train(self, workflow):\n        return workflow"
     }

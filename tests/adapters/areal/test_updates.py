@@ -255,6 +255,13 @@ def test_updates_by_hand(loads: Loads) -> None:
     assert outputs_of(target, found["sft"], "sft", _batch())["loss"].item() == pytest.approx(2.0)
 
 
+def test_metrics_in_a_scope(loads: Loads) -> None:
+    """A method that opens a scope of its own logs the same numbers."""
+    scoped = TRACKER.replace("found = {name:", 'found = {f"ppo_actor/{name}":')
+    target = loads(FRAMEWORK, {**_files(), "areal/utils/stats_tracker.py": scoped})
+    assert outputs_of(target, _bound(target)["ppo"], "ppo", _batch())["update/entropy/avg"].item() == 2.0
+
+
 @pytest.mark.parametrize(("gathered", "found"), [(True, False), (False, True)])
 def test_update_of_ranks_that_share_sequences(loads: Loads, gathered: bool, found: bool) -> None:  # noqa: FBT001
     """A rank has the model's outputs of its part only; loss and gradient are those of all parts."""

@@ -1,5 +1,6 @@
 """AReaL's advantages: the actor's methods from raw rewards to normalized advantages."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from rl_sentinel.adapters.areal.arguments import (
 )
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt
-from rl_sentinel.adapters.kit.requirements import groups_are_equal, prompts_are_contiguous
+from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import FullSequence, PromptBatches
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.target import Target
@@ -25,9 +26,11 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.errors import Unbindable
 
 PATH = f"{ACTOR}._compute_advantages"
+NORMALIZATION = "areal.utils.data.Normalization.__call__"
 
 #: The method that the trainer calls with one item per prompt; it concatenates them and calls :data:`PATH`.
 BY_PROMPT = f"{ACTOR}.compute_advantages"
@@ -135,12 +138,27 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if not target.has(NORM):
         return  # early releases: early_advantages.py
     by_turn = {"turns as steps": (_TURNS, _TURN_CLAIMS)} if target.has(BY_TURN) else {}
+    alone = () if _normalizes_one(target) else (no_lone_response,)
     for name, (settings, claimed) in {**FAMILIES, **by_turn}.items():
-        yield from bindable(target, advantages_of(name, settings, claimed, path))
+        boundary = advantages_of(name, settings, claimed, path)
+        requires = (*boundary.requires, *(alone if "group" in settings.values() else ()))
+        yield from bindable(target, replace(boundary, requires=requires))
     if path == PATH and target.has(BY_PROMPT):
         for name, (settings, claimed) in FAMILIES.items():
             if "group" in settings.values():
                 yield from bindable(target, _by_prompt(advantages_of(name, settings, claimed, path)))
+
+
+def no_lone_response(inputs: Inputs) -> str:
+    """Require several responses of each prompt."""
+    return "a prompt has one response, which this release cannot normalize" if 1 in group_sizes(inputs) else ""
+
+
+def _normalizes_one(target: Target) -> bool:
+    """Whether the release's normalization answers for a reward alone: some read a second axis, which it has not."""
+    if not target.has(NORMALIZATION) or target.fails(NORMALIZATION):
+        return True
+    return ".shape[1]" not in inspect.getsource(target.find(NORMALIZATION))
 
 
 def advantages_of(name: str, settings: Settings, claimed: Claims, path: str) -> Boundary:

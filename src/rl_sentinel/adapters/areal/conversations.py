@@ -1,7 +1,9 @@
 """AReaL's multi-turn conversations: the prompt of each turn, and the training row of the last turn."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from inspect import signature
 from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +27,8 @@ from rl_sentinel.core.codec import Inputs
 PROMPT = "areal.experimental.openai.client.concat_prompt_token_ids_with_parent"
 INTERACTION = "areal.experimental.openai.types.InteractionWithTokenLogpReward"
 TEMPLATE = "areal.experimental.openai.client.apply_chat_template"
-ROW = f"{INTERACTION}.to_tensor_dict"
+#: The class of a turn in September and October 2025, from when on a turn has a parent.
+FIRST = "areal.experimental.openai.types.CompletionWithTokenLogpReward"
 RESPONSE = "areal.api.io_struct.ModelResponse"
 
 #: Setting -> how every turn except the last one ends.
@@ -54,13 +57,14 @@ _PRODUCER = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary: the row of a conversation, for each way in which turns end."""
-    if target.has(PROMPT) and target.has(ROW):
-        yield from bindable(target, _conversation(target))
+    kind = next((path for path in (INTERACTION, FIRST) if target.has(f"{path}.to_tensor_dict")), "")
+    if kind and not target.fails(kind) and "parent" in {field.name for field in fields(target.find(kind))}:
+        yield from bindable(target, _conversation(target, kind))
 
 
 def build_rows(
-    prompt: Callable[..., list[int]],
-    interaction: Callable[..., Any],
+    prompt: Callable[..., list[int]] | None,
+    interaction: Any,  # noqa: ANN401 - the target's class
     response: Callable[..., Any],
     rows: list[dict[str, Any]],
     end: str,
@@ -116,15 +120,39 @@ def _turns_of(row: dict[str, Any], end: str) -> list[_Turn]:
     return turns
 
 
+def _prompt_of(
+    prompt: Callable[..., list[int]] | None,
+    child: Any,  # noqa: ANN401 - of the target's class
+    parent: Any,  # noqa: ANN401 - of the target's class
+    tokenizer: SimpleNamespace,
+) -> list[int]:
+    """The prompt of a turn; until December 2025, the text of all messages is tokenized again."""
+    if prompt is None:
+        return _apply_template(child.messages)
+    delimiters = {name: "" for name in ("start", "end") if name in signature(prompt).parameters}
+    return prompt(child.remaining_messages, parent, tokenizer, **delimiters)
+
+
+def _encode(text: str) -> list[int]:
+    """The tokens of a text: the numbers in it."""
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
 def _row(
-    prompt: Callable[..., list[int]],
-    interaction: Callable[..., Any],
+    prompt: Callable[..., list[int]] | None,
+    interaction: Any,  # noqa: ANN401 - the target's class
     response: Callable[..., Any],
     row: dict[str, Any],
     turns: list[_Turn],
 ) -> dict[str, Tensor]:
     """The training row of a conversation's last turn."""
-    tokenizer = SimpleNamespace(eos_token_id=_EOS, pad_token_id=_PAD, apply_chat_template=_apply_template)
+    tokenizer = SimpleNamespace(
+        eos_token_id=_EOS, pad_token_id=_PAD, apply_chat_template=_apply_template, encode=_encode
+    )
+    # Earlier classes have no default for the reply.
+    names = {field.name for field in fields(interaction)}
+    reply = "model_response" if "model_response" in names else "response"
+    empty = {name: None for name in (reply, "completion") if name in names}
     before = len(row["tokens"]) - len(row["mask"])
     messages = [_message("user", [_FIRST + int(token) for token in row["tokens"][:before]])]
     parent: Any = None
@@ -134,17 +162,20 @@ def _row(
         if not turn.is_sampled:
             messages = [*messages, _message("user", content)]
             continue
-        child = interaction(messages=messages, parent=parent, chat_template_type="concat")
-        child.model_response = response(
-            input_tokens=prompt(child.remaining_messages, parent, tokenizer),
+        child = interaction(**empty, messages=messages, parent=parent, chat_template_type="concat")
+        own = response(
+            input_tokens=_prompt_of(prompt, child, parent, tokenizer),
             output_tokens=ids,
             output_logprobs=[row["logprobs"][place] for _, place, _ in turn.tokens],
             output_versions=[row["versions"][place] for _, place, _ in turn.tokens],
             stop_reason=turn.stop,
             tokenizer=tokenizer,
         )
-        child.output_message_list = [_message("assistant", content)]
-        messages = [*messages, *child.output_message_list]
+        setattr(child, reply, own)
+        said = [_message("assistant", content)]
+        if "output_message_list" in names:
+            child.output_message_list = said
+        messages = [*messages, *said]
         parent = child
     data: dict[str, Tensor] = parent.to_tensor_dict()
     return {name: data[name] for name in ("input_ids", "loss_mask", "logprobs", "versions")}
@@ -165,7 +196,8 @@ def apply_template(_tokenizer: object, messages: list[dict[str, Any]], **_option
     return _apply_template(messages)
 
 
-def _conversation(target: Target) -> Boundary:
+def _conversation(target: Target, kind: str) -> Boundary:
+    continues = target.has(PROMPT)
     row = Table(
         {
             "tokens": RowSequence("token", "int"),
@@ -178,8 +210,8 @@ def _conversation(target: Target) -> Boundary:
         call=build_rows,
         name="built",
         arguments={
-            "prompt": Constant(Function(PROMPT)),
-            "interaction": Constant(Function(INTERACTION)),
+            "prompt": Constant(Function(PROMPT) if continues else None),
+            "interaction": Constant(Function(kind)),
             "response": Constant(Function(RESPONSE)),
             "rows": EachRow(row),
             "end": Knob("end"),
@@ -188,7 +220,7 @@ def _conversation(target: Target) -> Boundary:
         doubles={TEMPLATE: apply_template} if target.has(TEMPLATE) else {},
     )
     return Boundary(
-        path=f"{PROMPT} -> {ROW}",
+        path=" -> ".join([*([PROMPT] if continues else []), f"{kind}.to_tensor_dict"]),
         stage="batch",
         steps=(step,),
         outputs=row_outputs(Use("built"), "rollout_logprob", "token", "mask", "version"),

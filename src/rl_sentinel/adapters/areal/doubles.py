@@ -240,7 +240,9 @@ def update(
             with sharing_sequences(engine, ranks), replaced_globals(module, **read):
                 run_on_ranks(ranks, lambda _rank: method(trainer, dict(placed)))
     loss = torch.stack(trainer.engine.losses).sum() / ranks
-    return {"loss": loss, "logged": tracker.export_all() if log else {}}
+    logged = tracker.export_all() if log else {}
+    # In some releases the method opens a scope of its own, which newer ones open around it.
+    return {"loss": loss, "logged": {name.partition("/")[2]: number for name, number in logged.items()} | logged}
 
 
 def _only_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., None]:

@@ -1,6 +1,7 @@
 """AReaL's micro-batches: its engines split padded sequences, pack each part and pad it for the model."""
 
 from collections.abc import Callable, Iterator, Mapping
+from inspect import signature
 from typing import Any
 
 import torch
@@ -44,8 +45,12 @@ KEYS: Mapping[str, str] = {"old_logprob": "logprobs", "token": "input_ids", "mas
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary for each entry of :data:`FAMILIES`."""
-    if all(target.has(path) for path in FUNCTIONS):
-        yield from bindable(target, *(_micro_batches(name, settings) for name, settings in FAMILIES.items()))
+    if not all(target.has(path) for path in FUNCTIONS):
+        return
+    known = () if target.fails(FUNCTIONS[-1]) else signature(target.find(FUNCTIONS[-1])).parameters
+    for name, settings in FAMILIES.items():
+        if "seq_align_to" in known or "seq_align_to" not in settings:
+            yield from bindable(target, _micro_batches(name, settings))
 
 
 def packed_sequences(  # noqa: PLR0913 - functions of the target, and their arguments

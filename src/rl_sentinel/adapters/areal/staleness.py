@@ -99,7 +99,8 @@ class _Session:
         while True:
             running = 0
             while self.capacity() > 0:
-                self.manager.on_rollout_enqueued()
+                if hasattr(self.manager, "on_rollout_enqueued"):  # earlier managers count from the submission on
+                    self.manager.on_rollout_enqueued()
                 self.manager.on_rollout_submitted()
                 running += 1
             if not running:

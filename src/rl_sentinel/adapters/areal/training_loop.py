@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +19,11 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
-TRAINER = "areal.trainer.rl_trainer.PPOTrainer"
-PATH = f"{TRAINER}.train"
+#: Paths of the trainer, newest first.
+TRAINERS = (
+    "areal.trainer.rl_trainer.PPOTrainer",
+    "areal.experimental.trainer.rl.PPOTrainer",
+)
 
 #: Key of a trajectory -> its column: of the rollout, then of a model.
 _ROLLOUT: Mapping[str, str] = {"input_ids": "token", "logprobs": "rollout_logprob"}
@@ -42,39 +46,46 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop of releases that have a trainer class whose models answer for each prompt."""
-    if target.has(PATH) and not target.fails(PATH) and "zip(rollout_batch" in inspect.getsource(target.find(PATH)):
-        yield from bindable(target, _boundary())
+    """The loop of releases that have a trainer class; its models answer for each prompt, or for a batch of them all."""
+    owner = next((path for path in TRAINERS if target.has(f"{path}.train")), "")
+    if not owner or target.fails(owner):
+        return
+    source = inspect.getsource(target.find(f"{owner}.train"))
+    by_prompt = "zip(rollout_batch" in source
+    models = tuple(key for key in _MODELS if by_prompt or f'batch["{key}"]' in source)
+    if models:
+        yield from bindable(target, _boundary(owner, models, by_prompt=by_prompt))
 
 
 class Role:
     """A double of a model or a sampler: it answers with its column, and keeps the batch that it is updated with."""
 
-    def __init__(self, prompts: list[list[dict[str, Any]]], key: str = "") -> None:
-        """``key`` is the item of a row that the model computes."""
-        self.prompts, self.key = prompts, key
+    def __init__(self, prompts: list[list[dict[str, Any]]], key: str = "", *, by_prompt: bool = True) -> None:
+        """``key`` is the item of a row that the model computes; a batch has an item per prompt, or is one."""
+        self.prompts, self.key, self.by_prompt = prompts, key, by_prompt
         self.updates: list[list[dict[str, Any]]] = []
 
-    def prepare_batch(self, *_passed: object, **_options: object) -> list[dict[str, Any]]:
-        """The rollout: one item per prompt."""
-        return [
-            {name: [row[name] for row in rows] for name in (*_ROLLOUT, "rewards", "number")} for rows in self.prompts
-        ]
+    def prepare_batch(self, *_passed: object, **_options: object) -> Any:  # noqa: ANN401 - as the release's
+        """The rollout: one item per prompt, or one of all rows."""
+        items = self.prompts if self.by_prompt else [[row for rows in self.prompts for row in rows]]
+        batch = [{name: [row[name] for row in rows] for name in (*_ROLLOUT, "rewards", "number")} for rows in items]
+        return batch if self.by_prompt else batch[0]
 
-    def compute_logp(self, batch: list[dict[str, Any]]) -> list[list[Any]]:
-        """The column of this model, for each prompt of the batch."""
+    def compute_logp(self, batch: Any) -> list[Any]:  # noqa: ANN401 - as the release's
+        """The column of this model, for each item of the batch."""
         known = {row["number"]: row for rows in self.prompts for row in rows}
-        return [[known[number][self.key] for number in prompt["number"]] for prompt in batch]
+        columns = [[known[number][self.key] for number in item["number"]] for item in _items(batch)]
+        return columns if self.by_prompt else columns[0]
 
     compute_values = compute_logp
 
-    def compute_advantages(self, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def compute_advantages(self, batch: Any) -> Any:  # noqa: ANN401 - as the release's
         """The batch as it is: the actor's method has boundaries of its own."""
         return batch
 
-    def ppo_update(self, batch: list[dict[str, Any]]) -> None:
+    def ppo_update(self, batch: Any) -> None:  # noqa: ANN401 - as the release's
         """Keep the batch."""
-        self.updates.append([dict(prompt) for prompt in batch])
+        self.updates.append([dict(item) for item in _items(batch)])
 
     def get_device_stats(self) -> SimpleNamespace:
         """A log that nobody reads."""
@@ -87,23 +98,43 @@ class Role:
         return lambda *_passed, **_options: None
 
 
-def train_step(owner: Any, prompts: list[list[dict[str, Any]]]) -> dict[str, list[Any]]:  # noqa: ANN401 - the target's class
+def _items(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - as the release's
+    """The items of a batch, which may be one item."""
+    return [batch] if isinstance(batch, dict) else batch
+
+
+def train_step(
+    owner: Any,  # noqa: ANN401 - the target's class
+    prompts: list[list[dict[str, Any]]],
+    by_prompt: bool = True,  # noqa: FBT001, FBT002 - passed by name
+) -> dict[str, list[Any]]:
     """What the actor's update has of each row, and the values that the critic's update has."""
     for number, row in enumerate(row for rows in prompts for row in rows):
         row["number"] = number
-    actor, critic = Role(prompts, "prox_logp"), Role(prompts, "values")
+    role = partial(Role, prompts, by_prompt=by_prompt)
+    actor, critic = role("prox_logp"), role("values")
     teacher = SimpleNamespace(rl_loss_weight=1.0, distill_loss_weight=1.0)
     config = SimpleNamespace(
         total_train_epochs=1,
         total_train_steps=1,
         memory_profiler=None,
         dynamic_bs=False,
-        gconfig=SimpleNamespace(n_samples=1),
-        actor=SimpleNamespace(should_compute_prox_logp=lambda: True),
+        gconfig=SimpleNamespace(n_samples=1, reward_normalization=None, drop_incomplete_group=False),
+        actor=SimpleNamespace(
+            should_compute_prox_logp=lambda: True, recompute_logprob=True, use_decoupled_loss=False, group_size=1
+        ),
         teacher=teacher,
     )
-    silent = dict.fromkeys(("_save_hf", "_save_recover_checkpoint", "_evaluate", "_export_and_commit_stats"), _nothing)
-    kind = type("Trainer", (owner,), {**silent, "_save_perf_tracer": _nothing, "_requires_proxy_workflow": _nothing})
+    silent = (
+        "_save_training_state",
+        "_save_hf",
+        "_save_recover_checkpoint",
+        "_evaluate",
+        "_export_and_commit_stats",
+        "_save_perf_tracer",
+    )
+    asked = ("_requires_proxy_workflow", "_is_agent_workflow", "_ensure_proxy_started", "_is_v1_awex_colocate")
+    kind = type("Trainer", (owner,), dict.fromkeys((*silent, *asked), _nothing))
     roles = ("rollout", "saver", "weight_update_meta")
     offloaded = {f"_should_offload_{role}": False for role in ("rollout", "actor", "critic", "ref", "teacher")}
     trainer = bare_instance(
@@ -113,11 +144,11 @@ def train_step(owner: Any, prompts: list[list[dict[str, Any]]]) -> dict[str, lis
         train_dataloader=[None],
         actor=actor,
         critic=critic,
-        ref=Role(prompts, "ref_logp"),
-        teacher=Role(prompts, "teacher_logp"),
-        eval_rollout=None,
+        ref=role("ref_logp"),
+        teacher=role("teacher_logp"),
+        eval_rollout=role(),
         data_controller=None,
-        **{role: Role(prompts) for role in roles},
+        **{name: role() for name in roles},
         **offloaded,
     )
     with replaced_globals(owner.train.__globals__, is_single_controller=lambda: False):
@@ -138,8 +169,8 @@ def _nothing(*_passed: object, **_options: object) -> None:
     """Do nothing."""
 
 
-def _boundary() -> Boundary:
-    columns = {**_ROLLOUT, **_MODELS}
+def _boundary(owner: str, models: tuple[str, ...], *, by_prompt: bool) -> Boundary:
+    columns = {**_ROLLOUT, **{key: _MODELS[key] for key in models}}
     row = Table(
         {key: RowTokens(column, "int" if column == "token" else "float") for key, column in columns.items()}
         | {"rewards": Cell("reward")}
@@ -147,19 +178,23 @@ def _boundary() -> Boundary:
     step = Step(
         call=train_step,
         name="trained",
-        arguments={"owner": Constant(Function(TRAINER)), "prompts": EachPrompt(EachRow(row))},
+        arguments={
+            "owner": Constant(Function(owner)),
+            "prompts": EachPrompt(EachRow(row)),
+            "by_prompt": Constant(by_prompt),
+        },
         produced_by={"prompts": _PRODUCER},
     )
     trained, form = Use("trained"), Ragged()
     outputs = {
         # A token is a label, and the check before an audit moves signals.
         key: Output("B T", "", columns[key], at=trained[key], form=form)
-        for key in (*_MODELS, *_ROLLOUT)
+        for key in (*models, *_ROLLOUT)
     }
     outputs["values of the critic's update"] = Output("B T", "reward", "value", at=trained["critic"], form=form)
     outputs["rewards"] = Output("B", "reward", "reward", at=trained["rewards"], form=PerRow("list"))
     return Boundary(
-        path=PATH,
+        path=f"{owner}.train",
         stage="batch",
         steps=(step,),
         outputs=outputs,

@@ -44,6 +44,7 @@ class Arguments:
 
     form: Form
     last_step_is_metadata: bool
+    reward_key: str = "rewards"
 
     def column(self, name: str) -> Column:
         """A column of one number per token."""
@@ -73,7 +74,7 @@ class Arguments:
         tensors: dict[str, Codec] = {
             "response_mask": self.response_mask,
             "loss_mask": self.loss_mask,
-            "rewards": self.rewards,
+            self.reward_key: self.rewards,
             **{key: self.column(names[key]) if key in columns else Constant(None) for key in names},
         }
         metadata: dict[str, Codec] = {
@@ -111,7 +112,8 @@ def arguments(target: Target) -> Arguments:
         raise Unbindable(f"{PRODUCER} returned no float tensor of shape (2, 2), expected rewards or loss masks")
     form: Form = RightAligned() if bool(masks[0][1, 1] != 0) else ZeroPadded()
     source = inspect.getsource(target.find(f"{TRAINER}.compute_advantages_and_returns"))
-    return Arguments(form, 'metadata["is_last_step"]' in source)
+    key = "custom_rewards" if 'data["custom_rewards"]' in source else "rewards"
+    return Arguments(form, 'metadata["is_last_step"]' in source, key)
 
 
 def all_ones(inputs: Inputs) -> torch.Tensor:

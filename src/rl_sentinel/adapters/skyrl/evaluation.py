@@ -57,7 +57,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         logs = _logged(target)
         yield from bindable(target, _metrics("response", logs))
         if "isinstance(rewards[0], list)" in source:
-            yield from bindable(target, _metrics("token", logs))
+            undefined = {"pass_at_n"} if "pass_at_n = None" in source else set()
+            yield from bindable(target, _metrics("token", {n: o for n, o in logs.items() if n not in undefined}))
     for path in (EVALUATE if target.has(EVALUATE) else EVAL, STEP_WISE_EVALUATE):
         try:
             if target.has(path):

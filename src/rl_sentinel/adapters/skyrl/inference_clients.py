@@ -169,6 +169,8 @@ def sample(  # noqa: PLR0913 - functions and classes of the target, and their ar
     """
     section = copy.deepcopy(config.sampling_params)
     section.max_generate_length = room
+    if getattr(section, "logprobs", 0) is None:
+        section.logprobs = 0
     for name, value in options.items():
         if name != "batched":
             setattr(section, name, sampling_option(name, value))

@@ -1,5 +1,6 @@
 """SkyRL's KL estimators, and the trainer's step that applies a KL penalty to the reward."""
 
+import inspect
 from collections.abc import Iterator
 
 import torch
@@ -8,12 +9,13 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Cast
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, TRAINER, Arguments, arguments
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
 PENALTY = f"{MODULE}.compute_approx_kl"
@@ -21,6 +23,9 @@ STEP = f"{TRAINER}.apply_reward_kl_penalty"
 CONTROLLER = f"{MODULE}.FixedKLController"
 
 KINDS = ("k1", "abs", "k2", "k3")
+
+#: Switch of the first releases -> the estimator that it chooses; without one it is k1.
+SWITCHES = {"use_kl_estimator_k3": "k3", "use_abs_kl": "abs"}
 
 _ESTIMATORS = (
     "ppo_utils.py, compute_approx_kl, docstring: as in joschu.net/blog/kl-approx.html; worker.py, "
@@ -42,16 +47,25 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     except Unbindable as why:
         yield from (Unbound(path, "kl", str(why)) for path in (PENALTY, STEP))
         return
-    yield from bindable(target, *(_penalty(kind, forms) for kind in KINDS))
-    yield from bindable(target, *(_step(kind, forms) for kind in ("k1", "k3")))
+    switched = target.has(PENALTY) and set(SWITCHES) <= set(inspect.signature(target.find(PENALTY)).parameters)
+    kinds = ("k1", *SWITCHES.values()) if switched else KINDS
+    yield from bindable(target, *(_penalty(kind, forms, switched=switched) for kind in kinds))
+    controlled = target.has(STEP) and "reward_kl_controller" in inspect.getsource(target.find(STEP))
+    steps = (_step(kind, forms, switched=switched, controlled=controlled) for kind in ("k1", "k3"))
+    yield from bindable(target, *steps)
 
 
-def _penalty(kind: str, forms: Arguments) -> Boundary:
+def _switches(kind: str) -> dict[str, bool]:
+    return {name: kind == chosen for name, chosen in SWITCHES.items()}
+
+
+def _penalty(kind: str, forms: Arguments, *, switched: bool) -> Boundary:
+    chosen: dict[str, Codec] = {name: Constant(value) for name, value in _switches(kind).items()}
     arguments_ = {
         "log_probs": forms.column("logprob"),
         "log_probs_base": forms.column("ref_logprob"),
         "loss_mask": forms.loss_mask,
-        "kl_estimator_type": Knob("kind"),
+        **(chosen if switched else {"kl_estimator_type": Knob("kind")}),
     }
     return Boundary(
         path=PENALTY,
@@ -64,9 +78,12 @@ def _penalty(kind: str, forms: Arguments) -> Boundary:
     )
 
 
-def _step(kind: str, forms: Arguments) -> Boundary:
+def _step(kind: str, forms: Arguments, *, switched: bool, controlled: bool) -> Boundary:
+    fixed = {f"trainer.algorithm.{name}": value for name, value in _switches(kind).items()} if switched else {}
+    knobs = {} if switched else {"trainer.algorithm.kl_estimator_type": "kind"}
+    knobs |= {} if controlled else {"trainer.algorithm.kl_loss_coef": "kl_coef"}
     owner = {
-        "cfg": Config(CONFIG, knobs_at={"trainer.algorithm.kl_estimator_type": "kind"}),
+        "cfg": Config(CONFIG, fixed, knobs),
         "all_metrics": Table({}),
         "reward_kl_controller": Object(CONTROLLER, {"kl_coef": Knob("kl_coef")}, {"kl_coef": "value"}),
     }
@@ -85,7 +102,7 @@ def _step(kind: str, forms: Arguments) -> Boundary:
         unused=frozenset({"group"}),
         outputs={
             "token_reward": Output(
-                "B T", "reward", "token_reward", at=after["rewards"], form=Cast(forms.form, torch.float32)
+                "B T", "reward", "token_reward", at=after[forms.reward_key], form=Cast(forms.form, torch.float32)
             ),
             "kl": Output("", "nats", "kl.row_mean", at=after.attribute("metadata")["metrics"]["avg_kl"]),
         },

@@ -45,7 +45,7 @@ class Data(dict[str, Any]):
 
     def __init__(self, uids: list[str]) -> None:
         """Keep the prompt."""
-        super().__init__(sequences=[], rewards=[])
+        super().__init__(sequences=[], **{key: [] for key in ("rewards", "custom_rewards", "rm_rewards")})
         self.uid, self.metadata = uids[0], {"uids": uids}
 
 
@@ -62,6 +62,22 @@ class Client:
     async def generate(self, _prompts: object) -> dict[str, Any]:
         """One response."""
         return {"response_ids": [[1]], "rewards": [0.0]}
+
+
+class Weights:
+    """A double of what wakes and moves engines: a context that does nothing."""
+
+    def __init__(self, *_passed: object, **_options: object) -> None:
+        """There are no engines."""
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, *_error: object) -> None:
+        """Do nothing."""
+
+    def update_condition(self, _condition: object) -> None:
+        """Do nothing."""
 
 
 class Gauges:

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, TRAINER
 from rl_sentinel.adapters.skyrl.async_rollout import TRAINER as ASYNC_TRAINER
-from rl_sentinel.adapters.skyrl.loop_doubles import Client, Data, Gauges, Log, Prompts, nothing, nothing_later
+from rl_sentinel.adapters.skyrl.loop_doubles import Client, Data, Gauges, Log, Prompts, Weights, nothing, nothing_later
 from rl_sentinel.adapters.skyrl.staleness import LOADER, MANAGER, MANY
 from rl_sentinel.adapters.skyrl.training_loop import NoBar, bare_trainer
 from rl_sentinel.adapters.target import Target
@@ -81,6 +81,7 @@ def _run(owner: Any, parts: list[type], cfg: Any, rows: int, done: int) -> Log: 
         dispatch=SimpleNamespace(save_weights_for_sampler=nothing_later, finalize_pending_saves=nothing),
         inference_engine_client=Client(),
         generator=Client(),
+        policy_model=Gauges(),
         train_dataloader=loader,
         total_training_steps=EPOCHS * rows,
         resume_mode=owner.train.__globals__["ResumeMode"]("latest"),
@@ -89,7 +90,8 @@ def _run(owner: Any, parts: list[type], cfg: Any, rows: int, done: int) -> Log: 
     if parts:
         vars(trainer).update(_asynchronous(parts, loader, rows))
     ray = SimpleNamespace(get=lambda done: done)
-    with replaced_globals(owner.train.__globals__, tqdm=NoBar, ray=ray):
+    weights = dict.fromkeys(("InferenceWeightsManager", "ConditionalWeightsManager"), Weights)
+    with replaced_globals(owner.train.__globals__, tqdm=NoBar, ray=ray, **weights):
         running = trainer.train()
         if inspect.isawaitable(running):
             asyncio.run(_finish(running))

@@ -122,8 +122,7 @@ def uses_after_tail(method: Callable[..., Any], groups: list[int], samples: int,
         cfg=SimpleNamespace(generator=SimpleNamespace(n_samples_per_prompt=samples)),
         dispatch=SimpleNamespace(get_lcm_dp_size=lambda: workers),
         policy_model=model,
-        critic_model=None,
-        ref_model=None,
+        **dict.fromkeys(("critic_model", "ref_model", "reward_model")),
     )
     kept = method(trainer, list(dict.fromkeys(groups)))
     return [float(kept.count(group)) for group in groups]

@@ -1,7 +1,8 @@
 """SkyRL's conversion of generator output to the training batch, and the merge of several outputs."""
 
+import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MethodType, SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ CONVERT = f"{TRAINER}.convert_to_training_input"
 #: The method that pads the batch to a multiple of the workers, in older releases.
 PAD = f"{TRAINER}.pad_batch"
 
+OUTPUT = "skyrl.train.generators.base.GeneratorOutput"
 MERGE = "skyrl.train.generators.utils.concatenate_generator_outputs"
 
 GENERATED = (
@@ -55,9 +57,19 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(CONVERT, "batch", str(why))
         return
     if target.has(PROCESS) and target.has(CONVERT):
-        yield from bindable(target, _training_batch(target, forms))
+        yield from bindable(target, _carried(target, _training_batch(target, forms)))
     if target.has(MERGE):
-        yield from bindable(target, _merge())
+        yield from bindable(target, _carried(target, _merge()))
+
+
+def _carried(target: Target, boundary: Boundary) -> Boundary:
+    """The boundary without the engine's log-probs where the generator's output has none, as in the first releases."""
+    if not target.has(OUTPUT) or target.fails(OUTPUT) or "rollout_logprobs" in inspect.getsource(target.find(OUTPUT)):
+        return boundary
+    # The reward comes first: the check before an audit moves signals, and tokens are labels.
+    names = ("reward", *(name for name in boundary.outputs if name not in ("reward", "rollout_logprob")))
+    outputs = {name: boundary.outputs[name] for name in names}
+    return replace(boundary, outputs=outputs, reads=boundary.reads - {"rollout_logprob"})
 
 
 def generated() -> Table:
@@ -126,7 +138,7 @@ def responses_of(batch: Any, rows: int, width: int) -> dict[str, Any]:  # noqa: 
         "tokens": cut(batch["sequences"]),
         "rewards": batch[name][:rows].sum(1),
         "masks": cut(batch["loss_mask"]),
-        "logprobs": cut(batch["rollout_logprobs"]),
+        **({"logprobs": cut(batch["rollout_logprobs"])} if "rollout_logprobs" in batch else {}),
         "uids": batch.metadata["uids"][:rows],
         "count": rows + int(batch["loss_mask"][rows:].any(1).sum()),
     }

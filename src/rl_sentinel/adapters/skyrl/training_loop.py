@@ -212,7 +212,8 @@ def _trainer(owner: Any, cfg: Any, rollouts: Rollouts, rounds: list[list[dict[st
 
 def bare_trainer(owner: Any, methods: Mapping[str, Any], **attributes: object) -> Any:  # noqa: ANN401 - the target's class
     """A trainer without models, whose ``methods`` are replaced."""
-    missing = dict.fromkeys(("dynamic_sampling_state", "ref_model", "critic_model", "reward_kl_controller"))
+    models = ("policy_model", "ref_model", "critic_model", "reward_model")
+    missing = dict.fromkeys(("dynamic_sampling_state", "reward_kl_controller", *models))
     return bare_instance(
         type("Trainer", (owner,), {"init_weight_sync_state": lambda _self: None, **methods}),
         colocate_all=False,
@@ -220,12 +221,11 @@ def bare_trainer(owner: Any, methods: Mapping[str, Any], **attributes: object) -
         global_step=0,
         all_metrics={},
         all_timings={},
-        **missing,
+        **{**missing, **attributes},
         _ray_gpu_monitor=None,
         _vllm_metrics_scraper=None,
         _training_control=SimpleNamespace(should_save=False, should_evaluate=False, reset=lambda: None),
         _num_training_gpus=1,
-        **attributes,
     )
 
 

@@ -14,13 +14,12 @@ from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCH_ROWS, MICRO_BATCHES
-from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY, SCALE, WHOLE, scaling
-from rl_sentinel.adapters.skyrl.micro_step import micro_step
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -31,9 +30,10 @@ from rl_sentinel.core.errors import Unbindable
 
 _MODULE = "skyrl.backends.skyrl_train.workers.worker"
 WORKER = f"{_MODULE}.PolicyWorkerBase"
-#: The worker's step, newest first: a mini-batch in micro-batches, or one micro-batch.
-WHOLE_STEP, MICRO_STEP = f"{WORKER}.forward_backward", f"{WORKER}.training_step"
-_ITERATOR = "skyrl.backends.skyrl_train.workers.worker_utils.BatchIterator"
+#: The worker's step over a mini-batch in micro-batches; until January 2026 its update, with steps for one of them.
+WHOLE_STEP, UPDATE = f"{WORKER}.forward_backward", f"{WORKER}.ppo_train"
+#: The loss of the first releases, which have no registry.
+_FIRST_LOSS = f"{_MODULE}.PolicyLoss"
 ENTROPY = "worker.py: the entropy of trained tokens, averaged; metrics of micro-batches are averaged"
 ROWS = claims("worker.py: loss_fn_outputs has the log-probs of each sequence, trimmed to its response", conserves=True)
 
@@ -50,7 +50,7 @@ BATCH_COLUMNS: Mapping[str, str] = {
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The loss, the logged entropy, and the returned log-probs."""
-    path = next((p for p in (WHOLE_STEP, MICRO_STEP) if target.has(p) and not target.fails(p)), "")
+    path = next((p for p in (UPDATE, WHOLE_STEP) if target.has(p) and not target.fails(p)), "")
     if not path:
         return
     try:
@@ -88,6 +88,10 @@ class Strategy:
     def optimizer_step(self, *_args: object, **_options: object) -> None:
         """Do nothing."""
 
+    def is_rank_0(self) -> bool:
+        """The one rank."""
+        return True
+
 
 class Model:
     """A double of the model: it looks up the columns of a row, whose number is the row's first token."""
@@ -116,26 +120,46 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     columns: dict[str, Tensor],
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,
-    batches: Callable[..., Any] | None,
     averages: bool,  # noqa: FBT001 - whether optim_step divides by the number of micro-batches
 ) -> dict[str, Any]:
     """Run the worker's step over a mini-batch in ``parts`` micro-batches: its loss, entropy and log-probs."""
     size = data.batch_size // parts
     cfg.trainer.micro_train_batch_size_per_gpu = size
     bare_worker = worker_of(worker, losses, cfg.trainer if section else cfg, cfg, Model(columns), ranks=1)
-    if batches is None:
+    if hasattr(worker, "ppo_train"):
+        cfg.trainer.update_epochs_per_batch = 1
+        bare_worker.policy_mini_batch_size_per_gpu = data.batch_size
+        data.metadata["global_step"] = 0
+        with replaced_globals(worker.ppo_train.__globals__, tqdm=_Bar):
+            metrics, outputs = bare_worker.ppo_train(data).metadata["train_status"], []
+    else:
         returned = bare_worker.forward_backward(data)
         metrics = getattr(returned, "metrics", returned)
         outputs = getattr(returned, "loss_fn_outputs", None) or metrics.get("loss_fn_outputs", [])
-    else:
-        steps = [micro_step(bare_worker, batches, batch, n, parts) for n, batch in enumerate(batches(data, size))]
-        metrics = {name: sum(step[name] for step in steps) / len(steps) for name in ("policy_entropy",)}
-        outputs = []
     return {
         "loss": torch.stack(bare_worker.strategy.losses).sum() / (parts if averages else 1),
         "entropy": float(metrics["policy_entropy"]),
         "logprobs": [torch.tensor(row["logprobs"]) for row in outputs],
     }
+
+
+class _Bar(list[Any]):
+    """A double of the progress bar over micro-batches."""
+
+    def __init__(self, batches: Any, **_options: object) -> None:  # noqa: ANN401 - the target's iterator
+        """The micro-batches."""
+        super().__init__(batches)
+
+    def set_postfix(self, _numbers: object) -> None:
+        """Show nothing."""
+
+
+def _loss_of(losses: Any, section: Any) -> Any:  # noqa: ANN401 - the target's classes
+    """The policy loss of the configuration, made as workers make that of the first releases."""
+    if hasattr(losses, "get"):
+        return losses.get(section.policy_loss_type)
+    numbers = (section.eps_clip_low, section.eps_clip_high, section.clip_ratio_c)
+    return losses(*numbers, loss_type=section.ppo_loss_type, loss_reduction=section.loss_reduction)
 
 
 def worker_of(  # noqa: PLR0913 - the attributes of a worker
@@ -158,7 +182,7 @@ def worker_of(  # noqa: PLR0913 - the attributes of a worker
         device_mesh=SimpleNamespace(get_group=lambda _name: None),
         mesh_rank=SimpleNamespace(dp_size=ranks),
         record_memory=False,
-        policy_loss_fn=losses.get(cfg.trainer.algorithm.policy_loss_type),
+        **dict.fromkeys(("policy_loss_fn", "actor_loss_fn"), _loss_of(losses, cfg.trainer.algorithm)),
         _micro_batches_accumulated=0,
     )
 
@@ -263,11 +287,12 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     claimed: Claims,
     unused: frozenset[str],
 ) -> Boundary:
-    scales, tensors = target.has(SCALE), training_tensors(target, forms)
-    whole = path == WHOLE_STEP and "microbatch_weight" not in inspect.signature(target.find(path)).parameters
+    scales, tensors, registered = target.has(SCALE), training_tensors(target, forms), target.has(REGISTRY)
     place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
     doubles: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
+    if path == UPDATE:
+        doubles[f"{place}.torch.distributed.barrier"] = lambda: None
     if "import chunked_entropy_from_logits" in module:
         doubles[f"{place}.chunked_entropy_from_logits"] = stored_entropy
     step = Step(
@@ -275,14 +300,13 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         name="trained",
         arguments={
             "worker": Constant(Function(WORKER)),
-            "losses": Constant(Function(REGISTRY)),
-            "cfg": Config(CONFIG, {f"{_ALGORITHM}.policy_loss_type": PLAIN}, knobs_of(settings)),
+            "losses": Constant(Function(REGISTRY if registered else _FIRST_LOSS)),
+            "cfg": Config(CONFIG, {f"{_ALGORITHM}.policy_loss_type": PLAIN} if registered else {}, knobs_of(settings)),
             "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
             "averages": Constant(averages(target)),
-            "batches": Constant(None if whole else Function(_ITERATOR)),
         },
         doubles=doubles,
         produced_by={"data": PRODUCED_BY},

@@ -22,7 +22,7 @@ from rl_sentinel.adapters.slime import (
     distillation,
     evaluation,
     fsdp,
-    fsdp_step,
+    fsdp_train,
     generation,
     given_options,
     kl,
@@ -91,7 +91,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         given_options,
         learning_rates,
         fsdp,
-        fsdp_step,
+        fsdp_train,
     ):
         yield from module.boundaries(target)
 

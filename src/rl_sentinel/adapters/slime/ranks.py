@@ -67,7 +67,7 @@ def load_rollout(  # noqa: PLR0913 - functions of the target, and their argument
 
 def _put_together(parts: list[dict[str, Any]], spans: list[list[Spans]]) -> dict[str, Any]:
     """The data of one data-parallel rank, from those of the ranks that share its sequences."""
-    own = _places(parts[0])
+    own = places_of(parts[0])
     spans = [[rank[place] for place in own] for rank in spans]
     whole = dict(parts[0])
     for key in SHARED_ROWS & whole.keys():
@@ -108,7 +108,7 @@ def _stored(
 
 def received_rows(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """The data of all ranks: under each key, one entry per sample in the order of the rollout."""
-    rows = [(place, rank, n) for rank, data in enumerate(ranks) for n, place in enumerate(_places(data))]
+    rows = [(place, rank, n) for rank, data in enumerate(ranks) for n, place in enumerate(places_of(data))]
     keys = [key for key in ranks[0] if all(_per_sample(data, key) for data in ranks)]
     return {key: [ranks[rank][key][n] for _, rank, n in sorted(rows)] for key in keys}
 
@@ -145,7 +145,7 @@ def log_received(
     ``log_probs`` has the model's log-probs of each sample, in the order of the rollout.
     """
     for data in ranks:
-        data["log_probs"] = [log_probs[place] for place in _places(data)]
+        data["log_probs"] = [log_probs[place] for place in places_of(data)]
         data["loss_masks"] = [torch.as_tensor(mask, dtype=torch.int32) for mask in data["loss_masks"]]
         # As the actor's _get_rollout_data does.
         if "rollout_log_probs" in data:
@@ -203,7 +203,7 @@ def recording_trackers(logged: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(_TRACKERS, SimpleNamespace(log=record))
 
 
-def _places(data: dict[str, Any]) -> list[int]:
+def places_of(data: dict[str, Any]) -> list[int]:
     """The position in the rollout of each sample of a rank."""
     places: list[int] = data["partition"] if "partition" in data else data["sample_indices"]
     return [int(place) for place in places]
@@ -211,7 +211,7 @@ def _places(data: dict[str, Any]) -> list[int]:
 
 def _per_sample(data: dict[str, Any], key: str) -> bool:
     value = data.get(key)
-    return isinstance(value, list | Tensor) and len(value) == len(_places(data))
+    return isinstance(value, list | Tensor) and len(value) == len(places_of(data))
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """slime's rollout: conversion of samples to the data of each rank, dynamic sampling filter, supervised rollout."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -82,10 +82,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _supervised(target))
 
 
-def received(target: Target) -> tuple[str, tuple[Step, ...]]:
-    """The path of functions from samples to ranks, and the steps that call them; the last returns a dict per rank."""
+def received(target: Target, also: Mapping[str, Codec] = IMAGES) -> tuple[str, tuple[Step, ...]]:
+    """The path of functions from samples to ranks, and the steps that call them; the last returns a dict per rank.
+
+    ``also`` has fields of a sample beside those of every run, or other values of them.
+    """
     function = next((path for path in RECEIVE if target.has(path)), RECEIVE[0])
-    convert = _converted(target, sample(target, also=IMAGES, with_state=True))
+    convert = _converted(target, sample(target, also=also, with_state=True))
     receive = Step(
         call=receive_rollout,
         name="ranks",
