@@ -31,6 +31,7 @@ from rl_sentinel.adapters.kit.numbers import (
 )
 from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.parameter_uses import plain_uses
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.refused_layouts import (
     codec_paths,
@@ -121,7 +122,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     name = path.rpartition(".")[2]
     if arguments.unknown:
         unknown = {path: path in arguments.attributes for path in arguments.unknown}
-        return Unbound(path, kind.stage, unknown_message(name, unknown, leaves(arguments.codecs.values())))
+        passed = leaves(arguments.codecs.values())
+        return Unbound(path, kind.stage, unknown_message(name, unknown, passed, plain_uses(function)))
     numbers = known_numbers(function, kind.stage, arguments, statement.numbers, statement.bind)
     places = returned_names(function) if kind.stage == "advantage" else {}
     written = written_argument(function, kind.word, arguments.codecs, arguments.written)

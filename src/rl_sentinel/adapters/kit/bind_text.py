@@ -29,6 +29,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
     GroupedTokens,
     GroupSize,
     PerResponse,
+    PromptCount,
     PromptList,
     TrainedTokens,
 )
@@ -48,6 +49,7 @@ BINDINGS: Mapping[str, str] = {
     "cumulative_lengths": "cu_seqlens",
     "group_size": "group_size",
     "strided_group_size": "strided_group_size",
+    "prompt_count": "num_prompts",
     "trained_tokens": "trained_tokens",
 }
 
@@ -83,7 +85,7 @@ WORDS = (
     *("masked_value", "padding", "kl", "kl_k2", "kl_k3"),
     *("completion_mask_of_sequence", "prompt_ids", "prompt_mask", "prompt_length", "model", "completion_ids"),
     *("labels", "group_size", "strided_group_size", "trained_tokens", "logits_of_sequence", "token_of_sequence"),
-    *("response_logits", "sequence_logits", "response_labels"),
+    *("response_logits", "sequence_logits", "response_labels", "num_prompts", "strided_num_prompts"),
 )
 
 #: Bindings of a KL per token -> its estimator.
@@ -163,6 +165,8 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         "sequence_logits": PolicyLogits(),
         "group_size": GroupSize(),
         "strided_group_size": GroupSize(strided=True),
+        "num_prompts": PromptCount(),
+        "strided_num_prompts": PromptCount(strided=True),
         "trained_tokens": TrainedTokens(),
         "prompt_ids": PromptTokens(),
         "prompt_mask": PromptTokens(mask=True),

@@ -207,7 +207,9 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
         return Constant(DISCOUNTS[role]) if chosen else None
     if role == "accumulation":  # a loss divided by their number has its formula where one step holds the whole batch
         return Constant(1)
-    if role == "kl" and isinstance(slot.default, str | int | float):  # the name of an estimator, a weight, or a switch
+    # ids need a size that fits the largest of them; a kl may be the name of an estimator, a weight, or a switch
+    plain = role == "kl" and isinstance(slot.default, str | int | float)
+    if plain or (role == "prompt_count" and "group" in arguments.columns):
         return None
     column = BINDINGS.get(role) or (ROLES[role].column if role and role != "pi_squared" else "")
     column = column or (MODEL_NAMES.get(slot.name, "") if slot.required else "")
