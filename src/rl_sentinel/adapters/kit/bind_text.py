@@ -116,7 +116,7 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
         text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``; for the column, a known parameter name will do. In
             single quotes, a text that is passed as it is.
         default: the column, if the text has only axes.
-        array: pass a numpy array, not a tensor; of labels, one of strings.
+        array: pass a numpy array, not a tensor; of labels, one of strings unless a dtype is stated.
 
     Raises:
         Unbindable: if the column, the axes or the dtype does not exist.
@@ -189,7 +189,8 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         return TokenRewards(form or Padded(), dtype)
     if COLUMNS[name]["role"] == "label" and axes in ("", "B", "list") and not COLUMNS[name]["axes"].startswith("B T"):
         listed: Literal["strings-list", "list"] = "strings-list" if array else "list"
-        return PromptIds(listed if axes == "list" else "strings" if array else "tensor", name)
+        arrays: Literal["strings", "integers"] = "strings" if dtype is None else "integers"
+        return PromptIds(listed if axes == "list" else arrays if array else "tensor", name)
     if COLUMNS[name]["axes"].startswith("B T") and axes in ("B", "B1", "GK", "list"):
         return PerResponse(name, int(axes == "B1"), axes == "GK", axes == "list")
     if name == "reward" and form is not None and axes in ("BT", "TB", "KT", "ragged", "lists"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import axes_of, item_class
-from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, column_of
+from rl_sentinel.adapters.kit.bind_text import BINDINGS, DTYPES, codec_of, column_of
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.logit_names import TOKEN_NAMES, bindings_of_logits
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS, OPTIONAL_PARTS, formula_names, numbers_of
@@ -181,7 +181,7 @@ def _from_binding(  # noqa: PLR0913 - the slot and its context
         text = f"{value}[{axes}]" if axes else value
         if axes_of(slot.annotation) == "list":
             text = text.replace("[K]", "[K list]")
-        return codec_of(text, default, array=_is_array(slot, role))
+        return codec_of(text, default, array=_is_array(slot, "" if text.split()[-1] in DTYPES else role))
     if isinstance(value, Mapping) and item_class(slot.annotation) is None:
         return _container(value, slot, stage, arguments, place)
     value = [value] if isinstance(value, Mapping) else value
@@ -249,7 +249,10 @@ def _number(value: object) -> Scalar:
 
 
 def _is_array(slot: Slot, role: str) -> bool:
-    """Whether a slot is a numpy array; ``index`` is a tensor of tokens in a function of logits."""
+    """Whether a slot is a numpy array; ``index`` is a tensor of tokens in a function of logits.
+
+    Without a role, only its annotation says so.
+    """
     words = "" if slot.annotation is inspect.Parameter.empty else str(slot.annotation).lower()
     return "ndarray" in words or (slot.name in LABELS and role == "group" and "tensor" not in words)
 
