@@ -67,6 +67,7 @@ def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
         ("deltas", "lambda batch: ..."),
         ("row.zq", "lambda batch: ..."),
         ("config.zq", "NUMBER"),
+        ("config.adv_eps", "NUMBER"),
     ],
 )
 def test_a_proposal_is_the_column_that_the_name_contains(path: str, proposed: str) -> None:

@@ -64,6 +64,7 @@ _OTHERS = frozenset(
         *("next", "last", "bootstrap", "target", "teacher", "student", "critic", "chosen", "rejected", "total"),
         *("mean", "std", "var", "min", "max", "sum", "avg", "count", "num", "norm", "running", "moving"),
         *("weight", "weights", "scale", "coef", "coeff", "penalty", "threshold", "entropy", "fn", "func", "model"),
+        *("eps", "epsilon", "decay", "rate", "steps"),
     }
 )
 
@@ -192,7 +193,7 @@ def _suggestion(path: str, *, attribute: bool) -> str:
     if words & _PADDING and "mask" in name:
         return '"padding"'
     if likeness < _UNLIKE or (words & _OTHERS) - set(near.split("_")):
-        return _ANYTHING
+        return _NUMBER if attribute else _ANYTHING
     role = role_of(near)
     if role == "logprob":
         role = next((policy for policy, its in _POLICIES.items() if words & its), role)

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.logit_names import TOKEN_NAMES, bindings_of_logits
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS, OPTIONAL_PARTS, formula_names, numbers_of
 from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.refused_layouts import supported
-from rl_sentinel.adapters.kit.roles import parameters_of, role_of, roles_of
+from rl_sentinel.adapters.kit.roles import parameters_of, role_inside, role_of, roles_of
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_layouts import function_codec
 from rl_sentinel.adapters.kit.value_codecs import Constant
@@ -113,7 +113,7 @@ def bind_slots(
     named = {s.name: "group" for s in slots if labels and s.name == _PROMPT_LABELS and own.get(s.name, ...) is ...}
     own |= named
     bind = Attributes(own) if isinstance(bind, Attributes) else own
-    roles = roles_of([slot.name for slot in slots])
+    roles = _roles_inside([slot.name for slot in slots], place)
     bind = _of_loss(slots, stage, roles, bind)
     if stage == "batch":
         roles |= {slot.name: "token" for slot in slots if slot.name in TOKEN_NAMES}
@@ -141,6 +141,12 @@ def bind_slots(
         elif slot.required and slot.name not in renamed:
             arguments.unknown.append(path)
             arguments.attributes |= {path} if isinstance(bind, Attributes) else set()
+
+
+def _roles_inside(names: list[str], place: str) -> dict[str, str]:
+    """The roles of names; of keys that the name of their dict completes, as ``reference.logprobs``, those of both."""
+    outer = place.rstrip(".").rpartition(".")[2]
+    return roles_of(names) | {name: role for name in names if (role := role_inside(outer, name))}
 
 
 def _of_loss(slots: list[Slot], stage: Stage, roles: Mapping[str, str], bind: dict[str, Any]) -> dict[str, Any]:
