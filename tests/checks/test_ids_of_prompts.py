@@ -50,3 +50,14 @@ def test_a_failure_on_texts_says_how_to_pass_numbers(function: Any, path: str) -
     assert not result.ok
     hint = f'; {path} has texts: bind={{"{path}": "group[B] int64"}} passes numbers'
     assert hint in " ".join(str(result).split())
+
+
+def by_remainder(rewards: Tensor, group_ids: Tensor) -> Tensor:
+    """Centre the rewards by the remainder of the id."""
+    count = len(set(group_ids.tolist()))
+    return of_numbers(rewards, group_ids % count)
+
+
+def test_a_remainder_is_no_id() -> None:
+    """Right for ids from 0 to G - 1 only."""
+    assert [one.code for one in rl_sentinel.check(by_remainder, **_ADVANTAGE).findings] == ["GRP002"]
