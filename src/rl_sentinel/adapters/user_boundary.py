@@ -21,6 +21,7 @@ from rl_sentinel.adapters.kit.masked_value import MaskedValue, is_zero_off_mask,
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups, grouping
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.sequence_model import uncertain
 from rl_sentinel.adapters.kit.user_layouts import (
     Domains,
     FunctionCodec,
@@ -133,6 +134,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         *group_domain,
         *([one_advantage_per_row] if by_response else []),
         *([zero_off_mask] if zeroed else []),
+        *([uncertain] if any(c.modelled for c in flat) else []),
     ]
     form = NamedOutput(
         kind.word,
