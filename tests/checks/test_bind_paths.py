@@ -140,3 +140,55 @@ def test_a_key_named_as_a_model_may_hold_columns() -> None:
         return (torch.max(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2)) * mask).sum() / mask.sum()
 
     assert rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo").ok
+
+
+def of_two_named_dicts(policy: Any, reference: Any) -> Tensor:
+    difference: Tensor = policy["logprobs"] - reference["logprobs"]
+    return difference
+
+
+def halved_of_two(policy: Any, reference: Any) -> Tensor:
+    return of_two_named_dicts(policy, reference) / 2
+
+
+def of_a_minibatch(mb: Any) -> Tensor:
+    difference: Tensor = mb.logprobs - mb.ref_logprobs
+    return difference
+
+
+def of_two_named_keys(batch: Any) -> Tensor:
+    now, then = batch["policy"]["logprobs"], batch["reference"]["ref_logprobs"]
+    difference: Tensor = now - then
+    return difference
+
+
+@pytest.mark.parametrize(
+    ("function", "bind"),
+    [
+        (of_two_named_dicts, {}),
+        (of_two_named_dicts, {"policy.logprobs": "logprob", "reference.logprobs": "ref_logprob"}),
+        (of_a_minibatch, {}),
+        (of_two_named_keys, {}),
+        (of_two_named_keys, {"batch.reference.ref_logprobs": "ref_logprob"}),
+    ],
+)
+def test_a_dict_named_as_a_policy_holds_its_columns(function: Any, bind: dict[str, Any]) -> None:
+    """The name of the dict completes that of the key: ``reference["logprobs"]`` are those of the reference."""
+    assert rl_sentinel.check(function, bind=bind, **KL).ok
+    assert [one.code for one in rl_sentinel.check(halved_of_two, **KL).findings] == ["REF001"]
+
+
+def of_nested_settings(rewards: Any, cfg: Any) -> Any:
+    size = cfg.rollout.n
+    grouped = rewards.view(-1, size)
+    centred = grouped - grouped.mean(1, keepdim=True)
+    return (centred / (grouped.std(1, keepdim=True) + cfg.algorithm.adv_eps)).flatten()
+
+
+def test_settings_in_settings_are_found_at_once() -> None:
+    """A size does not hide what is read behind it; its own name is completed by that of its object."""
+    grpo: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "laws": ["REF001"]}
+    with pytest.raises(InputError, match=r'bind=\{"cfg\.algorithm\.adv_eps": NUMBER\}'):
+        rl_sentinel.check(of_nested_settings, **grpo)
+    for bind in ({}, {"cfg.rollout.n": "group_size"}):
+        assert rl_sentinel.check(of_nested_settings, bind={"cfg.algorithm.adv_eps": 1e-6, **bind}, **grpo).ok

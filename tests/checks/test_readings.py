@@ -1,5 +1,6 @@
 """Faults beside the readings that are accepted of a user's function: each reading has a limit."""
 
+import re
 from typing import Any
 
 import pytest
@@ -176,3 +177,17 @@ def test_the_upper_bound_of_a_clip_range_is_no_ceiling() -> None:
 
     result = rl_sentinel.check(both_clipped, stage="policy-loss", algorithm="grpo")
     assert "REF001" in {finding.code for finding in result.findings}, str(result)
+
+
+def test_a_reading_that_does_not_fit_is_called_the_nearest() -> None:
+    """Of a KL with the wrong sign, another estimator may be nearer than the one in the code."""
+
+    def loss(logps: Tensor, old_logps: Tensor, ref_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        ratio, gap = (logps - old_logps).exp(), ref_logps - logps
+        clipped = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
+        return _mean(-clipped - 0.04 * (gap.exp() - gap - 1), mask)
+
+    numbers = {"kl_loss_coef": 0.04, "clip_low": 0.2, "clip_high": 0.2}
+    found = rl_sentinel.check(loss, claims={"aggregation": "token-mean"}, numbers=numbers, **_LOSS).findings
+    sentence = next(one.sentence for one in found if one.code == "REF001")
+    assert re.search(r"the formula of ppo gives the expected value \(.*, the nearest of its \d+ readings\)", sentence)

@@ -45,6 +45,21 @@ def test_label_as_position_is_found() -> None:
     assert LAW.level(found.case) == "fault"
 
 
+def _by_remainder(batch: Batch) -> Tensor:
+    """The id modulo the number of groups as the position of the group."""
+    count = len(set(batch.group.tolist()))
+    member = torch.nn.functional.one_hot(batch.group % count, count).float()
+    mean = (member.T @ batch.reward) / member.sum(0).clamp(min=1)
+    return (batch.reward - member @ mean).unsqueeze(1) * batch.mask
+
+
+def test_label_modulo_the_number_of_groups_is_found() -> None:
+    """It is right for ids from 0, and for ids that happen to have other remainders."""
+    found = judged(LAW, specimen(_by_remainder, reads="reward group mask")).found
+    assert found is not None
+    assert found.expectation.sentence().startswith("ids only state which rows share a prompt, yet giving the groups")
+
+
 def test_neighbours_as_siblings_are_found() -> None:
     found = judged(LAW, specimen(_by_neighbour, reads="reward group mask", claims=CLAIMS)).found
     assert found is not None

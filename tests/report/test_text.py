@@ -122,3 +122,11 @@ def test_table_lists_all_findings_of_all_blocks() -> None:
         "fault      MSK001  g [a]",
         f"fault      SHF001  one -> {'x' * 51}...",
     ]
+
+
+def test_the_end_of_a_reason_is_printed() -> None:
+    """What to state is said there."""
+    reason = f"not compared: {'words ' * 40}state no algorithm"
+    audit = Audit(boundaries=1)
+    audit.verdicts.append(Verdict(law="A", boundary="m.f", setting="s", outcome="errored", reason=reason))
+    assert reason in " ".join(" ".join(_report(audit, [])).split())

@@ -13,13 +13,15 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments
-from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, ResponseMask
+from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Padded, Ragged
 from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.masked_value import MaskedValue, is_zero_off_mask, zero_off_mask
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups, grouping
+from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.sequence_model import uncertain
 from rl_sentinel.adapters.kit.user_layouts import (
     Domains,
     FunctionCodec,
@@ -132,6 +134,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         *group_domain,
         *([one_advantage_per_row] if by_response else []),
         *([zero_off_mask] if zeroed else []),
+        *([uncertain] if any(c.modelled for c in flat) else []),
     ]
     form = NamedOutput(
         kind.word,
@@ -178,15 +181,24 @@ def _explain(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str,
     if isinstance(error, NotApplicable):
         return error
     words, arguments = " ".join(str(error).split()), describe_arguments(codecs, passed)
+    hint = _text_ids(codecs, error)
     if _is_accident(error):
-        return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}; passed {arguments}")
+        return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}{hint}; passed {arguments}")
     if (type(error) in _REFUSALS or isinstance(error, ArithmeticError)) and words:
-        return type(error)(f"{words}; passed {arguments}")
+        return type(error)(f"{words}{hint}; passed {arguments}")
     if isinstance(error, _REFUSALS):
         return error
     if isinstance(error, TypeError | RuntimeError) and (other := _unusual_types(passed)):
         return NotApplicable(f"the function refuses {other}: {type(error).__name__}: {words}")
-    return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}; passed {arguments}")
+    return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}{hint}; passed {arguments}")
+
+
+def _text_ids(codecs: Mapping[str, Codec], error: Exception) -> str:
+    """How to pass numbers as ids of prompts, where a function may have failed because they are texts."""
+    if not isinstance(error, AttributeError | TypeError | IndexError | ValueError | KeyError):
+        return ""
+    texts = [path for path, codec in codec_paths(codecs) if isinstance(codec, PromptIds) and codec.form == "strings"]
+    return "".join(f'; {path} has texts: bind={{"{path}": "group[B] int64"}} passes numbers' for path in texts)
 
 
 def _is_accident(error: Exception) -> bool:

@@ -31,6 +31,7 @@ from rl_sentinel.adapters.kit.numbers import (
 )
 from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.parameter_uses import plain_uses
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.refused_layouts import (
     codec_paths,
@@ -52,6 +53,7 @@ from rl_sentinel.adapters.user_boundary import DEFINED, STAGES, user_boundary
 from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.adapters.user_groups import stated_groups, with_group_size
 from rl_sentinel.adapters.user_numbers import KnownNumbers, known_numbers
+from rl_sentinel.adapters.user_ratio import notes_on_ratio, with_stated_ratio
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.case import Scalar
@@ -121,7 +123,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
     name = path.rpartition(".")[2]
     if arguments.unknown:
         unknown = {path: path in arguments.attributes for path in arguments.unknown}
-        return Unbound(path, kind.stage, unknown_message(name, unknown, leaves(arguments.codecs.values())))
+        passed = leaves(arguments.codecs.values())
+        return Unbound(path, kind.stage, unknown_message(name, unknown, passed, plain_uses(function)))
     numbers = known_numbers(function, kind.stage, arguments, statement.numbers, statement.bind)
     places = returned_names(function) if kind.stage == "advantage" else {}
     written = written_argument(function, kind.word, arguments.codecs, arguments.written)
@@ -150,7 +153,8 @@ def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbo
         chosen = replace(chosen, notes=(*chosen.notes, "its result has no gradient, as for an old policy or a metric"))
     bound = statement.bind.items()
     stated = [path for path, binding in bound if not isinstance(binding, str) or "[" in binding or binding in WORDS]
-    return with_rows_that_train(target, with_unstated_choice(target, chosen, arguments.codecs, stated))
+    chosen = with_unstated_choice(target, with_stated_ratio(chosen), arguments.codecs, stated)
+    return with_rows_that_train(target, chosen)
 
 
 def _fitted(  # noqa: PLR0913 - the parts of a function
@@ -249,6 +253,7 @@ def _not_compared(boundary: Boundary) -> tuple[str, ...]:
     notes = []
     if boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads:
         notes.append("the size of the KL in its rewards is not checked: check the function of the KL at stage kl")
+    notes += notes_on_ratio(boundary)
     if boundary.stage == "kl" and boundary.claims.algorithm and boundary.claims.gradient is None:
         notes.append('its gradient is not compared: if a loss uses this KL, state claims={"gradient": "own"}')
     return tuple(notes)

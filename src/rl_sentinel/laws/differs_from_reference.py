@@ -56,7 +56,7 @@ from rl_sentinel.formulas.algorithms import advantages_of, has_returns, known_ad
 from rl_sentinel.formulas.value_losses import at_bound
 from rl_sentinel.search.claimed_formulas import claimed, counted, known_output, references
 from rl_sentinel.search.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
-from rl_sentinel.search.formula_reading import as_claimed, fitting
+from rl_sentinel.search.formula_reading import Fit, as_claimed, fitting
 from rl_sentinel.search.on_policy_step import row_constant
 from rl_sentinel.search.preconditions import groups_recognisable, last_steps, outcomes_compare, rewards_differ
 from rl_sentinel.search.transforms import on_policy
@@ -182,11 +182,13 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
         inputs = with_columns(batch, **leaves) if name in sloping else batch
         values = as_claimed(boundary, name, references(boundary, name, inputs, settings))
         only = next(iter(values)) if len(values) == 1 else ""
-        reading = only or fitting(ask, case, name, partial(_reference_values, boundary, name)).name
+        fit = Fit(only, 1) if only else fitting(ask, case, name, partial(_reference_values, boundary, name))
+        reading = fit.name
         if reading not in values:
             continue
         algorithm = claimed(boundary, name) or value_of(boundary.claims.aggregation)
-        chosen = f" ({reading})" if len(values) > 1 else ""
+        nearest = f", the nearest of its {fit.among} readings" if boundary.own and fit.among > 1 else ""
+        chosen = f" ({reading}{nearest})" if len(values) > 1 else ""
         reason = f"the formula of {algorithm} gives the expected value{chosen}{suffix}"
         value, where = values[reading], counted(boundary, name, batch)
         yield finite_only(Equal(name, value.detach(), observed.values[name], where, scale, reason=reason))

@@ -24,6 +24,9 @@ _REASON = " " * 19
 #: Printed if nothing was compared.
 INCONCLUSIVE = "inconclusive: no law could run"
 
+#: Characters of the reason why a pair errored: what to state stands at its end.
+_LONGEST = 400
+
 _UNCLAIMED = "no algorithm is stated, so no formula was compared, and laws on what it implies did not apply: state it,"
 
 
@@ -135,7 +138,7 @@ def _print(console: Console, lines: Sequence[str]) -> None:
 def _errored(console: Console, audit: Audit) -> None:
     errors = Counter((v.boundary, v.reason) for v in audit.verdicts if v.outcome == "errored")
     for (boundary, reason), number in list(errors.items())[:MOST]:
-        text = f"errored, {counted(number, 'pair')} at {boundary}: {one_line(reason)}"
+        text = f"errored, {counted(number, 'pair')} at {boundary}: {one_line(reason, _LONGEST)}"
         _print(console, wrapped(text, indent="  ", hanging="    "))
     _more(console, len(errors) - MOST)
 

@@ -7,6 +7,9 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import COLUMNS, Batch, columns, take_rows, with_columns
 
+#: The difference of new ids of groups: a multiple of 2 to 6, so that an id modulo the number of groups is no id.
+_APART = 60
+
 
 def moved(batch: Batch, column: str, where: Tensor, amount: float) -> Batch:
     """Add ``amount`` to a signal column where ``where`` (``[B]`` or ``[B, T]``) is True.
@@ -56,9 +59,9 @@ def doubled(batch: Batch) -> Batch:
 
 
 def relabelled(batch: Batch) -> Batch:
-    """Rename the groups, with ids in another order."""
+    """Rename the groups, with ids in another order, of which no two differ modulo a small number of groups."""
     ids = torch.tensor(sorted(set(batch.group.tolist())), device=batch.device)
-    fresh = 7 * torch.arange(len(ids), device=batch.device).flip(0) + 11
+    fresh = _APART * torch.arange(len(ids), device=batch.device).flip(0) + 11
     return with_columns(batch, group=fresh[torch.searchsorted(ids, batch.group)])
 
 

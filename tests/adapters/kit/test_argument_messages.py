@@ -8,6 +8,7 @@ import torch
 
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments, lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.bind_text import codec_of
+from rl_sentinel.adapters.kit.parameter_uses import Use
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.errors import Absent, Unbindable
@@ -66,6 +67,7 @@ def test_lookup_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
         ("deltas", "lambda batch: ..."),
         ("row.zq", "lambda batch: ..."),
         ("config.zq", "NUMBER"),
+        ("config.adv_eps", "NUMBER"),
     ],
 )
 def test_a_proposal_is_the_column_that_the_name_contains(path: str, proposed: str) -> None:
@@ -80,3 +82,29 @@ def test_no_column_is_proposed_twice() -> None:
     assert twice.endswith("; unknown is the column of 'your_values' (no second \"value\")")
     beside = unknown_message("mine", {"my_values": False, "my_rewards": False}, [codec_of("value"), Constant(0.9)])
     assert 'bind={"my_values": lambda batch: ..., "my_rewards": "reward"}' in beside
+
+
+@pytest.mark.parametrize(
+    ("path", "use", "proposed", "choice"),
+    [
+        ("args.kl_type", ("text", ("k1", "k2")), "TEXT", "; args.kl_type is a text: \"'k1'\" or \"'k2'\""),
+        ("args.advantage_estimator", None, "TEXT", "; args.advantage_estimator is a text, as in \"'mean'\""),
+        ("cfg.use_kl_loss", None, "FLAG", "; cfg.use_kl_loss is True or False"),
+        ("cfg.standard_kl", ("flag", ()), "FLAG", "; cfg.standard_kl is True or False"),
+        ("cfg.rollout.n", ("number", ()), '"group_size"', ""),
+        ("prompt_length", ("number", ()), "1", ""),
+        ("reward_size", ("number", ()), "NUMBER", ""),
+        ("num_groups", None, "lambda batch: int(batch.group.max()) + 1", ""),
+    ],
+)
+def test_a_plain_value_is_no_column(path: str, use: Use | None, proposed: str, choice: str) -> None:
+    """Whatever column its name contains; only the user knows which text or flag the claim means."""
+    message = unknown_message("mine", {path: True}, uses={} if use is None else {path: use})
+    assert f'bind={{"{path}": {proposed}}}' in message
+    assert message.endswith(f"docs/own-functions.md){choice}")
+
+
+def test_beside_a_model_inputs_are_its_tokens() -> None:
+    """Whether targets are shifted, only the user knows."""
+    message = unknown_message("mine", {"inputs": False, "targets": False}, [codec_of("model")])
+    assert 'bind={"inputs": "input_ids", "targets": lambda batch: ...}' in message

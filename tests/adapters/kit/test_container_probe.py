@@ -9,7 +9,7 @@ from rl_sentinel.core.codec import Codec
 
 
 def _codec(name: str, bindings: Any) -> Codec | None:
-    return codec_of(name) if name in ("reward", "mask") else None
+    return codec_of(name.rpartition(".")[2]) if name.rpartition(".")[2] in ("reward", "mask") else None
 
 
 def _keys(function: Any) -> Keys | None:
@@ -45,3 +45,27 @@ def test_what_is_written_is_not_read() -> None:
 
 def test_a_tensor_is_no_container() -> None:
     assert _keys(lambda data: data.shape[0]) is None
+
+
+def test_a_known_name_may_be_a_dict() -> None:
+    """If the function fails on a column there, and reads known names from it."""
+    keys = _keys(lambda data: data["reward"]["mask"] + data["scale"])
+    assert keys is not None
+    assert ([*keys.known], [*keys.unknown], [*keys.inner["reward"].known]) == ([], ["reward", "scale"], ["mask"])
+    plain = _keys(lambda data: data["reward"].nothing + data["mask"])
+    assert plain is not None
+    assert ([*plain.known], plain.inner) == (["reward", "mask"], {})
+
+
+def test_dicts_in_dicts_of_dicts() -> None:
+    """At any depth."""
+    keys = _keys(lambda data: data.a["b"].c["mask"] * data.a["reward"])
+    assert keys is not None
+    assert [*keys.inner["a"].inner["b"].inner["c"].known] == ["mask"]
+
+
+def test_a_text_is_no_object() -> None:
+    """Its methods are those of a text."""
+    keys = _keys(lambda data: data["reward"] if data.kind.lower() == "sum" else data["mask"])
+    assert keys is not None
+    assert keys.inner == {}

@@ -25,6 +25,16 @@ def test_canary_sees_what_cannot_move() -> None:
     assert canary(Asker(moving, {}), "default") == ""
 
 
+def test_canary_moves_single_entries() -> None:
+    """What does not change where whole rows, tokens or vocabularies move equally."""
+    along_tokens = specimen(lambda batch: batch.value.softmax(1), reads="value")
+    along_both = specimen(lambda batch: batch.value - batch.value.mean(1, keepdim=True), reads="value")
+    logits = specimen(lambda batch: batch.logits.log_softmax(1)[..., 0], reads="logits")
+    rows = specimen(lambda batch: batch.logits.log_softmax(0)[..., 0], reads="logits")
+    for boundary in (along_tokens, along_both, logits, rows):
+        assert canary(Asker(boundary, {}), "default") == ""
+
+
 def test_canary_moves_another_column_where_one_must_stay() -> None:
     """Advantages that the target could not compute are no reason to leave the boundary unchecked."""
     seen = dict[int, Tensor]()

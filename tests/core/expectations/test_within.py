@@ -27,6 +27,16 @@ def test_sentence(low: Tensor | None, high: Tensor | None, strict: bool, words: 
     assert within.exact == strict
 
 
+def test_a_bound_that_is_no_number_is_not_shown() -> None:
+    """A number is expected there, of another call too."""
+    nan = torch.full((2,), math.nan)
+    assert (
+        Within("x", nan, nan, None, between_calls=True).sentence()
+        == "x is NaN at row 0, expected a number in both calls"
+    )
+    assert Within("x", nan, None, nan).sentence() == "x is NaN at row 0, expected a number"
+
+
 def test_measure() -> None:
     rounding = Within("x", ONE * 1e-7, None, ZERO, scale=1.0).measure()
     assert rounding is not None

@@ -3,8 +3,10 @@
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,9 @@ from rl_sentinel.adapters.kit.bind_text import BINDINGS
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.numbers import NUMBERS
 from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.parameter_uses import Use
 from rl_sentinel.adapters.kit.roles import role_of, similar_names
+from rl_sentinel.adapters.kit.sequence_model import PROMPT
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Absent, Unbindable
@@ -28,6 +32,28 @@ _UNLIKE = 0.75
 #: Proposals for what has no column: something made of the batch, or a number of a configuration.
 _ANYTHING, _NUMBER = "lambda batch: ...", "NUMBER"
 
+#: Proposals for a choice: only the user knows which text or flag leads to the claimed branch.
+_FLAG, _TEXT = "FLAG", "TEXT"
+
+#: Proposals that say nothing of a column, and may stand beside several parameters.
+_PLAIN = frozenset({_ANYTHING, _NUMBER, _FLAG, _TEXT})
+
+#: Words of names of choices, and of switches, where no use of the parameter is found.
+_CHOICES = frozenset({"type", "mode", "estimator", "kind", "method", "strategy", "style"})
+_SWITCHES = frozenset({"use", "is", "has", "do", "enable", "enabled", "with"})
+
+#: Names of parameters beside a model: what it is called with, and the targets, whose shift only the user knows.
+_OF_MODEL: Mapping[str, str] = {
+    **dict.fromkeys(("inputs", "input", "ids", "sequences", "x"), '"input_ids"'),
+    **dict.fromkeys(("targets", "target", "tokens"), _ANYTHING),
+}
+
+#: The number of tokens of each prompt, where whole sequences are passed.
+_PROMPT_TOKENS = str(PROMPT)
+
+#: The size of what ids of prompts index.
+_SIZE_OF_IDS = "lambda batch: int(batch.group.max()) + 1"
+
 #: Words of what holds several columns, and the proposal for it.
 _BATCHES = frozenset({"batch", "data", "inputs", "experience", "experiences", "samples", "rollouts"})
 _KEYS = '{"rewards": "reward"}'
@@ -38,6 +64,7 @@ _OTHERS = frozenset(
         *("next", "last", "bootstrap", "target", "teacher", "student", "critic", "chosen", "rejected", "total"),
         *("mean", "std", "var", "min", "max", "sum", "avg", "count", "num", "norm", "running", "moving"),
         *("weight", "weights", "scale", "coef", "coeff", "penalty", "threshold", "entropy", "fn", "func", "model"),
+        *("eps", "epsilon", "decay", "rate", "steps"),
     }
 )
 
@@ -72,7 +99,12 @@ def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
     return f": the nearest is {near[0]!r}" if near else f", expected one of {', '.join(own)}" if own else ""
 
 
-def unknown_message(function: str, unknown: Mapping[str, bool], passed: Iterable[Codec] = ()) -> str:
+def unknown_message(
+    function: str,
+    unknown: Mapping[str, bool],
+    passed: Iterable[Codec] = (),
+    uses: Mapping[str, Use] = MappingProxyType({}),
+) -> str:
     """One line about all parameters whose names are unknown, with a suggestion for ``bind``.
 
     No column is proposed twice, and none that a known parameter has: the proposal would run and compare a column with
@@ -82,24 +114,67 @@ def unknown_message(function: str, unknown: Mapping[str, bool], passed: Iterable
         function: its name.
         unknown: the path of each parameter, and whether it is an attribute of an object, as of a configuration.
         passed: codecs of the known parameters.
+        uses: the paths that the code uses as plain values (``parameter_uses.plain_uses``).
     """
+    passed = list(passed)
+    modelled = any(codec.modelled for codec in passed)
     taken = {f'"{column}"' for codec in passed for column in (codec.columns if len(codec.columns) == 1 else ())}
-    suggested, doubtful = list[str](), list[str]()
+    suggested, doubtful, choices = list[str](), list[str](), list[str]()
     for path, attribute in unknown.items():
-        proposal = _suggestion(path, attribute=attribute)
+        proposal = (
+            _plain(path, uses)
+            or (_OF_MODEL.get(path, "") if modelled else "")
+            or _suggestion(path, attribute=attribute)
+        )
         if proposal in taken:
             doubtful.append(f"{path!r} (no second {proposal})")
             proposal = _ANYTHING
-        taken |= {proposal} - {_ANYTHING, _NUMBER}
+        taken |= {proposal} - _PLAIN
         suggested.append(f'"{path}": {proposal}')
+        if proposal == _TEXT:
+            choices.append(_choice(path, uses))
+        elif proposal == _FLAG:
+            choices.append(f"{path} is True or False")
     names, rest = ", ".join(map(repr, unknown)), ", ".join(doubtful)
     masks = "; padding is True at padding, mask at trained tokens" if '"padding"' in taken else ""
+    each = "each of them" if len(unknown) > 1 else "it"
     return (
-        f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: bind each of them, as "
-        f"in bind={{{', '.join(suggested)}}}, or --bind NAME=WHAT on the command line (a column, COLUMN[AXES], a "
-        "number, 'a text' in quotes, or in Python an object or a function of the batch; docs/own-functions.md)"
-        f"{masks}{'; unknown is the column of ' if rest else ''}{rest}"
+        f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: bind {each}, as in "
+        f"bind={{{', '.join(suggested)}}}, or --bind NAME=WHAT on the command line (a column, COLUMN[AXES], a number, "
+        "true or false, 'a text' in quotes, or in Python an object or a function of the batch; docs/own-functions.md)"
+        f"{masks}{'; unknown is the column of ' if rest else ''}{rest}{''.join(f'; {one}' for one in choices)}"
     )
+
+
+def _choice(path: str, uses: Mapping[str, Use]) -> str:
+    """The texts that the code compares a parameter with, or how to write one."""
+    texts = uses[path][1] if path in uses else ()
+    quoted = [f"\"'{text}'\"" for text in texts]
+    if not quoted:
+        return f"{path} is a text, as in \"'mean'\""
+    return f"{path} is a text: {' or '.join(quoted)}{'' if len(quoted) > 1 else ', or another'}"
+
+
+def _plain(path: str, uses: Mapping[str, Use]) -> str:
+    """The proposal for what the code uses as a text, a flag or a number, or whose name says so; else empty."""
+    name = path.rpartition(".")[2]
+    words = set(name.lower().split("_"))
+    kind = uses[path][0] if path in uses else ""
+    if role_of(name) == "prompt_count":
+        return _SIZE_OF_IDS
+    if kind == "text" or (not kind and words & _CHOICES):
+        return _TEXT
+    if kind == "flag" or (not kind and words & _SWITCHES):
+        return _FLAG
+    return _number(path, words) if kind == "number" else ""
+
+
+def _number(path: str, words: AbstractSet[str]) -> str:
+    """The proposal for a size or another number."""
+    if "prompt" in words and words & {"length", "len"}:
+        return _PROMPT_TOKENS
+    known = role_of("_".join(path.split(".")[-2:]))  # ``cfg.rollout.n``
+    return f'"{BINDINGS[known]}"' if known == "group_size" else _NUMBER
 
 
 def _suggestion(path: str, *, attribute: bool) -> str:
@@ -118,7 +193,7 @@ def _suggestion(path: str, *, attribute: bool) -> str:
     if words & _PADDING and "mask" in name:
         return '"padding"'
     if likeness < _UNLIKE or (words & _OTHERS) - set(near.split("_")):
-        return _ANYTHING
+        return _NUMBER if attribute else _ANYTHING
     role = role_of(near)
     if role == "logprob":
         role = next((policy for policy, its in _POLICIES.items() if words & its), role)

@@ -29,6 +29,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
     GroupedTokens,
     GroupSize,
     PerResponse,
+    PromptCount,
     PromptList,
     TrainedTokens,
 )
@@ -48,6 +49,7 @@ BINDINGS: Mapping[str, str] = {
     "cumulative_lengths": "cu_seqlens",
     "group_size": "group_size",
     "strided_group_size": "strided_group_size",
+    "prompt_count": "num_prompts",
     "trained_tokens": "trained_tokens",
 }
 
@@ -83,7 +85,7 @@ WORDS = (
     *("masked_value", "padding", "kl", "kl_k2", "kl_k3"),
     *("completion_mask_of_sequence", "prompt_ids", "prompt_mask", "prompt_length", "model", "completion_ids"),
     *("labels", "group_size", "strided_group_size", "trained_tokens", "logits_of_sequence", "token_of_sequence"),
-    *("response_logits", "sequence_logits", "response_labels"),
+    *("response_logits", "sequence_logits", "response_labels", "num_prompts", "strided_num_prompts"),
 )
 
 #: Bindings of a KL per token -> its estimator.
@@ -114,7 +116,7 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
         text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``; for the column, a known parameter name will do. In
             single quotes, a text that is passed as it is.
         default: the column, if the text has only axes.
-        array: pass a numpy array, not a tensor; of labels, one of strings.
+        array: pass a numpy array, not a tensor; of labels, one of strings unless a dtype is stated.
 
     Raises:
         Unbindable: if the column, the axes or the dtype does not exist.
@@ -163,6 +165,8 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         "sequence_logits": PolicyLogits(),
         "group_size": GroupSize(),
         "strided_group_size": GroupSize(strided=True),
+        "num_prompts": PromptCount(),
+        "strided_num_prompts": PromptCount(strided=True),
         "trained_tokens": TrainedTokens(),
         "prompt_ids": PromptTokens(),
         "prompt_mask": PromptTokens(mask=True),
@@ -185,7 +189,8 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         return TokenRewards(form or Padded(), dtype)
     if COLUMNS[name]["role"] == "label" and axes in ("", "B", "list") and not COLUMNS[name]["axes"].startswith("B T"):
         listed: Literal["strings-list", "list"] = "strings-list" if array else "list"
-        return PromptIds(listed if axes == "list" else "strings" if array else "tensor", name)
+        arrays: Literal["strings", "integers"] = "strings" if dtype is None else "integers"
+        return PromptIds(listed if axes == "list" else arrays if array else "tensor", name)
     if COLUMNS[name]["axes"].startswith("B T") and axes in ("B", "B1", "GK", "list"):
         return PerResponse(name, int(axes == "B1"), axes == "GK", axes == "list")
     if name == "reward" and form is not None and axes in ("BT", "TB", "KT", "ragged", "lists"):

@@ -1,11 +1,12 @@
 """Find the keys or attributes that a function reads from a dict, an object or a list of these, with a recorder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pydoc import locate
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import torch
 from torch import Tensor
@@ -85,10 +86,11 @@ class _KeyRecorder:
         return self._unknown(name) if value is None else value
 
     def _unknown(self, name: str) -> Any:  # noqa: ANN401 - a number, or what may be a dict or an object
-        """A number, or a recorder if the probe tries the name as a dict or an object."""
+        """A number that may be a size, or a recorder if the probe tries the name as a dict or an object."""
         if name not in self._keys.inner:
-            return torch.zeros(())
-        return self._written.setdefault(name, _KeyRecorder(self._keys.inner[name], self._value_of))
+            return torch.ones((), dtype=torch.int64)
+        inner = _KeyRecorder(self._keys.inner[name], lambda key: self._value_of(f"{name}.{key}"))
+        return self._written.setdefault(name, inner)
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as a dict
         value = self._written.get(name, self._value_of(name))
@@ -104,7 +106,7 @@ class _KeyRecorder:
         if name.startswith("__"):
             raise AttributeError(name)
         self._keys.whole |= name in _WHOLE
-        if name in _WHOLE or (hasattr(Tensor, name) and not role_of(name)):
+        if name in _WHOLE or ((hasattr(Tensor, name) or hasattr(str, name)) and not role_of(name)):
             self._keys.tensor = True
             raise AttributeError(name)
         self._keys.attributes = True
@@ -127,40 +129,44 @@ def keys_read(
         function: the function, called with ``codecs`` for its known parameters.
         parameter: name of the parameter.
         codecs: codecs of the known parameters.
-        codecs_by_name: parameter without a codec -> a function that returns the codec of a key, with ``bindings`` by
-            column; None if the name is unknown.
+        codecs_by_name: parameter without a codec -> a function that returns the codec of a key or of a path of keys,
+            with ``bindings`` by column; None if the name is unknown.
         batch: the batch from which the arguments are built.
     """
     for rows in (False, True):
         keys = Keys(rows=rows)
         probe = partial(_probe, function, parameter, keys, codecs, codecs_by_name, batch)
-        probe()
+        answers = probe()
         tried = set[str]()
-        while not rows and (names := [name for name in keys.unknown if name not in tried]):
-            name = names[0]  # what it holds may be needed to read the next
-            tried.add(name)
-            inner = keys.inner[name] = Keys()
-            probe()
-            if not inner.found:
-                del keys.inner[name]
-        named = [] if rows or parameter not in codecs_by_name else _models(keys, codecs_by_name[parameter])
-        for name in named:  # ``actor`` may be a dict of columns too
-            inner = keys.inner[name] = Keys()
-            probe()
-            if inner.known:
-                del keys.known[name]
-            else:
-                del keys.inner[name]
-                keys.unknown.pop(name, None)
+        while not rows and (waiting := [one for one in _untried(keys, known=not answers) if one[2] not in tried]):
+            node, name, path = waiting[0]  # what it holds may be needed to read the next
+            tried.add(path)
+            inner = node.inner[name] = Keys()
+            answers = probe() or answers
+            _decide(node, name, inner)
         if keys.whole or keys.found:
             return keys
     return None
 
 
-def _models(keys: Keys, codec_by_name: Callable[..., Codec | None]) -> list[str]:
-    """The known names that stand for a model."""
-    codecs = {name: codec_by_name(name, bindings={}) for name in keys.known}
-    return [name for name, codec in codecs.items() if codec is not None and codec.modelled]
+def _untried(keys: Keys, place: str = "", *, known: bool) -> Iterator[tuple[Keys, str, str]]:
+    """The names that may be dicts or objects, with their paths; ``known`` ones, as ``actor``, after the unknown."""
+    names = [name for name in keys.unknown if name not in keys.inner]
+    yield from ((keys, name, f"{place}{name}") for name in names)
+    for name, inner in keys.inner.items():
+        yield from _untried(inner, f"{place}{name}.", known=known)
+    yield from ((keys, name, f"{place}{name}") for name in keys.known if known)
+
+
+def _decide(node: Keys, name: str, inner: Keys) -> None:
+    """Keep a name as a dict or an object if it holds anything; a known name only if it holds known ones."""
+    was_known = name in node.known
+    if was_known and inner.known and inner.found:
+        del node.known[name]
+    elif was_known or not inner.found:
+        del node.inner[name]
+        if was_known:
+            node.unknown.pop(name, None)
 
 
 def _probe(  # noqa: PLR0913 - the arguments of keys_read
@@ -170,8 +176,13 @@ def _probe(  # noqa: PLR0913 - the arguments of keys_read
     codecs: Mapping[str, Codec],
     codecs_by_name: Mapping[str, Callable[..., Codec | None]],
     batch: Batch,
-) -> None:
-    """Call the function once per binding, and add what it reads from the parameter to ``keys``."""
+) -> bool:
+    """Call the function once per binding, and add what it reads from the parameter to ``keys``.
+
+    Returns:
+        Whether it answered at least once.
+    """
+    answers = False
     for bindings in _BINDINGS:
         by_name = {name: partial(codec_by_name, bindings=bindings) for name, codec_by_name in codecs_by_name.items()}
         recorders = {
@@ -179,8 +190,11 @@ def _probe(  # noqa: PLR0913 - the arguments of keys_read
             for name in by_name
         }
         passed = {name: _made(codec.put(Inputs(batch))) for name, codec in codecs.items()}
-        with suppress(BaseException):  # the keys read before the failure are recorded
+        with catch_warnings(), suppress(BaseException):  # the keys read before the failure are recorded
+            simplefilter("ignore")  # a tensor warns of a text as index before it fails
             function(**passed, **recorders)
+            answers = True
+    return answers
 
 
 def _made(value: Any) -> Any:  # noqa: ANN401 - any argument

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import axes_of, item_class
-from rl_sentinel.adapters.kit.bind_text import BINDINGS, codec_of, column_of
+from rl_sentinel.adapters.kit.bind_text import BINDINGS, DTYPES, codec_of, column_of
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.logit_names import TOKEN_NAMES, bindings_of_logits
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS, OPTIONAL_PARTS, formula_names, numbers_of
 from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.refused_layouts import supported
-from rl_sentinel.adapters.kit.roles import parameters_of, role_of, roles_of
+from rl_sentinel.adapters.kit.roles import parameters_of, role_inside, role_of, roles_of
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_layouts import function_codec
 from rl_sentinel.adapters.kit.value_codecs import Constant
@@ -113,7 +113,7 @@ def bind_slots(
     named = {s.name: "group" for s in slots if labels and s.name == _PROMPT_LABELS and own.get(s.name, ...) is ...}
     own |= named
     bind = Attributes(own) if isinstance(bind, Attributes) else own
-    roles = roles_of([slot.name for slot in slots])
+    roles = _roles_inside([slot.name for slot in slots], place)
     bind = _of_loss(slots, stage, roles, bind)
     if stage == "batch":
         roles |= {slot.name: "token" for slot in slots if slot.name in TOKEN_NAMES}
@@ -141,6 +141,12 @@ def bind_slots(
         elif slot.required and slot.name not in renamed:
             arguments.unknown.append(path)
             arguments.attributes |= {path} if isinstance(bind, Attributes) else set()
+
+
+def _roles_inside(names: list[str], place: str) -> dict[str, str]:
+    """The roles of names; of keys that the name of their dict completes, as ``reference.logprobs``, those of both."""
+    outer = place.rstrip(".").rpartition(".")[2]
+    return roles_of(names) | {name: role for name in names if (role := role_inside(outer, name))}
 
 
 def _of_loss(slots: list[Slot], stage: Stage, roles: Mapping[str, str], bind: dict[str, Any]) -> dict[str, Any]:
@@ -181,7 +187,7 @@ def _from_binding(  # noqa: PLR0913 - the slot and its context
         text = f"{value}[{axes}]" if axes else value
         if axes_of(slot.annotation) == "list":
             text = text.replace("[K]", "[K list]")
-        return codec_of(text, default, array=_is_array(slot, role))
+        return codec_of(text, default, array=_is_array(slot, "" if text.split()[-1] in DTYPES else role))
     if isinstance(value, Mapping) and item_class(slot.annotation) is None:
         return _container(value, slot, stage, arguments, place)
     value = [value] if isinstance(value, Mapping) else value
@@ -207,7 +213,9 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
         return Constant(DISCOUNTS[role]) if chosen else None
     if role == "accumulation":  # a loss divided by their number has its formula where one step holds the whole batch
         return Constant(1)
-    if role == "kl" and isinstance(slot.default, str | int | float):  # the name of an estimator, a weight, or a switch
+    # ids need a size that fits the largest of them; a kl may be the name of an estimator, a weight, or a switch
+    plain = role == "kl" and isinstance(slot.default, str | int | float)
+    if plain or (role == "prompt_count" and "group" in arguments.columns):
         return None
     column = BINDINGS.get(role) or (ROLES[role].column if role and role != "pi_squared" else "")
     column = column or (MODEL_NAMES.get(slot.name, "") if slot.required else "")
@@ -247,7 +255,10 @@ def _number(value: object) -> Scalar:
 
 
 def _is_array(slot: Slot, role: str) -> bool:
-    """Whether a slot is a numpy array; ``index`` is a tensor of tokens in a function of logits."""
+    """Whether a slot is a numpy array; ``index`` is a tensor of tokens in a function of logits.
+
+    Without a role, only its annotation says so.
+    """
     words = "" if slot.annotation is inspect.Parameter.empty else str(slot.annotation).lower()
     return "ndarray" in words or (slot.name in LABELS and role == "group" and "tensor" not in words)
 

@@ -260,6 +260,13 @@ ROLES: Mapping[str, Role] = {
         ),
         value="the number of responses of each prompt; they are adjacent",
     ),
+    "prompt_count": Role(
+        (
+            *("num_prompts", "n_prompts", "num_groups", "n_groups", "num_questions", "n_questions", "num_problems"),
+            *("n_problems", "num_prompts_per_batch", "n_prompts_per_batch", "prompts_per_batch"),
+        ),
+        value="the number of prompts; their responses are adjacent, and no parameter has prompt ids",
+    ),
     "strided_group_size": Role(
         ("rloo_k",),
         value="the number of responses of each prompt; they are `G` rows apart, as in TRL's `RLOOTrainer` up to 0.21",

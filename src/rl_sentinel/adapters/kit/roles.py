@@ -28,6 +28,18 @@ def role_of(name: str) -> str:
     return _ROLE.get(name) or _ROLE.get(_AFFIXES.sub("", name), "")
 
 
+def role_inside(outer: str, name: str) -> str:
+    """The role of a key with the name of its dict or object in front; empty without one, or in a batch.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.roles import role_inside
+        >>> role_inside("reference", "logprobs"), role_inside("mb", "logprobs")
+        ('ref_logprob', '')
+    """
+    whole = f"{outer}_{name}"
+    return "" if not outer or _AFFIXES.match(whole) else role_of(whole)
+
+
 def roles_of(names: Iterable[str]) -> dict[str, str]:
     """The roles of the parameters of one function; names without a role are left out.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rl_sentinel.adapters.kit.codecs import OneColumn
-from rl_sentinel.core.batch import Batch
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
 
@@ -19,6 +19,9 @@ VOCABULARY = 4
 
 #: Number of tokens of each prompt, without and with padding in front.
 PROMPT, PADDED_PROMPT = 1, 2
+
+#: The largest log-prob of a token: its logits are finite, so the other tokens have a rest.
+_LARGEST = -1e-3
 
 #: Added to all logits of a token, as a real model's are not normalized.
 _OFFSET = 0.75
@@ -45,12 +48,19 @@ def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
     Gradients flow to ``logprob`` through the log-prob of the token itself. ``uneven`` gives the following tokens more
     and more of the rest.
     """
-    own_logprob = torch.where(logprob > -1e-3, logprob * 0 - 1e-3, logprob)
+    own_logprob = torch.where(logprob > _LARGEST, logprob * 0 + _LARGEST, logprob)
     behind = (torch.arange(VOCABULARY, device=ids.device) - ids.unsqueeze(2)) % VOCABULARY
     weights = (behind.double() ** 2 if uneven else (behind > 0).double()).to(logprob.dtype)
     shares = torch.log(weights / weights.sum(2, keepdim=True))
     others = torch.log(-torch.expm1(own_logprob)).unsqueeze(2) + shares
     return torch.where(behind == 0, own_logprob.unsqueeze(2), others)
+
+
+def uncertain(batch: Batch) -> Batch:
+    """Lower the log-probs to those that a model can have; unchanged if they are so already."""
+    if not bool((batch.logprob > _LARGEST).any()):
+        return batch
+    return with_columns(batch, logprob=batch.logprob.clamp(max=_LARGEST))
 
 
 class Policy:

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.prompt_groups import (
 )
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.requirements import every_row_trains
-from rl_sentinel.adapters.kit.user_layouts import Domains, GroupSize
+from rl_sentinel.adapters.kit.user_layouts import Domains, GroupSize, PromptCount
 from rl_sentinel.adapters.kit.user_results import CallFailed
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import with_columns
@@ -103,14 +103,17 @@ def _of_batch_deviation(target: Target, boundary: Boundary) -> Iterator[str]:
 
 def _of_other_order(target: Target, boundary: Boundary, codecs: Mapping[str, Codec]) -> Iterator[str]:
     """A note if the function is right for responses of a prompt that are not adjacent."""
-    sizes = [path for path, codec in codec_paths(codecs) if isinstance(codec, GroupSize)]
+    sizes = {path: codec for path, codec in codec_paths(codecs) if isinstance(codec, GroupSize)}
     other = with_strided_groups(boundary)
-    if other is None or not fits_formula(target, other):
-        return
     fixed = fixed_groups(boundary)
-    stated = (
-        f'numbers={{"strided_group_size": {fixed.size}}}' if fixed else f'bind={{"{sizes[0]}": "strided_group_size"}}'
-    )
+    if other is None or not (fixed or sizes) or not fits_formula(target, other):
+        return
+    if fixed:
+        stated = f'numbers={{"strided_group_size": {fixed.size}}}'
+    else:
+        path, codec = next(iter(sizes.items()))
+        word = "strided_num_prompts" if isinstance(codec, PromptCount) else "strided_group_size"
+        stated = f'bind={{"{path}": "{word}"}}'
     yield (
         f"it computes {value_of(boundary.claims.algorithm)} if the responses of a prompt are as many rows apart as "
         f"there are prompts; they are adjacent here: if your trainer orders them so, state {stated}"

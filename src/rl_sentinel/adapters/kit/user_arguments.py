@@ -138,6 +138,7 @@ def _bind_containers(
     """
     name, parameters = _name_of(function), parameters_of(function)
     bound = dict[str, Any]()
+    _open_models(function, arguments, stage, parts)
     for parameter in [*arguments.unknown]:
         waiting = {one: parts.get(one, {}) for one in arguments.unknown if one in parameters}
         if items := _container_bindings(function, parameter, arguments, stage, waiting):
@@ -152,6 +153,39 @@ def _bind_containers(
     if wrong := [f"{parameter}.{key}" for parameter, items in parts.items() for key in items]:
         raise Unbindable(f"bind names {', '.join(wrong)}, but {name} does not read a dict or an object there")
     return bound
+
+
+def _open_models(
+    function: Callable[..., Any], arguments: Arguments, stage: Stage, parts: Mapping[str, dict[str, Any]]
+) -> None:
+    """Make a parameter named as a model unknown if the function reads known columns from it."""
+    models = [name for name, codec in arguments.codecs.items() if codec.modelled and name in parameters_of(function)]
+    waiting = {one: parts.get(one, {}) for one in (*arguments.unknown, *models) if one in parameters_of(function)}
+    known = {name: codec for name, codec in arguments.codecs.items() if name not in models}
+    for name in models:
+        others = {one: partial(_codec_of_key, one, parts=stated, stage=stage) for one, stated in waiting.items()}
+        keys = keys_read(function, name, known, others, probe_batch())
+        if keys is not None and keys.found and keys.known:
+            del arguments.codecs[name]
+            arguments.unknown.append(name)
+            arguments.of_model = has_tokens(one for one in arguments.codecs)
+
+
+def _codec_of_key(  # noqa: PLR0913 - a key, what the user binds, and what else there is
+    parameter: str,
+    path: str,
+    *,
+    parts: Mapping[str, Any],
+    bindings: Mapping[str, str],
+    stage: Stage,
+    of_model: bool = False,
+) -> Codec | None:
+    """The codec of a key of a parameter, or of a path of keys; None if its name is unknown and the user binds none."""
+    outer, _, name = f"{parameter}.{path}".rpartition(".")
+    role = role_of(name)
+    binding = parts.get(path, bindings.get(ROLES[role].column if role else "", ...))
+    slots = bind_slots([Slot(name)], stage, {name: binding}, Arguments(of_model=of_model), f"{outer}.")
+    return dict(slots).get(name)
 
 
 def _roles_of_fields(slots: Iterable[Slot]) -> frozenset[str]:
@@ -188,7 +222,7 @@ def _paths(items: Mapping[str, Any]) -> Iterator[str]:
     for name, value in items.items():
         yield name
         if isinstance(value, Mapping):
-            yield from (f"{name}.{inner}" for inner in value)
+            yield from (f"{name}.{inner}" for inner in _paths(value))
 
 
 def _nested(items: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,15 +261,8 @@ def _container_bindings(
         stage: the stage of the function.
         waiting: parameters without a codec, this one among them -> bindings of their keys.
     """
-
-    def by_name(name: str, *, parts: Mapping[str, Any], bindings: Mapping[str, str]) -> Codec | None:
-        role = role_of(name)
-        column = ROLES[role].column if role else ""
-        binding = parts.get(name, bindings.get(column, ...))
-        alone = Arguments(of_model=arguments.of_model)
-        return dict(bind_slots([Slot(name)], stage, {name: binding}, alone, "")).get(name)
-
-    others = {name: partial(by_name, parts=parts) for name, parts in waiting.items()}
+    of_key = partial(_codec_of_key, stage=stage, of_model=arguments.of_model)
+    others = {name: partial(of_key, name, parts=parts) for name, parts in waiting.items()}
     keys = keys_read(function, parameter, arguments.codecs, others, probe_batch())
     if keys is None:
         return {}

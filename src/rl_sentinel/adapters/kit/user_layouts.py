@@ -113,6 +113,15 @@ class GroupSize(Codec):
 
 
 @dataclass(frozen=True, slots=True)
+class PromptCount(GroupSize):
+    """The number of prompts, each with the same number of responses, for functions that group by position."""
+
+    def put(self, inputs: Inputs) -> int:
+        """The number of prompts."""
+        return len(set(inputs.batch.group.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
 class TrainedTokens(Codec):
     """The number of trained tokens of the whole batch, as transformers' trainer passes ``num_items_in_batch``."""
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 
 import torch
 
@@ -245,7 +245,7 @@ def _smoke_cases(ask: Asker, setting: str) -> Iterator[Case]:
 
 
 def _moves(ask: Asker, case: Case) -> bool:
-    """Whether the first output moves with a column: moved in the first row, in all rows, or in the last row.
+    """Whether the first output moves with a column: moved in the first, all or the last row, or in every other entry.
 
     Raises:
         Refused: if it moves with none, and the target refuses one of these batches.
@@ -256,7 +256,7 @@ def _moves(ask: Asker, case: Case) -> bool:
     for name in sorted(ask.boundary.reads):
         if COLUMNS[name]["role"] != "signal":
             continue
-        for where in (place == 0, rows, place == case.batch.rows - 1):
+        for where in (place == 0, rows, place == case.batch.rows - 1, None):
             batch = moved(case.batch, name, _every_other_entry(case, name, where), -0.5)
             try:
                 after = ask(Case(batch, case.setting, case.override, {}, case.seed))
@@ -270,10 +270,15 @@ def _moves(ask: Asker, case: Case) -> bool:
     return not any(COLUMNS[n]["role"] == "signal" for n in ask.boundary.reads)
 
 
-def _every_other_entry(case: Case, column: str, rows: torch.Tensor) -> torch.Tensor:
-    """``rows``, or every other entry of their vocabulary: a softmax does not change when all logits move equally."""
+def _every_other_entry(case: Case, column: str, rows: torch.Tensor | None) -> torch.Tensor:
+    """``rows``, or every other entry of their vocabulary: a softmax does not change when all logits move equally.
+
+    Without ``rows``, every other entry along all axes together: a softmax or a mean over any of them changes then.
+    """
+    like = getattr(case.batch, column)
+    steps = [torch.arange(n).reshape(-1, *[1] * (like.dim() - 1 - axis)) for axis, n in enumerate(like.shape)]
+    if rows is None:
+        return reduce(torch.add, steps) % 2 == 0
     if "V" not in COLUMNS[column]["axes"].split():
         return rows
-    like = getattr(case.batch, column)
-    other = torch.arange(like.shape[-1]) % 2 == 0
-    return (rows.reshape(-1, 1, 1) & other).expand(like.shape)
+    return (rows.reshape(-1, 1, 1) & (steps[-1] % 2 == 0)).expand(like.shape)

@@ -72,6 +72,8 @@ class Within(Expectation):
 
     def _range(self, cell: tuple[int, ...]) -> str:
         low, high = (self._bound(b, x)[cell].item() for b, x in ((self.low, -math.inf), (self.high, math.inf)))
+        if math.isnan(low) or math.isnan(high):
+            return "a number in both calls" if self.between_calls else "a number"
         if math.isinf(high):
             return f"{'above' if self.strict else 'at least'} {number(low)}"
         if math.isinf(low):

@@ -1,0 +1,141 @@
+"""What kind of value the code of a function expects of a parameter: a text, a flag or a whole number."""
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from textwrap import dedent
+from typing import Any, Literal
+
+from rl_sentinel.adapters.kit.roles import parameters_of
+
+#: Kinds of values that are no columns.
+Kind = Literal["text", "flag", "number"]
+
+#: The kind of a value and, of a text, the literals that the code compares it with.
+Use = tuple[Kind, tuple[str, ...]]
+
+#: Calls whose arguments are sizes or positions, as methods or functions.
+_SIZES = frozenset({"view", "reshape", "range", "arange", "zeros", "ones", "chunk", "split", "unflatten"})
+
+#: Methods of texts that tensors do not have.
+_OF_TEXT = frozenset({"lower", "upper", "startswith", "endswith", "casefold"})
+
+#: Annotations of plain values.
+_ANNOTATED: dict[object, Kind] = {
+    **dict.fromkeys((str, "str"), "text"),
+    **dict.fromkeys((bool, "bool"), "flag"),
+    **dict.fromkeys((int, float, "int", "float"), "number"),
+}
+
+
+def plain_uses(function: Callable[..., Any]) -> dict[str, Use]:
+    """The parameters, and keys and attributes of them, that the code uses as plain values; in its own body only.
+
+    Returns:
+        path, as ``cfg.kl_type``, -> its use.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.parameter_uses import plain_uses
+        >>> plain_uses(lambda rewards, kind: rewards if kind == "raw" else -rewards)
+        {'kind': ('text', ('raw',))}
+    """
+    parameters = parameters_of(function)
+    uses: dict[str, Use] = {
+        name: (_ANNOTATED[one.annotation], ())
+        for name, one in parameters.items()
+        if isinstance(one.annotation, type | str) and one.annotation in _ANNOTATED
+    }
+    body = _body(function)
+    variables = _variables(body)
+    for node in ast.walk(body):
+        for where, kind, texts in _uses(node):
+            path = variables.get(_path(where), _path(where))
+            if path.partition(".")[0] in parameters and (path not in uses or texts):
+                known = uses[path][1] if path in uses else ()
+                uses[path] = (kind, tuple(dict.fromkeys((*known, *texts))))
+    return uses
+
+
+def _body(function: Callable[..., Any]) -> ast.AST:
+    """The syntax tree of a function; empty if its source is not known, or is part of an expression."""
+    try:
+        return ast.parse(dedent(inspect.getsource(inspect.unwrap(function))))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module([], [])
+
+
+def _variables(body: ast.AST) -> dict[str, str]:
+    """The variables that stand for a path, as ``n`` after ``n = cfg.rollout.n``."""
+    return {
+        node.targets[0].id: path
+        for node in ast.walk(body)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and (path := _path(node.value))
+    }
+
+
+def _path(node: ast.AST) -> str:
+    """``cfg.kl.kind`` of ``cfg.kl["kind"]`` and of ``cfg.kl.get("kind")``; empty for other expressions."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        outer, name = _path(node.value), node.attr
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        outer, name = _path(node.value), str(node.slice.value)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        first = node.args[0]
+        outer, name = _path(node.func.value), str(first.value) if isinstance(first, ast.Constant) else ""
+    else:
+        return ""
+    return f"{outer}.{name}" if outer and name else ""
+
+
+def _uses(node: ast.AST) -> Iterator[tuple[ast.AST, Kind, list[str]]]:
+    """The expressions that a node uses as a plain value, with the kind, and the literals of a text."""
+    match node:
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            yield from ((one, "number", []) for one in (lower, upper, step) if one is not None)
+        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) | ast.Assert(test=test):
+            yield from _truths(test)
+        case ast.Call(func=ast.Attribute(value=value, attr=name)) if name in _OF_TEXT:
+            yield value, "text", []
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=args) if name in _SIZES:
+            yield from ((one, "number", []) for one in args)
+        case _:
+            places, literals = _compared(node)
+            texts = [text for one in literals for text in _texts(one)]
+            yield from ((place, "text", texts) for place in places if texts)
+
+
+def _compared(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
+    """The expressions that a node compares, looks up in a dict or matches, and with what."""
+    match node:
+        case ast.Compare(left=left, comparators=others):
+            return [left, *others], [left, *others]
+        case ast.Subscript(value=ast.Dict(keys=keys), slice=key):
+            return [key], [one for one in keys if one is not None]
+        case ast.Match(subject=subject, cases=cases):
+            return [subject], [one.pattern.value for one in cases if isinstance(one.pattern, ast.MatchValue)]
+    return [], []
+
+
+def _texts(node: ast.AST) -> list[str]:
+    """The literal texts of a literal, or of a tuple, list or set of them."""
+    parts = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
+    return [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+
+
+def _is_number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool)
+
+
+def _truths(test: ast.AST) -> Iterator[tuple[ast.AST, Kind, list[str]]]:
+    """The flags whose truth decides, and the numbers that are compared for it."""
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            yield from _truths(part)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _truths(test.operand)
+    elif isinstance(test, ast.Compare) and _is_number(test.comparators[0]):
+        yield test.left, "number", []
+    else:
+        yield test, "flag", []

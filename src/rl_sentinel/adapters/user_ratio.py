@@ -1,0 +1,25 @@
+"""Losses that claim a ratio of two policies, and read the log-probs of one."""
+
+from dataclasses import replace
+
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.claims import STATED
+from rl_sentinel.search.claimed_formulas import of_one_policy
+
+_RATIO_OF_ONE = (
+    "no old log-probs are read, so the ratio is 1 at every token and nothing is ever clipped; if samples are used for "
+    'more than one update, the loss needs them: claims={"ratio": "yes"} asks for that'
+)
+
+
+def notes_on_ratio(boundary: Boundary) -> list[str]:
+    """A note on a loss that claims a ratio, and is right only if each sample is used for one update."""
+    return [_RATIO_OF_ONE] if boundary.claims.ratio and of_one_policy(boundary) else []
+
+
+def with_stated_ratio(boundary: Boundary) -> Boundary:
+    """The boundary, held to old log-probs if it reads none although the user states that it uses a ratio."""
+    ratio = boundary.claims.ratio
+    if ratio is None or ratio.cite != STATED or not of_one_policy(boundary):
+        return boundary
+    return replace(boundary, reads=boundary.reads | {"old_logprob"})
