@@ -159,13 +159,18 @@ def trains_every_completion(inputs: Inputs) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prompts(OneColumn):
-    """One dict per row with its prompt, repeated as by the data loader; group labels become a partition."""
+    """One dict per row with its prompt, repeated as by the data loader; group labels become a partition.
+
+    With ``varied``, every other prompt has a word more.
+    """
 
     name: str = "group"
+    varied: bool = False
 
     def put(self, inputs: Inputs) -> list[dict[str, str]]:
         """The prompts."""
-        return [{"prompt": f"w{label}"} for label in inputs.batch.group.tolist()]
+        labels = inputs.batch.group.tolist()
+        return [{"prompt": f"w20 w{label}" if self.varied and label % 2 else f"w{label}"} for label in labels]
 
     def sizes(self, value: list[dict[str, str]]) -> Sizes:
         """Rows."""
