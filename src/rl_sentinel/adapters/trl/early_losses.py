@@ -74,8 +74,8 @@ class KnownModel(nn.Module):
         self.logprobs = logprobs
         self.rollout = Rollout(completions=completions)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_more: object) -> SimpleNamespace:
-        """The log-probs as logits; each position is about the next token."""
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **more: int) -> SimpleNamespace:
+        """The log-probs as logits; each position is about the next token. A release may ask for the last ones only."""
         width = max(map(len, self.rollout.completions))
         tokens = input_ids != PADDING
         attended = torch.ones_like(tokens) if attention_mask is None else attention_mask.bool()
@@ -84,7 +84,8 @@ class KnownModel(nn.Module):
         own = torch.where(wrong, WITH_PADDING, 1.0) * self.logprobs[:, :width]
         logprobs = torch.cat([own.new_zeros(len(own), input_ids.shape[1] - width - 1), own], 1)
         logits = torch.cat([logprobs, logprobs.new_zeros(len(logprobs), 1)], 1).unsqueeze(2).expand(-1, -1, 8)
-        return SimpleNamespace(logits=logits.as_subclass(LogProbs))
+        kept = more.get("logits_to_keep") or more.get("num_logits_to_keep") or 0
+        return SimpleNamespace(logits=logits[:, -kept:].as_subclass(LogProbs))
 
     def generate(self, input_ids: Tensor, **_options: object) -> Tensor:
         """The prompts, repeated for each of their completions, and the completions."""

@@ -29,20 +29,20 @@ Row = tuple[list[int], list[float]]
 
 
 class TextEngine:
-    """A double of vLLM, as server client or colocated engine: known rows by the last token of a prompt.
+    """A double of vLLM, as server client or colocated engine: known rows by the last word of a prompt.
 
     Attributes:
-        rows: last token of a prompt -> the rows that it has not returned yet.
+        rows: last word of a prompt -> the rows that it has not returned yet.
         sent: the options of each request.
-        seen: last token of a prompt -> the prompt's tokens, as the engine reads them.
+        seen: last word of a prompt -> the prompt's tokens, as the engine reads them.
     """
 
     def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401 - of transformers
         """Start without rows and requests."""
         self.tokenizer = tokenizer
-        self.rows: dict[int, list[Row]] = defaultdict(list)
+        self.rows: dict[str, list[Row]] = defaultdict(list)
         self.sent: list[dict[str, Any]] = []
-        self.seen: dict[int, list[int]] = {}
+        self.seen: dict[str, list[int]] = {}
 
     def generate(self, prompts: list[str], sampling_params: Any = None, **options: Any) -> Any:  # noqa: ANN401 - as either
         """Rows for the prompts, in the format of the server or of the engine."""
@@ -65,8 +65,9 @@ class TextEngine:
         ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         most = options.get("truncate_prompt_tokens")
         ids = ids[-most:] if most else ids
-        self.seen[ids[-1]] = ids
-        rows = [self.rows[ids[-1]].pop(0) for _ in range(options["n"])]
+        word = last_word(self.tokenizer, ids)
+        self.seen[word] = ids
+        rows = [self.rows[word].pop(0) for _ in range(options["n"])]
         outputs = [
             SimpleNamespace(
                 token_ids=tokens,
@@ -75,6 +76,12 @@ class TextEngine:
             for tokens, own in rows
         ]
         return SimpleNamespace(prompt_token_ids=ids, outputs=outputs)
+
+
+def last_word(tokenizer: Any, ids: list[int]) -> str:  # noqa: ANN401 - of transformers
+    """The last word of a prompt, by which rows are found."""
+    word: str = tokenizer.decode(ids[-1:])
+    return word.strip()
 
 
 @remembered
@@ -109,7 +116,7 @@ def sample_inline(  # noqa: PLR0913 - the parts of a request
     extends over all ranks: each of them sends it the prompts of all and gets all rows.
     """
     size, tokenizer = len(rows) // ranks, trainer.processing_class
-    last = [tokenizer(text, add_special_tokens=False)["input_ids"][-1] for text in prompts]
+    last = [text.split()[-1] for text in prompts]
     width, server = max(len(tokens) for tokens, _ in rows), TextEngine(tokenizer)
     trainers, engines = [], []
     for rank in range(ranks):
@@ -123,8 +130,8 @@ def sample_inline(  # noqa: PLR0913 - the parts of a request
         ready.vllm_client = ready.llm = engine = TextEngine(tokenizer) if alone else server
         part = slice(rank * size, (rank + 1) * size) if alone and not split else slice(None)
         if alone or rank == 0:
-            for token, row in zip(last[part], rows[part], strict=True):
-                engine.rows[token].append(row)
+            for word, row in zip(last[part], rows[part], strict=True):
+                engine.rows[word].append(row)
         trainers.append(ready)
         engines.append(engine)
     parts = [prompts[rank * size : (rank + 1) * size] for rank in range(ranks)]

@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
-from rl_sentinel.adapters.trl.inline_engines import make_inline_sampler, sample_inline
+from rl_sentinel.adapters.trl.inline_engines import last_word, make_inline_sampler, sample_inline
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.sampling import collectives, engines_of, is_inline, sampling_path
 from rl_sentinel.adapters.trl.tiny_trainer import WORDS, make_byte_tokenizer
@@ -21,11 +21,11 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
-#: Tokens that a prompt may have; prompts are longer, shorter and as long.
+#: Tokens that a prompt may have.
 LIMIT = 5
 
-#: The number of lengths of prompts.
-_LONGEST = 4
+#: The number of words of prompts before the special token, in turn: some prompts are cut, others padded.
+_WORDS = (3, 0, 2, 1)
 
 _ONE_PROMPT = (
     "grpo_trainer.py, _generate_and_score_completions: prompt_ids and completion_ids are concatenated for training, so "
@@ -52,8 +52,8 @@ def make_text_sampler(kind: str, engine: str, limit: int | None = None) -> Any: 
 
 
 def text_of(label: int) -> str:
-    """A prompt of a label: some words, most for the first label, a special token, and the label as a word."""
-    return " ".join([*["w20"] * (-(label + 1) % _LONGEST), f"<eos> w{label}"])
+    """A prompt of a label: some words, a special token, and the label as a word."""
+    return " ".join([*["w20"] * _WORDS[label % len(_WORDS)], f"<eos> w{label}"])
 
 
 def compare_prompts(
@@ -70,7 +70,7 @@ def compare_prompts(
     trained = [list(ids) for ids in answer["prompt_ids"]]
     return {
         "count": [float(len(ids)) for ids in trained],
-        "others": [float(engine.seen.get(ids[-1]) != ids) for ids in trained],
+        "others": [float(engine.seen.get(last_word(engine.tokenizer, ids)) != ids) for ids in trained],
     }
 
 
