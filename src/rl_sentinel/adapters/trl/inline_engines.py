@@ -1,6 +1,6 @@
 """Doubles of vLLM in releases whose trainer asks the engine itself: it reads texts, and returns known rows."""
 
-import importlib
+import importlib.util
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -15,8 +15,8 @@ from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.trl.rollout_doubles import Rollout, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
-#: The client of a vLLM server.
-CLIENT = "trl.extras.vllm_client"
+#: Where releases have the client of a vLLM server.
+CLIENTS = ("trl.extras", "trl.generation")
 
 #: Classes of vLLM that a trainer's module imports if vLLM is installed.
 _VLLM_CLASSES = ("SamplingParams", "GuidedDecodingParams", "StructuredOutputsParams")
@@ -87,7 +87,8 @@ def last_word(tokenizer: Any, ids: list[int]) -> str:  # noqa: ANN401 - of trans
 @remembered
 def server_reply() -> tuple[str, ...]:
     """The names in the dict that the release's server returns; none if it returns the completions alone."""
-    source = inspect.getsource(importlib.import_module(CLIENT).VLLMClient.generate)
+    place = next(package for package in CLIENTS if importlib.util.find_spec(f"{package}.vllm_client"))
+    source = inspect.getsource(importlib.import_module(f"{place}.vllm_client").VLLMClient.generate)
     return tuple(name for name in _REPLIES if f'"{name}": json' in source)
 
 
