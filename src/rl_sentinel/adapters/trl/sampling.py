@@ -84,7 +84,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def sampling_path(target: Target, owner: str) -> str:
-    """The method that samples: in early releases, that which also scores."""
+    """The method that samples: in early releases, the one that also scores."""
     return method(target, owner, "_generate_single_turn", NAME, *(["_prepare_inputs"] if owner == GRPO else []))
 
 
