@@ -1,7 +1,9 @@
 """Doubles of vLLM in releases whose trainer asks the engine itself: it reads texts, and returns known rows."""
 
+import ast
 import importlib.util
 import inspect
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -89,7 +91,9 @@ def server_reply() -> tuple[str, ...]:
     """The names in the dict that the release's server returns; none if it returns the completions alone."""
     place = next(package for package in CLIENTS if importlib.util.find_spec(f"{package}.vllm_client"))
     source = inspect.getsource(importlib.import_module(f"{place}.vllm_client").VLLMClient.generate)
-    return tuple(name for name in _REPLIES if f'"{name}": json' in source)
+    returned = [n.value for n in ast.walk(ast.parse(textwrap.dedent(source))) if isinstance(n, ast.Return)]
+    names = {k.value for d in returned if isinstance(d, ast.Dict) for k in d.keys if isinstance(k, ast.Constant)}
+    return tuple(name for name in _REPLIES if name in names)
 
 
 def make_inline_sampler(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
