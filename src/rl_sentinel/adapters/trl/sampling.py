@@ -1,5 +1,6 @@
 """TRL's requests to the engine that samples: which options reach it, and whose rows come back."""
 
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -114,6 +115,8 @@ def collectives(target: Target, path: str) -> Mapping[str, Callable[..., Any]]:
         return {}
     doubles = {"gather": gather, "gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
     found = {f"{module}.{name}": double for name, double in doubles.items() if hasattr(target.module(module), name)}
+    if SPLIT_ENGINE not in inspect.getsource(target.module(module)):
+        return found
     group: dict[str, Callable[..., Any]] = {"all_gather_object": all_gather_object, "get_rank": rank_in_group}
     return found | {f"{module}.torch.distributed.{name}": double for name, double in group.items()}
 
