@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.trl_specimen import early_files, files, overlay
+from adapters.trl_specimen import early_files, files, files_with_own_loss, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -91,6 +91,18 @@ def test_columns_of_a_filtered_row(loads: Loads, filtered: str, sound: bool) -> 
     target = loads(FRAMEWORK, files(filtered=filtered), overlay())
     path = "trl.experimental.filter.filter_trainer.FilterTrainer._generate_and_score_completions"
     judgement = judged_at(DAT001, _bound(target)[path, "columns of rows"], "columns of rows", target)
+    assert (judgement.found is None) is sound
+    assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(("parts", "sound"), [("self.current_gradient_accumulation_steps", True), ("1", False)])
+def test_loss_of_a_derived_trainer(loads: Loads, parts: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """The loss of a derived trainer is divided by the number of micro-batches of a step."""
+    target = loads(FRAMEWORK, files_with_own_loss(parts), overlay())
+    path = "trl.experimental.own.own_trainer.OwnTrainer._compute_loss"
+    bound = {place: boundary for place, boundary in _bound(target).items() if place[0] == path}
+    assert set(bound) == {(path, "grpo")}
+    judgement = judged_at(SPL001, bound[path, "grpo"], "grpo", target)
     assert (judgement.found is None) is sound
     assert judgement.tried > 0
 

@@ -49,7 +49,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         *((APPLY, name) for name in ("pairs", "pairs, thoughts", "completions", "completions, thoughts")),
         *((COLLATOR, name) for name in ("conversations", "truncated conversations")),
         *((f"{owner}._get_tool_suffix_ids", name) for owner in OWNERS for name in ("plain", "line breaks")),
-        *((f"{owner}._tool_call_loop", "a call") for owner in OWNERS),
+        *((f"{owner}._tool_call_loop", f"a call{whole}") for owner in OWNERS for whole in ("", ", parsed whole")),
         *((f"{owner}._generate", "logged, tools") for owner in OWNERS),
         *((path, f"{kind} as prompts") for path in PROMPTS for kind in ("conversations", "texts")),
     }

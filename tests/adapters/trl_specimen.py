@@ -261,6 +261,24 @@ FILTER = """
             return {name: x[rows] if {filtered} and x.dim() else x for name, x in made.items()}
 """
 
+#: A trainer that is derived of GRPO's and has its own loss, and no configuration of its own.
+OWN_LOSS = """
+    import torch
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    class OwnTrainer(GRPOTrainer):
+        def _compute_loss(self, model, inputs):
+            mask, old = inputs["completion_mask"], inputs["old_per_token_logps"]
+            mask = mask * inputs.get("tool_mask", 1)
+            now, _ = self._get_per_token_logps_and_entropies(model, inputs["prompt_ids"], None, mask.shape[1])
+            ratio, weight = (now - old).exp(), inputs["advantages"].unsqueeze(1)
+            per_token_loss1, per_token_loss2 = ratio * weight, ratio.clamp(self.low, self.high) * weight
+            tokens = -torch.min(per_token_loss1, per_token_loss2)
+            assert self.loss_type == "grpo"
+            means = (tokens * mask).sum(1) / mask.sum(1).clamp(min=1)
+            return means.mean() / {parts}
+"""
+
 TRANSFORMERS = """
     from types import SimpleNamespace
     from torch import nn
@@ -318,6 +336,16 @@ def files(
         "trl/experimental/filter/__init__.py": "",
         "trl/experimental/filter/filter_config.py": CONFIG.format(name="FilterConfig"),
         "trl/experimental/filter/filter_trainer.py": FILTER.replace("{filtered}", filtered),
+    }
+
+
+def files_with_own_loss(parts: str = "self.current_gradient_accumulation_steps") -> dict[str, str]:
+    """The tree with a derived trainer that has its own loss, and what that is divided by."""
+    place = "trl/experimental/own"
+    return {
+        **files(),
+        f"{place}/__init__.py": "",
+        f"{place}/own_trainer.py": OWN_LOSS.replace("{parts}", parts),
     }
 
 

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import Policy, make_trainer
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.call import Call, Use
+from rl_sentinel.core.call import Call, Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
@@ -48,11 +48,16 @@ FIELDS: Mapping[str, str] = {
 PLACES: Mapping[str, str] = {"reward_weight": "reward_funcs.0.weight"}
 
 
-def trainer(kind: str, settings: Settings, described: frozenset[str] = frozenset()) -> Object:
-    """The trainer with a setting, built once; settings in ``described`` are for formulas and not passed to it."""
+def trainer(kind: str, settings: Settings, described: frozenset[str] = frozenset(), derived: str = "") -> Object:
+    """The trainer with a setting, built once; settings in ``described`` are for formulas and not passed to it.
+
+    ``derived`` is the path of a subclass of the trainer.
+    """
     fields = {FIELDS.get(name, name): name for name in settings if name not in described}
     parts: dict[str, Codec] = {"kind": Constant(kind), **{f: IfSet(name) for f, name in fields.items()}}
-    return Object(make_trainer, parts, at={f: PLACES.get(f, f"args.{f}") for f in fields}, shared=True)
+    parts |= {"derived": Constant(Function(derived))} if derived else {}
+    at = {"derived": "__class__", **{f: PLACES.get(f, f"args.{f}") for f in fields}}
+    return Object(make_trainer, parts, at=at, shared=True)
 
 
 def itself(trainer: object) -> object:
@@ -65,9 +70,9 @@ def one_rank(inputs: Inputs) -> str:
     return "the result is read from one process, but there are several ranks" if inputs.layout.ranks > 1 else ""
 
 
-def training(kind: str, settings: Settings, described: frozenset[str] = frozenset()) -> Object:
+def training(kind: str, settings: Settings, described: frozenset[str] = frozenset(), derived: str = "") -> Object:
     """The same trainer at the start of an optimizer step."""
-    parts = {"trainer": trainer(kind, settings, described), "micro_batches": MICRO_BATCHES}
+    parts = {"trainer": trainer(kind, settings, described, derived), "micro_batches": MICRO_BATCHES}
     return Object(ready_to_train, parts, at={"trainer": "", "micro_batches": "args.gradient_accumulation_steps"})
 
 
@@ -154,13 +159,18 @@ def trains_every_completion(inputs: Inputs) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prompts(OneColumn):
-    """One dict per row with its prompt, repeated as by the data loader; group labels become a partition."""
+    """One dict per row with its prompt, repeated as by the data loader; group labels become a partition.
+
+    With ``varied``, every other prompt has a word more.
+    """
 
     name: str = "group"
+    varied: bool = False
 
     def put(self, inputs: Inputs) -> list[dict[str, str]]:
         """The prompts."""
-        return [{"prompt": f"w{label}"} for label in inputs.batch.group.tolist()]
+        labels = inputs.batch.group.tolist()
+        return [{"prompt": f"w20 w{label}" if self.varied and label % 2 else f"w{label}"} for label in labels]
 
     def sizes(self, value: list[dict[str, str]]) -> Sizes:
         """Rows."""

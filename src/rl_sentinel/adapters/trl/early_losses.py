@@ -21,7 +21,7 @@ from rl_sentinel.adapters.trl.release import log_place, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_doubles import Rollout, generated_rows
 from rl_sentinel.adapters.trl.scoring import no_extra_padding, rollout_conditions
-from rl_sentinel.adapters.trl.tiny_trainer import RowRewards
+from rl_sentinel.adapters.trl.tiny_trainer import PADDING, RowRewards
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -50,6 +50,10 @@ LOGGED = {
 }
 
 
+#: Factor of the log-probs of a row that attends to padding.
+WITH_PADDING = 1.5
+
+
 class LogProbs(Tensor):
     """A tensor of log-probs that the target takes for logits."""
 
@@ -59,7 +63,10 @@ class LogProbs(Tensor):
 
 
 class KnownModel(nn.Module):
-    """A double of a model with known completions, whose log-prob at a position is the same for every token."""
+    """A double of a model with known completions, whose log-prob at a position is the same for every token.
+
+    The log-probs of a row are others if it attends to the padding before its prompt, or not to one of its tokens.
+    """
 
     def __init__(self, logprobs: Tensor, completions: list[list[int]]) -> None:
         """Store ``[B, T]`` log-probs, and the token ids of the completions."""
@@ -67,11 +74,18 @@ class KnownModel(nn.Module):
         self.logprobs = logprobs
         self.rollout = Rollout(completions=completions)
 
-    def forward(self, input_ids: Tensor, **_more: object) -> SimpleNamespace:
-        """The log-probs as logits; each position is about the next token."""
-        logprobs = self.logprobs[:, : input_ids.shape[1] - 1]
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **more: int) -> SimpleNamespace:
+        """The log-probs as logits; each position is about the next token. A release may ask for the last ones only."""
+        width = max(map(len, self.rollout.completions))
+        tokens = input_ids != PADDING
+        attended = torch.ones_like(tokens) if attention_mask is None else attention_mask.bool()
+        seen = tokens.flip(1).cumsum(1).flip(1) > 0  # by a later token
+        wrong = ((attended != tokens) & seen).any(1, keepdim=True)
+        own = torch.where(wrong, WITH_PADDING, 1.0) * self.logprobs[:, :width]
+        logprobs = torch.cat([own.new_zeros(len(own), input_ids.shape[1] - width - 1), own], 1)
         logits = torch.cat([logprobs, logprobs.new_zeros(len(logprobs), 1)], 1).unsqueeze(2).expand(-1, -1, 8)
-        return SimpleNamespace(logits=logits.as_subclass(LogProbs))
+        kept = more.get("logits_to_keep") or more.get("num_logits_to_keep") or 0
+        return SimpleNamespace(logits=logits[:, -kept:].as_subclass(LogProbs))
 
     def generate(self, input_ids: Tensor, **_options: object) -> Tensor:
         """The prompts, repeated for each of their completions, and the completions."""
@@ -94,7 +108,7 @@ def _boundary(target: Target) -> Boundary:
             "trainer": trainer("grpo", _SETTINGS),
             "models": Table({"policy": _model("logprob"), "reference": _model("ref_logprob")}),
             "rewards": Column("reward", PerRow("list")),
-            "rows": Prompts(),
+            "rows": Prompts(varied=True),
             "generations": Derived(lambda inputs: max(group_sizes(inputs))),
         },
         produced_by={"rows": _PRODUCER},

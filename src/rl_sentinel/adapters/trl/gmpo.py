@@ -5,19 +5,15 @@ from dataclasses import replace
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet
+from rl_sentinel.adapters.kit.value_codecs import Earlier
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import FIELDS, POLICY, itself, micro_batch
+from rl_sentinel.adapters.trl.arguments import FIELDS, POLICY, itself, micro_batch, training
 from rl_sentinel.adapters.trl.loss_families import CHOSEN, MASKED, RATIO, ROW
 from rl_sentinel.adapters.trl.losses import logged_metrics
 from rl_sentinel.adapters.trl.release import reads_tool_mask, source_of
-from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
-from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
@@ -60,26 +56,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from bindable(target, *(_loss(target, path, name) for name in _FORMS))
 
 
-def _trainer(settings: Settings) -> Object:
-    """The trainer at the start of an optimizer step."""
-    fields = {FIELDS.get(name, name): name for name in settings}
-    parts: dict[str, Codec] = {"kind": Constant("grpo"), "derived": Constant(Function(GMPO))}
-    parts |= {field: IfSet(name) for field, name in fields.items()}
-    at = {"derived": "__class__", **{field: f"args.{field}" for field in fields}}
-    built = Object(make_trainer, parts, at=at, shared=True)
-    return Object(
-        ready_to_train,
-        {"trainer": built, "micro_batches": MICRO_BATCHES},
-        at={"trainer": "", "micro_batches": "args.gradient_accumulation_steps"},
-    )
-
-
 def _loss(target: Target, path: str, name: str) -> Boundary:
     settings, claimed = _FORMS[name]
     columns: dict[str, Codec] = {"old_per_token_logps": Column("old_logprob")}
     columns |= {"ref_per_token_logps": Column("ref_logprob")} if "kl_loss_coef" in settings else {}
     tools = reads_tool_mask(target)
-    before = Step(call=itself, name="trainer", arguments={"trainer": _trainer(settings)})
+    before = Step(call=itself, name="trainer", arguments={"trainer": training("grpo", settings, derived=GMPO)})
     loss = Step(
         call=path,
         name="loss",

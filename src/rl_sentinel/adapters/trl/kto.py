@@ -141,8 +141,10 @@ def training_step(release: Release, name: str, family: Family) -> Boundary:
 
 
 def logged_metrics(learner: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer
-    """The metrics that the trainer's ``log`` adds to the dict of the training loop."""
+    """The metrics that the trainer's ``log`` adds to the dict of the training loop, or to a copy that it logs."""
     logs: dict[str, Any] = {"loss": 0.0}
+    history = getattr(getattr(learner, "state", None), "log_history", [])
+    earlier = len(history)
     with contextlib.redirect_stdout(io.StringIO()):
         learner.log(logs)
-    return logs
+    return {name: value for entry in (*history[earlier:], logs) for name, value in entry.items()}

@@ -25,7 +25,7 @@ from rl_sentinel.core.case import Settings
 FUSED: Settings = {"use_liger_kernel": True}
 
 #: GRPO's losses that Liger has, without a reference: the constructor would download one.
-GRPO_FAMILIES = ("dapo", "grpo", "bnpo", "dr_grpo")
+GRPO_FAMILIES = ("dapo", "grpo", "bnpo", "dr_grpo", "vLLM, token_truncate")
 
 #: DPO's losses that Liger has under the claims of the plain ones.
 DPO_LOSSES = ("default", "apo_zero", "apo_down", "sppo_hard", "nca_pair")

@@ -95,6 +95,9 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "vespo": Family({"loss_type": "vespo", **MASKED}, _GLOBAL),
     "grpo, sequence": Family({**_SEQUENCE, "loss_type": "grpo"}, _GSPO | _BY_ROW | _SCALED),
+    "grpo, sequence and token": Family(
+        {**PLAIN, "importance_sampling_level": "sequence_token", "loss_type": "grpo"}, _BY_ROW | _SCALED
+    ),
     "two-sided clip": Family(
         {**PLAIN, "loss_type": "grpo", "ceiling": 3.0},
         claims(_DOC.format("delta"), algorithm="dual clip") | _BY_ROW | _SCALED,
@@ -160,6 +163,12 @@ FAMILIES: Mapping[str, Family] = {
         logs=False,
     ),
 }
+
+#: Families of subclasses with their own loss.
+OF_SUBCLASSES = (
+    *("no loss type", "dapo", "grpo", "bnpo", "dr_grpo", "grpo, sequence", "grpo, sequence and token"),
+    *("two-sided clip", "KL", "top entropy"),
+)
 
 #: Family of older releases -> the field that replaced it: releases with the field do not have the family.
 REPLACED = {

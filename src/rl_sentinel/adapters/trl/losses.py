@@ -26,6 +26,7 @@ from rl_sentinel.adapters.trl.loss_families import (
     FAMILIES,
     IMPLIED,
     MASKED,
+    OF_SUBCLASSES,
     ON_POLICY,
     ONLY_IN_STEPS,
     PLAIN,
@@ -37,6 +38,7 @@ from rl_sentinel.adapters.trl.loss_families import (
 from rl_sentinel.adapters.trl.release import config_fields, log_place, method, reads_tool_mask, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.scoring import no_extra_padding, rollout_steps
+from rl_sentinel.adapters.trl.subclasses import overriding
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -72,6 +74,9 @@ _LOGS = (
 #: The loss in releases with one loss type, if it is a mean over tokens.
 _TOKEN_MEAN = re.compile(r"\(per_token_loss \* completion_mask\)\.sum\(\) / completion_mask\.sum\(\)")
 
+#: The clipped objective.
+_CLIPPED = re.compile(r"-torch\.min\(per_token_loss1, per_token_loss2\)")
+
 _SAME_MEAN = (
     "grpo_trainer.py, compute_loss: (per_token_loss * completion_mask).sum() / completion_mask.sum(), in which the KL "
     "is a term; docs/source/grpo_trainer.md, kl: the average KL divergence"
@@ -94,7 +99,20 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         family = release_family(target, name, path)
         if family is not None:
             yield from bindable(target, grpo(target, path, name, family))
+    for derived in clipping_subclasses(target):
+        for name in OF_SUBCLASSES:
+            family = release_family(target, name, f"{derived}._compute_loss")
+            if family is not None:
+                yield from bindable(target, grpo(target, f"{derived}._compute_loss", name, family, derived))
     yield from _rloo(target)
+
+
+def clipping_subclasses(target: Target) -> Iterator[str]:
+    """Paths of GRPO's subclasses whose own loss is the clipped objective, and which need no images."""
+    for path in overriding(target, "_compute_loss"):
+        source = source_of(target.find(f"{path}._compute_loss"))
+        if _CLIPPED.search(source) and 'inputs["pixel_values"]' not in source:
+            yield path
 
 
 def release_family(target: Target, name: str, path: str) -> Family | None:
@@ -114,21 +132,22 @@ def release_family(target: Target, name: str, path: str) -> Family | None:
     if ("old_per_token_logps" in source) is (name == ON_POLICY):
         return None
     lacking = {FIELDS.get(n, n) for n in settings if n not in family.described} - known
-    loss_type = settings.get("loss_type")
-    if lacking or (loss_type and f'"{loss_type}"' not in source):
+    named = [f'"{settings[name]}"' for name in ("loss_type", "importance_sampling_level") if name in settings]
+    named += ["ref_per_token_logps"] if "kl_loss_coef" in settings else []
+    if lacking or any(name not in source for name in named):
         return None
     return replace(family, settings=settings)
 
 
-def grpo(target: Target, path: str, name: str, family: Family) -> Boundary:
-    """GRPO's loss under a family, summed over micro-batches."""
+def grpo(target: Target, path: str, name: str, family: Family, derived: str = "") -> Boundary:
+    """GRPO's loss under a family, summed over micro-batches; ``derived`` is the subclass that has the loss."""
     settings, described = family.settings, family.described
     source = source_of(target.find(path))
     tools = family.tools and reads_tool_mask(target)
     columns: dict[str, Codec] = {} if name == ON_POLICY else {"old_per_token_logps": Column("old_logprob")}
     if "kl_loss_coef" in settings:
         columns["ref_per_token_logps"] = Column("ref_logprob")
-    before = Step(call=itself, name="trainer", arguments={"trainer": training("grpo", settings, described)})
+    before = Step(call=itself, name="trainer", arguments={"trainer": training("grpo", settings, described, derived)})
     steps = [before]
     vllm, counted = "use_vllm" in settings, settings.get("loss_type") in COUNTED
     if vllm or counted:

@@ -1,11 +1,9 @@
 """TRL's rollout batch: whether all columns of a row belong to the same completion."""
 
 import ast
-import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +26,7 @@ from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.release import NAME, config_fields, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
 from rl_sentinel.adapters.trl.scoring import several_generations
+from rl_sentinel.adapters.trl.subclasses import overriding
 from rl_sentinel.adapters.trl.tiny_trainer import END, make_trainer
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -57,24 +56,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         if "rewards_per_func" not in source_of(target.find(f"{base}.{NAME}")):
             continue
-        overriding = [path for path in _subclasses(target) if NAME in vars(target.find(path)) and kind == "grpo"]
-        for path in (base, *overriding):
+        for path in (base, *(overriding(target, NAME) if kind == "grpo" else ())):
             yield from bindable(target, _rows(target, path, kind))
-
-
-def _subclasses(target: Target) -> Iterator[str]:
-    """Paths of the release's experimental trainers that are subclasses of GRPO's."""
-    package = "trl.experimental"
-    if not target.has(package) or target.fails(package):
-        return
-    folder = next(iter(target.module(package).__path__))
-    for place in sorted(Path(folder).glob("*/*_trainer.py")):
-        module = f"{package}.{place.parent.name}.{place.stem}"
-        if "GRPOTrainer" not in place.read_text(encoding="utf-8") or target.fails(module):
-            continue
-        for name, value in vars(target.module(module)).items():
-            if inspect.isclass(value) and value.__module__ == module and issubclass(value, target.find(GRPO)):
-                yield f"{module}.{name}"
 
 
 def _rows(target: Target, path: str, kind: str) -> Boundary:

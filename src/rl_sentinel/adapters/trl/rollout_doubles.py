@@ -2,9 +2,11 @@
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Sequence
 from copy import copy
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -127,9 +129,30 @@ def ready_to_score(
         ready._generate_single_turn = partial(generate_turn, rollout, order)  # noqa: SLF001
     else:
         ready.model.generate = partial(generate, rollout)
+        if getattr(ready, "use_vllm", False):
+            give_engine(ready, rollout)
     if hasattr(ready, "rollout_func"):
         ready.rollout_func = None if rollout.env_mask is None else partial(generate_in_environment, rollout)
     return ready
+
+
+def give_engine(ready: Any, rollout: Rollout) -> None:  # noqa: ANN401 - a trainer
+    """Give a trainer that asks vLLM itself an engine that returns the known rollout."""
+    vars(sys.modules[type(ready).__module__]).setdefault("SamplingParams", SimpleNamespace)
+    ready._last_loaded_step = ready.state.global_step  # noqa: SLF001 - so that it sends no weights
+    ready.vllm_mode, ready.vllm_tensor_parallel_size, ready.guided_decoding_regex = "colocate", 1, None
+    ready.llm = SimpleNamespace(generate=partial(engine_outputs, rollout))
+
+
+def engine_outputs(rollout: Rollout, prompts: Sequence[Any], **_options: object) -> list[Any]:
+    """A double of vLLM's ``generate``: one known completion for each prompt, with its log-probs."""
+    found = []
+    for row in rollout.rows(prompts):
+        ids = rollout.completions[row]
+        logprobs = rollout.sampler_logprobs[row] if rollout.sampler_logprobs else [0.0] * len(ids)
+        scored = [{token: SimpleNamespace(logprob=x)} for token, x in zip(ids, logprobs, strict=True)]
+        found.append(SimpleNamespace(outputs=[SimpleNamespace(token_ids=ids, logprobs=scored)]))
+    return found
 
 
 def select(values: Sequence[Any] | None, rows: list[int]) -> list[Any] | None:

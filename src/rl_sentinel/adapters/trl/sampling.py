@@ -1,5 +1,7 @@
 """TRL's requests to the engine that samples: which options reach it, and whose rows come back."""
 
+import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +18,15 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
-from rl_sentinel.adapters.trl.ranks import all_gather_object, broadcast_object_list, gather_object, rank_in_group
-from rl_sentinel.adapters.trl.release import fields_of, source_of
+from rl_sentinel.adapters.trl.arguments import GRPO, TRAINERS, Prompts
+from rl_sentinel.adapters.trl.ranks import (
+    all_gather_object,
+    broadcast_object_list,
+    gather,
+    gather_object,
+    rank_in_group,
+)
+from rl_sentinel.adapters.trl.release import NAME, fields_of, method, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, returned_names
 from rl_sentinel.adapters.trl.sampling_engines import OTHER_OPTION, VLLM, make_sampler, request_options, sample
 from rl_sentinel.adapters.trl.two_ranks import rank_count
@@ -45,6 +53,9 @@ FIELDS = {"other": "generation_kwargs"}
 #: Engine -> what it calls the longest completion.
 _LIMIT = {"transformers": "max_new_tokens", "server": "max_tokens", "colocate": "max_tokens"}
 
+#: What the source of a trainer has that takes every prompt for a conversation, so that a text fails.
+_CONVERSATIONS_ALONE = re.compile(r"_last_loaded_step = [^\n]*\n+ +prompts = \[prepare_multimodal_messages_vllm\(")
+
 #: What the source of a release has whose engine may extend over ranks.
 SPLIT_ENGINE = "all_gather_object"
 
@@ -58,38 +69,56 @@ _ROWS = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The sampling options of each engine, and the rows that vLLM returns to each trainer."""
     for kind, owner in TRAINERS.items():
-        path = f"{owner}._generate_single_turn"
+        path = sampling_path(target, owner)
         if not target.has(path) or target.fails(owner):
             continue
         known = fields_of(target, owner)
         settings = {name: value for name, value in SETTINGS.items() if FIELDS.get(name, name) in known}
-        source = source_of(target.find(path))
-        engines = ["transformers"] if "generation_config" in source else []
-        if (
-            "self.vllm_generation" in source
-            and target.has(f"{VLLM}.VLLMGeneration._init_vllm")
-            and not target.fails(VLLM)
-        ):
-            engines += ["server", "colocate"]
-        for engine in engines:
+        for engine in engines_of(target, path):
             yield from bindable(target, _options(target, path, kind, engine, settings))
             if engine == "transformers":
                 continue
             yield from bindable(target, _rows(target, path, kind, engine))
-            if engine == "colocate" and SPLIT_ENGINE in source_of(target.find(f"{VLLM}.VLLMGeneration.generate")):
+            asks = path if is_inline(target, path) else f"{VLLM}.VLLMGeneration.generate"
+            if engine == "colocate" and SPLIT_ENGINE in source_of(target.find(asks)):
                 yield from bindable(target, _rows(target, path, kind, engine, split=True))
 
 
-def _collectives(target: Target) -> Mapping[str, Callable[..., Any]]:
-    doubles: dict[str, Callable[..., Any]] = {
-        "gather_object": gather_object,
-        "broadcast_object_list": broadcast_object_list,
-    }
-    if not target.has(VLLM):
+def sampling_path(target: Target, owner: str) -> str:
+    """The method that samples: in early releases, the one that also scores."""
+    return method(target, owner, "_generate_single_turn", NAME, *(["_prepare_inputs"] if owner == GRPO else []))
+
+
+def is_inline(target: Target, path: str) -> bool:
+    """Whether the trainer asks vLLM itself."""
+    return any(
+        "self.vllm_client.generate(" in source_of(target.find(p)) for p in (path, f"{path}_server") if target.has(p)
+    )
+
+
+def engines_of(target: Target, path: str) -> list[str]:
+    """The engines that the method samples with."""
+    source = source_of(target.find(path))
+    if is_inline(target, path):
+        if _CONVERSATIONS_ALONE.search(source):
+            return []
+        return ["server", *(["colocate"] if "self.llm.generate(" in source else [])]
+    engines = ["transformers"] if "generation_config" in source and path.endswith("_single_turn") else []
+    started = target.has(f"{VLLM}.VLLMGeneration._init_vllm") and not target.fails(VLLM)
+    return engines + (["server", "colocate"] if "self.vllm_generation" in source and started else [])
+
+
+def collectives(target: Target, path: str) -> Mapping[str, Callable[..., Any]]:
+    """Doubles of the collectives by which the ranks share prompts and rows."""
+    module = path.rpartition(".")[0].rpartition(".")[0] if is_inline(target, path) else VLLM
+    if not target.has(module):
         return {}
-    found = {f"{VLLM}.{name}": double for name, double in doubles.items() if hasattr(target.module(VLLM), name)}
+    doubles = {"gather": gather, "gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
+    found = {f"{module}.{name}": double for name, double in doubles.items() if hasattr(target.module(module), name)}
+    if SPLIT_ENGINE not in inspect.getsource(target.module(module)):
+        return found
     group: dict[str, Callable[..., Any]] = {"all_gather_object": all_gather_object, "get_rank": rank_in_group}
-    return found | {f"{VLLM}.torch.distributed.{name}": double for name, double in group.items()}
+    return found | {f"{module}.torch.distributed.{name}": double for name, double in group.items()}
 
 
 def _sampler(kind: str, engine: str, settings: Settings) -> Object:
@@ -101,8 +130,8 @@ def _sampler(kind: str, engine: str, settings: Settings) -> Object:
     return Object(make_sampler, parts, at=at, shared=True)
 
 
-def _path(path: str, engine: str) -> str:
-    return path if engine == "transformers" else f"{path} -> {VLLM}.VLLMGeneration.generate"
+def _path(target: Target, path: str, engine: str) -> str:
+    return path if engine == "transformers" or is_inline(target, path) else f"{path} -> {VLLM}.VLLMGeneration.generate"
 
 
 def _options(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:
@@ -116,11 +145,11 @@ def _options(target: Target, path: str, kind: str, engine: str, settings: Settin
             "trainer": _sampler(kind, engine, settings),
             "engine": Constant(engine),
         },
-        doubles=_collectives(target),
+        doubles=collectives(target, path),
         remembered=True,
     )
     return Boundary(
-        path=_path(path, engine),
+        path=_path(target, path, engine),
         stage="config",
         steps=(step,),
         outputs={names[n]: Output("", "", f"setting.{n}", at=Use("sent")[names[n]], form=Number()) for n in settings},
@@ -132,7 +161,8 @@ def _options(target: Target, path: str, kind: str, engine: str, settings: Settin
 
 def _rows(target: Target, path: str, kind: str, engine: str, *, split: bool = False) -> Boundary:
     """The tokens that each rank gets; for GRPO, also their log-probs. With ``split``, the ranks share an engine."""
-    columns = ("token", "rollout_logprob") if kind == "grpo" else ("token",)
+    scored = kind == "grpo" and "logprobs" in returned_names(target.find(path))
+    columns = ("token", "rollout_logprob") if scored else ("token",)
     row = {"tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
     step = Step(
         call=sampled_rows,
@@ -145,14 +175,14 @@ def _rows(target: Target, path: str, kind: str, engine: str, *, split: bool = Fa
             "ranks": Derived(rank_count),
             "split": Knob("split", default=False),
         },
-        doubles=_collectives(target),
+        doubles=collectives(target, path),
         produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
     )
     return Boundary(
-        path=_path(path, engine),
+        path=_path(target, path, engine),
         stage="batch",
         steps=(step,),
-        unused=frozenset({"group"} | (set() if kind == "grpo" else {"rollout_logprob"})),
+        unused=frozenset({"group"} | (set() if scored else {"rollout_logprob"})),
         outputs=row_outputs(Use("rows"), *columns),
         settings={"rows, an engine over ranks": {"split": True}} if split else {f"rows, {engine}": {}},
         claims=claims(_ROWS, conserves=True),
@@ -174,18 +204,29 @@ def sampled_rows(  # noqa: PLR0913 - the parts of a request
     ids = [[FIRST_WORD + labels[row["prompt"]]] for row in prompts]
     answers, _ = sample(entry, trainer, ids, [(row["tokens"], row["logprobs"]) for row in rows], ranks, split=split)
     names = returned_names(entry)
-    parts = [dict(zip(names, answer if isinstance(answer, tuple) else (answer,), strict=True)) for answer in answers]
+    parts = [
+        answer if isinstance(answer, dict) else dict(zip(names, as_tuple(answer), strict=True)) for answer in answers
+    ]
     size = len(rows) // ranks
     tokens = [own for part in parts for own in _of_rank(part["completion_ids"], size)]
     found = [own for part in parts for own in _of_rank(part.get("logprobs") or (), size)] if "logprobs" in names else []
+    pads = isinstance(answers[0], dict) and "logprobs" not in names  # rows of a tensor
     columns: dict[str, list[Any]] = {
-        "tokens": [fit_to_length(list(own), len(row["tokens"]), WRONG) for own, row in zip(tokens, rows, strict=True)]
+        "tokens": [
+            fit_to_length(list(own[: len(row["tokens"])] if pads else own), len(row["tokens"]), WRONG)
+            for own, row in zip(tokens, rows, strict=True)
+        ]
     }
     if found:
         columns["logprobs"] = [
             fit_to_length(list(own), len(row["tokens"]), float("inf")) for own, row in zip(found, rows, strict=True)
         ]
     return columns
+
+
+def as_tuple(answer: Any) -> tuple[Any, ...]:  # noqa: ANN401 - one value or several
+    """The values that a method returns."""
+    return answer if isinstance(answer, tuple) else (answer,)
 
 
 def _of_rank(rows: Sequence[list[Any]], size: int) -> list[list[Any]]:

@@ -1,6 +1,6 @@
 """Doubles of the engines that TRL's trainers sample with: they record the options and return known rows."""
 
-import importlib
+import importlib.util
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.trl.inline_engines import make_inline_sampler, sample_inline
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
@@ -70,7 +71,12 @@ def make_sampler(kind: str, engine: str, other: int | None = None, **settings: A
     """
     if other is not None:
         settings["generation_kwargs"] = {OTHER_OPTION[engine]: other}
-    trainer = make_trainer(kind, **settings) if engine == "transformers" else _with_vllm(kind, engine, settings)
+    if engine == "transformers":
+        trainer = make_trainer(kind, **settings)
+    elif importlib.util.find_spec(VLLM.rpartition(".")[0]):
+        trainer = _with_vllm(kind, engine, settings)
+    else:
+        trainer = make_inline_sampler(kind, engine, settings)
     trainer.other_option = other
     return trainer
 
@@ -127,6 +133,10 @@ def sample(  # noqa: PLR0913 - the parts of a request
     The server samples for all ranks; an engine on the ranks' own devices for each of them. With ``split``, that engine
     extends over all ranks: each of them sends it the prompts of all and gets all rows.
     """
+    if not hasattr(trainer, "vllm_generation"):
+        texts = [f"w{ids[0] - FIRST_WORD}" for ids in prompts]
+        found, asked = sample_inline(entry, trainer, texts, rows, ranks, split=split)
+        return found, asked.sent
     size, engine = len(rows) // ranks, Engine()
     generations = len(rows) // len({tuple(prompt) for prompt in prompts})
     trainers = []
@@ -159,5 +169,5 @@ def arguments(entry: Callable[..., Any], prompts: list[list[int]], generations: 
     """The arguments that the method has in this release."""
     texts = [f"w{ids[0] - FIRST_WORD}" for ids in prompts]
     known: Mapping[str, Any] = {"prompt_ids": prompts, "prompts": texts, "multimodal_fields": {}, "images": None}
-    known = {**known, "num_generations": generations}
+    known = {**known, "num_generations": generations, "inputs": [{"prompt": text} for text in texts]}
     return {name: known[name] for name in inspect.signature(entry).parameters if name in known}

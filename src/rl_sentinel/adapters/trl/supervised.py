@@ -116,7 +116,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _modes(path, masked=masked))
 
 
-def _trainers(settings: Settings, outputs: Mapping[str, Codec], *, masked: bool, alone: bool = False) -> EachCut:
+def trainers_of_ranks(
+    settings: Settings, outputs: Mapping[str, Codec], *, masked: bool, alone: bool = False
+) -> EachCut:
     """The trainers of all ranks; with ``alone`` each rank has one micro-batch."""
     built: dict[str, Codec] = {"trainer": Constant(Function(SFT)), **{name: IfSet(name) for name in settings}}
     at = {"trainer": "__class__", **{name: f"args.{name}" for name in settings}}
@@ -133,7 +135,7 @@ def _trainers(settings: Settings, outputs: Mapping[str, Codec], *, masked: bool,
     return EachCut(Object(start_optimizer_step, parts, at=places), "ranks")
 
 
-def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
+def step_boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     path: str,
     name: str,
     call: Any,  # noqa: ANN401 - a function
@@ -145,6 +147,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     masked: bool,
     stage: Any = "policy-loss",  # noqa: ANN401 - a stage
 ) -> Boundary:
+    """The boundary of a function that runs an optimizer step of these trainers."""
     whole = () if masked else (trains_whole_completions,)
     return Boundary(
         path=path,
@@ -179,10 +182,10 @@ def tokens_have_probabilities(inputs: Inputs) -> str:
 
 
 def _loss(path: str, name: str, settings: Settings, algorithm: str, *, masked: bool) -> Boundary:
-    trainers = _trainers(settings, {"logprobs": TokenLogprobs("logprob", leaf=False)}, masked=masked)
+    trainers = trainers_of_ranks(settings, {"logprobs": TokenLogprobs("logprob", leaf=False)}, masked=masked)
     outputs = {"loss": Output("", "", "loss", at=Use("trained")["loss"])}
     claimed = _MEAN | claims(f"sft_config.py, loss_type {settings.get('loss_type', 'nll')!r}", algorithm=algorithm)
-    return _boundary(path, name, train_ranks, trainers, outputs, claimed, settings=settings, masked=masked)
+    return step_boundary(path, name, train_ranks, trainers, outputs, claimed, settings=settings, masked=masked)
 
 
 def _metrics(path: str, logged: Mapping[str, str], *, masked: bool, by_mode: bool) -> Boundary:
@@ -192,12 +195,12 @@ def _metrics(path: str, logged: Mapping[str, str], *, masked: bool, by_mode: boo
     units = {"entropy": "nats"}
     outputs = {n: Output("", units.get(n, ""), over="live", at=place[n], form=Logged()) for n in logged}
     claimed = claims(_LOGS, output_algorithms=dict(logged))
-    trainers = _trainers({}, model_outputs, masked=masked, alone=True)
-    return _boundary(path, "logged of logits", train_ranks, trainers, outputs, claimed, settings={}, masked=masked)
+    trainers = trainers_of_ranks({}, model_outputs, masked=masked, alone=True)
+    return step_boundary(path, "logged of logits", train_ranks, trainers, outputs, claimed, settings={}, masked=masked)
 
 
 def _modes(path: str, *, masked: bool) -> Boundary:
-    trainers = _trainers({}, {"logprobs": TokenLogprobs("logprob", leaf=False)}, masked=masked, alone=True)
+    trainers = trainers_of_ranks({}, {"logprobs": TokenLogprobs("logprob", leaf=False)}, masked=masked, alone=True)
     outputs = {
         "step": Output("", at=Use("trained")["step"]),
         **{
@@ -205,7 +208,7 @@ def _modes(path: str, *, masked: bool) -> Boundary:
             for name in ("elsewhere", "mixed")
         },
     }
-    boundary = _boundary(
+    boundary = step_boundary(
         path,
         "evaluation",
         count_wrong_modes,

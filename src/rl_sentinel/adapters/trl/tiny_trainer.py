@@ -1,7 +1,7 @@
 """Build real TRL trainers with a tiny random model, a small tokenizer, and doubles of model and reward function."""
 
 import dataclasses
-import importlib
+import importlib.util
 import tempfile
 from collections.abc import Sequence
 from inspect import signature
@@ -123,8 +123,9 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
     trainer = getattr(importlib.import_module(f"trl.trainer.{kind}_trainer"), f"{name}Trainer")
     more: dict[str, Any] = {}
     if derived is not None:
-        trainer, module = derived, importlib.import_module(derived.__module__.replace("_trainer", "_config"))
-        config = getattr(module, derived.__name__.replace("Trainer", "Config"), config)
+        trainer, place = derived, derived.__module__.replace("_trainer", "_config")
+        if importlib.util.find_spec(place):
+            config = getattr(importlib.import_module(place), derived.__name__.replace("Trainer", "Config"), config)
         more = {"group_filter_func": largest_rewards} if "group_filter_func" in signature(derived).parameters else {}
     beta, vllm = settings.pop("beta", 0.0), settings.pop("use_vllm", False)
     weight = settings.pop("reward_weight", 1.0)

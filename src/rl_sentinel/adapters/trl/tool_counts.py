@@ -22,7 +22,7 @@ from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train, returned_names
 from rl_sentinel.adapters.trl.tiny_trainer import END
-from rl_sentinel.adapters.trl.tool_loop import answered, in_order, with_tools
+from rl_sentinel.adapters.trl.tool_loop import answered, in_order, prompt_ids, with_tools
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -110,16 +110,22 @@ def ready_to_call(trainer: Any, rank: int, ranks: int, trained: Tensor, scored: 
     ready.processing_class.response_schema = {}  # a tokenizer with a schema has its replies parsed
     ready.replies = SimpleNamespace(trained=trained, scored=scored, **more)
     order = returned_names(type(trainer)._generate_single_turn)  # noqa: SLF001
-    ready._generate_single_turn = partial(replies, order, iter([[[token, END] for token in first]]))  # noqa: SLF001 - where it samples
+    turns = iter([[[token, END] for token in first]])
+    ready._generate_single_turn = partial(replies, order, trainer.processing_class, turns)  # noqa: SLF001 - where it samples
     return ready
 
 
 def replies(
-    order: tuple[str, ...], first: Iterator[list[list[int]]], prompts: list[Any], *_more: object, **_options: object
+    order: tuple[str, ...],
+    tokenizer: Any,  # noqa: ANN401 - a tokenizer
+    first: Iterator[list[list[int]]],
+    prompts: list[Any],
+    *_more: object,
+    **_options: object,
 ) -> Any:  # noqa: ANN401 - as the method
     """Replies of the first turn; then, after each tool result, a reply without a call."""
-    sampled = next(first, None)
-    return answered(order, prompts) if sampled is None else in_order(order, prompts, sampled)
+    sampled, read = next(first, None), [prompt_ids(tokenizer, prompt) for prompt in prompts]
+    return answered(order, tokenizer, read) if sampled is None else in_order(order, read, sampled)
 
 
 def count_calls(entry: Callable[..., Any], trainers: list[Any]) -> Any:  # noqa: ANN401 - a trainer

@@ -11,7 +11,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS, trainer
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
@@ -40,10 +40,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for kind in WITH_TOOLS:
         path = f"{TRAINERS[kind]}._tool_call_loop"
         if target.has(path) and not target.fails(path):
-            yield from bindable(target, _loop(target, kind, path))
+            yield from bindable(target, *(_loop(target, kind, path, hidden=hidden) for hidden in (True, False)))
 
 
-def _loop(target: Target, kind: str, path: str) -> Boundary:
+def _loop(target: Target, kind: str, path: str, *, hidden: bool) -> Boundary:
     module = path.rsplit(".", 2)[0]
     doubles = {f"{module}.parse_response": parsed} if hasattr(target.module(module), "parse_response") else {}
     step = Step(
@@ -53,6 +53,7 @@ def _loop(target: Target, kind: str, path: str) -> Boundary:
             "entry": Constant(Function(path)),
             "trainer": trainer(kind, {}),
             "lengths": ResponseMask(NoPadding()),
+            "hidden": Knob("hidden"),
         },
         doubles=doubles,
         produced_by={"lengths": _LOOP},
@@ -63,7 +64,7 @@ def _loop(target: Target, kind: str, path: str) -> Boundary:
         stage="batch",
         steps=(step,),
         outputs=token_outputs(result) | mask_output(result),
-        settings={"a call": {}},
+        settings={"a call" if hidden else "a call, parsed whole": {"hidden": hidden}},
         claims=claims(_LOOP),
         reach="tools",
         requires=(no_empty_response,),
@@ -87,22 +88,29 @@ def with_tools(trainer: Any, rows: int) -> Any:  # noqa: ANN401 - a trainer
     trainer.max_tool_calling_iterations, trainer.max_completion_length = 1, 64
     trainer._sync_tool_dicts = [{"look": look} for _ in range(rows)]  # noqa: SLF001 - where the trainer has its tools
     trainer._async_tool_dicts = [{} for _ in range(rows)]  # noqa: SLF001
-    trainer._tool_dict = {"look": look}  # noqa: SLF001 - the tools of a trainer with the same for every row
+    trainer._tool_dict = trainer._sync_tool_dict = {"look": look}  # noqa: SLF001 - of a trainer with the same for every row
+    trainer._async_tool_dict = {}  # noqa: SLF001
     return trainer
 
 
-def called_tools(entry: Callable[..., Any], trainer: Any, lengths: Tensor) -> dict[str, list[float]]:  # noqa: ANN401 - a trainer
-    """Count, per completion, tokens that come neither from the model nor from a tool, and wrong mask values."""
+def called_tools(
+    entry: Callable[..., Any],
+    trainer: Any,  # noqa: ANN401 - a trainer
+    lengths: Tensor,
+    *,
+    hidden: bool,
+) -> dict[str, list[float]]:
+    """Count, per completion, tokens that come neither from the model nor from a tool, and wrong mask values.
+
+    With ``hidden``, each reply has a token that its parsed message does not have.
+    """
     counts = lengths.sum(1).tolist()
     ready, tokenizer = with_tools(copy(trainer), len(counts)), trainer.processing_class
     order = returned_names(type(trainer)._generate_single_turn)  # noqa: SLF001
-    ready._generate_single_turn = partial(answered, order)  # noqa: SLF001 - where it samples
+    ready._generate_single_turn = partial(answered, order, tokenizer)  # noqa: SLF001 - where it samples
     questions = [[{"role": "user", "content": "w1"}] for _ in counts]
-    prompts = [
-        ids_of(tokenizer, tokenizer.apply_chat_template(q, tokenize=False, add_generation_prompt=True))
-        for q in questions
-    ]
-    sampled = [[*[REPLY] * count, HIDDEN, END] for count in counts]
+    prompts = [prompt_ids(tokenizer, question) for question in questions]
+    sampled = [[*[REPLY] * count, *([HIDDEN] if hidden else []), END] for count in counts]
     call = [{"type": "function", "function": {"name": "look", "arguments": {}}}]
     messages = [[{"role": "assistant", "content": " ".join(["w3"] * count), "tool_calls": call}] for count in counts]
     rest = [None] * (len(_parameters(entry)) - len(("self", "prompts", "ids", "completions", "messages")))
@@ -120,9 +128,23 @@ def _parameters(entry: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(inspect.signature(entry).parameters)
 
 
-def answered(order: tuple[str, ...], prompts: list[Any], *_arguments: object, **_more: object) -> Any:  # noqa: ANN401 - as the method
+def prompt_ids(tokenizer: Any, prompt: list[Any]) -> list[int]:  # noqa: ANN401 - a tokenizer
+    """The ids of a prompt: a conversation before a reply, or ids, which stay."""
+    if not isinstance(prompt[0], dict):
+        return prompt
+    return ids_of(tokenizer, tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True))
+
+
+def answered(
+    order: tuple[str, ...],
+    tokenizer: Any,  # noqa: ANN401 - a tokenizer
+    prompts: list[Any],
+    *_arguments: object,
+    **_more: object,
+) -> Any:  # noqa: ANN401 - as the method
     """The reply to each tool result, as a tuple in the order that the release returns."""
-    return in_order(order, prompts, [[LAST, END] for _ in prompts])
+    read = [prompt_ids(tokenizer, prompt) for prompt in prompts]
+    return in_order(order, read, [[LAST, END] for _ in prompts])
 
 
 def in_order(order: tuple[str, ...], prompts: list[Any], replies: list[list[int]]) -> Any:  # noqa: ANN401 - as the method

@@ -23,7 +23,7 @@ from rl_sentinel.adapters.trl.arguments import (
     trains_whole_completions,
 )
 from rl_sentinel.adapters.trl.loss_families import PLAIN, RATIO, ROW, Family
-from rl_sentinel.adapters.trl.losses import logged_metrics, release_family
+from rl_sentinel.adapters.trl.losses import clipping_subclasses, logged_metrics, release_family
 from rl_sentinel.adapters.trl.ranks import collectives
 from rl_sentinel.adapters.trl.release import NAME, method, reads_tool_mask, source_of
 from rl_sentinel.adapters.trl.scoring import ENVIRONMENT
@@ -79,21 +79,28 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     masking = release_family(target, "off-policy mask, vLLM", path)
     if masking is not None:
         yield from bindable(target, _off_policy_mask(target, masking))
-    for name in LOGGED_OVER_RANKS:
-        family = release_family(target, name, path)
-        if family is not None:
-            yield from bindable(target, *_metrics(target, "grpo", path, family))
+    for loss, derived in ((path, ""), *((f"{d}._compute_loss", d) for d in clipping_subclasses(target))):
+        yield from bindable(target, *_logged_over_ranks(target, loss, derived))
     if target.has(f"{RLOO}._compute_loss"):
         family = Family({**PLAIN, "beta": 0.0}, _RLOO, tools=False)
         yield from bindable(target, _loss(target, "rloo", "default", family))
         yield from bindable(target, *_metrics(target, "rloo", f"{RLOO}._compute_loss", family))
 
 
-def _step(target: Target, kind: str, family: Family, *, tools: bool, alone: bool) -> Step:
+def _logged_over_ranks(target: Target, path: str, derived: str) -> Iterator[Boundary]:
+    """The metrics of GRPO's loss, or of that of a subclass."""
+    for name in LOGGED_OVER_RANKS:
+        family = release_family(target, name, path)
+        if family is not None:
+            yield from _metrics(target, "grpo", path, family, derived)
+
+
+def _step(target: Target, kind: str, family: Family, derived: str = "", *, alone: bool) -> Step:
     """One optimizer step on a rollout; with ``alone`` each rank has one micro-batch."""
+    tools = family.tools and reads_tool_mask(target)
     vllm = "use_vllm" in family.settings
     parts: dict[str, Codec] = {
-        "trainer": trainer(kind, family.settings, family.described),
+        "trainer": trainer(kind, family.settings, family.described, derived),
         "micro_batches": Constant(1) if alone else MICRO_BATCHES,
         "rank": Derived(lambda inputs: inputs.part[0]),
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
@@ -124,7 +131,7 @@ def _loss(target: Target, kind: str, name: str, family: Family, *, alone: bool =
     return Boundary(
         path=f"{GRPO if kind == 'grpo' else RLOO}.training_step",
         stage="policy-loss",
-        steps=(_step(target, kind, family, tools=tools, alone=alone),),
+        steps=(_step(target, kind, family, alone=alone),),
         unused=frozenset({"prompt_length"} | (set() if "top_entropy_quantile" in family.settings else {"entropy"})),
         outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
         settings={name: family.settings},
@@ -144,7 +151,8 @@ def _off_policy_mask(target: Target, family: Family) -> Boundary:
     boundary = _loss(target, "grpo", "off-policy mask, vLLM", family, alone=True)
     kept = Output("B", "", "keep", at=Use("trained")["trainer"].attribute("kept"))
     settings = {name: {n: v for n, v in values.items() if n != _MASKED} for name, values in boundary.settings.items()}
-    steps = (_step(target, "grpo", replace(family, settings=next(iter(settings.values()))), tools=False, alone=True),)
+    plain = replace(family, settings=next(iter(settings.values())), tools=False)
+    steps = (_step(target, "grpo", plain, alone=True),)
     return replace(
         boundary,
         stage="correct",
@@ -157,7 +165,7 @@ def _off_policy_mask(target: Target, family: Family) -> Boundary:
     )
 
 
-def _metrics(target: Target, kind: str, path: str, family: Family) -> Iterator[Boundary]:
+def _metrics(target: Target, kind: str, path: str, family: Family, derived: str = "") -> Iterator[Boundary]:
     """The metrics that rank 0 logs of a step with one micro-batch per rank; every completion trains."""
     settings = {name: value for name, value in family.settings.items() if name != _MASKED}
     place = Use("trained")["trainer"].attribute("_metrics")["train"]
@@ -166,11 +174,11 @@ def _metrics(target: Target, kind: str, path: str, family: Family) -> Iterator[B
         logged = {name: replace(output, quantity="") for name, output in logged.items()}
     if not logged:
         return
-    plain = replace(family, settings=settings)
+    plain = replace(family, settings=settings, tools=False)
     yield Boundary(
-        path=f"{GRPO if kind == 'grpo' else RLOO}.training_step",
+        path=f"{derived or (GRPO if kind == 'grpo' else RLOO)}.training_step",
         stage="policy-loss",
-        steps=(_step(target, kind, plain, tools=False, alone=True),),
+        steps=(_step(target, kind, plain, derived, alone=True),),
         outputs=logged,
         settings={"logged over ranks": settings},
         claims=RATIO | ROW | family.claims | claimed,

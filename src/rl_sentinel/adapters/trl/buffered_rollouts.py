@@ -1,0 +1,136 @@
+"""TRL's distillation on buffered completions: whether a row trains on the prompt that its completion followed."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import ResponseMask
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.inline_prompts import LIMIT, text_of
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens
+from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, WORDS, make_byte_tokenizer
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
+
+#: The methods that sample for a buffer, and write what trains into it.
+METHODS = (
+    "trl.experimental.gold.gold_trainer.GOLDTrainer._generate_on_policy_for_slices",
+    "trl.experimental.distillation.distillation_trainer.DistillationTrainer._generate_student_completions",
+)
+
+_BUFFER = (
+    "gold_trainer.py, _fill_buffer: slices of collated prompts; the student trains on the prompts and completions that "
+    "are written into _buffered_inputs"
+)
+
+
+class Student:
+    """A double of ``vllm_generation``: completions in order; records the prompts."""
+
+    def __init__(self, completions: list[list[int]]) -> None:
+        """Store the completions."""
+        self.completions = completions
+        self.read: list[list[int]] = []
+
+    def generate(self, prompts: list[list[int]], **_options: object) -> tuple[Any, ...]:
+        """The completions, without log-probs."""
+        self.read = [list(ids) for ids in prompts]
+        return prompts, self.completions, None, None
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The rows of each trainer with vLLM: with prompts that fit, and with some that the limit cuts."""
+    for path in METHODS:
+        if target.has(path) and not target.fails(path.rpartition(".")[0]):
+            yield from bindable(target, *(_rows(path, limited=limited) for limited in (False, True)))
+
+
+def sampled_slices(
+    entry: Callable[..., Any], trainer: type, lengths: Tensor, *, limited: bool
+) -> dict[str, list[float]]:
+    """The trained tokens of each row, and how many of its parts differ: prompt that was read, and completion."""
+    counts, tokenizer = lengths.sum(1).tolist(), make_byte_tokenizer()
+    rows = [[*id_tokens(row), *[FILL] * (count - 1), END] for row, count in enumerate(counts)]
+    longest = max(map(len, rows))
+    ids = [torch.tensor(tokenizer(text_of(n), add_special_tokens=False)["input_ids"]) for n in range(len(rows))]
+    student = Student(rows)
+    ready = bare_instance(
+        trainer,
+        processing_class=tokenizer,
+        _tokenizer=tokenizer,
+        vllm_generation=student,
+        use_vllm=True,
+        vllm_sync_frequency=1,
+        _last_vllm_sync_step=0,
+        state=SimpleNamespace(global_step=0),
+        accelerator=SimpleNamespace(device=torch.device("cpu"), is_main_process=True),
+        args=SimpleNamespace(max_length=longest + LIMIT if limited else None, report_to=[]),
+        generation_config=SimpleNamespace(max_new_tokens=longest),
+        num_generations=1,
+        use_uld_loss=False,
+        _buffered_inputs=[None],
+        _buffered_text_logs=[None],
+    )
+    mask = [torch.ones_like(one) for one in ids]
+    prompts, attention = (_left_padded(column) for column in (ids, mask))
+    entry(ready, [{"prompts": prompts, "prompt_attention_mask": attention}], [0])
+    (made,) = ready._buffered_inputs  # noqa: SLF001 - where the trainer reads what it trains on
+    others, trained = [], made["labels"] != -100
+    for row, own in enumerate(rows):
+        kept = made["attention_mask"][row].bool()
+        prompt = made["input_ids"][row][kept & ~trained[row]].tolist()
+        others.append(
+            float(prompt != student.read[row]) + float(made["input_ids"][row][kept & trained[row]].tolist() != own)
+        )
+    return {"count": trained.sum(1).tolist(), "others": others}
+
+
+def _left_padded(rows: list[Tensor]) -> Tensor:
+    return pad_sequence([row.flip(0) for row in rows], batch_first=True, padding_value=PADDING).flip(1)
+
+
+def few_rows(inputs: Inputs) -> str:
+    """Require that each prompt has its own word."""
+    return "there are more prompts than words" if inputs.batch.rows > WORDS else ""
+
+
+def _rows(path: str, *, limited: bool) -> Boundary:
+    step = Step(
+        call=sampled_slices,
+        name="made",
+        arguments={
+            "entry": Constant(Function(path)),
+            "trainer": Constant(Function(path.rpartition(".")[0])),
+            "lengths": ResponseMask(NoPadding()),
+            "limited": Knob("limited"),
+        },
+        produced_by={"lengths": _BUFFER},
+    )
+    form = PerRow("list")
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "trained tokens": Output("B", "tokens", at=Use("made")["count"], form=form),
+            "number of columns from other samples": Output(
+                "B", "count", "columns_of_others", at=Use("made")["others"], form=form
+            ),
+        },
+        settings={"prompts of any length" if not limited else "prompts, truncated": {"limited": limited}},
+        claims=claims(_BUFFER),
+        reach="use_vllm=True" + (", max_length set" if limited else ""),
+        requires=(no_empty_response, few_rows),
+    )

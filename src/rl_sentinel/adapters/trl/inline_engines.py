@@ -1,0 +1,164 @@
+"""Doubles of vLLM in releases whose trainer asks the engine itself: it reads texts, and returns known rows."""
+
+import ast
+import importlib.util
+import inspect
+import textwrap
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
+from rl_sentinel.adapters.source_reads import remembered
+from rl_sentinel.adapters.trl.rollout_doubles import Rollout, ready_to_train
+from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
+
+#: Where releases have the client of a vLLM server.
+CLIENTS = ("trl.extras", "trl.generation")
+
+#: Classes of vLLM that a trainer's module imports if vLLM is installed.
+_VLLM_CLASSES = ("SamplingParams", "GuidedDecodingParams", "StructuredOutputsParams")
+
+#: The names of what a server may return.
+_REPLIES = ("prompt_ids", "completion_ids", "logprobs")
+
+#: A row: token ids and their log-probs.
+Row = tuple[list[int], list[float]]
+
+
+class TextEngine:
+    """A double of vLLM, as server client or colocated engine: known rows by the last word of a prompt.
+
+    Attributes:
+        rows: last word of a prompt -> the rows that it has not returned yet.
+        sent: the options of each request.
+        seen: last word of a prompt -> the prompt's tokens, as the engine reads them.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401 - of transformers
+        """Start without rows and requests."""
+        self.tokenizer = tokenizer
+        self.rows: dict[str, list[Row]] = defaultdict(list)
+        self.sent: list[dict[str, Any]] = []
+        self.seen: dict[str, list[int]] = {}
+
+    def generate(self, prompts: list[str], sampling_params: Any = None, **options: Any) -> Any:  # noqa: ANN401 - as either
+        """Rows for the prompts, in the format of the server or of the engine."""
+        if sampling_params is not None:
+            self.sent.append(dict(vars(sampling_params)))
+            return [self._request(prompt, self.sent[-1]) for prompt in prompts]
+        self.sent.append({**options, **(options.pop("generation_kwargs", None) or {})})
+        answers = [self._request(prompt, self.sent[-1]) for prompt in prompts]
+        rows = [output for answer in answers for output in answer.outputs]
+        logprobs = [[next(iter(one.values())).logprob for one in row.logprobs] for row in rows]
+        found = ([answer.prompt_token_ids for answer in answers], [row.token_ids for row in rows], logprobs)
+        names = server_reply()
+        return (
+            {name: value for name, value in zip(_REPLIES, found, strict=True) if name in names} if names else found[1]
+        )
+
+    def _request(self, prompt: Any, options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a text, or with images; as vLLM's
+        """The output of one request, which may limit the prompt to its last tokens."""
+        text = prompt["prompt"] if isinstance(prompt, dict) else prompt
+        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        most = options.get("truncate_prompt_tokens")
+        ids = ids[-most:] if most else ids
+        word = last_word(self.tokenizer, ids)
+        self.seen[word] = ids
+        rows = [self.rows[word].pop(0) for _ in range(options["n"])]
+        outputs = [
+            SimpleNamespace(
+                token_ids=tokens,
+                logprobs=[{t: SimpleNamespace(logprob=x, rank=1)} for t, x in zip(tokens, own, strict=True)],
+            )
+            for tokens, own in rows
+        ]
+        return SimpleNamespace(prompt_token_ids=ids, outputs=outputs)
+
+
+def last_word(tokenizer: Any, ids: list[int]) -> str:  # noqa: ANN401 - of transformers
+    """The last word of a prompt, by which rows are found."""
+    word: str = tokenizer.decode(ids[-1:])
+    return word.strip()
+
+
+@remembered
+def server_reply() -> tuple[str, ...]:
+    """The names in the dict that the release's server returns; none if it returns the completions alone."""
+    place = next(package for package in CLIENTS if importlib.util.find_spec(f"{package}.vllm_client"))
+    source = inspect.getsource(importlib.import_module(f"{place}.vllm_client").VLLMClient.generate)
+    returned = [n.value for n in ast.walk(ast.parse(textwrap.dedent(source))) if isinstance(n, ast.Return)]
+    names = {k.value for d in returned if isinstance(d, ast.Dict) for k in d.keys if isinstance(k, ast.Constant)}
+    return tuple(name for name in _REPLIES if name in names)
+
+
+def make_inline_sampler(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
+    """A trainer that will ask a vLLM ``server``, or a ``colocate`` engine, after construction."""
+    module = vars(importlib.import_module(f"trl.trainer.{kind}_trainer"))
+    for name in _VLLM_CLASSES:
+        module.setdefault(name, SimpleNamespace)
+    trainer = make_trainer(kind, **settings)
+    trainer.vllm_mode = engine
+    return trainer
+
+
+def sample_inline(  # noqa: PLR0913 - the parts of a request
+    entry: Callable[..., Any],
+    trainer: Any,  # noqa: ANN401 - a trainer
+    prompts: list[str],
+    rows: list[Row],
+    ranks: int,
+    *,
+    split: bool = False,
+) -> tuple[list[dict[str, list[Any]]], TextEngine]:
+    """What each rank gets: ``completion_ids``, ``logprobs`` if the method returns them, and the trained ``prompt_ids``.
+
+    The server samples for all ranks; an engine on the ranks' own devices for each of them. With ``split``, that engine
+    extends over all ranks: each of them sends it the prompts of all and gets all rows.
+    """
+    size, tokenizer = len(rows) // ranks, trainer.processing_class
+    last = [text.split()[-1] for text in prompts]
+    width, server = max(len(tokens) for tokens, _ in rows), TextEngine(tokenizer)
+    trainers, engines = [], []
+    for rank in range(ranks):
+        ready = ready_to_train(trainer, 1, Rollout(old_logprobs=torch.zeros(size, width)), rank, ranks)
+        ready.num_generations = ready.args.num_generations = ready.num_generations_eval = len(rows) // len(set(last))
+        ready.use_vllm = ready.args.use_vllm = True
+        ready._last_loaded_step = ready.state.global_step  # noqa: SLF001 - so that it sends no weights
+        ready.guided_decoding_regex = ready.rollout_func = None
+        ready.vllm_tensor_parallel_size, ready.tp_group = ranks if split else 1, "ranks of the engine"
+        alone = ready.vllm_mode == "colocate"
+        ready.vllm_client = ready.llm = engine = TextEngine(tokenizer) if alone else server
+        part = slice(rank * size, (rank + 1) * size) if alone and not split else slice(None)
+        if alone or rank == 0:
+            for word, row in zip(last[part], rows[part], strict=True):
+                engine.rows[word].append(row)
+        trainers.append(ready)
+        engines.append(engine)
+    parts = [prompts[rank * size : (rank + 1) * size] for rank in range(ranks)]
+    answers = run_on_ranks(ranks, lambda rank: entry(trainers[rank], **_arguments(entry, parts[rank])))
+    for engine in engines[1:]:
+        engines[0].seen |= engine.seen
+    return [as_lists(entry, answer) for answer in answers], engines[0]
+
+
+def _arguments(entry: Callable[..., Any], prompts: list[str]) -> dict[str, Any]:
+    known: Mapping[str, Any] = {"prompts": prompts, "images": None, "inputs": [{"prompt": text} for text in prompts]}
+    return {name: known[name] for name in inspect.signature(entry).parameters if name in known}
+
+
+def as_lists(entry: Callable[..., Any], answer: Any) -> dict[str, list[Any]]:  # noqa: ANN401 - tensors by name, or a tuple
+    """Prompts, completions and log-probs of a rank, one list per row; completions of tensors end with padding."""
+    if not isinstance(answer, dict):
+        source = inspect.getsource(inspect.unwrap(entry)).rpartition("return ")[2]
+        return dict(zip((name.strip() for name in source.split(",")), answer, strict=True))
+    ids, mask = answer["prompt_ids"], answer["prompt_mask"].bool()
+    whole: Tensor = answer["completion_ids"]
+    return {
+        "prompt_ids": [own[kept].tolist() for own, kept in zip(ids, mask, strict=True)],
+        "completion_ids": whole.tolist(),
+    }

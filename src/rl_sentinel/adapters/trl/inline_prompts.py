@@ -1,0 +1,112 @@
+"""The prompt that vLLM reads and the prompt that trains, in releases whose trainer asks the engine itself."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.requirements import groups_are_equal, no_empty_response, prompts_are_contiguous
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
+from rl_sentinel.adapters.trl.inline_engines import last_word, make_inline_sampler, sample_inline
+from rl_sentinel.adapters.trl.release import fields_of
+from rl_sentinel.adapters.trl.sampling import collectives, engines_of, is_inline, sampling_path
+from rl_sentinel.adapters.trl.tiny_trainer import WORDS, make_byte_tokenizer
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
+
+#: Tokens that a prompt may have.
+LIMIT = 5
+
+#: The number of words of prompts before the special token, in turn: some prompts are cut, others padded.
+_WORDS = (3, 0, 2, 1)
+
+_ONE_PROMPT = (
+    "grpo_trainer.py, _generate_and_score_completions: prompt_ids and completion_ids are concatenated for training, so "
+    "the completion must be sampled after these prompt_ids"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The prompts of each engine, whole and truncated."""
+    for kind, owner in TRAINERS.items():
+        path = sampling_path(target, owner)
+        if not target.has(path) or target.fails(owner) or not is_inline(target, path):
+            continue
+        limits: list[Settings] = [{}, *([{"limit": LIMIT}] if "max_prompt_length" in fields_of(target, owner) else [])]
+        for engine in engines_of(target, path):
+            yield from bindable(target, *(_prompts(target, path, kind, engine, settings) for settings in limits))
+
+
+def make_text_sampler(kind: str, engine: str, limit: int | None = None) -> Any:  # noqa: ANN401 - a trainer
+    """A trainer whose tokenizer, like those of language models, gives spaces to words and none to special tokens."""
+    trainer = make_inline_sampler(kind, engine, {})
+    trainer.processing_class, trainer.max_prompt_length = make_byte_tokenizer(), limit
+    return trainer
+
+
+def text_of(label: int) -> str:
+    """A prompt of a label: some words, a special token, and the label as a word."""
+    return " ".join([*["w20"] * _WORDS[label % len(_WORDS)], f"<eos> w{label}"])
+
+
+def compare_prompts(
+    entry: Callable[..., Any],
+    trainer: Any,  # noqa: ANN401 - a trainer
+    prompts: list[dict[str, str]],
+    rows: list[dict[str, Any]],
+) -> dict[str, list[float]]:
+    """The number of tokens of each trained prompt, and 1 where the engine read another prompt, or else 0."""
+    labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
+    texts = [text_of(labels[row["prompt"]]) for row in prompts]
+    sampled = [([5] * len(row["tokens"]), [0.0] * len(row["tokens"])) for row in rows]
+    (answer,), engine = sample_inline(entry, trainer, texts, sampled, 1)
+    trained = [list(ids) for ids in answer["prompt_ids"]]
+    return {
+        "count": [float(len(ids)) for ids in trained],
+        "others": [float(engine.seen.get(last_word(engine.tokenizer, ids)) != ids) for ids in trained],
+    }
+
+
+def few_prompts(inputs: Inputs) -> str:
+    """Require that each prompt has its own last word."""
+    return "there are more prompts than words" if len(set(inputs.batch.group.tolist())) > WORDS else ""
+
+
+def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:
+    parts = {"kind": Constant(kind), "engine": Constant(engine), **{name: IfSet(name) for name in settings}}
+    step = Step(
+        call=compare_prompts,
+        name="compared",
+        arguments={
+            "entry": Constant(Function(path)),
+            "trainer": Object(make_text_sampler, parts, at={"limit": "max_prompt_length"}, shared=True),
+            "prompts": Prompts(),
+            "rows": EachRow(Table({"tokens": RowTokens("token", "int")})),
+        },
+        doubles=collectives(target, path),
+        produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
+    )
+    form, result = PerRow("list"), Use("compared")
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        unused=frozenset({"token"}),
+        outputs={
+            "tokens of the prompt": Output("B", "tokens", at=result["count"], form=form),
+            "prompt of the sampled completion": Output(
+                "B", "count", "columns_of_others", at=result["others"], form=form
+            ),
+        },
+        settings={f"prompts, {engine}, truncated" if settings else f"prompts, {engine}": settings},
+        claims=claims(_ONE_PROMPT),
+        reach=f"use_vllm=True, vllm_mode={engine}" + (f", max_prompt_length={LIMIT}" if settings else ""),
+        requires=(no_empty_response, prompts_are_contiguous, groups_are_equal, few_prompts),
+    )

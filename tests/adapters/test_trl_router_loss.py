@@ -1,0 +1,50 @@
+"""The router's loss in TRL's supervised trainer, on a specimen of its call shapes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_pairs_specimen import TRANSFORMERS, files
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, router_loss
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
+
+Loads = Callable[..., Target]
+
+LIBRARIES = {**overlay(), "transformers.py": TRANSFORMERS}
+
+ROUTER = """
+    Plain = SFTTrainer
+
+    class SFTTrainer(Plain):
+        aux_loss_enabled = False
+
+        def compute_loss(self, model, inputs, **options):
+            loss = super().compute_loss(model, inputs, **options)
+            router = model(inputs["input_ids"]).aux_loss if self.aux_loss_enabled else 0.0
+            return loss + {times} * model.config.router_aux_loss_coef * router
+"""
+
+
+@pytest.mark.parametrize(("times", "sound"), [("1", True), ("2", False), ("0", False)])
+def test_how_often_it_counts(loads: Loads, times: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """The router's loss counts once, by its coefficient."""
+    tree, place = files(), "trl/trainer/sft_trainer.py"
+    target = loads(FRAMEWORK, {**tree, place: tree[place] + ROUTER.replace("{times}", times)}, LIBRARIES)
+    (boundary,) = router_loss.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    judgement = judged_at(CFG004, boundary, "router", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound
+    if sound:
+        assert answering({("router", "router"): boundary}, target) == []
+        check_round_trips(target, [boundary])
+
+
+def test_a_release_without_it(loads: Loads) -> None:
+    """A trainer that does not know the router's loss has no such boundary."""
+    assert list(router_loss.boundaries(loads(FRAMEWORK, files(), LIBRARIES))) == []
