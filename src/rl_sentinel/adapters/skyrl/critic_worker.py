@@ -16,7 +16,8 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_train
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.losses import CRITIC
-from rl_sentinel.adapters.skyrl.worker import Strategy, cpu, row_numbers
+from rl_sentinel.adapters.skyrl.worker import row_numbers
+from rl_sentinel.adapters.skyrl.worker_doubles import Strategy, cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use

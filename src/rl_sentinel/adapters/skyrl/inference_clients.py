@@ -130,14 +130,9 @@ class Servers:
         params = json["sampling_params"]
         tokens, logprobs, reason = self.reply(json["token_ids"], params)
         await self._wait()
-        content = [{"logprob": logprob} for logprob in logprobs]
-        has_logprobs = params.get("logprobs") is not None
-        choice = {
-            "token_ids": tokens,
-            "finish_reason": reason,
-            "logprobs": {"content": content} if has_logprobs else None,
-        }
-        return {"choices": [choice]}
+        content = {"content": [{"logprob": logprob} for logprob in logprobs]}
+        about = content if params.get("logprobs") is not None else None
+        return {"choices": [{"token_ids": tokens, "finish_reason": reason, "logprobs": about}]}
 
     async def session(self) -> Any:  # noqa: ANN401 - a double of aiohttp's
         """The HTTP session of the client."""

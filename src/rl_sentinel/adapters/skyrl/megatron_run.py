@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
-from rl_sentinel.adapters.skyrl.worker import Strategy, cpu
+from rl_sentinel.adapters.skyrl.worker_doubles import Strategy, cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.call import Function
 

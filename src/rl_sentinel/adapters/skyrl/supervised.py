@@ -27,7 +27,8 @@ from rl_sentinel.adapters.skyrl.megatron_run import (
     run_on_megatron,
 )
 from rl_sentinel.adapters.skyrl.megatron_worker import RANKS
-from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER, cpu, worker_of
+from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER
+from rl_sentinel.adapters.skyrl.worker_doubles import cpu, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use

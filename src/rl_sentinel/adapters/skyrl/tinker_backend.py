@@ -20,7 +20,8 @@ from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY
-from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER, averages, cpu, worker_of
+from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER, averages
+from rl_sentinel.adapters.skyrl.worker_doubles import cpu, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,12 +13,13 @@ from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCH_ROWS, MICRO_BATCHES
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY, SCALE, WHOLE, scaling
+from rl_sentinel.adapters.skyrl.worker_doubles import Bar, Model, cpu, stored_entropy, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -60,58 +60,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "policy-loss", str(why))
 
 
-def cpu(*_args: object) -> str:
-    """The CPU as the current device."""
-    return "cpu"
-
-
-def stored_entropy(logits: Tensor, **_options: object) -> Tensor:
-    """A double of the entropy function: the model double returns the entropy as its logits."""
-    return logits[..., 0]
-
-
-class Strategy:
-    """A double of the distributed strategy: one rank, and a list of the losses instead of a backward pass."""
-
-    def __init__(self) -> None:
-        """Start with no loss."""
-        self.losses: list[Tensor] = []
-
-    def backward(self, loss: Tensor, *_args: object, **_options: object) -> None:
-        """Record the loss; the audit differentiates the sum."""
-        self.losses.append(loss)
-
-    def all_reduce(self, values: Any, *_args: object, **_options: object) -> Any:  # noqa: ANN401 - numbers by name
-        """The values, unchanged: one rank."""
-        return values
-
-    def optimizer_step(self, *_args: object, **_options: object) -> None:
-        """Do nothing."""
-
-    def is_rank_0(self) -> bool:
-        """The one rank."""
-        return True
-
-
-class Model:
-    """A double of the model: it looks up the columns of a row, whose number is the row's first token."""
-
-    def __init__(self, columns: dict[str, Tensor]) -> None:
-        """Store the columns of all rows, in the trainer's layout."""
-        self.columns = columns
-
-    def __call__(self, sequences: Tensor, num_actions: int, **_options: object) -> tuple[Tensor, dict[str, Tensor]]:
-        """Log-probs of the response, and the entropy at every position; position t predicts token t + 1."""
-        rows = sequences[:, 0]
-        entropy = self.columns["entropy"][rows]
-        before = entropy.new_full((len(rows), sequences.shape[1] - num_actions - 1), 9.0)
-        whole = torch.cat([before, entropy, entropy.new_full((len(rows), 1), 9.0)], dim=1)
-        return self.columns["logprob"][rows], {"entropy": whole, "logits": whole.unsqueeze(-1)}
-
-    def train(self) -> None:
-        """Do nothing."""
-
-
 def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the arguments of the worker
     worker: Any,  # noqa: ANN401 - the target's class
     losses: Any,  # noqa: ANN401 - the target's registry
@@ -130,7 +78,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
         cfg.trainer.update_epochs_per_batch = 1
         bare_worker.policy_mini_batch_size_per_gpu = data.batch_size
         data.metadata["global_step"] = 0
-        with replaced_globals(worker.ppo_train.__globals__, tqdm=_Bar):
+        with replaced_globals(worker.ppo_train.__globals__, tqdm=Bar):
             metrics, outputs = bare_worker.ppo_train(data).metadata["train_status"], []
     else:
         returned = bare_worker.forward_backward(data)
@@ -141,50 +89,6 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
         "entropy": float(metrics["policy_entropy"]),
         "logprobs": [torch.tensor(row["logprobs"]) for row in outputs],
     }
-
-
-class _Bar(list[Any]):
-    """A double of the progress bar over micro-batches."""
-
-    def __init__(self, batches: Any, **_options: object) -> None:  # noqa: ANN401 - the target's iterator
-        """The micro-batches."""
-        super().__init__(batches)
-
-    def set_postfix(self, _numbers: object) -> None:
-        """Show nothing."""
-
-
-def _loss_of(losses: Any, section: Any) -> Any:  # noqa: ANN401 - the target's classes
-    """The policy loss of the configuration, made as workers make that of the first releases."""
-    if hasattr(losses, "get"):
-        return losses.get(section.policy_loss_type)
-    numbers = (section.eps_clip_low, section.eps_clip_high, section.clip_ratio_c)
-    return losses(*numbers, loss_type=section.ppo_loss_type, loss_reduction=section.loss_reduction)
-
-
-def worker_of(  # noqa: PLR0913 - the attributes of a worker
-    worker: Any,  # noqa: ANN401 - the target's class
-    losses: Any,  # noqa: ANN401 - the target's registry
-    own_cfg: Any,  # noqa: ANN401 - what the worker reads: the target's configuration, or its section
-    cfg: Any,  # noqa: ANN401 - the target's class
-    model: Callable[..., Any],
-    *,
-    ranks: int,
-) -> Any:  # noqa: ANN401 - the target's class
-    """A worker with a double of the model and of the strategy, on one of ``ranks`` ranks."""
-    return bare_instance(
-        worker,
-        cfg=own_cfg,
-        model=model,
-        strategy=Strategy(),
-        optimizer=None,
-        scheduler=SimpleNamespace(get_last_lr=lambda: [0.0]),
-        device_mesh=SimpleNamespace(get_group=lambda _name: None),
-        mesh_rank=SimpleNamespace(dp_size=ranks),
-        record_memory=False,
-        **dict.fromkeys(("policy_loss_fn", "actor_loss_fn"), _loss_of(losses, cfg.trainer.algorithm)),
-        _micro_batches_accumulated=0,
-    )
 
 
 def averages(target: Target) -> bool:
