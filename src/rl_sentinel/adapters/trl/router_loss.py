@@ -57,8 +57,8 @@ def acting_coefficient(entry: Any, trainers: list[Any], coefficient: float) -> d
         own.model.config.router_aux_loss_coef = coefficient
         own.model.forward = functools.partial(routed, own.model.forward, coefficient, router)
         own.aux_loss_enabled = True
-        if hasattr(own, "aux_loss_coef"):
-            own.aux_loss_coef = coefficient
+        for name in {"aux_loss_coef", *COEFFICIENT} & set(vars(own)):
+            setattr(own, name, coefficient)
         losses.append(train_rank(entry, alone(own)))
     return {"loss": losses[0], "coefficient": (losses[1] - losses[0]).detach() / ROUTER}
 
