@@ -29,6 +29,7 @@ from rl_sentinel.adapters.trl.distillation_codecs import (
     whole_completions,
 )
 from rl_sentinel.adapters.trl.logit_model import of_shared_weights
+from rl_sentinel.adapters.trl.preferences import trainer_path
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -69,7 +70,7 @@ SAMPLED = "sampled"
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The divergence with and without labels, the loss of a batch, the labels of sampled completions."""
-    gkd = next((p for p in (GKD, GKD_EXPERIMENTAL) if target.has(p)), GKD)
+    gkd = trainer_path(target, GKD, GKD_EXPERIMENTAL)
     for path in (gkd, *RELATIVES):
         if not target.has(path):
             continue

@@ -27,6 +27,7 @@ from rl_sentinel.adapters.trl.distillation_codecs import (
 )
 from rl_sentinel.adapters.trl.liger import forwarded
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples, make_pair_trainer
+from rl_sentinel.adapters.trl.preferences import trainer_path
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -97,7 +98,7 @@ def fused(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _counting(target: Target) -> str:
     """The path of a loss that takes the number of tokens of the optimizer step; "" in releases without one."""
-    trainer = next((p for p in (GKD, GKD_EXPERIMENTAL) if target.has(p)), GKD)
+    trainer = trainer_path(target, GKD, GKD_EXPERIMENTAL)
     path = f"{trainer}.compute_loss"
     takes = (
         target.has(path)

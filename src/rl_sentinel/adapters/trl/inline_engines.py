@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
-from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.trl.rollout_doubles import Rollout, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
@@ -86,14 +85,21 @@ def last_word(tokenizer: Any, ids: list[int]) -> str:  # noqa: ANN401 - of trans
     return word.strip()
 
 
-@remembered
 def server_reply() -> tuple[str, ...]:
     """The names in the dict that the release's server returns; none if it returns the completions alone."""
-    place = next(package for package in CLIENTS if importlib.util.find_spec(f"{package}.vllm_client"))
-    source = inspect.getsource(importlib.import_module(f"{place}.vllm_client").VLLMClient.generate)
+    return tuple(name for name in _REPLIES if name in client_names())
+
+
+def client_names() -> frozenset[str]:
+    """The keys of the dicts that the client of a vLLM server returns."""
+    places = [f"{package}.vllm_client" for package in CLIENTS if importlib.util.find_spec(package)]
+    place = next((name for name in places if importlib.util.find_spec(name)), "")
+    if not place:
+        return frozenset()
+    source = inspect.getsource(importlib.import_module(place).VLLMClient.generate)
     returned = [n.value for n in ast.walk(ast.parse(textwrap.dedent(source))) if isinstance(n, ast.Return)]
-    names = {k.value for d in returned if isinstance(d, ast.Dict) for k in d.keys if isinstance(k, ast.Constant)}
-    return tuple(name for name in _REPLIES if name in names)
+    keys = [k.value for d in returned if isinstance(d, ast.Dict) for k in d.keys if isinstance(k, ast.Constant)]
+    return frozenset(str(key) for key in keys)
 
 
 def make_inline_sampler(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer

@@ -26,7 +26,7 @@ from rl_sentinel.adapters.trl.loop_codecs import (
     tensor,
     trains_as_sampled,
 )
-from rl_sentinel.adapters.trl.release import fields_of, source_of
+from rl_sentinel.adapters.trl.release import fields_of, forwards_to, source_of
 from rl_sentinel.adapters.trl.scoring import no_extra_padding
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -54,7 +54,8 @@ _SAMPLED = (no_empty_response, trains_as_sampled)
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The boundaries of one step of the loop, in releases that have it."""
-    known = (target.locate(f"{path}.train").rpartition(".")[0] for path in TRAINERS if target.has(f"{path}.train"))
+    places = (target.locate(f"{path}.train").rpartition(".")[0] for path in TRAINERS if target.has(f"{path}.train"))
+    known = (forwards_to(target, place) for place in places)
     trainer = next((path for path in known if "kl_coef" in fields_of(target, path)), "")
     if not trainer:
         return

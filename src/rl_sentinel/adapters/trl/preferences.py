@@ -94,9 +94,7 @@ class Release:
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """DPO's step under each loss, divergence and truncation of the release; then CPO's, ORPO's and TPO's."""
     yield from _trainer_boundaries(target, DPO, DPO_FAMILIES)
-    yield from _trainer_boundaries(
-        target, next((p for p in (CPO, CPO_EXPERIMENTAL) if target.has(p)), CPO), CPO_FAMILIES
-    )
+    yield from _trainer_boundaries(target, trainer_path(target, CPO, CPO_EXPERIMENTAL), CPO_FAMILIES)
     yield from _trainer_boundaries(target, trainer_path(target, ORPO, ORPO_EXPERIMENTAL), ORPO_FAMILIES)
     yield from _trainer_boundaries(target, TPO, TPO_FAMILIES)
 

@@ -31,6 +31,14 @@ def method(target: Target, trainer: str, *names: str) -> str:
     return next((f"{trainer}.{name}" for name in names if target.has(f"{trainer}.{name}")), f"{trainer}.{names[0]}")
 
 
+def forwards_to(target: Target, trainer: str) -> str:
+    """The path of a trainer, or of the class of the same name to which it only forwards."""
+    if target.fails(trainer):
+        return trainer
+    base = target.find(trainer).__bases__[0]
+    return f"{base.__module__}.{base.__name__}" if base.__name__ == trainer.rpartition(".")[2] else trainer
+
+
 def source_of(function: Callable[..., Any]) -> str:
     """The source of a function, without its decorators' wrappers."""
     return inspect.getsource(inspect.unwrap(function))

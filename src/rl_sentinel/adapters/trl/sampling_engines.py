@@ -14,11 +14,14 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.trl.inline_engines import make_inline_sampler, sample_inline
+from rl_sentinel.adapters.trl.inline_engines import client_names, make_inline_sampler, sample_inline
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
 VLLM = "trl.generation.vllm_generation"
+
+#: A version of vLLM that all releases with this module accept.
+VLLM_VERSION = "0.12.0"
 
 #: Engine -> the name that it has for an option that only ``generation_kwargs`` passes on.
 OTHER_OPTION = {"transformers": "no_repeat_ngram_size", "server": "seed", "colocate": "seed"}
@@ -40,19 +43,20 @@ class Engine:
         """Rows for the prompts, in the format of the server or of the engine."""
         if sampling_params is not None:
             self.sent.append(dict(vars(sampling_params)))
-            return [self._request(prompt["prompt_token_ids"], sampling_params.n) for prompt in prompts]
+            asked = [prompt["prompt_token_ids"] if isinstance(prompt, dict) else prompt for prompt in prompts]
+            return [self._request(prompt, sampling_params.n) for prompt in asked]
         more = options.pop("generation_kwargs", None) or {}
         self.sent.append({**options, **more})
         rows = [row for prompt in prompts for row in self._next(prompt, options["n"])]
-        sampled = {"completion_ids": [ids for ids, _ in rows], "logprobs": [[[x] for x in own] for _, own in rows]}
+        sampled = {"completion_ids": [ids for ids, _ in rows], "logprobs": [logprobs_of(own) for _, own in rows]}
         return {"prompt_ids": prompts, **sampled, "logprob_token_ids": [[[token] for token in ids] for ids, _ in rows]}
 
-    def _next(self, prompt: Sequence[int], count: int) -> list[tuple[list[int], list[float]]]:
-        """The next rows of a prompt, which is one token."""
-        rows = self.rows[prompt[0]]
+    def _next(self, prompt: Sequence[int] | str, count: int) -> list[tuple[list[int], list[float]]]:
+        """The next rows of a prompt, which is one token or one word."""
+        rows = self.rows[FIRST_WORD + int(prompt[1:]) if isinstance(prompt, str) else prompt[0]]
         return [rows.pop(0) for _ in range(count)]
 
-    def _request(self, prompt: Sequence[int], count: int) -> Any:  # noqa: ANN401 - as vLLM's
+    def _request(self, prompt: Sequence[int] | str, count: int) -> Any:  # noqa: ANN401 - as vLLM's
         """The output of one request."""
         outputs = [
             SimpleNamespace(
@@ -62,6 +66,12 @@ class Engine:
             for ids, own in self._next(prompt, count)
         ]
         return SimpleNamespace(prompt_token_ids=prompt, outputs=outputs)
+
+
+def logprobs_of(own: list[float]) -> list[Any]:
+    """The log-probs of a row as the release's server returns them: one per token, or a list of them per token."""
+    names = client_names()
+    return list(own) if "logprobs" in names and "logprob_token_ids" not in names else [[x] for x in own]
 
 
 def make_sampler(kind: str, engine: str, other: int | None = None, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
@@ -84,7 +94,9 @@ def make_sampler(kind: str, engine: str, other: int | None = None, **settings: A
 def _with_vllm(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
     module = importlib.import_module(VLLM)
     started = module.VLLMGeneration._init_vllm  # noqa: SLF001 - where it connects to a server, or starts an engine
-    vars(module).setdefault("SamplingParams", SimpleNamespace)
+    for name in ("SamplingParams", "StructuredOutputsParams"):
+        vars(module).setdefault(name, SimpleNamespace)
+    vars(module).setdefault("vllm", SimpleNamespace(__version__=VLLM_VERSION))
     module.VLLMGeneration._init_vllm = start  # noqa: SLF001
     constructor = vars(importlib.import_module(f"trl.trainer.{kind}_trainer"))
     try:
