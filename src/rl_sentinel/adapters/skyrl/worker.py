@@ -130,7 +130,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
         cfg.trainer.update_epochs_per_batch = 1
         bare_worker.policy_mini_batch_size_per_gpu = data.batch_size
         data.metadata["global_step"] = 0
-        with replaced_globals(worker.ppo_train.__globals__, tqdm=_Bar):
+        with replaced_globals(worker.ppo_train.__globals__, tqdm=Bar):
             metrics, outputs = bare_worker.ppo_train(data).metadata["train_status"], []
     else:
         returned = bare_worker.forward_backward(data)
@@ -143,7 +143,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     }
 
 
-class _Bar(list[Any]):
+class Bar(list[Any]):
     """A double of the progress bar over micro-batches."""
 
     def __init__(self, batches: Any, **_options: object) -> None:  # noqa: ANN401 - the target's iterator
