@@ -13,6 +13,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
@@ -40,6 +41,29 @@ WORKER = """
             rows = [row for report in reports for row in report["rows"]]
             total, tokens = (sum(report[name] for report in reports) for name in ("entropy", "tokens"))
             return {"policy_entropy": total / tokens.clamp(min=1), "loss_fn_outputs": rows}
+"""
+
+UPDATE = """
+    import torch
+    from tqdm import tqdm
+
+    class MegatronPolicyWorkerBase:
+        def ppo_train(self, data):
+            size, batches = self.cfg.trainer.micro_train_batch_size_per_gpu, []
+            self.optimizer.zero_grad()
+            for _ in range(self.cfg.trainer.update_epochs_per_batch):
+                for own in tqdm(data.chunk(size), disable=not self.strategy.is_rank_0()):
+                    batches.append({**own, "width": own.metadata["response_length"]})
+            assert len(batches) * size == self.policy_mini_batch_size_per_gpu
+            for batch in batches:
+                batch["count"] = batch["all"] = len(batches)
+            reports = self.model.forward_backward_mini_batch(batches)
+            self.strategy.optimizer_step(self.optimizer, self.model, self.scheduler, name="actor")
+            torch.distributed.barrier()
+            total, tokens = (sum(report[name] for report in reports) for name in ("entropy", "tokens"))
+            output = type(data)()
+            output.metadata = {"train_status": {"policy_entropy": total / (tokens + EXTRA).clamp(min=1)}}
+            return output
 """
 
 REPLAY = """
@@ -126,6 +150,43 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     assert len(boundaries) == 4
     assert answering(boundaries, target) == []
     assert judged_at(MET005, boundaries["metric", "metrics"], "metrics", target).found is None
+
+
+@pytest.mark.parametrize("found", [False, True])
+@pytest.mark.parametrize(
+    ("law", "stage", "setting", "broken"),
+    [
+        (MET001, "metric", "metrics", {"EXTRA": "1"}),
+        (REF001, "policy-loss", "with KL, sequence_mean", {"KL": "-gap"}),
+    ],
+)
+def test_update_of_earlier_releases(  # noqa: PLR0913 - parametrised
+    loads: Loads,
+    law: Law,
+    stage: str,
+    setting: str,
+    broken: dict[str, str],
+    found: bool,  # noqa: FBT001 - parametrised
+) -> None:
+    """A mean over a token too many, a KL's sign."""
+    place = "skyrl/backends/skyrl_train"
+    wrapper = WRAPPER.replace("MegatronModelWrapper", "MegatronPPOPolicy").replace("self.cfg.", "self.cfg.trainer.")
+    files = {
+        f"{place}/workers/megatron/megatron_worker.py": UPDATE,
+        f"{place}/workers/megatron/megatron_policy.py": wrapper.replace("len(row) - count :", ":"),
+        f"{place}/distributed/megatron/megatron_utils.py": PADDING,
+    }
+    words = {"EXTRA": "0", "KL": "gap", "RANKS": "mpu.get_data_parallel_world_size()", **(broken if found else {})}
+    for name, text in words.items():
+        files = {path: source.replace(name, text) for path, source in files.items()}
+    target = loads(FRAMEWORK, {**FILES, **files})
+    made = [one for one in megatron_worker.boundaries(target) if isinstance(one, Boundary)]
+    boundaries: dict[tuple[str, str], Boundary] = {(one.stage, next(iter(one.settings))): one for one in made}
+    assert len(boundaries) == 3
+    assert answering(boundaries, target) == []
+    judgement = judged_at(law, boundaries[stage, setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
 
 
 @pytest.mark.slow

@@ -13,15 +13,19 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
-from rl_sentinel.adapters.skyrl.worker_doubles import Strategy, cpu
+from rl_sentinel.adapters.skyrl.worker_doubles import Bar, Strategy, cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.call import Function
 
 _PLACE = "skyrl.backends.skyrl_train.workers.megatron"
 WORKER = f"{_PLACE}.megatron_worker.MegatronPolicyWorkerBase"
 WRAPPER = f"{_PLACE}.megatron_model_wrapper.MegatronModelWrapper"
-STEP = f"{WORKER}.forward_backward"
-MODEL_STEP = f"{WRAPPER}.forward_backward_mini_batch"
+#: The worker's step over a mini-batch, and until January 2026 its update.
+STEP, UPDATE = f"{WORKER}.forward_backward", f"{WORKER}.ppo_train"
+_MODEL_STEP = "forward_backward_mini_batch"
+MODEL_STEP = f"{WRAPPER}.{_MODEL_STEP}"
+#: The wrapper's class until October 2025.
+_FIRST_WRAPPER = f"{_PLACE}.megatron_policy.MegatronPPOPolicy"
 #: The function that removes padding: its module has Megatron's parallel state as well.
 PADDING = "skyrl.backends.skyrl_train.distributed.megatron.megatron_utils.remove_left_padding"
 #: The function that forgets replayed experts; it asks Megatron.
@@ -119,15 +123,25 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
         "clear_router_replay": lambda: None,
         "PackedSeqParams": SimpleNamespace,
         "DistributedLogprob": StoredLogProbs,
+        "tqdm": Bar,
     }
-    one_stage = {"broadcast_object_list": lambda *_objects, **_options: None}
+    one_stage = dict.fromkeys(("broadcast_object_list", "barrier"), lambda *_objects, **_options: None)
     names = ("step", "model_step", "padding", "replay", "packed_log_probs")
     modules = [code[name].__globals__ for name in names if code.get(name) is not None]
     worker = _worker(code, cfg, model, packed=packed)
     with replaced_globals(*modules, **doubles), replaced_globals(vars(torch.distributed), **one_stage):
         shares = data.chunk(data.batch_size // ranks) if ranks > 1 else [data]
-        returned = [code["step"](worker, share, **options) for share in shares]
+        returned = [_step(code["step"], worker, cfg, share, options) for share in shares]
     return torch.stack(total).sum() / ranks, returned
+
+
+def _step(step: Callable[..., Any], worker: Any, cfg: Any, share: Any, options: dict[str, object]) -> Any:  # noqa: ANN401
+    """What the step returns; of an update, the numbers that it logs."""
+    if step.__name__ != "ppo_train":
+        return step(worker, share, **options)
+    cfg.trainer.update_epochs_per_batch = 1
+    worker.policy_mini_batch_size_per_gpu = share.batch_size
+    return step(worker, share).metadata["train_status"]
 
 
 def _worker(
@@ -149,6 +163,7 @@ def _worker(
         use_sample_packing=False,
         is_vlm=False,
         _fused_lm_head=False,
+        tf_config=SimpleNamespace(sequence_parallel=False),
     )
     wrapper.train = lambda: None
     return bare_instance(
@@ -157,7 +172,9 @@ def _worker(
         model=wrapper,
         actor_module=modules,
         strategy=Strategy(),
-        optimizer=SimpleNamespace(param_groups=[{"lr": 0.0}]),
+        optimizer=SimpleNamespace(param_groups=[{"lr": 0.0}], zero_grad=lambda: None),
+        scheduler=None,
+        profiler=None,
         empty_cuda_cache=False,
         enable_router_replay=False,
         _micro_batches_accumulated=0,
@@ -193,21 +210,37 @@ def has_worker(target: Target) -> bool:
     return all(target.has(path) and not target.fails(path) for path in (STEP, MODEL_STEP, PADDING))
 
 
+def has_update(target: Target) -> bool:
+    """The same for the worker with an update."""
+    paths = (UPDATE, f"{wrapper_of(target)}.{_MODEL_STEP}", PADDING)
+    return all(target.has(path) and not target.fails(path) for path in paths)
+
+
+def step_of(target: Target) -> str:
+    """The path of the worker's step."""
+    return UPDATE if target.has(UPDATE) else STEP
+
+
+def wrapper_of(target: Target) -> str:
+    """The path of the wrapper's class."""
+    return _FIRST_WRAPPER if not target.has(WRAPPER) and target.has(_FIRST_WRAPPER) else WRAPPER
+
+
 def code_of(target: Target, packed_log_probs: str = "", tensor_parallel: int = 1) -> Table:
     """The functions and classes of the target that :func:`run_on_megatron` calls or replaces.
 
     ``packed_log_probs`` is the path of the log-probs of packed rows; ``tensor_parallel`` ranks share a sequence.
     """
     paths = {
-        "step": STEP,
-        "model_step": MODEL_STEP,
+        "step": step_of(target),
+        "model_step": f"{wrapper_of(target)}.{_MODEL_STEP}",
         "padding": PADDING,
         "worker": WORKER,
-        "wrapper": WRAPPER,
+        "wrapper": wrapper_of(target),
         "losses": REGISTRY,
     }
     replay = Constant(Function(REPLAY) if target.has(REPLAY) else None)
-    whole = any("self.cfg.trainer." in inspect.getsource(target.find(path)) for path in (STEP, MODEL_STEP))
+    whole = any("self.cfg.trainer." in inspect.getsource(target.find(paths[name])) for name in ("step", "model_step"))
     functions = {name: Constant(Function(path)) for name, path in paths.items()}
     if packed_log_probs:
         functions["packed_log_probs"] = Constant(Function(packed_log_probs))
@@ -217,4 +250,4 @@ def code_of(target: Target, packed_log_probs: str = "", tensor_parallel: int = 1
 
 def device_double(target: Target) -> dict[str, Callable[..., Any]]:
     """The CPU as the current device of the wrapper."""
-    return {f"{target.locate(WRAPPER).rpartition('.')[0]}.torch.cuda.current_device": cpu}
+    return {f"{target.locate(wrapper_of(target)).rpartition('.')[0]}.torch.cuda.current_device": cpu}

@@ -14,12 +14,14 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.losses import PLAIN, SCALE, scaling
 from rl_sentinel.adapters.skyrl.megatron_run import (
-    MODEL_STEP,
     STEP,
     code_of,
     device_double,
+    has_update,
     has_worker,
+    step_of,
     train_on_megatron,
+    wrapper_of,
 )
 from rl_sentinel.adapters.skyrl.worker import (
     ENTROPY,
@@ -49,7 +51,7 @@ _ALGORITHM = "trainer.algorithm"
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The loss, the logged metrics, and the returned log-probs."""
-    if not has_worker(target):
+    if not has_worker(target) and not has_update(target):
         return
     try:
         forms = arguments(target)
@@ -70,7 +72,7 @@ def _step_boundaries(target: Target, forms: Arguments) -> Iterator[Boundary]:
     entropy = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=trained["entropy"])}
     read = frozenset({"entropy", "mask", "length"})
     yield _boundary(target, forms, "metric", entropy, {"metrics": plain}, claims(ENTROPY), read)
-    if "loss_fn_outputs" in inspect.getsource(target.find(STEP)):
+    if "loss_fn_outputs" in inspect.getsource(target.find(step_of(target))):
         rows = {"logprob": Output("B T", "nats", "logprob", at=trained["logprobs"], form=Ragged())}
         yield _boundary(target, forms, "batch", rows, {"outputs": plain}, ROWS, frozenset({"logprob", "length"}))
 
@@ -99,7 +101,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         doubles=device_double(target),
         produced_by={"data": PRODUCED_BY},
     )
-    path = f"{STEP} -> {MODEL_STEP}"
+    path = f"{step_of(target)} -> {wrapper_of(target)}.forward_backward_mini_batch"
     return Boundary(
         path=f"{SCALE} -> {path}" if scales else path,
         stage=stage,
