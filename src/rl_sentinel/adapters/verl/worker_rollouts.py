@@ -107,7 +107,7 @@ def sampled(
     found = _generated(owner, engine, config, known, asked)
     sizes = [len(one["tokens"]) for one in rows for _ in range(times)]
     lengths = [len(prompt) for prompt in prompts for _ in range(times)]
-    if found.batch_size[0] != len(sizes):  # the rows cannot be told apart
+    if found.batch_size[0] != len(sizes):  # no row can be matched with its prompt
         return {name: [torch.full((len(one["tokens"]),), wrong) for one in rows] for name, wrong in _WRONG.items()} | {
             "positions": [torch.zeros(())] * len(rows)
         }
