@@ -111,7 +111,7 @@ def test_project_gives_what_the_command_line_leaves_open(project: Path) -> None:
             ".functions.'src/pkg/mine.py:by_batch']: claim is 'skope=no', but claim ",
         ),
         ('algorithm = "grpo"', 'algorithm = "grop"', ".functions.'mine:centred']: algorithm is 'grop', which "),
-        ('ignore = ["REF001"]', 'ignore = ["REF01"]', "] ignore: law is 'REF01', expected one of "),
+        ('ignore = ["REF001"]', 'ignore = ["REF01"]', "] ignore: law is 'REF01', expected a code or name "),
         (
             'bind = { scores_of_rows = "reward" }',
             'bind = { scores_of_rows = "reward[B]" }',
