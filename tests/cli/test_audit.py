@@ -236,8 +236,8 @@ def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> No
     line = error_line(capsys, "audit", "json:dumps", "--stage", "advantage")
     assert line.startswith("target json:dumps cannot be audited: dumps has the parameter 'obj' of unknown name: bind")
     assert line.endswith(
-        "(a column, COLUMN[AXES], a number, true or false, 'a text' in quotes, or in Python an object or a function of the "
-        "batch; docs/own-functions.md)"
+        "(a column, COLUMN[AXES], a number, true or false, 'a text' in quotes, or in Python an object or a function "
+        "of the batch; docs/own-functions.md)"
     )
     assert error_line(capsys, "audit", "json:nonesuch", "--stage", "advantage").startswith(
         "target json:nonesuch cannot be audited: json.nonesuch is absent: json has no 'nonesuch', expected one of "
