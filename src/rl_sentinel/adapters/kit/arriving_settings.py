@@ -27,6 +27,14 @@ def arrives(given: Scalar, arrived: object) -> float:
     return float(arrived) if isinstance(arrived, bool | int | float) else float("inf")
 
 
+def arriving_outputs(result: Use, places: Mapping[str, str]) -> dict[str, Output]:
+    """One output for each place -> setting: what arrives there, as a number at this key of the result."""
+    return {
+        place: Output("", "", f"setting.{setting}", at=result[place], form=Number())
+        for place, setting in places.items()
+    }
+
+
 def bind_arriving(  # noqa: PLR0913 - the parts of one description
     path: str,
     call: Callable[..., Any],
@@ -53,10 +61,7 @@ def bind_arriving(  # noqa: PLR0913 - the parts of one description
         path=path,
         stage="config",
         steps=(Step(call=call, name="arrived", arguments=passed, remembered=True),),
-        outputs={
-            place: Output("", "", f"setting.{option}", at=Use("arrived")[place], form=Number())
-            for place, option in places.items()
-        },
+        outputs=arriving_outputs(Use("arrived"), places),
         settings=settings,
         claims=claims(cite),
         reach=reach,

@@ -1,6 +1,8 @@
 """A scripted inference server: it samples known responses, and stops a request where the weights change."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -51,6 +53,18 @@ class ScriptedResponse:
             reason="length" if end == start + most else "stop" if end == len(script) else "abort",
             version=versions[end - 1],
         )
+
+
+def vllm_completion(tokens: Sequence[int], logprobs: Sequence[float], **more: object) -> SimpleNamespace:
+    """One of the outputs of vLLM's reply to a request: token ids, the log-prob of each, and ``more`` attributes.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
+        >>> vllm_completion([7], [-0.5]).logprobs[0][7].logprob
+        -0.5
+    """
+    chosen = [{token: SimpleNamespace(logprob=x, rank=1)} for token, x in zip(tokens, logprobs, strict=True)]
+    return SimpleNamespace(token_ids=tokens, logprobs=chosen, **more)
 
 
 def fit_to_length(values: list[Any], length: int, wrong: float) -> Tensor:

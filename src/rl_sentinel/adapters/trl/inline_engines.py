@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
+from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
 from rl_sentinel.adapters.trl.rollout_doubles import Rollout, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
@@ -69,14 +70,7 @@ class TextEngine:
         word = last_word(self.tokenizer, ids)
         self.seen[word] = ids
         rows = [self.rows[word].pop(0) for _ in range(options["n"])]
-        outputs = [
-            SimpleNamespace(
-                token_ids=tokens,
-                logprobs=[{t: SimpleNamespace(logprob=x, rank=1)} for t, x in zip(tokens, own, strict=True)],
-            )
-            for tokens, own in rows
-        ]
-        return SimpleNamespace(prompt_token_ids=ids, outputs=outputs)
+        return SimpleNamespace(prompt_token_ids=ids, outputs=[vllm_completion(*row) for row in rows])
 
 
 def last_word(tokenizer: Any, ids: list[int]) -> str:  # noqa: ANN401 - of transformers

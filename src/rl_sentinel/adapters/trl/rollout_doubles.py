@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
+from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
 from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.trl.log_modes import empty_metrics, logged_elsewhere
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
@@ -150,8 +151,7 @@ def engine_outputs(rollout: Rollout, prompts: Sequence[Any], **_options: object)
     for row in rollout.rows(prompts):
         ids = rollout.completions[row]
         logprobs = rollout.sampler_logprobs[row] if rollout.sampler_logprobs else [0.0] * len(ids)
-        scored = [{token: SimpleNamespace(logprob=x)} for token, x in zip(ids, logprobs, strict=True)]
-        found.append(SimpleNamespace(outputs=[SimpleNamespace(token_ids=ids, logprobs=scored)]))
+        found.append(SimpleNamespace(outputs=[vllm_completion(ids, logprobs)]))
     return found
 
 

@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
-from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.requirements import (
     groups_are_equal,
     no_empty_response,
@@ -30,7 +30,7 @@ from rl_sentinel.adapters.trl.release import NAME, fields_of, method, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, returned_names
 from rl_sentinel.adapters.trl.sampling_engines import OTHER_OPTION, VLLM, make_sampler, request_options, sample
 from rl_sentinel.adapters.trl.two_ranks import rank_count
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -152,7 +152,7 @@ def _options(target: Target, path: str, kind: str, engine: str, settings: Settin
         path=_path(target, path, engine),
         stage="config",
         steps=(step,),
-        outputs={names[n]: Output("", "", f"setting.{n}", at=Use("sent")[names[n]], form=Number()) for n in settings},
+        outputs=arriving_outputs(Use("sent"), {names[n]: n for n in settings}),
         settings={f"options, {engine}": settings},
         claims=claims(_DOCS),
         reach=", ".join(f"{name}={value}" for name, value in settings.items() if name != "other"),

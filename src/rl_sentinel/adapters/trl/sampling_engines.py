@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
 from rl_sentinel.adapters.trl.inline_engines import client_names, make_inline_sampler, sample_inline
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
@@ -58,14 +59,8 @@ class Engine:
 
     def _request(self, prompt: Sequence[int] | str, count: int) -> Any:  # noqa: ANN401 - as vLLM's
         """The output of one request."""
-        outputs = [
-            SimpleNamespace(
-                token_ids=ids,
-                logprobs=[{token: SimpleNamespace(logprob=x, rank=1)} for token, x in zip(ids, own, strict=True)],
-            )
-            for ids, own in self._next(prompt, count)
-        ]
-        return SimpleNamespace(prompt_token_ids=prompt, outputs=outputs)
+        rows = self._next(prompt, count)
+        return SimpleNamespace(prompt_token_ids=prompt, outputs=[vllm_completion(*row) for row in rows])
 
 
 def logprobs_of(own: list[float]) -> list[Any]:

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -158,37 +158,26 @@ def _stored() -> Boundary:
     return _boundary(STORED, step, Use("rows"), Ragged(), PerRow("list"))
 
 
-def _rows() -> Boundary:
+def _step(call: Callable[..., Any], owner: str) -> Step:
     rollout = Namespace(prompt_length=Constant(2), response_length=Width())
-    parts = {"owner": Constant(Function(WORKER)), "rollout": rollout}
-    step = Step(
-        call=postprocess_outputs,
-        name="rows",
-        arguments={
-            "worker": Object(make_worker, parts, {"rollout": "rollout_config"}),
-            "outputs": EachRow(_output()),
-        },
-        produced_by={"outputs": _SAMPLED},
-    )
-    return _boundary(f"{EACH} -> {ALL}", step, Use("rows").attribute("batch"), Padded(), RowSum())
+    parts = {"owner": Constant(Function(owner)), "rollout": rollout}
+    arguments = {
+        "worker": Object(make_worker, parts, {"rollout": "rollout_config"}),
+        "outputs": EachRow(_output()),
+    }
+    return Step(call=call, name="rows", arguments=arguments, produced_by={"outputs": _SAMPLED})
+
+
+def _rows() -> Boundary:
+    batch = Use("rows").attribute("batch")
+    return _boundary(f"{EACH} -> {ALL}", _step(postprocess_outputs, WORKER), batch, Padded(), RowSum())
 
 
 def _earlier_rows(target: Target, owner: str) -> Boundary:
-    source = inspect.getsource(target.find(owner))
-    rollout = Namespace(prompt_length=Constant(2), response_length=Width())
-    parts = {"owner": Constant(Function(owner)), "rollout": rollout}
-    step = Step(
-        call=run_and_postprocess,
-        name="rows",
-        arguments={
-            "worker": Object(make_worker, parts, {"rollout": "rollout_config"}),
-            "outputs": EachRow(_output()),
-        },
-        produced_by={"outputs": _SAMPLED},
-    )
-    path = f"{owner}._run_agent_loop -> {owner}._postprocess"
+    source, batch = inspect.getsource(target.find(owner)), Use("rows").attribute("batch")
     absent = frozenset(column for column, key in _OPTIONAL.items() if f'"{key}"' not in source)
-    return _boundary(path, step, Use("rows").attribute("batch"), Padded(), RowSum(), absent)
+    path = f"{owner}._run_agent_loop -> {owner}._postprocess"
+    return _boundary(path, _step(run_and_postprocess, owner), batch, Padded(), RowSum(), absent)
 
 
 def _boundary(  # noqa: PLR0913 - the parts in which they differ

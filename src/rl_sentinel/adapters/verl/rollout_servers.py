@@ -9,8 +9,9 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
-from rl_sentinel.adapters.kit.forms import Number, Ragged
+from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
@@ -213,15 +214,11 @@ def _options(target: Target, name: str, server: Server, worker: str) -> Iterator
             },
             remembered=True,
         )
-        places = {n: n.rpartition(".")[2] for n in settings}
         yield Boundary(
             path=f"{worker}.generate_sequences -> {server.owner}.generate",
             stage="config",
             steps=(step,),
-            outputs={
-                place: Output("", "", f"setting.{n}", at=Use("sent")[place], form=Number())
-                for n, place in places.items()
-            },
+            outputs=arriving_outputs(Use("sent"), {n.rpartition(".")[2]: n for n in settings}),
             settings={f"options, {when}": settings},
             claims=claims(OPTIONS),
             reach=f"{WORKERS[worker]}, rollout.name={name}, "

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.core.batch import VOCABULARY
 
@@ -100,7 +101,7 @@ class VLLM:
         requests = prompt_token_ids or [prompt["prompt_token_ids"] for prompt in prompts or ()]
         answers = self.known.answers(requests, dict(vars(sampling_params)))
         if not self.padded:
-            return [SimpleNamespace(outputs=[_completion(*one) for one in answer]) for answer in answers]
+            return [SimpleNamespace(outputs=[vllm_completion(*one) for one in answer]) for answer in answers]
         rows = zip(*(one for answer in answers for one in answer), strict=True)
         return [pad_sequence([torch.tensor(x) for x in part], batch_first=True, padding_value=PAD) for part in rows]
 
@@ -115,11 +116,6 @@ class VLLM:
 
     def offload_model_weights(self) -> None:
         """Do nothing."""
-
-
-def _completion(tokens: list[int], logprobs: list[float]) -> SimpleNamespace:
-    chosen = [{token: SimpleNamespace(logprob=x)} for token, x in zip(tokens, logprobs, strict=True)]
-    return SimpleNamespace(token_ids=tokens, logprobs=chosen)
 
 
 class HuggingFace:

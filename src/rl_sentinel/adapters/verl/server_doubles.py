@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.scripted_sampling import ScriptedResponse
+from rl_sentinel.adapters.kit.scripted_sampling import ScriptedResponse, vllm_completion
 
 #: Log-prob of a prompt token, in a reply that has those of the prompt.
 PROMPT_LOGPROB = -7.0
@@ -68,12 +68,7 @@ class Engine:
 
     def _output(self, ids: list[int], options: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as of the engines
         sampled = self._sample(ids, options, "max_tokens")
-        pairs = zip(sampled.tokens, sampled.logprobs, strict=True)
-        return SimpleNamespace(
-            token_ids=sampled.tokens,
-            logprobs=[{token: _value(logprob)} for token, logprob in pairs],
-            finish_reason=sampled.reason,
-        )
+        return vllm_completion(sampled.tokens, sampled.logprobs, finish_reason=sampled.reason)
 
     def _sample(self, ids: list[int], options: Mapping[str, Any], limit: str) -> Any:  # noqa: ANN401 - a named tuple
         self.sent.append(dict(options))

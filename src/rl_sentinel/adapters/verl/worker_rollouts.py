@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
 from rl_sentinel.adapters.kit.causal_model import prompt_tokens
 from rl_sentinel.adapters.kit.containers import EachRow, Table
-from rl_sentinel.adapters.kit.forms import Number, PerRow
+from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
@@ -247,15 +248,11 @@ def _options(target: Target, path: str, engine: str) -> Iterator[Boundary]:
             doubles=accelerator_doubles(target, path.rpartition(".")[0], ""),
             remembered=True,
         )
-        places = {n: n.rpartition(".")[2] for n in settings}
         yield Boundary(
             path=f"{path}.generate_sequences",
             stage="config",
             steps=(step,),
-            outputs={
-                place: Output("", "", f"setting.{n}", at=Use("sent")[place], form=Number())
-                for n, place in places.items()
-            },
+            outputs=arriving_outputs(Use("sent"), {n.rpartition(".")[2]: n for n in settings}),
             settings={f"options, {when}": settings},
             claims=claims(OPTIONS),
             reach=f"{_name(engine)}, " + ", ".join(f"rollout.{n}={value}" for n, value in settings.items()),
