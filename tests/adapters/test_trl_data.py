@@ -13,6 +13,7 @@ from rl_sentinel.adapters.trl import FRAMEWORK, dataset_preparation, distillatio
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 
@@ -21,7 +22,8 @@ Loads = Callable[..., Target]
 DPO = "trl.trainer.dpo_trainer.DPOTrainer"
 PACK = "trl.data_utils.pack_dataset"
 COLLATOR = "trl.trainer.utils.DataCollatorForCompletionOnlyLM.torch_call"
-GKD = "trl.trainer.gkd_trainer.GKDTrainer.compute_loss"
+GKD = "trl.trainer.gkd_trainer.GKDTrainer"
+SAMPLED = "accumulated, sampled completions"
 
 
 def _load(loads: Loads, **choices: str) -> Target:
@@ -49,7 +51,8 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         *((DPO, name) for name in ("conversations", "plain text")),
         *((PACK, name) for name in ("bfd", "wrapped")),
         *((COLLATOR, name) for name in ("one turn", "several turns")),
-        (GKD, "accumulated"),
+        (f"{GKD}.compute_loss", "accumulated"),
+        (f"{GKD}.training_step", SAMPLED),
     }
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
@@ -82,4 +85,10 @@ def test_questions_after_a_reply(loads: Loads, again: str, sound: bool) -> None:
 @pytest.mark.parametrize(("denominator", "sound"), [("num_items_in_batch", True), ("trained.sum()", False)])
 def test_tokens_of_all_micro_batches(loads: Loads, denominator: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
     """A micro-batch that divides by its own tokens makes the loss of a step larger."""
-    assert _sound(_load(loads, denominator=denominator), SPL001, GKD, "accumulated") is sound
+    assert _sound(_load(loads, denominator=denominator), SPL001, f"{GKD}.compute_loss", "accumulated") is sound
+
+
+@pytest.mark.parametrize(("sampled", "sound"), [("(labels != -100).sum()", True), ("num_items_in_batch", False)])
+def test_tokens_of_sampled_completions(loads: Loads, sampled: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """The tokens of the data set's own completions say nothing about those that the student samples."""
+    assert _sound(_load(loads, sampled=sampled), REF001, f"{GKD}.training_step", SAMPLED) is sound

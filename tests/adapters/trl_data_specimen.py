@@ -89,13 +89,22 @@ GKD = """
 
     class GKDTrainer:
         def __init__(self, model, teacher_model, args, train_dataset, processing_class):
-            self.args, self.accelerator = args, SimpleNamespace()
+            self.args, self.lmbda, self.accelerator = args, args.lmbda, SimpleNamespace()
+            self.generation_config = SimpleNamespace()
 
         def get_batch_samples(self, batches, count):
             taken = [next(batches) for _ in range(count)]
             return taken, sum((batch["labels"] != -100).sum() for batch in taken)
 
         def training_step(self, model, inputs, num_items_in_batch):
+            if self.lmbda:
+                ids = model.generate(input_ids=inputs["prompts"]).sequences
+                ends = (ids == self.generation_config.eos_token_id).long()
+                kept = ends.cumsum(1) == ends
+                labels = ids.where(kept, -100)
+                labels[:, : inputs["prompts"].shape[1]] = -100
+                inputs = {"input_ids": ids, "attention_mask": kept.long(), "labels": labels}
+                num_items_in_batch = {sampled}
             self.accelerator.backward(self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch))
 
         @staticmethod
@@ -149,9 +158,17 @@ DATASETS = """
 
 
 def files(
-    *, kept: str = "", again: str = "False", ends: str = "not chat", denominator: str = "num_items_in_batch"
+    *,
+    kept: str = "",
+    again: str = "False",
+    ends: str = "not chat",
+    denominator: str = "num_items_in_batch",
+    sampled: str = "(labels != -100).sum()",
 ) -> dict[str, str]:
-    """A tree of TRL: what packing keeps, what starts a question, which rows get an end, what GKD's loss divides by."""
+    """A tree of TRL: what packing keeps, what starts a question, which rows get an end, what GKD's loss divides by.
+
+    ``sampled`` is the number of tokens by which it divides after it has sampled.
+    """
     return {
         "trl/__init__.py": "",
         "trl/data_utils.py": DATA.replace("{kept}", kept),
@@ -159,5 +176,5 @@ def files(
         "trl/trainer/dpo_config.py": CONFIG,
         "trl/trainer/dpo_trainer.py": DPO.replace("{ends}", ends),
         "trl/trainer/gkd_config.py": GKD_CONFIG,
-        "trl/trainer/gkd_trainer.py": GKD.replace("{denominator}", denominator),
+        "trl/trainer/gkd_trainer.py": GKD.replace("{denominator}", denominator).replace("{sampled}", sampled),
     }

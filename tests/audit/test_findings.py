@@ -166,6 +166,12 @@ def test_same_code_is_one_block() -> None:
     assert len(group_by_cause([one, other])) == 1
 
 
+def test_another_output_of_the_same_code_is_another_block() -> None:
+    """A wrong loss is not shown under a wrong metric."""
+    metric, loss = (_found("m", column=None, algorithm=name, output=name) for name in ("metric", "loss"))
+    assert len(group_by_cause([metric, loss])) == 2
+
+
 def test_a_law_that_shows_with_another_does_so_under_the_same_setting() -> None:
     """Under another setting it has a cause of its own."""
     audit = Audit()

@@ -148,7 +148,7 @@ def group_by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
 
     Two findings have the same cause if law and level are the same, the same kind of expectation is broken, and
 
-    - the code that is called is the same, or
+    - the code that is called and the output that is wrong are the same, or
     - the same change (of a column, or of a setting) has the wrong effect on the same output, or
     - no change is involved, and they claim the same algorithm.
 
@@ -171,7 +171,7 @@ def _cause_keys(finding: Finding) -> list[tuple[str, ...]]:
     expectation = finding.evidence["expectation"]
     kind = (finding.law, finding.level, expectation["kind"])
     change = expectation["change"]
-    causes: list[tuple[str, ...]] = [(*kind, "code", _place(finding))]
+    causes: list[tuple[str, ...]] = [(*kind, "code", _place(finding), expectation["output"])]
     if change is not None:
         return [*causes, (*kind, "change", change["column"] or change["subject"], expectation["output"])]
     algorithm = finding.evidence["claims"].get("algorithm")

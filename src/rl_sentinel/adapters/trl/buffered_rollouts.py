@@ -84,7 +84,7 @@ def sampled_slices(
         _buffered_text_logs=[None],
     )
     mask = [torch.ones_like(one) for one in ids]
-    prompts, attention = (_left_padded(column) for column in (ids, mask))
+    prompts, attention = (left_padded(column) for column in (ids, mask))
     entry(ready, [{"prompts": prompts, "prompt_attention_mask": attention}], [0])
     (made,) = ready._buffered_inputs  # noqa: SLF001 - where the trainer reads what it trains on
     others, trained = [], made["labels"] != -100
@@ -97,7 +97,8 @@ def sampled_slices(
     return {"count": trained.sum(1).tolist(), "others": others}
 
 
-def _left_padded(rows: list[Tensor]) -> Tensor:
+def left_padded(rows: list[Tensor]) -> Tensor:
+    """Rows of token ids or of a mask, padded on the left."""
     return pad_sequence([row.flip(0) for row in rows], batch_first=True, padding_value=PADDING).flip(1)
 
 

@@ -29,11 +29,16 @@ from rl_sentinel.adapters.trl.liger import forwarded
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples, make_pair_trainer
 from rl_sentinel.adapters.trl.preferences import trainer_path
 from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.rollout_batch import FILL
+from rl_sentinel.adapters.trl.tiny_trainer import END
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Form, Sizes
+
+#: A completion of the data set, where the student samples its own.
+ANSWER = [FILL, FILL, END]
 
 #: A conversation of the data set, for the constructor.
 ROW = {"messages": [{"role": "user", "content": "w1"}, {"role": "assistant", "content": "w2 w3"}]}
@@ -86,7 +91,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The step of a trainer whose loss takes the number of tokens of the optimizer step."""
     path = _counting(target)
     if path:
-        yield from bindable(target, _steps(path, "accumulated", {"mixture": 0.5}))
+        step = path.replace(".compute_loss", ".training_step")
+        yield from bindable(
+            target,
+            _steps(path, "accumulated", {"mixture": 0.5}),
+            _steps(step, "accumulated, sampled completions", {"mixture": 0.5, "lmbda": 1.0}),
+        )
 
 
 def fused(target: Target) -> Iterator[Boundary | Unbound]:
@@ -155,22 +165,47 @@ def _steps(path: str, name: str, settings: Settings) -> Boundary:
 
 
 class Part:
-    """A micro-batch, and doubles of the models with its logits."""
+    """A micro-batch, and doubles of the models with its logits; the student samples its completions if it is asked."""
 
     def __init__(self, student: Tensor, teacher: Tensor, inputs: Mapping[str, Tensor]) -> None:
         """Store the collated tokens, and models with ``[B, S, V]`` logits."""
         self.student, self.teacher = TrainedModel(student), TrainedModel(teacher)
+        self.student.sequences = ended(inputs["input_ids"], inputs["attention_mask"])
         self.inputs = {
             **inputs,
-            "prompts": inputs["input_ids"][:, :2],
-            "prompt_attention_mask": inputs["attention_mask"][:, :2],
+            "prompts": inputs["input_ids"][:, :PROMPT_WIDTH],
+            "prompt_attention_mask": inputs["attention_mask"][:, :PROMPT_WIDTH],
         }
+
+    def with_answers(self) -> dict[str, Tensor]:
+        """The collated tokens with the completions of the data set, in whose place the student samples its own."""
+        prompts, mask = self.inputs["prompts"], self.inputs["prompt_attention_mask"]
+        answers = torch.tensor(ANSWER).expand(len(prompts), -1)
+        return {
+            **self.inputs,
+            "input_ids": torch.cat([prompts, answers], 1),
+            "attention_mask": torch.cat([mask, torch.ones_like(answers)], 1),
+            "labels": torch.cat([torch.full_like(prompts, -100), answers], 1),
+        }
+
+
+def ended(ids: Tensor, attention: Tensor) -> Tensor:
+    """Sampled sequences: the last token of each completion ends it, and no earlier one does."""
+    last = torch.arange(ids.shape[1]) == attention.sum(1, keepdim=True) - 1
+    inside = torch.where(attention.bool() & (ids == END), FILL, ids)
+    return torch.where(last, END, inside)
 
 
 class TrainedModel(LogitsModel):
     """A double of a model that a training step puts into training mode."""
 
     training = True
+    is_gradient_checkpointing = False
+    sequences: Tensor
+
+    def generate(self, **_options: object) -> SimpleNamespace:
+        """The sampled sequences."""
+        return SimpleNamespace(sequences=self.sequences)
 
     def train(self) -> None:
         """Do nothing."""
@@ -185,8 +220,8 @@ class TrainedModel(LogitsModel):
 
 
 def make_student(trainer: Callable[..., Any], beta: float, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer with a teacher, built by its own constructor; it trains on completions of the data set."""
-    return make_pair_trainer(trainer, rows=[ROW] * 2, beta=beta, lmbda=0.0, **settings)
+    """A trainer with a teacher, built by its own constructor; by default it trains on completions of the data set."""
+    return make_pair_trainer(trainer, rows=[ROW] * 2, beta=beta, **{"lmbda": 0.0, **settings})
 
 
 def accumulate(entry: Any, trainer: Any, parts: list[Part], count: int) -> Tensor:  # noqa: ANN401, ARG001 - a method of the target, a trainer
@@ -200,7 +235,9 @@ def accumulate(entry: Any, trainer: Any, parts: list[Part], count: int) -> Tenso
     ready.accelerator.unwrap_model = itself
     ready._forward_redirection = forwarded  # noqa: SLF001 - there is no wrapper
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = count
-    batches, tokens = batch_samples(ready, [part.inputs for part in parts])
+    ready.generation_config = copy(ready.generation_config)
+    ready.generation_config.eos_token_id = END  # of the model's generation configuration
+    batches, tokens = batch_samples(ready, [part.with_answers() if ready.lmbda else part.inputs for part in parts])
     for part, batch in zip(parts, batches, strict=True):
         ready.teacher_model = part.teacher
         ready.training_step(part.student, dict(batch), tokens)

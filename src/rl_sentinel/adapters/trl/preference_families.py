@@ -112,6 +112,7 @@ DPO_FAMILIES: Mapping[str, Family] = {
     "nca_pair": _of("nca_pair", "nca"),
     "robust": _of("robust", "robust dpo", label_smoothing=0.1),
     "bco_pair": Family({"loss_type": "bco_pair", **_BETA}, claims("running mean of rewards", state=True), sorts=True),
+    "sppo": _of("sppo", "sppo"),
     "sppo_hard": _of("sppo_hard", "sppo"),
     "aot": _sorted("aot", "aot"),
     "aot_pair": _sorted("aot_pair", "aot unpaired"),

@@ -39,27 +39,29 @@ TRIPLE = {**PAIR, "reference": "w6 w7"}
 LABELLED = {"prompt": "w1 w2", "completion": "w3 w4"}
 
 
-def make_pair_trainer(
+def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
     trainer: Callable[..., Any],
     rows: Sequence[Mapping[str, Any]] = (),
     padding: str = "<pad>",
     attention: str = "",
     scores: int = 2,
+    tokenizer: Callable[[], Any] = make_tokenizer,
     **settings: Any,  # noqa: ANN401 - of its configuration
 ) -> Any:  # noqa: ANN401 - a trainer
     """A trainer of class ``trainer``, built by its own constructor from its own configuration.
 
     ``padding`` is the word that the tokenizer pads with; ``attention``, where it is not empty, the name of an
-    implementation that the model claims to use; ``scores`` the number of scores that it claims to return.
+    implementation that the model claims to use; ``scores`` the number of scores that it claims to return. ``tokenizer`` makes
+    the trainer's tokenizer.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     args, arguments = configuration_of(trainer, settings)
     if "processing_class" in inspect.signature(trainer.__init__).parameters:
-        tokenizer = {"processing_class": make_tokenizer()}
+        tokenizers = {"processing_class": tokenizer()}
     else:
-        tokenizer = {"tokenizer": make_tokenizer()}
-    words = next(iter(tokenizer.values()))
+        tokenizers = {"tokenizer": tokenizer()}
+    words = next(iter(tokenizers.values()))
     words.bos_token, words.pad_token = "<eos>", padding
     model = make_language_model()
     model.config.num_labels = scores
@@ -73,7 +75,7 @@ def make_pair_trainer(
             model=model,
             args=args,
             train_dataset=Dataset.from_list([dict(row) for row in rows or default_rows(trainer)]),
-            **tokenizer,
+            **tokenizers,
             **reference,
             **arguments,
         )
