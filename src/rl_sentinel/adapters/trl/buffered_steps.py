@@ -39,7 +39,7 @@ from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
 
 #: Fields, if a configuration has them: the divergence over the whole vocabulary, of completions that are not cut.
-_FIELDS = {"distillation_objective": "jsd", "loss_top_k": 0, "max_completion_length": 512}
+_FIELDS = {"distillation_objective": "jsd", "loss_top_k": 0, "max_completion_length": 512, "lmbda": 0.0}
 
 _BATCH = (
     "gold_trainer.py, get_train_dataloader: the loader yields each generation batch gradient_accumulation_steps times, "
@@ -62,7 +62,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         known = fields_of(target, path)
         fields = {name: value for name, value in _FIELDS.items() if name in known}
-        modes = {"completions of the data set": False, "sampled completions": True} if "lmbda" in known else {}
+        modes = {"completions of the data set": False} if "lmbda" in known else {}
+        modes["sampled completions"] = True
         yield from bindable(target, *(_step(path, name, fields, sampled=sampled) for name, sampled in modes.items()))
 
 
@@ -125,9 +126,7 @@ def make_student(trainer: Callable[..., Any], beta: float, **settings: Any) -> A
     module = vars(importlib.import_module(trainer.__module__))
     same_tokenizer = SimpleNamespace(from_pretrained=lambda *_names, **_options: make_byte_tokenizer())
     with replaced_globals(module, AutoTokenizer=same_tokenizer):
-        return make_pair_trainer(
-            trainer, rows=[ROW] * 2, tokenizer=make_byte_tokenizer, beta=beta, lmbda=0.0, **settings
-        )
+        return make_pair_trainer(trainer, rows=[ROW] * 2, tokenizer=make_byte_tokenizer, beta=beta, **settings)
 
 
 def train_on_buffer(  # noqa: PLR0913 - the parts of a step
@@ -202,7 +201,7 @@ def _step(path: str, name: str, fields: dict[str, Any], *, sampled: bool) -> Bou
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={name: {"mixture": 0.5, "temperature": 1.0}},
         claims=_MEAN,
-        reach="gradient_accumulation_steps above 1" + (", lmbda above 0" if sampled else ""),
+        reach="gradient_accumulation_steps above 1" + (", lmbda above 0" if sampled and "lmbda" in fields else ""),
         requires=(every_row_trains, no_empty_response, trains_whole_completions, equal_micro_batches, few_rows),
         domain=every_completion_trains,
     )

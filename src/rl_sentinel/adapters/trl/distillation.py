@@ -237,6 +237,7 @@ def make_distiller(kind: Any, beta: float, teacher: Tensor) -> Any:  # noqa: ANN
         ("use_liger_gkd_loss", "use_liger_loss", "use_uld_loss", "use_teacher_server"), False
     )
     options |= {"loss_top_k": 0, "loss_add_tail": False, "_local_teacher_tokenizer_matches_student": True}
+    options["model"] = SimpleNamespace(training=False)  # without the token count of an optimizer step
     return bare_instance(
         kind, beta=beta, temperature=1.0, distillation_objective="jsd", teacher_model=LogitsModel(teacher), **options
     )
