@@ -21,6 +21,7 @@ Loads = Callable[..., Target]
 DPO = "trl.trainer.dpo_trainer.DPOTrainer.compute_loss"
 BCO = "trl.trainer.bco_trainer.BCOTrainer.compute_loss"
 ORPO = "trl.trainer.orpo_trainer.ORPOTrainer.compute_loss"
+KTO = "trl.trainer.kto_trainer.KTOTrainer.compute_loss"
 
 BCO_CONFIG = """
     from dataclasses import dataclass
@@ -100,6 +101,7 @@ SOUND = {
     "ref": 'inputs["ref"]',
     "steps": "self.current_gradient_accumulation_steps",
     "tokens": "tokens[: len(chosen)].sum()",
+    "rewards": "(beta * ratios[rows]).tolist()",
 }
 
 
@@ -122,15 +124,18 @@ def _load(loads: Loads, **choices: str) -> Target:
     orpo = ORPO_TRAINER.replace("{tokens}", parts["tokens"])
     tree |= {"trl/trainer/orpo_config.py": ORPO_CONFIG, "trl/trainer/orpo_trainer.py": orpo}
     tree |= {"trl/trainer/bco_config.py": BCO_CONFIG, "trl/trainer/bco_trainer.py": BCO_TRAINER}
+    one, every = "append(beta * ratios[rows].mean().item())", f"extend({parts['rewards']})"
+    assert one in tree["trl/trainer/kto_trainer.py"]
+    tree["trl/trainer/kto_trainer.py"] = tree["trl/trainer/kto_trainer.py"].replace(one, every)
     return loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS})
 
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
-    """(path, setting) to boundary, without KTO's."""
+    """(path, setting) to boundary, without KTO's over ranks."""
     modules = (bco, pair_accumulation, pair_ranks, precomputed)
     every = [b for module in modules for b in module.boundaries(target)]
     bound = {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
-    return {place: b for place, b in bound.items() if "KTO" not in place[0]}
+    return {place: b for place, b in bound.items() if place != (KTO, "logged over ranks")}
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
@@ -141,6 +146,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (DPO, "logged over ranks"),
         (DPO, "precomputed reference"),
         (BCO, "default"),
+        (KTO, "logged over micro-batches"),
         (ORPO, "default, accumulated"),
     }
     assert answering(boundaries, target) == []
@@ -154,6 +160,12 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (MET005, DPO, "logged over ranks", {"chosen": "chosen.mean().item()"}),
         (REF001, DPO, "precomputed reference", {"ref": "self._scores(self.ref_model, inputs)"}),
         (SPL001, BCO, "default", {"steps": "1"}),
+        (
+            MET005,
+            KTO,
+            "logged over micro-batches",
+            {"rewards": "[beta * x.mean().item() for x in [ratios[rows]] if len(x)]"},
+        ),
         (SPL001, ORPO, "default, accumulated", {"tokens": "1"}),
     ],
 )

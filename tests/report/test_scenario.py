@@ -25,10 +25,12 @@ def test_excluded_rows_are_named_beside_the_mask() -> None:
     stored = evidence(reads=["mask", "reward"])
     assert dict(scenario(stored)) == {"mask": "[[1], [0]]  (row 1: padding)", "reward": "[1, 0 -> 1]"}
     stored["constructed_scenario"]["batch"]["excluded"]["values"] = [5, 5]
-    assert dict(scenario(stored))["mask"] == "[[1], [0]]  (rows 0, 1: rejected)"
+    assert dict(scenario(stored))["mask"] == "[[1], [0]]  (row 1: rejected)"  # a row that trains is not rejected
+    stored["constructed_scenario"]["batch"]["mask"]["values"] = [[0], [0]]
+    assert dict(scenario(stored))["mask"] == "[[0], [0]]  (rows 0, 1: rejected)"
     stored["expectation"]["change"] = {"column": "excluded", "cell": [0], "before": 0.0, "after": 5.0, "cells": 1}
     assert dict(scenario(stored))["excluded"] == "[0 -> 5, 5]"
-    assert dict(scenario(stored))["mask"] == "[[1], [0]]"
+    assert dict(scenario(stored))["mask"] == "[[0], [0]]"
 
 
 def test_mask_is_left_out_where_it_says_nothing() -> None:

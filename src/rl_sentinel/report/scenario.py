@@ -29,8 +29,7 @@ def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     reward. Rows that are excluded from training are named beside the mask.
     """
     change = evidence["expectation"]["change"] or {}
-    excluded = evidence["constructed_scenario"]["batch"].get("excluded", {}).get("values", [])
-    note = _excluded_rows(excluded) if change.get("column") != "excluded" else ""
+    note = _excluded_rows(_excluded(_columns(evidence))) if change.get("column") != "excluded" else ""
     shown = [(name, _values(name, values, change)) for name, values in scenario_columns(evidence)]
     if not note:
         return shown
@@ -39,7 +38,7 @@ def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def scenario_columns(evidence: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Name and nested lists of each column that matters, before the change."""
-    columns = {n: c["values"] for n, c in evidence["constructed_scenario"]["batch"].items()}
+    columns = _columns(evidence)
     change = evidence["expectation"]["change"] or {}
     names = sorted(_visible_columns(columns, evidence, change.get("column", "")), key=lambda n: (n not in _FIRST, n))
     return [(name, columns[name]) for name in names]
@@ -47,8 +46,8 @@ def scenario_columns(evidence: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def conditions(evidence: Mapping[str, Any]) -> str:
     """Special properties of the counterexample's responses, as a clause; may be empty."""
-    columns = {n: c["values"] for n, c in evidence["constructed_scenario"]["batch"].items()}
-    excluded = columns.get("excluded", [])
+    columns = _columns(evidence)
+    excluded = _excluded(columns)
     parts = [f"a {word} response" for word, n in EXCLUDED.items() if n in excluded and word not in ("in", "padding")]
     parts += ["a padding row"] if EXCLUDED["padding"] in excluded else []
     lengths = columns.get("length", [len(row) for row in columns["mask"]])
@@ -57,10 +56,19 @@ def conditions(evidence: Mapping[str, Any]) -> str:
     return f"with {' and '.join(parts)}" if parts else ""
 
 
+def _columns(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: c["values"] for n, c in evidence["constructed_scenario"]["batch"].items()}
+
+
+def _excluded(columns: Mapping[str, Any]) -> list[int]:
+    """Why each row is excluded from training; a row with a trained token is not, whatever its case was made for."""
+    return [0 if any(row) else n for row, n in zip(columns["mask"], columns.get("excluded", []), strict=False)]
+
+
 def _visible_columns(columns: Mapping[str, Any], evidence: Mapping[str, Any], changed: str) -> set[str]:
     reads = {*evidence.get("reads", columns)}
     names = {"mask", *reads}
-    if reads and "mask" not in reads and all(map(all, columns["mask"])) and not any(columns.get("excluded", [])):
+    if reads and "mask" not in reads and all(map(all, columns["mask"])) and not any(_excluded(columns)):
         names.discard("mask")
     if reads - _MINOR - {"mask", "group", "length"}:
         names -= _MINOR
@@ -69,7 +77,7 @@ def _visible_columns(columns: Mapping[str, Any], evidence: Mapping[str, Any], ch
     else:
         names.discard("length")
     names -= {"excluded", "scored"}
-    if any(columns.get("excluded", [])):
+    if any(_excluded(columns)):
         names.add("excluded")
     if not all(columns.get("scored", [])):
         names.add("scored")

@@ -147,4 +147,5 @@ def logged_metrics(learner: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer
     earlier = len(history)
     with contextlib.redirect_stdout(io.StringIO()):
         learner.log(logs)
-    return {name: value for entry in (*history[earlier:], logs) for name, value in entry.items()}
+    logged = {name: value for entry in (*history[earlier:], logs) for name, value in entry.items()}
+    return {name.removeprefix("train/"): value for name, value in logged.items()}

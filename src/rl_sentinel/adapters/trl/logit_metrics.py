@@ -1,5 +1,6 @@
 """TRL's logit metrics of preference trainers: mean logits, entropy, token accuracy."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -76,9 +77,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 continue
             release, _, _ = entry
             for name, metrics in {"logged logits": LEVELS, "logged of logits": DISTRIBUTIONS}.items():
-                logged = {n: algorithm for n, algorithm in metrics.items() if f'{n}"]' in release.source}
+                logged = {n: algorithm for n, algorithm in metrics.items() if _stores(release.source, n)}
                 if logged:
                     yield from bindable(target, _metrics(release, family, name, logged, paired=paired))
+
+
+def _stores(source: str, name: str) -> bool:
+    """Whether a trainer stores a metric, and not only reads it for evaluation."""
+    return bool(re.search(rf'(?<!: metrics\["){name}(_sum)?"\]', source))
 
 
 def _metrics(release: Release, family: Family, name: str, logged: Mapping[str, str], *, paired: bool) -> Boundary:

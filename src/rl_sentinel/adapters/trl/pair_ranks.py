@@ -1,7 +1,8 @@
-"""Numbers that TRL's trainers of pairs and of single responses log, over the ranks of one optimizer step."""
+"""Numbers that TRL's trainers of pairs and of single responses log, over ranks and micro-batches of a step."""
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +11,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachCut, Object
 from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
-from rl_sentinel.adapters.kit.requirements import every_row_trains
+from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.bco import BCO, BCO_EXPERIMENTAL, BCO_FAMILIES
@@ -23,7 +24,7 @@ from rl_sentinel.adapters.trl.preference_families import (
     ORPO_FAMILIES,
     Family,
 )
-from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
+from rl_sentinel.adapters.trl.preference_trainers import train_on_logprobs, train_one_batch
 from rl_sentinel.adapters.trl.preferences import (
     CPO,
     CPO_EXPERIMENTAL,
@@ -65,6 +66,10 @@ _LOGS = (
     "docs/source/dpo_trainer.md, Logged metrics: means over the batch of an optimizer step, which all processes share"
 )
 
+_IN_ORDER = (
+    "transformers, Trainer: micro-batches of consecutive responses, with as many desirable ones as fall into them"
+)
+
 _PRODUCER = "accelerate, BatchSamplerShard: each process takes other batches of the data set, all of one size"
 
 
@@ -74,7 +79,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         for found in families_of(target, trainer_path(target, *places), {"default": family}):
             if not isinstance(found, Unbound):
                 release, _, _ = found
-                yield from bindable(target, *_logged(release, family, paired=paired))
+                names = _names(release, paired=paired)
+                yield from bindable(target, *_over_ranks(release, family, names, paired=paired))
+                if not paired:
+                    means = [name for name in names if name != "rewards/margins"]  # logged where both labels are
+                    yield from bindable(target, *_over_micro_batches(release, family, means))
 
 
 def rows_are_pairs_of_ranks(inputs: Inputs) -> str:
@@ -83,46 +92,72 @@ def rows_are_pairs_of_ranks(inputs: Inputs) -> str:
     return "" if rows and rows % (2 * ranks) == 0 else "the rows do not divide into pairs for each rank"
 
 
-def _logged(release: Release, family: Family, *, paired: bool) -> Iterator[Boundary]:
-    names = [n for n in LOGGED if f'{n}"' in release.source or (not paired and f'"{n}_sum"' in release.source)]
+def _names(release: Release, *, paired: bool) -> list[str]:
+    """The names that this release logs."""
+    return [n for n in LOGGED if f'{n}"' in release.source or (not paired and f'"{n}_sum"' in release.source)]
+
+
+def _features(release: Release, *, paired: bool) -> PairFeatures:
+    """The data set's rows: pairs, or single responses with labels in turn."""
+    if paired:
+        return PairFeatures(whole=release.whole, names=release.names)
+    return LabelledFeatures(whole='"completion_labels"' in release.source)
+
+
+def _log_probs(release: Release) -> dict[str, Codec]:
+    """The log-probs of all rows, and those of the reference where there is one."""
+    columns = {"logprobs": "logprob", **({"ref_logprobs": "ref_logprob"} if release.reference else {})}
+    return {name: TokenLogprobs(column, leaf=False) for name, column in columns.items()}
+
+
+def _over_ranks(release: Release, family: Family, names: list[str], *, paired: bool) -> Iterator[Boundary]:
     if not names:
         return
-    entry = f"{release.path}.compute_loss"
-    features: Codec = (
-        PairFeatures(whole=release.whole, names=release.names)
-        if paired
-        else LabelledFeatures(whole='"completion_labels"' in release.source)
-    )
     parts: dict[str, Codec] = {
         "trainer": ready_trainer(release, family),
         "rank": Derived(lambda inputs: inputs.part[0]),
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
-        "features": features,
+        "features": _features(release, paired=paired),
     }
-    answers: dict[str, Codec] = {"logprobs": TokenLogprobs("logprob", leaf=False)}
-    if release.reference:
-        answers["ref_logprobs"] = TokenLogprobs("ref_logprob", leaf=False)
     at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
     step = Step(
         call=logs_of_ranks,
         name="logs",
         arguments={
-            "entry": Constant(Function(entry)),
+            "entry": Constant(Function(f"{release.path}.compute_loss")),
             "learners": EachCut(Object(ready_on_rank, parts, at=at), "ranks"),
-            **answers,
+            **_log_probs(release),
         },
         produced_by={"learners": _PRODUCER},
     )
-    numbers = {n: Output("", "nats", over="all", at=Use("logs")[n], form=Number()) for n in names}
-    yield Boundary(
-        path=entry,
+    made = _boundary(release, family, step, "logged over ranks", names)
+    yield replace(made, reach="several processes", requires=(rows_are_pairs_of_ranks, *made.requires))
+
+
+def _over_micro_batches(release: Release, family: Family, names: list[str]) -> Iterator[Boundary]:
+    if not names:
+        return
+    arguments: dict[str, Codec] = {
+        "entry": Constant(Function(f"{release.path}.compute_loss")),
+        "learner": ready_trainer(release, family),
+        "features": _features(release, paired=False),
+        **_log_probs(release),
+    }
+    step = Step(call=logs_of_micro_batches, name="logs", arguments=arguments, produced_by={"features": _IN_ORDER})
+    made = _boundary(release, family, step, "logged over micro-batches", names)
+    reach = "gradient_accumulation_steps above 1"
+    yield replace(made, reach=reach, requires=(rows_are_pairs_of_ranks, equal_micro_batches, *made.requires))
+
+
+def _boundary(release: Release, family: Family, step: Step, setting: str, names: list[str]) -> Boundary:
+    return Boundary(
+        path=f"{release.path}.compute_loss",
         stage="policy-loss",
         steps=(step,),
-        outputs=numbers,
-        settings={"logged over ranks": family.settings},
+        outputs={n: Output("", "nats", over="all", at=Use("logs")[n], form=Number()) for n in names},
+        settings={setting: family.settings},
         claims=claims(_LOGS, pairing="adjacent"),
-        reach="several processes",
-        requires=(rows_are_pairs_of_ranks, every_row_trains, tokens_have_probabilities),
+        requires=(every_row_trains, tokens_have_probabilities),
         domain=as_pairs,
     )
 
@@ -154,3 +189,21 @@ def logs_of_ranks(
 
     run_on_ranks(len(learners), learn)
     return logged_metrics(learners[0])
+
+
+def logs_of_micro_batches(
+    entry: Callable[..., Any],
+    learner: Any,  # noqa: ANN401 - a trainer
+    features: list[dict[str, Any]],
+    logprobs: Tensor,
+    ref_logprobs: Tensor | None = None,
+) -> Mapping[str, Any]:
+    """The metrics that are logged after an optimizer step over these responses, cut into equal micro-batches.
+
+    ``entry`` is the method of the target that the step enters; the log-probs ``[B, T]`` are those of all responses.
+    """
+    learner.accelerator = RankAccelerator(learner.accelerator, 0, 1)
+    size = len(features) // learner.args.gradient_accumulation_steps
+    for start in range(0, len(features), size):
+        train_on_logprobs(entry, learner, features[start : start + size], logprobs, ref_logprobs)
+    return logged_metrics(learner)
