@@ -66,7 +66,7 @@ TRAINER = """
             part = self._buffer[self._step]
             self._step += 1
             trained = part["labels"][:, 1:] != -100
-            one, other = (m(part["input_ids"]).logits[:, :-1][trained] for m in (model, self.teacher_model))
+            one, other = (m(input_ids=part["input_ids"]).logits[:, :-1][trained] for m in (model, self.teacher_model))
             student, teacher, beta = one.log_softmax(-1), other.log_softmax(-1), self.args.beta
             mixed = (beta * teacher.exp() + (1 - beta) * student.exp()).log()
             tokens = beta * (teacher.exp() * (teacher - mixed)).sum(-1)

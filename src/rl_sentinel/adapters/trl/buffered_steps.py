@@ -70,10 +70,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 class Model(TrainedModel):
     """A double of a model: the logits of each row, at the positions that predict its completion."""
 
-    def __call__(self, input_ids: Tensor, **_inputs: object) -> Any:  # noqa: ANN401 - as a model of transformers
+    def __call__(self, **inputs: Any) -> Any:  # noqa: ANN401 - as a model of transformers
         """Logits ``[B, S, V]`` for ids ``[B, S]``."""
         rows = []
-        for ids in input_ids:
+        for ids in inputs["input_ids"]:
             end, label = _prompt_end(ids.tolist())
             own = self.logits[label][: len(ids) - end]
             around = [own.new_zeros(n, own.shape[-1]) for n in (end - 1, len(ids) - end - len(own) + 1)]
