@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.trl import liger
+from rl_sentinel.adapters.trl.liger import layers_unchanged, without_compiler
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_model import make_language_model, set_logprobs
 
@@ -70,7 +70,7 @@ def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
     without_optional_packages(trainer)
     other_models = {"ref_model", "teacher_model"} & set(inspect.signature(trainer).parameters)
     reference = {name: deepcopy(model) for name in other_models}
-    with liger.layers_unchanged():
+    with layers_unchanged():
         built = trainer(
             model=model,
             args=args,
@@ -79,7 +79,7 @@ def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
             **reference,
             **arguments,
         )
-    return liger.without_compiler(built)
+    return without_compiler(built)
 
 
 def default_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a class of the target

@@ -102,7 +102,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def trainer_path(target: Target, *paths: str) -> str:
     """The first of these trainers whose constructor has a parameter ``model``: forwarding classes have none."""
     present = [p for p in paths if target.has(p) and not target.fails(p)]
-    return next((p for p in present if "model" in inspect.signature(target.find(p)).parameters), paths[0])
+    with_model = (p for p in present if "model" in inspect.signature(target.find(p)).parameters)
+    return target.locate(next(with_model, paths[0]))  # where this release has it: scripts import it from there
 
 
 def families_of(

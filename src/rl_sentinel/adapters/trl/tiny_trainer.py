@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rl_sentinel.adapters.trl import liger
+from rl_sentinel.adapters.trl.liger import layers_unchanged, without_compiler
 
 #: Number of words of the tokenizer, without padding, EOS and unknown.
 WORDS = 29
@@ -146,7 +146,7 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
     args = config(**{name: value for name, value in built.items() if name in known}, **settings)
     scores = kind != "distillation"
     more |= {"reward_funcs": [RowRewards("first", weight)]} if scores else {"teacher_model": make_model()}
-    with liger.layers_unchanged():
+    with layers_unchanged():
         trainer_ = trainer(
             model=make_model(),
             args=args,
@@ -154,7 +154,7 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
             processing_class=make_tokenizer(),
             **more,
         )
-    liger.without_compiler(trainer_)
+    without_compiler(trainer_)
     trainer_.model.train()
     trainer_.beta = trainer_.args.beta = beta
     trainer_.ref_model = nn.Identity() if beta else None
