@@ -49,6 +49,16 @@ def test_without_source() -> None:
         Source().text(object())
 
 
+def _package_name() -> str:
+    return rl_sentinel.__name__
+
+
+def test_a_module_of_this_package() -> None:
+    """A script runs where this package is not installed."""
+    with pytest.raises(Unwritable, match="uses a whole module of this package, rl_sentinel"):
+        Source().include(_package_name)
+
+
 CODECS = sorted(
     {
         value

@@ -121,7 +121,7 @@ class Source:
         if name in self.included or name not in vars(module) or hasattr(builtins, name):
             return
         value = vars(module)[name]
-        if isinstance(value, ModuleType) and value.__name__.startswith("rl_sentinel."):
+        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] == "rl_sentinel":
             raise Unwritable(f"{module.__name__} uses a whole module of this package, {value.__name__}")
         if isinstance(value, ModuleType):
             self.names.imports[f"import {value.__name__} as {name}" if name != value.__name__ else f"import {name}"] = (
