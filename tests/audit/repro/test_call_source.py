@@ -1,8 +1,13 @@
 """Expressions of calls as Python source."""
 
+import ast
+import inspect
 import pkgutil
+from collections.abc import Iterator
 from importlib import import_module
 from inspect import isclass
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -59,15 +64,39 @@ def test_a_module_of_this_package() -> None:
         Source().include(_package_name)
 
 
+PACKAGE = "rl_sentinel.adapters"
+
 CODECS = sorted(
     {
         value
-        for module in pkgutil.walk_packages(rl_sentinel.adapters.__path__, "rl_sentinel.adapters.")
+        for module in pkgutil.walk_packages(rl_sentinel.adapters.__path__, f"{PACKAGE}.")
         for value in vars(import_module(module.name)).values()
         if isclass(value) and issubclass(value, Codec)
     },
     key=lambda codec: codec.__qualname__,
 )
+
+
+def _called(module: ModuleType) -> Iterator[Any]:
+    """The functions and classes of this package that a module's steps call, and those that make its objects."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Step", "Object"}:
+            given = [keyword.value for keyword in node.keywords if keyword.arg == "call"] + node.args[:1]
+            values = (vars(module).get(one.id) for one in given if isinstance(one, ast.Name))
+            yield from (v for v in values if (inspect.isfunction(v) or isclass(v)) and v.__module__.startswith("rl_"))
+
+
+MODULES = [import_module(module.name) for module in pkgutil.walk_packages(rl_sentinel.adapters.__path__, f"{PACKAGE}.")]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.removeprefix(f"{PACKAGE}."))
+def test_calls_of_adapters_can_be_written_without_the_package(module: ModuleType) -> None:
+    for called in _called(module):
+        text = Source()
+        text.include(called)
+        lines = [*text.names.imports, *"\n".join(text.included.values()).splitlines()]
+        imports = [line for line in lines if line.strip().startswith(("import rl_sentinel", "from rl_sentinel"))]
+        assert not imports, called.__name__
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.__qualname__)

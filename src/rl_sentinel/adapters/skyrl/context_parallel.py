@@ -32,7 +32,8 @@ _CODE: Mapping[str, str] = {
 }
 
 #: The groups of the ranks, by which the doubles of collectives recognise them; the second has one rank.
-_CONTEXT, _TENSOR = object(), object()
+_CONTEXT = object()
+_TENSOR = object()
 
 _SHARDED = (
     "model_utils.py, from_parallel_logits_to_logprobs_packed_sequences: log probabilities of packed sequences, "

@@ -121,25 +121,38 @@ class Source:
         if name in self.included or name not in vars(module) or hasattr(builtins, name):
             return
         value = vars(module)[name]
-        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] == "rl_sentinel":
+        if isinstance(value, ModuleType) and _of_package(value.__name__):
             raise Unwritable(f"{module.__name__} uses a whole module of this package, {value.__name__}")
         if isinstance(value, ModuleType):
             self.names.imports[f"import {value.__name__} as {name}" if name != value.__name__ else f"import {name}"] = (
                 None
             )
-        elif getattr(value, "__module__", "").startswith("rl_sentinel."):
+        elif _is_definition(value) and _of_package(value.__module__):
             self.include(value)
-        elif inspect.isfunction(value) or inspect.isclass(value) or hasattr(value, "__origin__") or callable(value):
+        elif _is_definition(value) or hasattr(value, "__origin__") or callable(value):
             home = getattr(value, "__module__", "typing")
-            if vars(sys.modules.get(home, module)).get(name) is value:
+            if vars(sys.modules.get(home, module)).get(name) is value and not _of_package(home):
                 self.names.imports[f"from {home} import {name}"] = None
             else:
                 self._assign(name, module)
         else:
             try:
-                self.included[name] = f"{name} = {source(value, self.names)}"
+                self.included[name] = f"{name} = {self._plain(value)}"
             except Unwritable:
                 self._assign(name, module)
+
+    def _plain(self, value: Any) -> str:  # noqa: ANN401 - any value
+        """Source of a value that holds no object of this package.
+
+        Raises:
+            Unwritable: if it has none.
+        """
+        names = Names({}, self.names.known)
+        text = source(value, names)
+        if any(_of_package(line.split()[1]) for line in names.imports):
+            raise Unwritable(f"{type(value).__name__} holds objects of this package")
+        self.names.imports.update(names.imports)
+        return text
 
     def _assign(self, name: str, module: ModuleType) -> None:
         """Include the statement of a module that defines a name, such as an alias of a type.
@@ -152,6 +165,15 @@ class Source:
         for used in _names_used(found.value):
             self._define(used, module)
         self.included[name] = ast.unparse(found)
+
+
+def _is_definition(value: Any) -> bool:  # noqa: ANN401 - any value
+    return inspect.isfunction(inspect.unwrap(value)) or inspect.isclass(value)
+
+
+def _of_package(module: str) -> bool:
+    """Whether a module is one of this package, which is not installed where a script runs."""
+    return module.partition(".")[0] == "rl_sentinel"
 
 
 def _assignment(name: str, module: ModuleType) -> Any:  # noqa: ANN401 - an ast.Assign or ast.AnnAssign with a value
