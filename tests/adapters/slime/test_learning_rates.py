@@ -12,6 +12,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.resume_differs import LAW as RES001
 
 Loads = Callable[..., Target]
 
@@ -78,3 +79,57 @@ def test_found_where_broken_alone(
     judgement = judged_at(REF001, boundaries[setting], setting, target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+RESTART = """
+    from .checkpoint import load_checkpoint, clear_memory
+
+    def setup_model_and_optimizer(args, role):
+        raise RuntimeError("Megatron is not installed")
+
+    def initialize_model_and_optimizer(args, role="actor"):
+        model, optimizer, schedule = setup_model_and_optimizer(args, role)
+        iteration, _ = load_checkpoint(model, optimizer, schedule, checkpointing_context={})
+        clear_memory()
+        AFTERWARDS
+        return model, optimizer, schedule, iteration
+"""
+
+ONCE_MORE = "schedule.step(increment=iteration * args.global_batch_size)"
+ANEW = "iteration = 0"
+
+
+def _restarted(loads: Loads, afterwards: str) -> tuple[Target, Boundary]:
+    folder = "slime/backends/megatron_utils"
+    source = MODEL.replace("DECAY", SIZE).replace("WARM", SIZE) + RESTART.replace("AFTERWARDS", afterwards)
+    target = loads(
+        FRAMEWORK, {f"{folder}/model.py": source, f"{folder}/checkpoint.py": "load_checkpoint = clear_memory = print"}
+    )
+    made = [one for one in learning_rates.boundaries(target) if isinstance(one, Boundary)]
+    return target, next(one for one in made if one.path == learning_rates.INITIALIZE)
+
+
+def test_restart_by_hand(loads: Loads) -> None:
+    """A schedule that is advanced twice is at the peak after one of two updates of warm-up."""
+    target, boundary = _restarted(loads, ONCE_MORE)
+    check_round_trips(target, [boundary])
+    values = outputs_of(target, boundary, "warm-up", batch_of(torch.ones(3, 1, dtype=torch.bool)))
+    assert values["learning rate"].tolist() == [0, 0.5, 1]
+    assert values["learning rate after a restart"].tolist() == [0, 1, 1]
+    assert values["finished updates after a restart"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("setting", ["cosine", "warm-up"])
+@pytest.mark.parametrize(("afterwards", "found"), [("pass", False), (ONCE_MORE, True), (ANEW, True)])
+def test_restarts(loads: Loads, setting: str, afterwards: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A schedule that runs ahead is found, and a count of updates that starts again."""
+    target, boundary = _restarted(loads, afterwards)
+    judgement = judged_at(RES001, boundary, setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+def test_loading_by_megatron_has_no_restart(loads: Loads) -> None:
+    """The first releases initialise without loading."""
+    _, boundaries = _bound(loads)
+    assert learning_rates.INITIALIZE not in {one.path for one in boundaries.values()}

@@ -1,8 +1,9 @@
-"""AReaL's data loaders: how often all ranks together draw each sample in an epoch."""
+"""AReaL's data loaders: how often all ranks together draw each sample in an epoch, and in which order."""
 
 import importlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
@@ -12,9 +13,11 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
 CREATE = "areal.utils.dataloader.create_dataloader"
+CYCLE = "areal.utils.data.cycle_dataloader"
 #: Classes of the options of a data set for training and for validation, which earlier releases share.
 _OPTIONS = "areal.api.cli_args"
 TRAINING, VALIDATION, SHARED = (f"{_OPTIONS}.{name}DatasetConfig" for name in ("Train", "Valid", ""))
@@ -23,6 +26,12 @@ TRAINING, VALIDATION, SHARED = (f"{_OPTIONS}.{name}DatasetConfig" for name in ("
 RANKS, BATCH = 2, 4
 
 _CALLER = "areal/trainer/rl_trainer.py, _create_dataloader: rank and world size of the data-parallel group"
+
+_SHUFFLES = claims(
+    "cli_args.py, DatasetConfig.shuffle: whether to shuffle the dataset; torch, DistributedSampler: without set_epoch, "
+    "each epoch has the order of the first",
+    knobs={"epoch": (0, 1)},
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -36,6 +45,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         known = next((path for path in (config, SHARED) if target.has(path)), "")
         if known:
             yield from bindable(target, _loader(name, known))
+        if known and name == "training" and target.has(CYCLE):
+            yield from bindable(target, _cycle(known))
 
 
 class Loader:
@@ -45,6 +56,11 @@ class Loader:
         """Pass the options to torch's loader, on which torchdata's is built."""
         loader: Any = importlib.import_module("torch.utils.data").DataLoader
         self.batches: Any = loader(dataset, **options)
+        self.sampler = self.batches.sampler
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        return len(self.batches)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield batches of samples."""
@@ -68,6 +84,18 @@ def uses_in_epoch(
     full = rows - rows % BATCH if training else rows
     uses = [float(draws[row]) + float(row >= full) for row in range(rows)]
     return {"uses": uses, "drawn": [min(count, 1.0) for count in uses]}
+
+
+def places_in_epoch(
+    create: Callable[..., Any], cycle: Callable[..., Any], config: Callable[..., Any], rows: int, epoch: int
+) -> list[float]:
+    """The place of each sample in an epoch of a shuffled data set, or -1 where it is not drawn."""
+    dataset_config = config(path="data", type="rl", batch_size=BATCH, num_workers=0, shuffle=True)
+    with replaced_globals(create.__globals__, StatefulDataLoader=Loader):
+        loader = create(list(range(rows)), 0, 1, dataset_config)
+        batches = islice(cycle(loader), epoch * len(loader), (epoch + 1) * len(loader))
+        drawn = [sample for batch in batches for sample in batch]
+    return [float(drawn.index(row)) if row in drawn else -1.0 for row in range(rows)]
 
 
 def _has_full_batch(inputs: Inputs) -> str:
@@ -98,4 +126,30 @@ def _loader(name: str, config: str) -> Boundary:
         settings={name: {"training": name == "training"}},
         reach=f"every run with {'train' if name == 'training' else 'valid'}_dataset, on several data-parallel ranks",
         requires=(_has_full_batch,) if name == "training" else (),
+    )
+
+
+def _cycle(config: str) -> Boundary:
+    step = Step(
+        call=places_in_epoch,
+        name="places",
+        arguments={
+            "create": Constant(Function(CREATE)),
+            "cycle": Constant(Function(CYCLE)),
+            "config": Constant(Function(config)),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+            "epoch": Knob("epoch"),
+        },
+        produced_by={"epoch": "areal/infra/workflow_executor.py, prepare_batch: cycle_dataloader, over all epochs"},
+    )
+    return Boundary(
+        path=CYCLE,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group"}),
+        outputs={"place in the epoch": Output("B", "", at=Use("places"), form=PerRow("list"))},
+        settings={"shuffled": {"epoch": 0}},
+        claims=_SHUFFLES,
+        reach="every run with train_dataset.shuffle=True (the default) of more than one epoch",
+        requires=(_has_full_batch,),
     )

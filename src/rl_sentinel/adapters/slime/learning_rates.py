@@ -1,20 +1,31 @@
-"""slime's learning rates: the schedule of Megatron, sized by the rollouts of a run."""
+"""slime's learning rates: the schedule of Megatron, sized by the rollouts of a run, and where a restart goes on."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.learning_rates import KINDS, PEAK, MegatronSchedule, rate_boundary, rates_of
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.learning_rates import (
+    KINDS,
+    PEAK,
+    UPDATES,
+    MegatronSchedule,
+    rate_boundary,
+    rates_of,
+    rows_are_updates,
+)
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
 PATH = "slime.backends.megatron_utils.model.get_optimizer_param_scheduler"
+INITIALIZE = "slime.backends.megatron_utils.model.initialize_model_and_optimizer"
 
 #: Prompts of a rollout, responses of a prompt, and responses of an update: each rollout is two updates.
 _PROMPTS, _RESPONSES, _UPDATE = 4, 2, 4
@@ -24,12 +35,22 @@ _DOCS = (
     "samples, in which the warm-up is given as updates or as a share"
 )
 _ORDER = "model.py, train_one_step: opt_param_scheduler.step by the samples of the update, after the optimizer"
+_RESTORES = (
+    "Megatron-LM, megatron/training/checkpointing.py, load_checkpoint: opt_param_scheduler.load_state_dict, which "
+    "advances the schedule by the samples that it had counted, unless the optimizer stays behind"
+)
+
+#: Settings of a run that is restarted.
+_RESTARTS = {"cosine": KINDS["cosine"][1]["no warm-up"], "warm-up": KINDS["constant"][1]["warm-up"]}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The constant and the cosine schedule, with the warm-up as a number of updates and as a share."""
+    """The constant and the cosine schedule, with the warm-up as a number of updates and as a share; and a restart."""
     if target.has(PATH) and not target.fails(PATH):
         yield from bindable(target, *(_rates(kind) for kind in KINDS))
+        # The first releases leave the loading to Megatron's own setup.
+        if target.has(INITIALIZE) and "load_checkpoint(" in inspect.getsource(target.find(INITIALIZE)):
+            yield from bindable(target, _restarted())
 
 
 def rates(  # noqa: PLR0913 - options of the command line
@@ -42,7 +63,59 @@ def rates(  # noqa: PLR0913 - options of the command line
     share: bool,  # noqa: FBT001 - a setting
 ) -> list[float]:
     """The learning rates of ``count`` updates, as fractions of the peak, with the warm-up as a share or as a count."""
-    args = SimpleNamespace(
+    optimizer = SimpleNamespace(param_groups=[{"lr": 0.0}])
+    with replaced_globals(build.__globals__, OptimizerParamScheduler=MegatronSchedule):
+        schedule = build(_arguments(kind, warm_up, updates, floor, share=share), optimizer)
+    return rates_of(optimizer, lambda: schedule.step(increment=_UPDATE), count)
+
+
+def rates_of_restart(  # noqa: PLR0913 - options of the command line
+    initialize: Callable[..., Any],
+    build: Callable[..., Any],
+    count: int,
+    warm_up: int,
+    updates: int,
+    floor: float,
+) -> dict[str, list[float]]:
+    """The learning rate after one more update each, without a restart and restarted there; also the update counted.
+
+    Every rate of the cosine schedule differs from the one before, and so do those of a warm-up.
+    """
+    args = _arguments("constant" if warm_up else "cosine", warm_up, updates, floor, share=False)
+    columns: dict[str, list[float]] = {"rates": [], "resumed": [], "updates": [], "counted": []}
+    with replaced_globals(
+        initialize.__globals__,
+        OptimizerParamScheduler=MegatronSchedule,
+        setup_model_and_optimizer=lambda args, *_role: ([SimpleNamespace()], *_scheduled(build, args)),
+        load_checkpoint=_restore,
+        clear_memory=lambda: None,
+    ):
+        optimizer, schedule = _scheduled(build, args)
+        for done in range(count):
+            args.saved_updates = done
+            _, restarted, _, counted = initialize(args)
+            columns["rates"].append(optimizer.param_groups[0]["lr"] / PEAK)
+            columns["resumed"].append(restarted.param_groups[0]["lr"] / PEAK)
+            columns["updates"].append(done)
+            columns["counted"].append(counted)
+            schedule.step(increment=_UPDATE)
+    return columns
+
+
+def _scheduled(build: Callable[..., Any], args: SimpleNamespace) -> tuple[Any, Any]:
+    """An optimizer at the start of a run, and its schedule."""
+    optimizer = SimpleNamespace(param_groups=[{"lr": 0.0}], saved_updates=args.saved_updates)
+    return optimizer, build(args, optimizer)
+
+
+def _restore(_model: object, optimizer: Any, schedule: Any, **_about: object) -> tuple[int, int]:  # noqa: ANN401
+    """A double of Megatron's loading, which restores the schedule and answers the number of finished updates."""
+    schedule.step(increment=optimizer.saved_updates * _UPDATE)
+    return optimizer.saved_updates, 0
+
+
+def _arguments(kind: str, warm_up: int, updates: int, floor: float, *, share: bool) -> SimpleNamespace:
+    return SimpleNamespace(
         num_rollout=updates * _UPDATE // (_PROMPTS * _RESPONSES),
         rollout_batch_size=_PROMPTS,
         n_samples_per_prompt=_RESPONSES,
@@ -61,11 +134,8 @@ def rates(  # noqa: PLR0913 - options of the command line
         weight_decay_incr_style="constant",
         use_checkpoint_opt_param_scheduler=False,
         override_opt_param_scheduler=False,
+        saved_updates=0,
     )
-    optimizer = SimpleNamespace(param_groups=[{"lr": 0.0}])
-    with replaced_globals(build.__globals__, OptimizerParamScheduler=MegatronSchedule):
-        schedule = build(args, optimizer)
-    return rates_of(optimizer, lambda: schedule.step(increment=_UPDATE), count)
 
 
 def _rates(kind: str) -> Boundary:
@@ -87,3 +157,37 @@ def _rates(kind: str) -> Boundary:
     }
     step = Step(call=rates, name="rates", arguments=arguments, produced_by={"count": _ORDER})
     return rate_boundary(PATH, step, families, claims(_DOCS, algorithm=algorithm), f"--lr-decay-style {kind}")
+
+
+def _restarted() -> Boundary:
+    step = Step(
+        call=rates_of_restart,
+        name="rates",
+        arguments={
+            "initialize": Constant(Function(INITIALIZE)),
+            "build": Constant(Function(PATH)),
+            "count": Derived(lambda inputs: inputs.batch.rows),
+            **{name: Knob(name, default) for name, default in (("warm_up", 0), ("updates", UPDATES), ("floor", 0.0))},
+        },
+        produced_by={"count": _RESTORES},
+    )
+    outputs = {
+        "learning rate": ("uninterrupted.rate", "rates"),
+        "learning rate after a restart": ("resumed.rate", "resumed"),
+        "finished updates": ("uninterrupted.updates", "updates"),
+        "finished updates after a restart": ("resumed.updates", "counted"),
+    }
+    return Boundary(
+        path=INITIALIZE,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group"}),
+        outputs={
+            name: Output("B", "", quantity, at=Use("rates")[key], form=PerRow("list"))
+            for name, (quantity, key) in outputs.items()
+        },
+        settings=_RESTARTS,
+        claims=claims("docs/en/get_started/usage.md, --load: the path from which training is resumed"),
+        reach="every run that is restarted with --load",
+        requires=(rows_are_updates,),
+    )
