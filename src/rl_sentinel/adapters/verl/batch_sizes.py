@@ -1,0 +1,199 @@
+"""Batch sizes of verl's workers before 0.8: what a rank makes of the sizes that the configuration gives for all."""
+
+import copy
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.process_group import parallel_state_of_one_process
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.config_files import default_config, untraced
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+FSDP, MEGATRON = "verl.workers.fsdp_workers", "verl.workers.megatron_workers"
+
+#: Class of a worker -> its section of the configuration; empty for the whole configuration of actor and rollout.
+WORKERS: Mapping[str, str] = {
+    f"{FSDP}.ActorRolloutRefWorker": "",
+    f"{FSDP}.CriticWorker": "critic",
+    f"{MEGATRON}.ActorRolloutRefWorker": "",
+    f"{MEGATRON}.CriticWorker": "critic",
+}
+
+#: Sizes over all ranks, one response of a prompt, and no ranks that share a sequence or a part of the parameters.
+_PLAIN: Settings = {
+    "ppo_mini_batch_size": 16,
+    "ppo_micro_batch_size": 8,
+    "n": 1,
+    "ranks": 2,
+    "sequence": 1,
+    "shards": -1,
+}
+
+#: Setting -> sizes, and the word in the code of a worker that offers it.
+FAMILIES: Mapping[str, tuple[Settings, str]] = {
+    "data parallel": (_PLAIN, ""),
+    "sequence parallel": ({**_PLAIN, "ranks": 4, "sequence": 2}, "ulysses_sequence_parallel_size"),
+    "hybrid sharding": ({**_PLAIN, "ranks": 4, "shards": 2}, "fsdp_size"),
+}
+#: The first releases count micro-batches in prompts as well, so that what arrives of their size is no claim here.
+SEVERAL: Settings = {name: size for name, size in {**_PLAIN, "n": 4}.items() if name != "ppo_micro_batch_size"}
+
+#: Place of the result -> the option that must arrive there.
+_PLACES = {"prompts of a mini-batch": "ppo_mini_batch_size", "rows of a micro-batch": "ppo_micro_batch_size"}
+
+_DOCS = (
+    "docs/examples/config.rst, ppo_mini_batch_size: split for updates, a global number across all workers; "
+    "ray_trainer.py, _validate_config: compared with train_batch_size, in prompts; fsdp_workers.py, __init__: "
+    "rollout.n responses of each prompt, shared by the data-parallel ranks"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The sizes that each worker keeps, in releases whose workers make them those of a rank."""
+    for path, section in WORKERS.items():
+        if target.has(path) and not target.fails(path):
+            yield from try_bind(target, path, "config", partial(_sizes, target, path, section))
+
+
+class Mesh:
+    """A double of torch's mesh of devices, as the first rank sees it."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        """Store the number of ranks along each dimension."""
+        self.shape = shape
+
+    def size(self, dimension: int | None = None) -> int:
+        """The number of ranks, of all dimensions or of one."""
+        return int(torch.tensor(self.shape).prod()) if dimension is None else self.shape[dimension]
+
+    def __getitem__(self, _dimension: str) -> "Mesh":
+        """The mesh of one dimension."""
+        return self
+
+    def get_local_rank(self, *_dimension: str) -> int:
+        """The first."""
+        return 0
+
+
+class Anything:
+    """A double of the classes from which workers inherit or which they keep: it accepts all arguments."""
+
+    def __init__(self, *_inputs: object, **_options: object) -> None:
+        """Keep nothing."""
+
+
+def kept_sizes(  # noqa: PLR0913 - classes of the target, and settings
+    kind: Any,  # noqa: ANN401 - a class of the target
+    config: Any,  # noqa: ANN401 - the trainer's configuration
+    section: str,
+    ranks: int,
+    sequence: int,
+    n: int,
+) -> dict[str, float]:
+    """The sizes that a worker keeps, times the ranks: the prompts of a mini-batch and the rows of a micro-batch."""
+    parts = ranks // sequence
+    with untraced():
+        config = copy.deepcopy(config)  # a worker changes its configuration
+    worker = bare_instance(kind, _rank=0, _world_size=ranks, _register_dispatch_collect_info=lambda *_a, **_k: None)
+    with _cluster(kind, ranks, parts):
+        if section:
+            kind.__init__(worker, config[section])
+        else:
+            kind.__init__(worker, config.actor_rollout_ref, "actor_rollout_ref")
+    sizes = worker.config if section else worker.config.actor
+    micro = sizes.get("ppo_micro_batch_size_per_gpu") or sizes.ppo_micro_batch_size or 0
+    return dict(zip(_PLACES, (sizes.ppo_mini_batch_size * parts / n, float(micro * parts)), strict=True))
+
+
+@contextmanager
+def _cluster(kind: Any, ranks: int, parts: int) -> Iterator[None]:  # noqa: ANN401 - a class of the target
+    """Doubles of the ranks, of which ``parts`` have different data, and of what a worker starts."""
+    base = next(one for one in kind.__mro__ if one.__name__ == "Worker")
+    state = {**parallel_state_of_one_process(), "get_data_parallel_world_size": lambda *_a, **_k: parts}
+    doubles: dict[str, Any] = {
+        **dict.fromkeys(_STARTED, Anything),
+        "is_initialized": lambda: True,
+        "get_world_size": lambda *_group: ranks,
+        "get_rank": lambda *_group: 0,
+        "mpu": SimpleNamespace(**state),
+        "init_device_mesh": lambda _device, mesh_shape, **_names: Mesh(mesh_shape),
+        "set_random_seed": lambda **_seed: None,
+        "repatch": None,
+        "omega_conf_to_dataclass": lambda part, *_types, **_options: part,
+    }
+    module = vars(sys.modules[kind.__module__])  # the last releases wrap the constructor
+    places = (module, vars(torch.distributed), vars(torch.distributed.device_mesh))
+    with replaced_globals(*places, **doubles), patch.object(base, "__init__", Anything.__init__):
+        yield
+
+
+#: Classes that a worker makes or inherits from, apart from the base of all workers.
+_STARTED = (
+    "DistProfilerExtension",
+    "WorkerProfilerExtension",
+    "DistProfiler",
+    "WorkerProfiler",
+    "FSDPUlyssesShardingManager",
+)
+
+
+def _sizes(target: Target, path: str, section: str) -> Iterator[Boundary]:
+    """The sizes under the settings that the worker reads."""
+    source = inspect.getsource(target.find(path).__init__)
+    if "ppo_mini_batch_size" not in source:
+        return
+    settings = {name: options for name, (options, word) in FAMILIES.items() if word in source}
+    actor = f"{FSDP}.ActorRolloutRefWorker"
+    if target.has(actor) and "rollout.n" in inspect.getsource(target.find(actor).__init__):
+        settings["several responses"] = SEVERAL
+    own = section or "actor_rollout_ref.actor"
+    sharding = f"{section}.model.fsdp_config" if section else f"{own}.fsdp_config"
+    micro = Knob("ppo_micro_batch_size", default=8)
+    fields = {
+        "actor_rollout_ref.rollout.n": Knob("n"),
+        f"{own}.ppo_mini_batch_size": Knob("ppo_mini_batch_size"),
+        f"{own}.ppo_micro_batch_size": micro,
+        f"{own}.ulysses_sequence_parallel_size": Knob("sequence"),
+        f"{sharding}.fsdp_size": Knob("shards"),
+        # The defaults, in releases whose files leave the section to a dataclass.
+        **{f"{sharding}.{part}_offload": Constant(value=False) for part in ("param", "optimizer")},
+        **dict.fromkeys((f"actor_rollout_ref.{part}.log_prob_micro_batch_size" for part in ("rollout", "ref")), micro),
+        "critic.forward_micro_batch_size": micro,
+    }
+    trainer = "ppo_megatron_trainer" if path.startswith(MEGATRON) else "ppo_trainer"
+    step = Step(
+        call=kept_sizes,
+        name="kept",
+        arguments={
+            "kind": Constant(Function(path)),
+            "config": default_config(target, "", fields, trainer),
+            "section": Constant(section),
+            **{name: Knob(name) for name in ("ranks", "sequence", "n")},
+        },
+        remembered=True,
+        produced_by={"config": "ray_trainer.py, init_workers: a section of the trainer's configuration"},
+    )
+    yield Boundary(
+        path=path,
+        stage="config",
+        steps=(step,),
+        outputs=arriving_outputs(Use("kept"), _PLACES),
+        settings=settings,
+        claims=claims(_DOCS),
+        reach=f"{own}.ppo_mini_batch_size on several ranks; rollout.n above 1",
+    )
