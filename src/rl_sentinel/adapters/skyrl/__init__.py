@@ -35,6 +35,7 @@ from rl_sentinel.adapters.skyrl import (
     metrics,
     micro_batches,
     mini_batches,
+    optimizers,
     overlong_penalty,
     overrides,
     packed_supervised,
@@ -114,6 +115,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         micro_batches,
         mini_batches,
         learning_rates,
+        optimizers,
     )
     for module in modules:
         yield from module.boundaries(target)

@@ -167,12 +167,14 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
 
 
 def _family(target: Target, sampling: str, name: str, settings: Settings) -> Iterator[Boundary | Unbound]:
-    if _TEMPLATE in settings and not _has(target, _TEMPLATE):
+    if _TEMPLATE in settings and not has_setting(target, _TEMPLATE):
         # Releases without this section choose the template by the name of the model.
         settings = {name: value for name, value in settings.items() if name != _TEMPLATE} | {"model": _BY_MODEL}
     custom = _TEMPLATE in settings or "model" in settings
-    logprobs = not custom and _has(target, LOGPROBS) and not _refuses_logprobs(target, batched=bool(settings[_BATCHED]))
-    fixed = {LOGPROBS: 1 if logprobs else None} if _has(target, LOGPROBS) else {}
+    logprobs = (
+        not custom and has_setting(target, LOGPROBS) and not _refuses_logprobs(target, batched=bool(settings[_BATCHED]))
+    )
+    fixed = {LOGPROBS: 1 if logprobs else None} if has_setting(target, LOGPROBS) else {}
     section = Config(CONFIG, fixed, {path: path for path in settings if "." in path}, section="generator")
     try:
         section.check(target)
@@ -181,7 +183,8 @@ def _family(target: Target, sampling: str, name: str, settings: Settings) -> Ite
     yield from bindable(target, _boundary(target, sampling, name, settings, section, logprobs=logprobs))
 
 
-def _has(target: Target, path: str) -> bool:
+def has_setting(target: Target, path: str) -> bool:
+    """Whether the configuration of the release has a setting."""
     try:
         Config(CONFIG, {path: None}).check(target)
     except Unbindable:
