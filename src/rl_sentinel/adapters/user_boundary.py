@@ -21,7 +21,7 @@ from rl_sentinel.adapters.kit.masked_value import MaskedValue, is_zero_off_mask,
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups, grouping
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.sequence_model import uncertain
+from rl_sentinel.adapters.kit.sequence_model import SequenceMask, uncertain
 from rl_sentinel.adapters.kit.user_layouts import (
     Domains,
     FunctionCodec,
@@ -120,9 +120,9 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
     unpadded = any(isinstance(f, Packed | Ragged) for f in forms)
     masked = any("mask" in c.columns for c in flat)
     padded = any(isinstance(getattr(f, "inner", f), Padded | GroupedTokens) for f in forms)
-    padded |= any(isinstance(c, FunctionCodec) and c.of & PER_TOKEN for c in flat)
+    padded |= any(isinstance(c, FunctionCodec) and c.of & PER_TOKEN for c in flat) or any(c.modelled for c in flat)
     padded &= kind.stage in _WITHOUT_MASK
-    measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask) for c in flat)
+    measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask | SequenceMask) for c in flat)
     # A function in ``bind`` may put the outcome on the last token as well.
     per_token = any(isinstance(c, TokenRewards) or {"reward", "token_reward"} <= c.columns for c in flat)
     zeroed = any(isinstance(c, MaskedValue) for c in flat)

@@ -142,3 +142,56 @@ def test_logits_beside_log_probs_are_those_of_an_entropy_and_stay_a_column() -> 
 
     result = rl_sentinel.check(loss, stage="policy-loss", algorithm="ppo")
     assert "reads no logits, as the loss does" in " ".join(str(result).split())
+
+
+def flattened_by_view(logits: Any, actions: Any, mask: Any, old_logps: Any, advantages: Any) -> Any:
+    flat = torch.nn.functional.cross_entropy(logits.view(-1, logits.size(-1)), actions.view(-1), reduction="none")
+    return ppo(-flat.view(actions.shape), old_logps, advantages[:, None], mask.bool())
+
+
+def test_logits_of_the_response_can_be_flattened_by_view() -> None:
+    result = rl_sentinel.check(flattened_by_view, stage="policy-loss", algorithm="ppo")
+    assert result.ok
+    assert not result.findings
+
+
+def without_a_layout(logits: Any, actions: Any, old_logps: Any, advantages: Any) -> Any:
+    if old_logps.dim() == 1 or logits.shape[1] == old_logps.shape[1]:
+        raise RuntimeError("this layout is not for me")
+    return logprob_of(logits, actions)[:, 1].sum() * advantages.mean()
+
+
+def test_the_failure_in_the_usual_layout_is_reported_where_the_loss_is_right_in_no_other() -> None:
+    result = rl_sentinel.check(without_a_layout, stage="policy-loss", algorithm="ppo")
+    assert not result.findings
+    assert any("this layout is not for me" in reason for reason in result.errored)
+
+
+def reinforce_without_mask(logits: Any, tokens: Any, advantages: Any) -> Any:
+    return -(logprob_of(logits, tokens) * advantages[:, None]).mean()
+
+
+def reinforce_over_rows(logits: Any, tokens: Any, advantages: Any) -> Any:
+    return -(logprob_of(logits, tokens) * advantages[:, None]).sum() / len(tokens)
+
+
+def reinforce_of_attended(logits: Any, input_ids: Any, attention_mask: Any, advantages: Any) -> Any:
+    mask = attention_mask[:, 1:]
+    return -(logprob_of(logits[:, :-1], input_ids[:, 1:]) * advantages[:, None] * mask).sum() / mask.sum()
+
+
+@pytest.mark.parametrize("function", [reinforce_without_mask, reinforce_of_attended])
+def test_a_loss_of_logits_without_a_mask_is_asked_where_every_token_of_the_response_trains(
+    function: Callable[..., Any],
+) -> None:
+    claims = {"aggregation": "token-mean"}
+    result = rl_sentinel.check(function, stage="policy-loss", algorithm="reinforce", claims=claims)
+    assert result.ok
+    assert not result.findings
+    assert "REF001" in {verdict.law for verdict in result.verdicts if verdict.outcome == "holds"}
+
+
+def test_a_fault_is_found_in_a_loss_of_logits_without_a_mask() -> None:
+    claims = {"aggregation": "token-mean"}
+    result = rl_sentinel.check(reinforce_over_rows, stage="policy-loss", algorithm="reinforce", claims=claims)
+    assert [finding.code for finding in result.findings] == ["REF001"]

@@ -43,7 +43,8 @@ def with_logit_layout(
 
     Tried are logits ``[B, T, V]`` of the response, and ``[B, P + T, V]`` of whole sequences, of which position i
     predicts token i + 1. That one is chosen with which the loss computes its formula, or else has a gradient at the
-    trained tokens alone. The names ``labels`` and ``input_ids`` mean whole sequences, as in transformers.
+    trained tokens alone; without such a one, the usual one is judged, although it may fail. The names ``labels`` and
+    ``input_ids`` mean whole sequences, as in transformers.
 
     Args:
         target: where the function is looked up.
@@ -70,7 +71,8 @@ def with_logit_layout(
                 _require_sequences(arguments, own)
                 note = () if own is arguments else (_note(arguments, own),)
                 return replace(boundary, notes=(*boundary.notes, *note))
-    return accepted[0][0] if accepted else usual
+    # Without either, what another layout computes says nothing: the failure in the usual one is reported.
+    return usual
 
 
 def _others(arguments: Arguments) -> Iterator[Arguments]:

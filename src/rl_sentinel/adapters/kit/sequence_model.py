@@ -155,12 +155,12 @@ class PolicyLogits(PolicyModel):
         return {self.name: "logits have no log-probs to read without their tokens"}
 
     def put(self, inputs: Inputs) -> Tensor:
-        """The logits, before a division by the temperature."""
+        """The logits, before a division by the temperature; contiguous, so that ``view`` can flatten them."""
         logits = self.model(inputs).logits
         if not self.response_only:
             return logits
         width = inputs.batch.width + inputs.layout.extra
-        return logits[:, PROMPT - 1 : PROMPT - 1 + width]
+        return logits[:, PROMPT - 1 : PROMPT - 1 + width].contiguous()
 
     def sizes(self, value: Tensor) -> Sizes:
         """The number of rows."""

@@ -60,9 +60,9 @@ class TimeFirst(_Around):
     """``[T, B]``, as environments that step together collect it."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The column with its axes exchanged."""
+        """The column with its axes exchanged; contiguous, as what is collected so."""
         laid_out: Tensor = self.inner.lay_out(column, inputs)
-        return laid_out.transpose(0, 1)
+        return laid_out.transpose(0, 1).contiguous()
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """The column with its axes in the usual order."""
