@@ -127,3 +127,67 @@ def test_other_tokens_change_and_the_sampled_one_does_not() -> None:
 
 def test_a_weight_of_zero_needs_no_note() -> None:
     assert entropy_weights({"entropy_coef": 0.0, "ent_coef": None}, {}) == {}
+
+
+def loss_of_ids(ids_of: Any) -> Any:
+    def compute_loss(model: Any, inputs: Any) -> Any:
+        prompt, completion = inputs["prompt_ids"], inputs["completion_ids"]
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+        logits = model(input_ids=ids_of(prompt, completion), attention_mask=mask).logits
+        return ppo(of_sampled(logits[:, -completion.shape[1] - 1 : -1].log_softmax(-1), inputs), inputs)
+
+    return compute_loss
+
+
+@pytest.mark.parametrize(
+    "ids_of",
+    [
+        lambda prompt, completion: torch.cat([completion, prompt], 1),
+        lambda prompt, completion: torch.cat([prompt, torch.zeros_like(completion)], 1),
+        lambda prompt, completion: torch.cat([prompt.flip(0), completion], 1),
+        lambda prompt, completion: torch.cat([prompt, completion.roll(1, 1)], 1),
+    ],
+)
+def test_other_tokens_than_those_of_the_sequence_are_a_fault(ids_of: Any) -> None:
+    result = rl_sentinel.check(loss_of_ids(ids_of), stage="policy-loss", algorithm="ppo", laws=["REF001"])
+    assert [finding.code for finding in result.findings] == ["REF001"]
+
+
+def test_the_tokens_of_the_sequence_are_sound_in_parts_of_the_rows_and_with_other_ids_in_padding() -> None:
+    def compute_loss(model: Any, inputs: Any) -> Any:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+        ids = torch.where(ids == 0, 3, ids)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
+        width = inputs["completion_ids"].shape[1]
+        parts = [
+            model(input_ids=ids[row : row + 1], attention_mask=mask[row : row + 1], logits_to_keep=width + 1).logits
+            for row in range(len(ids))
+        ]
+        return ppo(of_sampled(torch.cat(parts)[:, :-1].log_softmax(-1), inputs), inputs)
+
+    result = rl_sentinel.check(compute_loss, stage="policy-loss", algorithm="ppo")
+    assert result.ok, str(result)
+    assert not result.findings
+
+
+def test_without_an_old_policy_a_wrong_token_changes_the_gradient() -> None:
+    def compute_loss(model: Any, inputs: Any) -> Any:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"].roll(1, 1)], 1)
+        logits = model(ids, torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)).logits
+        ours = of_sampled(logits[:, -inputs["completion_ids"].shape[1] - 1 : -1].log_softmax(-1), inputs)
+        names = ("advantages", "completion_mask")
+        return ppo(ours, {name: inputs[name] for name in names} | {"old_per_token_logps": ours.detach()})
+
+    result = rl_sentinel.check(compute_loss, stage="policy-loss", algorithm="ppo")
+    assert "ONP001" in {finding.code for finding in result.findings}, str(result)
+
+
+def test_tokens_of_all_sequences_end_to_end_are_not_judged() -> None:
+    def compute_loss(model: Any, inputs: Any) -> Any:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1).reshape(1, -1)
+        logits = model(input_ids=ids).logits.reshape(len(inputs["prompt_ids"]), -1, 4)
+        return ppo(of_sampled(logits[:, :-1].log_softmax(-1), inputs), inputs)
+
+    result = rl_sentinel.check(compute_loss, stage="policy-loss", algorithm="ppo")
+    assert not any(finding.code == "REF001" for finding in result.findings)
+    assert any("a model of one sequence per row only" in reason for reason in result.errored)

@@ -14,7 +14,8 @@ from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
 
-#: Size of the vocabulary; response ids are 1 or higher, and neighbours differ, so that a shift by one changes results.
+#: Number of ids of responses and padding: those of responses are 1 or higher, and neighbours differ, so that a shift by
+#: one changes results. Each row has one more id, that of its prompt, by which the model knows the sequence.
 VOCABULARY = 4
 
 #: Number of tokens of each prompt, without and with padding in front.
@@ -26,8 +27,11 @@ _LARGEST = -1e-3
 #: Added to all logits of a token, as a real model's are not normalized.
 _OFFSET = 0.75
 
-#: Added to the log-probs of a row that attends to padding in front of its prompt.
+#: Added to the log-probs of a token with another context, as a wrong token or padding in front of the prompt.
 _DISTRACTED = -0.5
+
+#: Logit, and so in effect 0 as a probability, of the ids of prompts.
+_NEVER = -1e4
 
 
 def token_ids(batch: Batch) -> Tensor:
@@ -40,6 +44,12 @@ def prompt_mask(rows: int, *, left_padded: bool) -> Tensor:
     """``[B, P]``: True at the tokens of the prompts; with ``left_padded`` there is one of padding in front of each."""
     tokens = torch.ones(rows, PROMPT, dtype=torch.bool, device="cpu")
     return pad(tokens, (PADDED_PROMPT - PROMPT, 0)) if left_padded else tokens
+
+
+def prompt_ids(rows: int, *, left_padded: bool) -> Tensor:
+    """``[B, P]``: the id of each row's prompt, 0 at padding."""
+    own = VOCABULARY + torch.arange(rows, device="cpu").unsqueeze(1)
+    return prompt_mask(rows, left_padded=left_padded) * own
 
 
 def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
@@ -68,29 +78,49 @@ class Policy:
 
     training = True
 
-    def __init__(self, logits: Tensor, distracted: Tensor, prompts: Tensor) -> None:
-        """Create a model that returns these logits, ``[B, P + T, V]``.
+    def __init__(self, logits: Tensor, distracted: Tensor, tokens: Tensor, prompts: Tensor) -> None:
+        """Create a model of these sequences.
 
         Args:
-            logits: those of rows that attend to their tokens.
-            distracted: those of rows that attend to padding in front of the prompt, as a real model has others.
+            logits: ``[B, P + T, V]``, those of tokens with their own context.
+            distracted: those of tokens with another, as a real model has others.
+            tokens: ``[B, P + T]``, the ids of the sequences.
             prompts: ``[B, P]``, True at the tokens of the prompts.
         """
-        self.logits, self.distracted, self.prompts = logits, distracted, prompts
+        self.logits, self.distracted, self.tokens, self.prompts = logits, distracted, tokens, prompts
         self.device = logits.device
-        self.config = SimpleNamespace(vocab_size=VOCABULARY)
+        self.config = SimpleNamespace(vocab_size=logits.shape[2])
 
-    def __call__(self, input_ids: Any = None, attention_mask: Any = None, **_more: Any) -> SimpleNamespace:  # noqa: ANN401 - as a model of transformers
+    def __call__(self, input_ids: Any = None, attention_mask: Any = None, **more: Any) -> SimpleNamespace:  # noqa: ANN401 - as a model of transformers
         """The output of a forward pass: position ``i`` predicts token ``i + 1``."""
-        del input_ids
-        attended = torch.ones_like(self.prompts)
-        if isinstance(attention_mask, Tensor):  # one per head or pair of positions is taken to be right
-            given = attention_mask if attention_mask.dim() == 2 else self.prompts
-            attended = given[:, : self.prompts.shape[1]].bool()
-        at_padding = (attended & ~self.prompts).any(1)
-        return SimpleNamespace(logits=torch.where(at_padding[:, None, None], self.distracted, self.logits), loss=None)
+        given = input_ids if isinstance(input_ids, Tensor) and input_ids.dim() == 2 else self.tokens
+        if len(given) < len(self.tokens) and given.shape[1] > self.tokens.shape[1]:
+            raise RuntimeError(f"input_ids is {list(given.shape)}: the check has a model of one sequence per row only")
+        width, own = given.shape[1], self._rows_of(given)
+        beyond = max(width - self.tokens.shape[1], 0)
+        usual, others = (pad(x, (0, 0, 0, beyond))[own, :width] for x in (self.logits, self.distracted))
+        attended = self._attended(own, attention_mask)
+        right = given == pad(self.tokens, (0, beyond))[own, :width]
+        right |= pad(~attended, (0, width))[:, :width]
+        known = right.cumprod(1).bool() & ~(attended & ~self.prompts[own]).any(1, keepdim=True)
+        last = more.get("logits_to_keep") or more.get("num_logits_to_keep") or 0
+        return SimpleNamespace(logits=torch.where(known.unsqueeze(2), usual, others)[:, -last:], loss=None)
 
     forward = __call__
+
+    def _rows_of(self, given: Tensor) -> Tensor:
+        """``[b]``: the row to which each sequence belongs, by the id of its prompt; without one, by position."""
+        named = given[:, : self.prompts.shape[1]][:, -1].long() - VOCABULARY
+        known = (named >= 0) & (named < len(self.tokens))
+        return torch.where(known, named, torch.arange(len(given)) % len(self.tokens))
+
+    def _attended(self, own: Tensor, attention_mask: Any) -> Tensor:  # noqa: ANN401 - as a model of transformers
+        """``[b, P]``: the positions of prompts that are attended to; without a mask, all are."""
+        prompts = self.prompts[own]
+        if not isinstance(attention_mask, Tensor):
+            return torch.ones_like(prompts)
+        # A mask per head or pair of positions is taken to be right.
+        return attention_mask[:, : prompts.shape[1]].bool() if attention_mask.dim() == 2 else prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +157,16 @@ class PolicyModel(OneColumn):
         """The model; its logits are those before a division by the temperature."""
         logprob = getattr(inputs.batch, self.name)
         prompts = prompt_mask(inputs.batch.rows, left_padded=self.left_padded)
-        usual, distracted = (self._logits(x, prompts.shape[1], inputs) for x in (logprob, logprob + _DISTRACTED))
-        return Policy(usual, distracted, prompts)
+        # Its gradients differ too, from token to token: a loss of one policy does not depend on the log-probs.
+        other = logprob * (2.0 + torch.arange(inputs.batch.width)) + _DISTRACTED
+        usual, distracted = (self._logits(x, prompts.shape[1], inputs) for x in (logprob, other))
+        return Policy(usual, distracted, InputIds(left_padded=self.left_padded).put(inputs), prompts)
 
     def _logits(self, logprob: Tensor, prompt: int, inputs: Inputs) -> Tensor:
         """``[B, P + T, V]``: those of the responses, and zeros elsewhere."""
         scale = float(inputs.settings.get("temperature") or 1)
         normalized = logits_of(logprob, token_ids(inputs.batch), uneven=self.uneven)
-        response = (normalized + _OFFSET) * scale
+        response = pad((normalized + _OFFSET) * scale, (0, inputs.batch.rows), value=_NEVER)
         return pad(response, (0, 0, prompt - 1, 1 + inputs.layout.extra))
 
 
@@ -187,7 +219,7 @@ class InputIds(Codec):
     def put(self, inputs: Inputs) -> Tensor:
         """The token ids."""
         ids = torch.where(inputs.batch.valid, token_ids(inputs.batch), 0)
-        prompts = prompt_mask(len(ids), left_padded=self.left_padded).long()
+        prompts = prompt_ids(len(ids), left_padded=self.left_padded)
         return pad(ids if self.response_only else torch.cat([prompts, ids], 1), (0, inputs.layout.extra))
 
     def sizes(self, value: Tensor) -> Sizes:
@@ -262,4 +294,7 @@ class PromptTokens(Codec):
 
     def put(self, inputs: Inputs) -> Tensor:
         """The ids, or the mask."""
-        return prompt_mask(inputs.batch.rows, left_padded=self.left_padded).long()
+        rows = inputs.batch.rows
+        if self.mask:
+            return prompt_mask(rows, left_padded=self.left_padded).long()
+        return prompt_ids(rows, left_padded=self.left_padded)
