@@ -36,3 +36,27 @@ def test_lists_of_different_lengths_are_tried(axes: str) -> None:
 def test_a_tensor_by_prompt_has_groups_of_one_size() -> None:
     result = rl_sentinel.check(stacked, stage="advantage", algorithm="grpo", bind={"rewards": "reward[G K]"}, budget=4)
     assert result.ok, str(result)
+
+
+def tuple_per_prompt(rewards: list[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(own - own.mean() for own in rewards)
+
+
+def two_outputs(rewards: list[Tensor]) -> tuple[Tensor, Tensor]:
+    centred = torch.cat([own - own.mean() for own in rewards])
+    return centred, torch.cat(rewards)
+
+
+def tuple_per_response(logprobs: list[Tensor], ref_logprobs: list[Tensor]) -> tuple[Tensor, ...]:
+    gap = torch.cat(ref_logprobs) - torch.cat(logprobs)
+    return tuple((gap.exp() - gap - 1).split([len(own) for own in logprobs]))
+
+
+def test_a_tuple_is_read_as_a_list_where_it_has_a_tensor_per_prompt_or_response() -> None:
+    for function in (tuple_per_prompt, two_outputs):
+        result = rl_sentinel.check(function, stage="advantage", algorithm="dr_grpo", budget=4)
+        assert result.ok, str(result)
+        assert not result.findings
+    result = rl_sentinel.check(tuple_per_response, stage="kl", algorithm="k3", budget=4)
+    assert result.ok, str(result)
+    assert not result.findings

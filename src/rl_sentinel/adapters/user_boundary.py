@@ -28,6 +28,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
     Grouped,
     GroupedTokens,
     PerResponse,
+    PromptList,
     full_width,
     last_token_trains,
     one_advantage_per_row,
@@ -145,6 +146,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         sequences=any(isinstance(f, AfterPrompt) for f in forms),
         time_first=kind.output.axes == "B T" and any(is_time_first(f) for f in forms),
         of_tokens=kind.stage == "kl",
+        lists=unpadded or any(isinstance(f, PromptList) for f in forms),
     )
     if stage in DEFINED:
         claimed |= said(f"stage {stage}", output_algorithms={kind.word: FORMULAS[kind.word]})

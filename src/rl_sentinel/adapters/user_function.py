@@ -40,12 +40,11 @@ from rl_sentinel.adapters.kit.refused_layouts import (
     refuse_shared_columns,
     refuse_without_reward,
 )
-from rl_sentinel.adapters.kit.result_items import with_result_item
+from rl_sentinel.adapters.kit.result_items import with_result_item, with_time_first, without_lists
 from rl_sentinel.adapters.kit.returned_names import returned_items, returned_names, with_item, with_returns
 from rl_sentinel.adapters.kit.roles import parameters_of
 from rl_sentinel.adapters.kit.unstated_choices import with_rows_that_train, with_unstated_choice
 from rl_sentinel.adapters.kit.user_arguments import arguments_of, is_read
-from rl_sentinel.adapters.kit.user_results import NamedOutput
 from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
 from rl_sentinel.adapters.kit.written_results import with_written_result, written_argument
 from rl_sentinel.adapters.target import Target
@@ -172,13 +171,13 @@ def _fitted(  # noqa: PLR0913 - the parts of a function
     """
     groups = stated_groups(statement.numbers, numbers.held, arguments)
     build, boundary, notes = with_group_size(target, of_size, groups, arguments, numbers.literals)
-    boundary = _without_unread_reference(target, _with_time_first(target, boundary), arguments)
+    boundary = _without_unread_reference(target, with_time_first(target, boundary), arguments)
     notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
     boundary = replace(boundary, notes=(*boundary.notes, *notes, *numbers.notes, *_not_compared(boundary)))
     boundary = with_entropy_of_model(target, boundary)
     chosen = with_fitted_numbers(target, boundary, numbers.literals)
     chosen = with_kl_of_gradient(target, chosen)
-    return layout_of_formula(target, build, arguments, chosen, numbers.literals)
+    return without_lists(target, layout_of_formula(target, build, arguments, chosen, numbers.literals))
 
 
 def _refuse_missing_default(
@@ -257,15 +256,6 @@ def _not_compared(boundary: Boundary) -> tuple[str, ...]:
     if boundary.stage == "kl" and boundary.claims.algorithm and boundary.claims.gradient is None:
         notes.append('its gradient is not compared: if a loss uses this KL, state claims={"gradient": "own"}')
     return tuple(notes)
-
-
-def _with_time_first(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, which reads ``[T, B]`` if the function returns that for arguments that ``bind`` computes."""
-    ((name, output),) = boundary.outputs.items()
-    if output.axes != "B T" or accepts(target, boundary) or not isinstance(output.form, NamedOutput):
-        return boundary
-    exchanged = replace(boundary, outputs={name: replace(output, form=replace(output.form, time_first=True))})
-    return exchanged if accepts(target, exchanged) else boundary
 
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:

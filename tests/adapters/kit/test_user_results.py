@@ -45,6 +45,20 @@ def test_a_list_of_tensors_with_all_tokens_is_read_as_a_tuple() -> None:
     assert NamedOutput("advantage", per_token=True, item=1).read(two, SIZES).tolist() == two[1].tolist()
 
 
+def test_a_tuple_with_a_tensor_per_response_is_a_list_where_arguments_are_lists() -> None:
+    sizes = Sizes(rows=2, width=2, length=torch.tensor([1, 2]), mask=SIZES.mask)
+    ragged = (torch.tensor([1.0]), torch.tensor([2.0, 3.0]))
+    assert NamedOutput("kl", per_token=True, lists=True).read(ragged, sizes).tolist() == [[1, 0], [2, 3]]
+    assert NamedOutput("kl", per_token=True, lists=True).read((ROWS, ROWS + 1), sizes).tolist() == [[3, 0], [4, 4]]
+
+
+def test_a_tuple_with_a_tensor_per_prompt_is_a_list_too() -> None:
+    sizes = Sizes(rows=3, width=1, mask=torch.ones(3, 1, dtype=torch.bool))
+    prompts = (torch.tensor([1.0]), torch.tensor([2.0, 3.0]))
+    form = NamedOutput("advantage", per_token=True, grouped=True, lists=True)
+    assert form.read(prompts, sizes).tolist() == [[1], [2], [3]]
+
+
 @pytest.mark.parametrize("result", [(ROWS, ROWS + 1), {"scale": 1, "R": ROWS + 1, "adv": ROWS}])
 def test_another_tensor_of_the_shape_of_the_output(result: object) -> None:
     assert AnotherOutput("advantage", per_token=True).read(result, SIZES).tolist() == [[4, 0], [5, 5]]

@@ -1,4 +1,4 @@
-"""Which item of a tuple or dict is the output, where neither its place nor the code's names say so."""
+"""Which item of a result is the output, and in which form, where neither its place nor the code's names say so."""
 
 import json
 from collections.abc import Callable, Collection
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.layout_trial import accepts, domain_probe, outputs_on
 from rl_sentinel.adapters.kit.number_trial import fits_formula
+from rl_sentinel.adapters.kit.user_results import NamedOutput
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import COLUMNS, Batch, lazily
 from rl_sentinel.core.boundary import Boundary
@@ -105,3 +106,29 @@ def _is_equal_for_siblings(value: Tensor, batch: Batch) -> bool:
     group = batch.group.unsqueeze(1).expand_as(batch.mask)[batch.mask]
     trained = value[batch.mask]
     return all(bool((trained[group == g] == trained[group == g][0]).all()) for g in set(group.tolist()))
+
+
+def with_time_first(target: Target, boundary: Boundary) -> Boundary:
+    """The boundary, which reads ``[T, B]`` if the function returns that for arguments that ``bind`` computes."""
+    (output,) = boundary.outputs.values()
+    if output.axes != "B T" or accepts(target, boundary):
+        return boundary
+    exchanged = _with_form(boundary, time_first=True)
+    return exchanged if accepts(target, exchanged) else boundary
+
+
+def without_lists(target: Target, boundary: Boundary) -> Boundary:
+    """The boundary, which reads every tuple as one of several outputs if that is what the function returns.
+
+    The lengths of the probe tell them apart; those of a small case may not.
+    """
+    usual = _with_form(boundary, lists=False)
+    return usual if accepts(target, usual) else boundary
+
+
+def _with_form(boundary: Boundary, **changed: bool) -> Boundary:
+    """The boundary, whose output is read in another form."""
+    ((name, output),) = boundary.outputs.items()
+    if not isinstance(output.form, NamedOutput):
+        return boundary
+    return replace(boundary, outputs={name: replace(output, form=replace(output.form, **changed))})

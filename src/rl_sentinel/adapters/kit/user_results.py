@@ -33,6 +33,7 @@ class NamedOutput(Form):
         of_tokens: refuse one number per response.
         item: position in a tuple, or the key or field of another result; ``stats.loss`` is a key of a dict in it.
         by_name: require an entry or a field with the name.
+        lists: read a tuple with a tensor per response or prompt as a list of these.
     """
 
     name: str
@@ -45,6 +46,7 @@ class NamedOutput(Form):
     of_tokens: bool = False
     item: int | str = 0
     by_name: bool = False
+    lists: bool = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -53,7 +55,7 @@ class NamedOutput(Form):
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - any result
         """The output as ``[B, T]`` or as a scalar."""
-        output = self._select(value)
+        output = self._select(list(value) if self._is_list(value, sizes) else value)
         tables = [_fields_of(row) or row for row in output] if isinstance(output, list) else []
         if tables and all(isinstance(row, Mapping) for row in tables):
             output = [row[self._key(row)] for row in tables]
@@ -102,6 +104,16 @@ class NamedOutput(Form):
                 "that returns it before it is summed"
             )
         return torch.where(mask, output.unsqueeze(1), 0.0)
+
+    def _is_list(self, value: Any, sizes: Sizes) -> bool:  # noqa: ANN401 - any result
+        """Whether a tuple has a tensor per response or prompt, as ``split`` returns it, and no several outputs."""
+        if not self.lists or self.item or not isinstance(value, tuple) or hasattr(value, "_asdict"):
+            return False
+        if not all(isinstance(x, Tensor) and x.dim() == 1 for x in value):
+            return False
+        counts = [len(x) for x in value]
+        by_row = sizes.length is not None and counts == sizes.length.tolist()
+        return by_row or (self.grouped and sum(counts) == sizes.rows)
 
     def _list_as_tensor(self, output: list[Any], sizes: Sizes) -> Any:  # noqa: ANN401 - a tensor, or the list
         """A list of numbers as ``[B]``, one with a tensor per response as ``[B, T]``, per prompt as ``[B]``.
