@@ -49,6 +49,7 @@ from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
 from rl_sentinel.adapters.kit.written_results import with_written_result, written_argument
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.user_boundary import DEFINED, STAGES, user_boundary
+from rl_sentinel.adapters.user_branches import with_branches
 from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.adapters.user_groups import stated_groups, with_group_size
 from rl_sentinel.adapters.user_numbers import KnownNumbers, known_numbers
@@ -101,8 +102,25 @@ class Statement:
         return stated
 
 
-def describe(target: Target, path: str, statement: Statement) -> Boundary | Unbound:
+def describe(target: Target, path: str, statement: Statement) -> list[Boundary | Unbound]:
     """Build the boundary of a user's function, for the command line and for ``rl_sentinel.check``.
+
+    There is one more for each layout in which its code takes another branch.
+
+    Args:
+        target: where the function is looked up.
+        path: dotted path of the function.
+        statement: what the user states about it.
+    """
+
+    def of_layout(bind: Mapping[str, str]) -> Boundary | Unbound:
+        return _described(target, path, replace(statement, bind={**statement.bind, **bind}))
+
+    return with_branches(target, _described(target, path, statement), statement.bind, of_layout)
+
+
+def _described(target: Target, path: str, statement: Statement) -> Boundary | Unbound:
+    """Build the boundary of a user's function.
 
     Axes that are not stated are found by calls on a small batch (``kit.layout_trial``) and reported in ``notes``.
 
@@ -265,7 +283,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     claimed = stage_claims(stage, claims, bound.get("algorithm", ""))
     module, _, name = path.partition(":")
     statement = Statement(stage=stage, claims=claimed, bind=bound.get("bind", {}), numbers=bound.get("numbers", {}))
-    yield describe(target, f"{module}.{name}", statement)
+    yield from describe(target, f"{module}.{name}", statement)
 
 
 def _installation(_version: str) -> Installation:

@@ -64,5 +64,5 @@ def _json_or_empty(value: Any) -> str:  # noqa: ANN401 - any binding
 
 def _check(request: Request, target: LiveTarget, statement: Statement, send: Send) -> None:
     with import_time_limit():
-        boundaries = [describe(target, target.path, statement)]
+        boundaries = describe(target, target.path, statement)
     carry_out(request, target, boundaries, send)

@@ -1,4 +1,4 @@
-"""What kind of value the code of a function expects of a parameter: a text, a flag or a whole number."""
+"""What the code of a function expects of a parameter: a text, a flag or a whole number, or any number of axes."""
 
 import ast
 import inspect
@@ -54,6 +54,35 @@ def plain_uses(function: Callable[..., Any]) -> dict[str, Use]:
                 known = uses[path][1] if path in uses else ()
                 uses[path] = (kind, tuple(dict.fromkeys((*known, *texts))))
     return uses
+
+
+def axes_read(function: Callable[..., Any]) -> list[str]:
+    """The parameters, and keys and attributes of them, whose number of axes the code reads; in its own body only.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.parameter_uses import axes_read
+        >>> axes_read(lambda rewards, mask: rewards if rewards.dim() == 1 else rewards * mask)
+        ['rewards']
+    """
+    parameters, body = parameters_of(function), _body(function)
+    variables = _variables(body)
+    paths = (_path(one) for node in ast.walk(body) if (one := _counted(node)) is not None)
+    stated = (variables.get(path, path) for path in paths)
+    return list(dict.fromkeys(path for path in stated if path.partition(".")[0] in parameters))
+
+
+def _counted(node: ast.AST) -> ast.AST | None:
+    """The tensor whose axes an expression counts."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=value, attr="dim" | "ndimension")):
+            return value
+        case ast.Attribute(value=value, attr="ndim"):
+            return value
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Attribute(value=value, attr="shape")]):
+            return value
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Call(func=ast.Attribute(value=value, attr="size"), args=[])]):
+            return value
+    return None
 
 
 def _body(function: Callable[..., Any]) -> ast.AST:

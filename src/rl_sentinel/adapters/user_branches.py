@@ -1,0 +1,66 @@
+"""A function that asks how many axes an argument has is checked with each layout that it accepts."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.layout_trial import accepts
+from rl_sentinel.adapters.kit.number_trial import is_temporal
+from rl_sentinel.adapters.kit.parameter_uses import axes_read
+from rl_sentinel.adapters.kit.refused_layouts import codec_paths
+from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.user_layouts import PerResponse
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.codec import Codec
+
+#: The boundary with more bindings than the user states.
+Describe = Callable[[Mapping[str, str]], Boundary | Unbound]
+
+
+def with_branches(
+    target: Target, first: Boundary | Unbound, stated: Mapping[str, Any], describe: Describe
+) -> list[Boundary | Unbound]:
+    """The boundary, and one more for each other layout of an argument whose number of axes the code reads.
+
+    Each is a setting of the function. A layout in which it fails is left out with a note. Where credit runs over time,
+    one axis may be that of a single trajectory.
+
+    Args:
+        target: where the function is looked up.
+        first: the boundary with the layouts that were chosen.
+        stated: the bindings that the user states; their layouts are the only ones.
+        describe: the boundary with given bindings.
+    """
+    if isinstance(first, Unbound):
+        return [first]
+    codecs = dict(codec_paths(first.steps[0].arguments))
+    found, notes = list[Boundary](), list[str]()
+    for path in axes_read(target.find(first.path)):
+        text = "" if is_temporal(first) else _other_layout(codecs.get(path))
+        if not text or path in stated or path.partition(".")[0] in stated:
+            continue
+        other = describe({path: text})
+        setting = f"{path} as {text}"
+        if isinstance(other, Boundary) and accepts(target, other):
+            notes.append(f"the code reads the number of axes of {path}, so it is also checked with {setting}")
+            found.append(replace(other, settings={setting: other.settings["default"]}, notes=()))
+        else:
+            bind = f'bind={{"{path}": "{text}"}}'
+            notes.append(f"the code reads the number of axes of {path}, but fails with {setting}: check it with {bind}")
+    return [replace(first, notes=(*first.notes, *notes)), *found]
+
+
+def _other_layout(codec: Codec | None) -> str:
+    """The binding with another number of axes, of those that mean the same; empty without one."""
+    if (
+        isinstance(codec, PerResponse)
+        and codec.name == "advantage"
+        and not (codec.dims or codec.grouped or codec.listed)
+    ):
+        return "advantage[B T]"
+    if isinstance(codec, Column) and codec.name == "advantage" and type(codec.form) is Padded:
+        return "advantage[B]"
+    return "reward[B]" if isinstance(codec, TokenRewards) and type(codec.form) is Padded else ""
