@@ -13,6 +13,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.adapters.kit.argument_messages import lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.bind_text import WORDS
+from rl_sentinel.adapters.kit.documented_columns import documented_columns
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import (
     accepts,
@@ -141,7 +142,8 @@ def _described(target: Target, path: str, statement: Statement) -> Boundary | Un
     if arguments.unknown:
         unknown = {path: path in arguments.attributes for path in arguments.unknown}
         passed = leaves(arguments.codecs.values())
-        return Unbound(path, kind.stage, unknown_message(name, unknown, passed, plain_uses(function)))
+        documented = documented_columns(function, unknown)
+        return Unbound(path, kind.stage, unknown_message(name, unknown, passed, plain_uses(function), documented))
     numbers = known_numbers(function, kind.stage, arguments, statement.numbers, statement.bind)
     places = returned_names(function) if kind.stage == "advantage" else {}
     written = written_argument(function, kind.word, arguments.codecs, arguments.written)

@@ -8,7 +8,10 @@ import torch
 
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments, lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.bind_text import codec_of
+from rl_sentinel.adapters.kit.documented_columns import documented_columns
 from rl_sentinel.adapters.kit.parameter_uses import Use
+from rl_sentinel.adapters.kit.user_arguments import probe_batch
+from rl_sentinel.adapters.kit.user_layouts import function_codec
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.errors import Absent, Unbindable
@@ -108,3 +111,30 @@ def test_beside_a_model_inputs_are_its_tokens() -> None:
     """Whether targets are shifted, only the user knows."""
     message = unknown_message("mine", {"inputs": False, "targets": False}, [codec_of("model")])
     assert 'bind={"inputs": "input_ids", "targets": lambda batch: ...}' in message
+
+
+def test_a_proposal_for_tokens_is_no_reward_and_one_beside_a_model_is_its_sequence() -> None:
+    assert '"sequence_ids": lambda batch: ...' in unknown_message("mine", {"sequence_ids": False})
+    passed = [codec_of("model")]
+    assert '"sequence_ids": "input_ids"' in unknown_message("mine", {"sequence_ids": False}, passed)
+
+
+def test_short_names_are_proposed_by_their_neighbours() -> None:
+    message = unknown_message("mine", {"lp": False, "lp_ref": False})
+    assert '{"lp": "logprob", "lp_ref": "ref_logprob"}' in message
+    passed = [codec_of("logprob")]
+    assert '{"logq": "ref_logprob", "A": "advantage"}' in unknown_message("mine", {"logq": False, "A": False}, passed)
+
+
+def test_a_docstring_proposes_columns_with_their_axes() -> None:
+    def mine(r: object, g: object, colour: object) -> None:
+        """r: [G, K] rewards, g: prompt ids of shape (B,), colour: of the plot."""
+
+    documented = documented_columns(mine, ["r", "g", "colour"])
+    assert documented == {"r": "reward[G K]", "g": "group"}
+    assert '"R": "reward[G K]"' in unknown_message("mine", {"R": False}, (), {}, documented)
+
+
+def test_a_placeholder_is_refused_in_words() -> None:
+    with pytest.raises(Unbindable, match=r"^a function in bind returns \.\.\., which stands for what you fill in"):
+        function_codec(lambda _: ..., probe_batch())

@@ -69,3 +69,12 @@ def test_a_text_is_no_object() -> None:
     keys = _keys(lambda data: data["reward"] if data.kind.lower() == "sum" else data["mask"])
     assert keys is not None
     assert keys.inner == {}
+
+
+def test_a_copy_of_what_was_read_is_no_read_of_all_keys() -> None:
+    keys = _keys(lambda data: {"mine": data["reward"], **data})
+    assert keys is not None
+    assert ([*keys.known], keys.whole) == (["reward"], False)
+    ids = _keys(lambda data: {key: sum(rewards) for key, rewards in data.items()})
+    assert ids is not None
+    assert ids.whole

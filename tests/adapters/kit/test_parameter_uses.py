@@ -52,3 +52,10 @@ def test_columns_are_no_plain_values() -> None:
 def test_code_without_source_says_nothing() -> None:
     """As of a builtin."""
     assert plain_uses(eval("lambda kind: kind == 'raw'")) == {}  # noqa: S307 - a function without a file
+
+
+def test_a_list_of_sizes_is_no_number() -> None:
+    def mine(rewards: Any, sizes: list[int], size: int) -> Any:
+        return rewards.split(sizes), rewards.split(size)
+
+    assert plain_uses(mine) == {"size": ("number", ())}

@@ -20,6 +20,7 @@ from rl_sentinel.adapters.kit.parameter_uses import Use
 from rl_sentinel.adapters.kit.roles import role_of, similar_names
 from rl_sentinel.adapters.kit.sequence_model import PROMPT
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Absent, Unbindable
 
@@ -47,6 +48,10 @@ _OF_MODEL: Mapping[str, str] = {
     **dict.fromkeys(("inputs", "input", "ids", "sequences", "x"), '"input_ids"'),
     **dict.fromkeys(("targets", "target", "tokens"), _ANYTHING),
 }
+
+#: Words of names of the tokens of whole sequences, of which one of each kind is in such a name.
+_SEQUENCES = frozenset({"sequence", "sequences", "seq", "seqs", "input", "full", "all"})
+_IDS = frozenset({"ids", "tokens", "token"})
 
 #: The number of tokens of each prompt, where whole sequences are passed.
 _PROMPT_TOKENS = str(PROMPT)
@@ -104,6 +109,7 @@ def unknown_message(
     unknown: Mapping[str, bool],
     passed: Iterable[Codec] = (),
     uses: Mapping[str, Use] = MappingProxyType({}),
+    documented: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """One line about all parameters whose names are unknown, with a suggestion for ``bind``.
 
@@ -115,6 +121,7 @@ def unknown_message(
         unknown: the path of each parameter, and whether it is an attribute of an object, as of a configuration.
         passed: codecs of the known parameters.
         uses: the paths that the code uses as plain values (``parameter_uses.plain_uses``).
+        documented: path -> the binding that its docstring describes (``documented_columns``).
     """
     passed = list(passed)
     modelled = any(codec.modelled for codec in passed)
@@ -122,8 +129,10 @@ def unknown_message(
     suggested, doubtful, choices = list[str](), list[str](), list[str]()
     for path, attribute in unknown.items():
         proposal = (
-            _plain(path, uses)
-            or (_OF_MODEL.get(path, "") if modelled else "")
+            (f'"{documented[path]}"' if path in documented else "")
+            or _plain(path, uses)
+            or (_of_model(path) if modelled else "")
+            or _beside(path, unknown, taken)
             or _suggestion(path, attribute=attribute)
         )
         if proposal in taken:
@@ -144,6 +153,22 @@ def unknown_message(
         "true or false, 'a text' in quotes, or in Python an object or a function of the batch; docs/own-functions.md)"
         f"{masks}{'; unknown is the column of ' if rest else ''}{rest}{''.join(f'; {one}' for one in choices)}"
     )
+
+
+def _of_model(name: str) -> str:
+    """The proposal for what a model is called with, or for targets; empty for other names."""
+    words = set(name.lower().split("_"))
+    return '"input_ids"' if words & _SEQUENCES and words & _IDS else _OF_MODEL.get(name, "")
+
+
+def _beside(name: str, unknown: Iterable[str], taken: AbstractSet[str]) -> str:
+    """The proposal for a short name whose neighbours say what it is: ``lp`` beside ``lp_old``, ``logq`` beside logp."""
+    policies = frozenset[str]().union(*_POLICIES.values())
+    if any(other.startswith(f"{name}_") and set(other.split("_")) & policies for other in unknown):
+        return '"logprob"'
+    if '"logprob"' in taken:
+        return {"A": '"advantage"', "logq": '"ref_logprob"', "log_q": '"ref_logprob"'}.get(name, "")
+    return ""
 
 
 def _choice(path: str, uses: Mapping[str, Use]) -> str:
@@ -195,6 +220,8 @@ def _suggestion(path: str, *, attribute: bool) -> str:
     if likeness < _UNLIKE or (words & _OTHERS) - set(near.split("_")):
         return _NUMBER if attribute else _ANYTHING
     role = role_of(near)
+    if words & _IDS and COLUMNS.get(ROLES[role].column or "", {}).get("role") == "signal":
+        return _ANYTHING
     if role == "logprob":
         role = next((policy for policy, its in _POLICIES.items() if words & its), role)
     known = BINDINGS.get(role) or ROLES[role].column or (near if role in NUMBERS else "")

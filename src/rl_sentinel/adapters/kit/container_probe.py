@@ -105,6 +105,8 @@ class _KeyRecorder:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in _WHOLE and (read := {**self._keys.known, **self._keys.unknown}):  # it copies what it has read
+            return getattr({key: self[key] for key in {**read, **self._written}}, name)
         self._keys.whole |= name in _WHOLE
         if name in _WHOLE or ((hasattr(Tensor, name) or hasattr(str, name)) and not role_of(name)):
             self._keys.tensor = True

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from textwrap import dedent
 from typing import Any, Literal
@@ -19,6 +20,9 @@ _SIZES = frozenset({"view", "reshape", "range", "arange", "zeros", "ones", "chun
 
 #: Methods of texts that tensors do not have.
 _OF_TEXT = frozenset({"lower", "upper", "startswith", "endswith", "casefold"})
+
+#: The beginning of an annotation of several values.
+_LISTED = r"(?:typing\.|collections\.abc\.)?(?:list|tuple|sequence|iterable)\b|<class '(?:list|tuple)'>"
 
 #: Annotations of plain values.
 _ANNOTATED: dict[object, Kind] = {
@@ -45,12 +49,13 @@ def plain_uses(function: Callable[..., Any]) -> dict[str, Use]:
         for name, one in parameters.items()
         if isinstance(one.annotation, type | str) and one.annotation in _ANNOTATED
     }
+    scalars = {name for name, one in parameters.items() if not re.match(_LISTED, str(one.annotation), re.IGNORECASE)}
     body = _body(function)
     variables = _variables(body)
     for node in ast.walk(body):
         for where, kind, texts in _uses(node):
             path = variables.get(_path(where), _path(where))
-            if path.partition(".")[0] in parameters and (path not in uses or texts):
+            if path.partition(".")[0] in scalars and (path not in uses or texts):
                 known = uses[path][1] if path in uses else ()
                 uses[path] = (kind, tuple(dict.fromkeys((*known, *texts))))
     return uses

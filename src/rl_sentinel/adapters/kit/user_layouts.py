@@ -236,6 +236,8 @@ def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
     except Exception as error:
         message = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise Unbindable(f"a function in bind raised {message}, expected it to compute an argument") from error
+    if made is ...:
+        raise Unbindable("a function in bind returns ..., which stands for what you fill in: return the argument")
     return FunctionCodec(make, frozenset(names))
 
 
