@@ -49,3 +49,10 @@ def test_a_ratio_of_two_policies_needs_no_note() -> None:
     plain = rl_sentinel.check(of_one, **{**_LOSS, "algorithm": "reinforce"}, claims={"aggregation": "token-mean"})
     assert stated.ok
     assert not [note for note in (*stated.notes, *plain.notes) if note.startswith(_NOTE)]
+
+
+def test_old_log_probs_that_a_user_binds_as_a_key_are_expected_to_be_read() -> None:
+    """As a parameter that is not read."""
+    bind = {"batch.old_logprobs": "old_logprob"}
+    bound = rl_sentinel.check(of_one_in_a_dict, claims={"aggregation": "token-mean"}, bind=bind, **_LOSS)
+    assert [(finding.code, finding.level) for finding in bound.findings] == [("REF001", "fault")]

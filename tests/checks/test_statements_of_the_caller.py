@@ -335,3 +335,17 @@ def test_tensors_of_one_number_in_items_of_a_list() -> None:
             one.advantages = number * one.action_mask.float()
 
     assert rl_sentinel.check(write, stage="advantage", algorithm="grpo").ok
+
+
+def discounted(token_level_rewards: Tensor, response_mask: Tensor, gamma: float = 1.0) -> Tensor:
+    returns, later = torch.zeros_like(token_level_rewards), torch.zeros(len(token_level_rewards))
+    for t in reversed(range(returns.shape[1])):
+        later = token_level_rewards[:, t] + gamma * later
+        returns[:, t] = later
+    return returns * response_mask
+
+
+def test_a_discount_keeps_its_default_where_the_algorithm_has_none() -> None:
+    outcome = rl_sentinel.check(discounted, stage="advantage", algorithm="outcome", budget=4)
+    assert outcome.ok, str(outcome)
+    assert not outcome.findings

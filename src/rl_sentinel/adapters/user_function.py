@@ -26,10 +26,7 @@ from rl_sentinel.adapters.kit.layout_trial import (
 from rl_sentinel.adapters.kit.logit_losses import with_logit_layout
 from rl_sentinel.adapters.kit.model_losses import with_entropy_of_model, with_left_padded_prompts
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
-from rl_sentinel.adapters.kit.numbers import (
-    OPTIONAL_PARTS,
-    visible_numbers,
-)
+from rl_sentinel.adapters.kit.numbers import DISCOUNTS, OPTIONAL_PARTS, visible_numbers
 from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.parameter_uses import plain_uses
@@ -58,10 +55,11 @@ from rl_sentinel.adapters.user_ratio import notes_on_ratio, with_stated_ratio
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.case import Scalar
-from rl_sentinel.core.claims import Claims
+from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.claims import claims as said
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import SentinelError, Unbindable
+from rl_sentinel.formulas.temporal import TEMPORAL
 
 #: Hint for a stage that is not a single function.
 _ADAPTED = "metrics, batches, configurations and steps are audited by an adapter (CONTRIBUTING.md, Add a framework)"
@@ -242,13 +240,17 @@ def _bound_arguments(
 def _arguments_of(function: Callable[..., Any], stage: Stage, statement: Statement) -> Arguments:
     """The arguments of a function, also those that it does not read while a weight that it holds is 0."""
     bind = {name: x for name, x in statement.bind.items() if name != "return"}
+    algorithm = value_of(statement.claims.algorithm)
+    over_time = algorithm in (None, *TEMPORAL) or value_of(statement.claims.credit) == "temporal"
+    # A discount of another algorithm keeps its default: with a smaller one, the function computes something else.
+    kept = {*statement.numbers, *(() if over_time else DISCOUNTS)}
     if not inspect.isroutine(function):
-        return arguments_of(function, stage, bind, statement.numbers)
+        return arguments_of(function, stage, bind, kept)
     held = named_numbers(function)
     shown = visible_numbers(held, OPTIONAL_PARTS.values(), statement.numbers)
     set_numbers(function, {}, shown)
     try:
-        return arguments_of(function, stage, bind, statement.numbers)
+        return arguments_of(function, stage, bind, kept)
     finally:
         set_numbers(function, {}, {name: held[name] for name in shown})
 

@@ -132,7 +132,7 @@ def test_a_docstring_proposes_columns_with_their_axes() -> None:
 
     documented = documented_columns(mine, ["r", "g", "colour"])
     assert documented == {"r": "reward[G K]", "g": "group"}
-    assert '"R": "reward[G K]"' in unknown_message("mine", {"R": False}, (), {}, documented)
+    assert '"r": "reward[G K]"' in unknown_message("mine", {"r": False}, (), {}, documented)
 
 
 def test_a_placeholder_is_refused_in_words() -> None:

@@ -143,8 +143,10 @@ def _bind_containers(
         waiting = {one: parts.get(one, {}) for one in arguments.unknown if one in parameters}
         if items := _container_bindings(function, parameter, arguments, stage, waiting):
             read = items[0] if isinstance(items, list) else items
-            paths = [*_paths(read)]
-            if wrong := [f"{parameter}.{key}" for key in parts.pop(parameter, {}) if key not in paths]:
+            paths, stated = [*_paths(read)], parts.pop(parameter, {})
+            # A key of a known name that the user binds is passed although it is not read, as a parameter is.
+            read |= {key: text for key, text in stated.items() if key not in paths and role_of(key)}
+            if wrong := [f"{parameter}.{key}" for key in stated if key not in [*_paths(read)]]:
                 raise Unbindable(f"bind names {', '.join(wrong)}, expected what {name} reads: {', '.join(paths)}")
             arguments.unknown.remove(parameter)
             bound[parameter] = items
