@@ -49,7 +49,7 @@ def two_outputs(rewards: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 def tuple_per_response(logprobs: list[Tensor], ref_logprobs: list[Tensor]) -> tuple[Tensor, ...]:
     gap = torch.cat(ref_logprobs) - torch.cat(logprobs)
-    return tuple((gap.exp() - gap - 1).split([len(own) for own in logprobs]))
+    return torch.split(gap.exp() - gap - 1, [len(own) for own in logprobs])
 
 
 def test_a_tuple_is_read_as_a_list_where_it_has_a_tensor_per_prompt_or_response() -> None:

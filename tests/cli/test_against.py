@@ -46,3 +46,23 @@ def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", "verl==1", "--against", "verl==2", "--report", "issue=x") == (
         "--report does not apply to --against, which prints changes only: drop one of the two"
     )
+
+
+def test_a_function_is_compared_with_one_of_another_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sound = "def k1(logprobs, ref_logprobs):\n    return logprobs - ref_logprobs\n"
+    Path("mine_of_kl.py").write_text(sound, encoding="utf-8")
+    Path("older_of_kl.py").write_text(sound.replace(" - ", " + "), encoding="utf-8")
+    options = ("--stage", "kl", "--algorithm", "k1", "--law", "REF001")
+    status, out, _ = run_cli(capsys, "audit", "mine_of_kl.py:k1", "--against", "older_of_kl.py:k1", *options)
+    assert (status, out.splitlines().count("went")) == (0, 1), out
+    assert "in mine_of_kl.py:k1: holds" in out
+
+
+@pytest.mark.parametrize("base", ["HEAD", "mine.py@HEAD:k1"])
+def test_how_to_compare_with_an_older_revision_of_a_function(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = error_line(capsys, "audit", "mine.py:k1", "--stage", "kl", "--against", base)
+    assert line.startswith(f"--against is {base!r}, expected a function, as in older.py:k1: ")
+    assert line.endswith("git show REVISION:./mine.py > older.py")

@@ -16,7 +16,6 @@ from rl_sentinel.adapters.kit.bind_text import WORDS
 from rl_sentinel.adapters.kit.documented_columns import documented_columns
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import (
-    accepts,
     domain_probe,
     has_gradient,
     leaves,
@@ -24,6 +23,7 @@ from rl_sentinel.adapters.kit.layout_trial import (
     rebind,
 )
 from rl_sentinel.adapters.kit.logit_losses import with_logit_layout
+from rl_sentinel.adapters.kit.missing_arguments import refuse_missing
 from rl_sentinel.adapters.kit.model_losses import with_entropy_of_model, with_left_padded_prompts
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, OPTIONAL_PARTS, visible_numbers
@@ -160,7 +160,7 @@ def _described(target: Target, path: str, statement: Statement) -> Boundary | Un
         item = statement.output if statement.output is not None else places.get("advantage")
         others = returned_items(function) if item is None and not written else []
         chosen = with_result_item(target, of_item(item), of_item, others, kind.word)
-        _refuse_missing_default(target, chosen, parameters_of(function), arguments.codecs)
+        refuse_missing(target, chosen, parameters_of(function), arguments.codecs)
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
     chosen = with_returns(target, chosen, places)
@@ -196,26 +196,6 @@ def _fitted(  # noqa: PLR0913 - the parts of a function
     chosen = with_fitted_numbers(target, boundary, numbers.literals)
     chosen = with_kl_of_gradient(target, chosen)
     return without_lists(target, layout_of_formula(target, build, arguments, chosen, numbers.literals))
-
-
-def _refuse_missing_default(
-    target: Target, boundary: Boundary, parameters: Mapping[str, inspect.Parameter], codecs: Mapping[str, Codec]
-) -> None:
-    """Require that a function does not fail because a parameter of unknown name kept its default of None.
-
-    Raises:
-        Unbindable: names these parameters.
-    """
-    kept = [name for name, one in parameters.items() if one.default is None and name not in codecs]
-    if not kept or accepts(target, boundary):
-        return
-    try:
-        outputs_on(target, boundary, domain_probe(boundary))
-    except Exception as error:
-        if "NoneType" in str(error):
-            bind = ", ".join(f'"{name}": ...' for name in kept)
-            message = f"it fails where {' and '.join(kept)} keep{'s' if len(kept) == 1 else ''} the default of None"
-            raise Unbindable(f"{message}: say what to pass, bind={{{bind}}}") from error
 
 
 def _bound_arguments(

@@ -71,6 +71,22 @@ def results(audit: Audit) -> dict[Pair, Result]:
     }
 
 
+def renamed(old: dict[Pair, Result], new: Results) -> dict[Pair, Result]:
+    """The results of one function under the name that another has in new results.
+
+    Example:
+        >>> from rl_sentinel.audit.verdict_changes import Pair, Result, renamed
+        >>> result = Result("holds", "", "")
+        >>> old, new = Pair("MSK001", "older.f", "default"), Pair("MSK001", "mine.f", "default")
+        >>> renamed({old: result}, {new: result}) == {new: result}
+        True
+    """
+    names = {pair.boundary for pair in new}
+    if len(names) != 1 or len({pair.boundary for pair in old}) != 1:
+        return old
+    return {pair._replace(boundary=next(iter(names))): one for pair, one in old.items()}
+
+
 def results_of_report(report: Mapping[str, Any]) -> dict[Pair, Result]:
     """The results of one object of ``audit --json`` by pair."""
     # Reports before 2026-12 have levels only in the findings.

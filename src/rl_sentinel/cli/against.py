@@ -8,20 +8,21 @@ from pathlib import Path
 from rich.console import Console
 
 from rl_sentinel.audit.findings import Audit
-from rl_sentinel.audit.source.target_spec import TargetSpec
-from rl_sentinel.audit.verdict_changes import came, results
+from rl_sentinel.audit.source.target_spec import TargetSpec, parse_target
+from rl_sentinel.audit.verdict_changes import came, renamed, results
 from rl_sentinel.cli.output_paths import put
 from rl_sentinel.cli.progress import Fetched, require_pairs, run_audit
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.report import changes as report
 
 
-def validate_against(targets: Sequence[TargetSpec], base: TargetSpec, options: Sequence[str]) -> None:
-    """Validate the options of a comparison: exactly two targets of one framework, and no option about a single target.
+def base_of(targets: Sequence[TargetSpec], text: str, options: Sequence[str]) -> TargetSpec:
+    """The target to compare with: there are exactly two, of one framework, and no option about a single target.
 
     Raises:
         SentinelError: one line that names the option.
     """
+    base = _parsed(targets, text)
     if not targets:
         raise SentinelError("--against needs one TARGET, and none is given: name the target to compare")
     if len(targets) != 1:
@@ -31,6 +32,21 @@ def validate_against(targets: Sequence[TargetSpec], base: TargetSpec, options: S
         raise SentinelError(f"--against is {base.text!r}, expected a target of {framework}, like {targets[0].text!r}")
     if options:
         raise SentinelError(f"{options[0]} does not apply to --against, which prints changes only: drop one of the two")
+    return base
+
+
+def _parsed(targets: Sequence[TargetSpec], text: str) -> TargetSpec:
+    """The target; beside a function, the error of another text says how to compare that with an older revision."""
+    try:
+        return parse_target(text)
+    except SentinelError as error:
+        if not targets or not targets[0].function:
+            raise
+        file, _, name = targets[0].function.partition(":")
+        raise SentinelError(
+            f"--against is {text!r}, expected a function, as in older.py:{name}: to compare with an older revision, "
+            f"write it to another file, git show REVISION:./{file} > older.py"
+        ) from error
 
 
 def compare(  # noqa: PLR0913 - the options of the command
@@ -43,7 +59,10 @@ def compare(  # noqa: PLR0913 - the options of the command
     start = time.monotonic()
     new, old = (_audited(target, python, fresh=fresh) for target in fetched)
     after, before = (target.target.text for target in fetched)
-    comparison = report.Comparison(before, after, results(old), results(new), level)
+    earlier, later = results(old), results(new)
+    functions = all(target.target.function for target in fetched)
+    earlier = renamed(earlier, later) if functions else earlier
+    comparison = report.Comparison(before, after, earlier, later, level)
     report.show(console, comparison, time.monotonic() - start)
     if json_path:
         put(json_path, json.dumps(report.as_json(comparison), indent=1))

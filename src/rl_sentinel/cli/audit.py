@@ -15,7 +15,7 @@ from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.audit.own_results import complete
 from rl_sentinel.audit.sandbox.request import MOST_CASES
 from rl_sentinel.audit.source.target_spec import parse_target
-from rl_sentinel.cli.against import compare, validate_against
+from rl_sentinel.cli.against import base_of, compare
 from rl_sentinel.cli.options import (
     AlgorithmOption,
     AxesOption,
@@ -99,8 +99,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     own = FunctionOptions.parsed(stage=stage, algorithm=algorithm, claim=claim, bind=bind, axes=axes, number=number)
     if against:
         conflicting = {"--known": known, "--known-update": known_update, "--expect": expect, "--report": report}
-        validate_against(specs, parse_target(against), [option for option, value in conflicting.items() if value])
-        specs.append(parse_target(against))
+        specs.append(base_of(specs, against, [option for option, value in conflicting.items() if value]))
     options = {
         "laws": chosen,
         "ignore": ignored,

@@ -109,7 +109,22 @@ def documented_axes(function: Callable[..., Any], name: str) -> str:
     text = inspect.getdoc(function) or ""
     stated = re.finditer(pattern, text, re.IGNORECASE)
     behind = next((axes for match in stated if (axes := _documented(match[1]))), "")
-    return behind or _axes_of_entry(text, name)
+    return behind or _axes_of_entry(text, name) or _axes_of_only(function, text, name)
+
+
+def _axes_of_only(function: Callable[..., Any], text: str, name: str) -> str:
+    """The axes behind the word "shape", where a docstring begins with the only parameter and states one shape."""
+    begins = re.match(rf"[`*]*{re.escape(name)}\b", text, re.IGNORECASE)
+    if not begins or [*inspect.signature(function).parameters] != [name]:
+        return ""
+    return _only_shape(re.split(r"\breturns?\b", text, flags=re.IGNORECASE)[0])
+
+
+def _only_shape(text: str) -> str:
+    """The axes behind the word "shape"; empty without one, or if there are several."""
+    found = re.finditer(_SHAPE, text, re.IGNORECASE)
+    axes = {letters for match in found if (letters := _documented(match[1]))}
+    return axes.pop() if len(axes) == 1 else ""
 
 
 def _axes_of_entry(text: str, name: str) -> str:
@@ -120,9 +135,7 @@ def _axes_of_entry(text: str, name: str) -> str:
     begin = r"^(?P<indent>[ \t]*)(?:[-*] )?(?:[:@]param (?:[\w.]+ )?)?"
     begin += rf"[`*]*{re.escape(name)}[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*:"
     entry = re.search(rf"{begin}(?P<rest>[^\n]*(?:\n(?P=indent)[ \t]+[^\n]*)*)", text, re.MULTILINE)
-    found = re.finditer(_SHAPE, entry["rest"], re.IGNORECASE) if entry else ()
-    axes = {letters for match in found if (letters := _documented(match[1]))}
-    return axes.pop() if len(axes) == 1 else ""
+    return _only_shape(entry["rest"]) if entry else ""
 
 
 def _documented(brackets: str) -> str:

@@ -32,7 +32,7 @@ def documented_columns(function: Callable[..., Any], names: Iterable[str]) -> di
 
 
 def _entry(text: str, name: str) -> str:
-    """The clause behind a name and a colon, without what stands in brackets."""
+    """The clause behind a name and a colon, without its brackets."""
     entry = re.search(rf"(?<!\w){re.escape(name)}`*[ \t]*(?:\([^)\n]*\))?[ \t]*:([^\n]*)", text)
     plain = re.sub(r"\[[^\]]*\]|\([^)]*\)", " ", entry[1] if entry else "").strip()
     return re.split(r"[,;.]", plain)[0]

@@ -226,6 +226,8 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
     if column == "lengths" and "." not in path:
         arguments.open[path] = column
     axes = _axes(slot, column, path, arguments)
+    if column == "reward" and axes == "N" and "cumulative_lengths" in arguments.columns:  # of all tokens
+        column = arguments.open[path] = "token_rewards"
     return codec_of(f"{column}{f'[{axes}]' if axes else ''}", array=_is_array(slot, role))
 
 

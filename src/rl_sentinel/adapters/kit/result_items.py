@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -126,7 +127,7 @@ def without_lists(target: Target, boundary: Boundary) -> Boundary:
     return usual if accepts(target, usual) else boundary
 
 
-def _with_form(boundary: Boundary, **changed: bool) -> Boundary:
+def _with_form(boundary: Boundary, **changed: Any) -> Boundary:  # noqa: ANN401 - a field of the form
     """The boundary, whose output is read in another form."""
     ((name, output),) = boundary.outputs.items()
     if not isinstance(output.form, NamedOutput):

@@ -60,7 +60,7 @@ class TimeFirst(_Around):
     """``[T, B]``, as environments that step together collect it."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The column with its axes exchanged; contiguous, as what is collected so."""
+        """The column with its axes exchanged; contiguous, as if collected so."""
         laid_out: Tensor = self.inner.lay_out(column, inputs)
         return laid_out.transpose(0, 1).contiguous()
 
