@@ -75,3 +75,18 @@ def test_callables_whose_parameters_cannot_be_read(function: Any, words: str) ->
 def test_what_is_no_python_function(function: object) -> None:
     with pytest.raises(InputError, match="expected a Python function, method, lambda or partial"):
         audit_function(function, Statement(stage="advantage"))  # type: ignore[arg-type]
+
+
+class _Trainer:
+    """An object that this module holds."""
+
+    def loss(self) -> None:
+        """Compute nothing."""
+
+
+TRAINER = _Trainer()
+
+
+def test_a_method_of_an_object_in_a_module_can_be_replayed_from_the_command_line() -> None:
+    assert f"rl-sentinel audit {__name__}:TRAINER.loss writes" in why_no_replay(TRAINER.loss, {})
+    assert why_no_replay(_Trainer().loss, {}).endswith("cannot be imported by name")

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,8 +51,18 @@ def why_no_replay(function: Callable[..., Any], bind: Mapping[str, Any]) -> str:
     if inspect.isfunction(function) and function.__module__ == "__main__" and function.__qualname__.isidentifier():
         return "a function of the running script or notebook cannot be imported by name: move it into a module"
     if not spec_of(function):
-        return "a lambda, closure or method cannot be imported by name"
+        name = _name_of_method(function)
+        fix = f": rl-sentinel audit {name} writes a finding that can be replayed" if name else ""
+        return f"a lambda, closure or method cannot be imported by name{fix}"
     return "" if _json_or_empty(bind) else "bind holds a function or a codec, which is not stored"
+
+
+def _name_of_method(function: Callable[..., Any]) -> str:
+    """``module:object.method`` of a method of an object that its module holds; empty for other functions."""
+    owner = getattr(function, "__self__", None) if inspect.ismethod(function) else None
+    module = sys.modules.get(type(owner).__module__)
+    held = vars(module).items() if owner is not None and module and module.__name__ != "__main__" else ()
+    return next((f"{type(owner).__module__}:{n}.{function.__name__}" for n, one in held if one is owner), "")
 
 
 def _json_or_empty(value: Any) -> str:  # noqa: ANN401 - any binding
