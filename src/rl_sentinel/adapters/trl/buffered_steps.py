@@ -46,6 +46,8 @@ _BATCH = (
     "and _fill_buffer cuts the first of them into that number of slices"
 )
 
+_ACCUMULATED = "gradient_accumulation_steps above 1"
+
 _MEAN = claims(
     "gold_trainer.py, generalized_jsd_loss: normalized by the global number of valid tokens, so that the loss is right "
     "under gradient accumulation",
@@ -201,7 +203,7 @@ def _step(path: str, name: str, fields: dict[str, Any], *, sampled: bool) -> Bou
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={name: {"mixture": 0.5, "temperature": 1.0}},
         claims=_MEAN,
-        reach="gradient_accumulation_steps above 1" + (", lmbda above 0" if sampled and "lmbda" in fields else ""),
+        reach=("lmbda above 0" if "lmbda" in fields else "every step") if sampled else _ACCUMULATED,
         requires=(every_row_trains, no_empty_response, trains_whole_completions, equal_micro_batches, few_rows),
         domain=every_completion_trains,
     )

@@ -45,6 +45,8 @@ ROW = {"messages": [{"role": "user", "content": "w1"}, {"role": "assistant", "co
 
 _PRODUCER = "transformers, Trainer.get_batch_samples: labels are counted over all micro-batches of an optimizer step"
 
+_ACCUMULATED = "gradient_accumulation_steps above 1"
+
 _MEAN = claims(
     "gkd_trainer.py, reduction 'batchmean': divided by the tokens whose label is not -100; transformers, "
     "Trainer.training_step: micro-batches count as one large batch",
@@ -158,7 +160,9 @@ def _steps(path: str, name: str, settings: Settings) -> Boundary:
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={name: settings},
         claims=_MEAN,
-        reach=", ".join(["gradient_accumulation_steps above 1", *(f"{n}={settings[n]}" for n in fields)]),
+        reach="lmbda above 0"
+        if "lmbda" in fields
+        else ", ".join([_ACCUMULATED, *(f"{n}={settings[n]}" for n in fields)]),
         requires=(every_row_trains, no_empty_response, trains_whole_completions),
         domain=every_completion_trains,
     )
