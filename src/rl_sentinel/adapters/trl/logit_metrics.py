@@ -77,14 +77,22 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 continue
             release, _, _ = entry
             for name, metrics in {"logged logits": LEVELS, "logged of logits": DISTRIBUTIONS}.items():
-                logged = {n: algorithm for n, algorithm in metrics.items() if _stores(release.source, n)}
+                logged = {n: algorithm for n, algorithm in metrics.items() if stores(release.source, n)}
                 if logged:
                     yield from bindable(target, _metrics(release, family, name, logged, paired=paired))
 
 
-def _stores(source: str, name: str) -> bool:
-    """Whether a trainer stores a metric, and not only reads it for evaluation."""
-    return bool(re.search(rf'(?<!: metrics\["){name}(_sum)?"\]', source))
+def stores(source: str, name: str) -> bool:
+    """Whether a trainer stores a metric, and does not only read it for evaluation.
+
+    Example:
+        >>> from rl_sentinel.adapters.trl.logit_metrics import stores
+        >>> stores('metrics[f"{prefix}entropy"] = 1', "entropy"), stores('metrics["entropy_sum"] = 1', "entropy")
+        (True, True)
+        >>> stores('{"eval_entropy": metrics["entropy"]}', "entropy")
+        False
+    """
+    return bool(re.search(rf'(?<!: metrics)\[f?"(\{{\w+\}}/?)?{name}(_sum)?"\]', source))
 
 
 def _metrics(release: Release, family: Family, name: str, logged: Mapping[str, str], *, paired: bool) -> Boundary:
