@@ -239,9 +239,10 @@ def accumulate(entry: Any, trainer: Any, parts: list[Part], count: int) -> Tenso
     ready.accelerator.unwrap_model = itself
     ready._forward_redirection = forwarded  # noqa: SLF001 - there is no wrapper
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = count
-    ready.generation_config = copy(ready.generation_config)
-    ready.generation_config.eos_token_id = END  # of the model's generation configuration
-    batches, tokens = batch_samples(ready, [part.with_answers() if ready.lmbda else part.inputs for part in parts])
+    if samples := ready.args.lmbda > 0:
+        ready.generation_config = copy(ready.generation_config)
+        ready.generation_config.eos_token_id = END  # of the model's generation configuration
+    batches, tokens = batch_samples(ready, [part.with_answers() if samples else part.inputs for part in parts])
     for part, batch in zip(parts, batches, strict=True):
         ready.teacher_model = part.teacher
         ready.training_step(part.student, dict(batch), tokens)
