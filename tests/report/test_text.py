@@ -104,6 +104,18 @@ def test_known_findings_of_one_reason_are_listed_together() -> None:
     assert _report(Audit(), found)[-3:] == ["fault      MSK001  f", "fault      MSK001  g", f"{'':19}a reason"]
 
 
+def test_known_findings_of_one_reason_are_listed_together_where_another_is_between() -> None:
+    first, other, last = (finding(boundary=f"m.{name}") for name in ("Server.run", "g", "Client.run"))
+    found = [replace(one, known=reason) for one, reason in ((first, "a"), (other, "b"), (last, "a"))]
+    assert _report(Audit(), found)[-5:] == [
+        "fault      MSK001  Server.run",
+        "fault      MSK001  Client.run",
+        f"{'':19}a",
+        "fault      MSK001  g",
+        f"{'':19}b",
+    ]
+
+
 def test_verbose_shows_known_findings_in_full() -> None:
     mine = replace(finding(), accepted=True, known_from="mine.toml")
     lines = _report(Audit(), [mine], verbose=True)

@@ -1,9 +1,8 @@
 """The text report: coverage, one block per cause, one line per known finding, and a final table."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from rich.console import Console
 from rich.markup import escape
@@ -179,15 +178,24 @@ def _row(f: Finding) -> str:
 
 
 def _short(f: Finding) -> str:
-    """The boundary without its packages, and the setting."""
-    names = " -> ".join(path.rpartition(".")[2] for path in f.boundary.split(" -> "))
+    """The boundary without its packages, methods with their class, and the setting."""
+    names = " -> ".join(map(_name, f.boundary.split(" -> ")))
     return names if f.setting == "default" else f"{names} [{f.setting}]"
 
 
+def _name(path: str) -> str:
+    owner, _, name = path.rpartition(".")
+    owner = owner.rpartition(".")[2]
+    return f"{owner}.{name}" if owner[:1].isupper() else name
+
+
 def _known(console: Console, findings: Sequence[Finding]) -> None:
-    """The place of each known finding, and the reason of those that follow each other with the same one."""
+    """The places of known findings, by level, law and reason."""
     if not findings:
         return
     console.print(f"\n{counted(len(findings), 'known finding')} (--verbose shows each with its case)", highlight=False)
-    for reason, same in groupby(findings, key=lambda f: f.known or f.known_from):
+    by_reason: defaultdict[tuple[str, str, str], list[Finding]] = defaultdict(list)
+    for f in findings:
+        by_reason[level(f), f.law, f.known or f.known_from].append(f)
+    for (_, _, reason), same in by_reason.items():
         _print(console, [*map(_row, same), *wrapped(reason, indent=_REASON, hanging=_REASON, lines=3)])
