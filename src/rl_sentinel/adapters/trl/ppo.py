@@ -21,10 +21,10 @@ from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import ppo_losses, ppo_rollouts
+from rl_sentinel.adapters.trl import ppo_losses, ppo_rollouts, ppo_steps
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding, trains_with_probability
 from rl_sentinel.adapters.trl.release import source_of
-from rl_sentinel.adapters.trl.token_model import PROMPT, Backbone, token_ids
+from rl_sentinel.adapters.trl.token_model import PROMPT, ValueModel, token_ids
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -62,6 +62,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _forward(path, "response masks", masked=True))
     yield from ppo_rollouts.boundaries(target, PPO)
     yield from ppo_losses.boundaries(target, PPO)
+    yield from ppo_steps.boundaries(target, PPO, CONFIG)
     stats = f"{PPO}.record_step_stats"
     fields = inspect.signature(target.find(CONFIG)).parameters
     if target.has(stats) and "kl_penalty" in fields:
@@ -123,22 +124,6 @@ def _forward(path: str, name: str, *, masked: bool) -> Boundary:
 def valid_responses(batch: Batch) -> Batch:
     """Give responses at least one token, and log-probs below 0."""
     return trains_with_probability(with_columns(batch, length=batch.length.clamp(min=1)), rows=False)
-
-
-class ValueModel:
-    """A double of a model with a value head: logits and values of the token after each position."""
-
-    def __init__(self, logprobs: Tensor, values: Tensor) -> None:
-        """Store ``[B, T]`` log-probs and values of the tokens of ``token_ids``."""
-        self.backbone, self.values = Backbone(logprobs), values
-
-    def eval(self) -> None:
-        """Do nothing."""
-
-    def __call__(self, input_ids: Tensor, **_more: object) -> tuple[Tensor, None, Tensor]:
-        """The logits ``[B, S, V]`` and values ``[B, S]``."""
-        following = torch.cat([input_ids[:, 1:], torch.full_like(input_ids[:, :1], PROMPT)], 1)
-        return self.backbone(input_ids).last_hidden_state, None, self.backbone.spread(self.values)[following]
 
 
 def forward_pass(  # noqa: PLR0913 - a method and a class of the target, and a step's data

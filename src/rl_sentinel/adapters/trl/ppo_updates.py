@@ -124,11 +124,15 @@ def _spread(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def whitened(batch: Batch) -> Batch:
-    """The batch with advantages of mean 0 and deviation 1 over its tokens; unchanged if they are so, or all equal."""
-    if int(batch.mask.sum()) < 2 or not is_white_batch(batch) and float(_spread(batch)[1]) < ALIKE:  # noqa: RUF021 - read in this order
+    """The batch with advantages of mean 0 and deviation 1 over its tokens, none of them 0; unchanged if they are so.
+
+    Advantages that are all equal stay as they are.
+    """
+    if int(batch.mask.sum()) < 2 or float(_spread(batch)[1]) < ALIKE or (is_white_batch(batch) and not _near_0(batch)):
         return batch
-    if is_white_batch(batch):
-        return batch
+    if _near_0(batch):
+        advantage = torch.where(batch.advantage.abs() < ALIKE, torch.full_like(batch.advantage, 0.5), batch.advantage)
+        batch = with_columns(batch, advantage=advantage)
     mean, deviation = _spread(batch)
     white = ((batch.advantage.double() - mean) / deviation).to(batch.advantage.dtype)
     return with_columns(batch, advantage=white)
@@ -140,8 +144,14 @@ def is_white_batch(batch: Batch) -> bool:
     return abs(float(mean)) < WHITE and abs(float(deviation) - 1) < WHITE
 
 
+def _near_0(batch: Batch) -> bool:
+    return bool((batch.advantage[batch.mask].abs() < ALIKE).any())
+
+
 def is_white(inputs: Inputs) -> str:
-    """Require advantages as the loop whitens them."""
+    """Require advantages as the loop whitens them; where one is 0, rounding would decide its sign."""
+    if _near_0(inputs.mini_batch):
+        return "an advantage is 0, whose sign whitening may change"
     return "" if is_white_batch(inputs.mini_batch) else "the loop whitens advantages, and these are not white"
 
 

@@ -64,6 +64,22 @@ class Backbone:
         )
 
 
+class ValueModel:
+    """A double of a model with a value head: logits and values of the token after each position."""
+
+    def __init__(self, logprobs: Tensor, values: Tensor) -> None:
+        """Store ``[B, T]`` log-probs and values of the tokens of ``token_ids``."""
+        self.backbone, self.values = Backbone(logprobs), values
+
+    def eval(self) -> None:
+        """Do nothing."""
+
+    def __call__(self, input_ids: Tensor, **_more: object) -> tuple[Tensor, None, Tensor]:
+        """The logits ``[B, S, V]`` and values ``[B, S]``."""
+        following = torch.cat([input_ids[:, 1:], torch.full_like(input_ids[:, :1], PROMPT)], 1)
+        return self.backbone(input_ids).last_hidden_state, None, self.backbone.spread(self.values)[following]
+
+
 class LogitBackbone:
     """A double of the backbone with the logits of a batch, at the id of the next token and at a few fixed ids.
 
