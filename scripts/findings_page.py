@@ -15,6 +15,7 @@ from typing import Any
 from rl_sentinel.audit.known import Known, shipped
 from rl_sentinel.report.advice import advice
 from rl_sentinel.report.finding_block import sentence, when
+from rl_sentinel.report.formatting import short_name
 from rl_sentinel.report.scenario import has_batch, scenario
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
@@ -79,9 +80,9 @@ def _section(report: Mapping[str, Any]) -> Iterator[str]:
 def _finding(finding: Mapping[str, Any], entry: Known | None) -> Iterator[str]:
     evidence = finding["evidence"]
     setting = "" if finding["setting"] == "default" else f", {finding['setting']}"
-    yield f"### {finding['law']} at `{finding['boundary'].rpartition('.')[2]}`{setting}\n"
+    yield f"### {finding['law']} at `{short_name(finding['boundary'])}`{setting}\n"
     yield f"{finding['level']}: {sentence(evidence)}.\n"
-    if has_batch(finding["law"]):
+    if has_batch(evidence):
         yield "```"
         yield from (f"{name} = {values}" for name, values in scenario(evidence))
         yield "```\n"
@@ -101,7 +102,7 @@ def _places(also: Sequence[str]) -> str:
     settings: dict[str, list[str]] = {}
     for place in also:
         boundary, _, setting = place.removesuffix("]").partition(" [")
-        settings.setdefault(boundary.rpartition(".")[2], []).append(setting)
+        settings.setdefault(short_name(boundary), []).append(setting)
     return ", ".join(f"`{name}` ({'; '.join(dict.fromkeys(s))})" for name, s in settings.items())
 
 

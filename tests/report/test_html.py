@@ -37,7 +37,7 @@ def test_page_is_whole() -> None:
     causes = group_by_cause(made.findings)
     assert page.seen.count("section") == len(causes)
     assert f"<p>{summary(made.findings)}, {len(causes)} below: one for each cause. Of" in text
-    assert page.seen.count("figure") > 3 * sum(has_batch(findings[0].law) for findings in causes)
+    assert page.seen.count("figure") > 3 * sum(has_batch(findings[0].evidence) for findings in causes)
     assert "reward" in text
     assert "&lt;" not in as_html([results()]).partition("<body>")[0]
 

@@ -28,9 +28,7 @@ def block(findings: Sequence[Finding]) -> list[str]:
     e = first.evidence
     lines = wrapped(f"{level(first)} {first.law} {sentence(e)}", hanging="  ", lines=5)
     lines += _labelled("where", _location(first), lines=_WHERE_LINES)
-    if has_batch(first.law):
-        lines += _input(first)
-        lines += _output(e)
+    lines += [*_input(first), *_output(e)] if has_batch(e) else _labelled("outputs", also_broken(e), lines=1)
     lines += _labelled("when", when(e))
     lines += _labelled("fix", advice(e))
     if first.level == "contested":
@@ -51,7 +49,7 @@ def level(f: Finding) -> str:
 def when(e: Mapping[str, Any]) -> str:
     """The configuration that reaches the boundary, and the condition that the batch fulfils."""
     reach = _with_listed_value(e, str(e["reach"])) or "any run that calls this function"
-    condition = conditions(e) if has_batch(str(e["law"])) else ""
+    condition = conditions(e) if has_batch(e) else ""
     return f"{reach}, {condition}" if condition else reach
 
 

@@ -19,6 +19,22 @@ def counted(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
+def short_name(boundary: str) -> str:
+    """A boundary without its packages; methods keep the name of their class.
+
+    Example:
+        >>> from rl_sentinel.report.formatting import short_name
+        >>> short_name("verl.trainer.core_algos.agg_loss"), short_name("trl.a.Trainer.step -> trl.b.loss")
+        ('agg_loss', 'Trainer.step -> loss')
+    """
+    return " -> ".join(map(_last_names, boundary.split(" -> ")))
+
+
+def _last_names(path: str) -> str:
+    *_, owner, name = ["", *path.split(".")]
+    return f"{owner}.{name}" if owner[:1].isupper() else name
+
+
 def one_line(text: str, width: int = 200) -> str:
     r"""Shorten a text to one line of at most ``width`` characters.
 

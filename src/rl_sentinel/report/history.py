@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rl_sentinel.audit.release_history import Release, table
-from rl_sentinel.report.formatting import WIDTH, counted, one_line, wrapped
+from rl_sentinel.report.formatting import WIDTH, counted, one_line, short_name, wrapped
 
 #: Widths of the law and of the function in a row.
 _LAW, _FUNCTION = 8, 28
@@ -22,7 +22,7 @@ def as_text(target: str, releases: Sequence[Release], level: str) -> list[str]:
         names = "".join(f"{releases[n].name:<{width}}" for n in block)
         lines += ["", f"{'law':<{_LAW}}{'function':<{_FUNCTION}}{names}".rstrip()]
         for place, cells in rows.items():
-            function = one_line(place.boundary.rpartition(".")[2], _FUNCTION - 1)
+            function = one_line(short_name(place.boundary), _FUNCTION - 1)
             shown = "".join(f"{cells[n][0]:<{width}}" for n in block)
             lines.append(f"{place.law:<{_LAW}}{function:<{_FUNCTION}}{shown}".rstrip())
     failed = [f"{r.target} could not be audited: {one_line(r.error)}" for r in releases if r.error]

@@ -104,7 +104,7 @@ def _block(findings: Sequence[Finding]) -> Block:
     first = findings[0]
     evidence = first.evidence
     places = [*(f"{f.boundary} [{f.setting}]" for f in findings[1:]), *(place for f in findings for place in f.also)]
-    grids = _grids(evidence) if has_batch(first.law) else []
+    grids = _grids(evidence) if has_batch(evidence) else []
     return Block(
         first, level(first), sentence(evidence), also_broken(evidence), when(evidence), advice(evidence), grids, places
     )

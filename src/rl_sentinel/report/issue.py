@@ -6,8 +6,8 @@ from typing import Any
 from rl_sentinel.audit.findings import Finding
 from rl_sentinel.report.advice import general_advice
 from rl_sentinel.report.finding_block import also_broken, sentence, when
-from rl_sentinel.report.formatting import numbers
-from rl_sentinel.report.scenario import scenario
+from rl_sentinel.report.formatting import numbers, short_name
+from rl_sentinel.report.scenario import has_batch, scenario
 
 #: Lines that fit on one page; a longer test is a file beside the issue.
 PAGE = 60
@@ -46,9 +46,9 @@ def _issue(f: Finding, code: str) -> str:
         "already reported?": (entry and entry.link) or "no report is known; search the tracker before filing",
     }
     parts = [
-        f"# `{f.boundary.rpartition('.')[2]}`: {sentence(e)}",
+        f"# `{short_name(f.boundary)}`: {sentence(e)}",
         "\n".join(f"- {name}{'' if name.endswith('?') else ':'} {text}" for name, text in points.items() if text),
-        f"Smallest input:\n\n```\n{columns}\n```",
+        *([f"Smallest input:\n\n```\n{columns}\n```"] if has_batch(e) else []),
         *([f"Result:\n\n```\n{output}\n```"] if output else []),
         *([f"Suggested fix:\n\n{fix}"] if fix else []),
         code,
@@ -60,7 +60,7 @@ def _where(f: Finding) -> str:
     """File and line of each function that the test calls, in this order."""
     e = f.evidence
     places = e.get("places") or {f.boundary: f"{e['source']['file']}:{e['source']['line']}"}
-    return " -> ".join(f"`{path.rpartition('.')[2]}` (`{place}`)" for path, place in places.items())
+    return " -> ".join(f"`{short_name(path)}` (`{place}`)" for path, place in places.items())
 
 
 def _results(expectation: Mapping[str, Any]) -> Iterator[str]:

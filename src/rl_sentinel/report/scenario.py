@@ -12,14 +12,13 @@ _FIRST = ("group", "mask", "reward")
 #: Columns that are shown only if they were changed, or if the boundary reads no other signal.
 _MINOR = frozenset({"prompt_length", "version", "token", "logits"})
 
+#: Laws that every batch breaks alike; their findings show no batch.
+_ON_ANY_BATCH = frozenset({"CFG001", "CFG003"})
 
-#: Laws about settings only; their findings show no batch.
-_OF_SETTINGS = frozenset({"CFG001", "CFG003"})
 
-
-def has_batch(law: str) -> bool:
-    """Whether a finding of the law is about a batch."""
-    return law not in _OF_SETTINGS
+def has_batch(evidence: Mapping[str, Any]) -> bool:
+    """Whether the finding depends on the batch: some columns were read, and the law is not about settings alone."""
+    return bool(evidence.get("reads", True)) and evidence["law"] not in _ON_ANY_BATCH
 
 
 def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:

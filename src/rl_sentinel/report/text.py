@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from rl_sentinel.audit.findings import Audit, Finding, group_by_cause
 from rl_sentinel.report.finding_block import block, level
-from rl_sentinel.report.formatting import WIDTH, counted, one_line, wrapped
+from rl_sentinel.report.formatting import WIDTH, counted, one_line, short_name, wrapped
 
 #: Most reasons that are printed for pairs that were not checked.
 MOST = 12
@@ -178,15 +178,9 @@ def _row(f: Finding) -> str:
 
 
 def _short(f: Finding) -> str:
-    """The boundary without its packages, methods with their class, and the setting."""
-    names = " -> ".join(map(_name, f.boundary.split(" -> ")))
-    return names if f.setting == "default" else f"{names} [{f.setting}]"
-
-
-def _name(path: str) -> str:
-    owner, _, name = path.rpartition(".")
-    owner = owner.rpartition(".")[2]
-    return f"{owner}.{name}" if owner[:1].isupper() else name
+    """The boundary without its packages, and the setting."""
+    name = short_name(f.boundary)
+    return name if f.setting == "default" else f"{name} [{f.setting}]"
 
 
 def _known(console: Console, findings: Sequence[Finding]) -> None:
