@@ -42,7 +42,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "Architecture": "ARCHITECTURE.md",
         "What a verdict means": "docs/verdicts.md",
         "Limits": "docs/limits.md",
-        "Beside other tools": "docs/comparison.md",
+        "Comparison with other tools": "docs/comparison.md",
         "Recall on known bugs": "docs/recall.md",
         "Mutants": "docs/mutants.md",
         "Mutants of frameworks": "docs/framework-mutants.md",

@@ -64,7 +64,7 @@ def test_known_entry_counts_within_its_releases() -> None:
     [inside] = findings(_audit(), known, "1.5")
     [outside] = findings(_audit(), known, "2.0")
     assert (inside.level, inside.known, inside.elsewhere) == ("hazard", "why", "")
-    assert inside.level_note == "a fault, but listed as hazard for releases >=1,<2"
+    assert inside.level_note == "fault by the law; hazard by the known entry for releases >=1,<2"
     assert (outside.level, outside.known) == ("fault", "")
     assert outside.elsewhere == "known of releases >=1,<2, and this is 2.0: why"
     [checkout] = findings(_audit(), known, "")
@@ -77,7 +77,7 @@ def test_level_of_releases_that_are_not_known_yet_is_kept(releases: str) -> None
     known = [Known("f:MSK001:m.estimator:default", "why", "", releases, "hazard", accepted=False)]
     [found] = findings(_audit(), known, "7.0")
     assert (found.level, found.known) == ("fault", "why")
-    assert found.level_note == "stays fault: the entry states hazard without an upper bound on releases"
+    assert found.level_note == "stays fault: the known entry states hazard without an upper bound on releases"
 
 
 def test_entry_of_this_release_is_taken_before_one_of_others() -> None:

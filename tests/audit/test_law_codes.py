@@ -13,7 +13,7 @@ def test_law_is_found_by_code_and_name(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "nearest"), [("MSK01", "MSK001 dead-row-shifts-signal"), ("par01", "PAR001 siblings-disagree")]
+    ("text", "nearest"), [("MSK01", "MSK001 dead-row-shifts-signal"), ("par01", "PAR001 implementations-disagree")]
 )
 def test_nearest_law_is_named(text: str, nearest: str) -> None:
     with pytest.raises(SentinelError, match=rf"law is '{text}', expected a code or name .*: the nearest is {nearest}$"):

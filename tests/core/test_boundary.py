@@ -22,7 +22,7 @@ def test_a_boundary_has_one_setting_at_least() -> None:
     assert one.settings == {"default": {}}
     assert one.settings is not other.settings
     assert one.claims == Claims()
-    assert (one.writes, one.twins, one.reach) == (frozenset(), (), "")
+    assert (one.writes, one.alternatives, one.reach) == (frozenset(), (), "")
 
 
 def test_it_reads_what_its_arguments_carry() -> None:

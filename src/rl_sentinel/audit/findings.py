@@ -289,7 +289,7 @@ def _with_level(finding: Finding, entry: Known, version: str) -> Finding:
     if entry.level in ("", finding.level):
         return finding
     if not entry.sets_level(version):
-        note = f"stays {finding.level}: the entry states {entry.level} without an upper bound on releases"
+        note = f"stays {finding.level}: the known entry states {entry.level} without an upper bound on releases"
         return replace(finding, level_note=note)
-    note = f"a {finding.level}, but listed as {entry.level} for releases {entry.releases}"
+    note = f"{finding.level} by the law; {entry.level} by the known entry for releases {entry.releases}"
     return replace(finding, level=entry.level, level_note=note)

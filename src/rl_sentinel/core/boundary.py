@@ -102,8 +102,8 @@ class Boundary:
     order. ``reads`` are the columns that the codecs carry, except ``unused``, which the target receives and ignores.
     ``requires`` are the conditions under which the target's own trainer could make the call; each returns the reason
     why not, or "". ``domain`` changes a batch of the search so that it fulfils these conditions, and keeps a batch that
-    already does. ``writes`` are the columns that it claims to change in place; ``twins`` the ``path``s that compute the
-    same algorithm. ``notes`` tell the report how the arguments were bound. ``undecided`` is why its
+    already does. ``writes`` are the columns that it claims to change in place; ``alternatives`` the ``path``s that
+    compute the same algorithm. ``notes`` tell the report how the arguments were bound. ``undecided`` is why its
     outputs cannot be compared with the formula that was claimed of it. ``own`` marks a user's function, whose
     callers and batches are unknown.
     """
@@ -119,7 +119,7 @@ class Boundary:
     settings: Mapping[str, Settings] = field(default_factory=lambda: {"default": {}})
     claims: Claims = field(default_factory=Claims)
     writes: frozenset[str] = frozenset()
-    twins: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
     reach: str = ""
     notes: tuple[str, ...] = ()
     undecided: str = ""

@@ -136,8 +136,8 @@ class Claims:
         "the gradient of the first step deliberately differs from the policy gradient", "policy-loss"
     )
     aggregation: Said[Aggregation] | None = _claim(
-        "how token losses are reduced to one number; `token-sum-by-constant`: a sum divided by nothing, the rows, the "
-        "width or a fixed length, so that no response's own length counts; `any`: not stated which of these",
+        "how token losses are reduced to one number; `token-sum-by-constant`: their sum, divided by 1, the rows, the "
+        "width or a fixed length, never by a response's own length; `any`: any of these",
         *_LOSSES,
     )
     rows: Said[Literal["live", "all"]] | None = _claim("which rows a mean over sequences counts", *_LOSSES)

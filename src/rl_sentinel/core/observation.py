@@ -45,7 +45,7 @@ class Ask(Protocol):
         fresh: bool = False,
         watched: bool = False,
     ) -> Observation:
-        """Call the boundary (or its twin ``on``); ``gradients`` of its loss to these columns.
+        """Call the boundary (or its alternative ``on``); ``gradients`` of its loss to these columns.
 
         An unchanged case may be answered from a cache, unless ``fresh``. ``inputs_after`` and ``arguments`` are set
         only after a ``watched`` call of the boundary itself, without gradients.

@@ -23,11 +23,15 @@ BY_CONSTANT = ("token-sum", "sequence-mean-token-sum", "sequence-mean-token-sum-
 
 
 def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows: str = "") -> Named:
-    """Reduce ``[B, T]`` numbers to one, by reading: a mean over rows or prompts counts "live" ones or "all".
+    """Reduce ``[B, T]`` numbers to one; each reading of the mode is an entry.
 
-    If that is not claimed, both are readings. Settings ``tokens`` and ``rows`` are given denominators, ``length`` is a
-    fixed length by which a sum over all rows is divided, or that a row's sum may be divided by, as by the width;
-    ``scale`` replaces the width, and a loss on one of several ``ranks`` is multiplied by their number.
+    A mean over rows or prompts counts "live" ones or "all"; without a claim, both are readings.
+
+    Settings:
+        tokens, rows: denominators that the caller gives.
+        length: a fixed length that divides a sum over all rows, or a row's sum in the place of the width.
+        scale: a number in the place of the width.
+        ranks: the number of ranks, by which the loss on one of them is multiplied.
 
     Source:
         DAPO (arXiv 2503.14476), equation 8, for the mean over tokens; GRPO (arXiv 2402.03300),

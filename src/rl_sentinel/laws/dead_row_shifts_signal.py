@@ -22,8 +22,8 @@ How to fix it:
     computed, with the narrowed mask, not after it.
 
 Where it does not apply:
-    Boundaries that read no mask; results that overflow, which are MSK004's subject. Rows that train
-    are MSK002's and GRP001's; the last step of a trajectory of which another step trains.
+    Boundaries that read no mask; results that overflow, which MSK004 reports. Rows that train,
+    which MSK002 and GRP001 are about; the last step of a trajectory of which another step trains.
 
 Seen in:
     verl 0.2 to 0.9.1, the group estimators (upstream pull request 6452).

@@ -27,8 +27,8 @@ How to fix it:
 Where it does not apply:
     Claims that the table of formulas does not know. Advantages of batches with a row that is dead,
     suppressed, alone in its group, masked at its last token, or a step, and groups of equal rewards:
-    there other laws speak. Where steps are claimed, that is asked of the last one of each trajectory, whose
-    advantage those of the same mask have. Where credit runs over time and some token between does not train,
+    other laws cover these. Where steps are claimed, the last step of each trajectory is compared; steps with
+    the same mask have its advantage. Where credit runs over time and some token between does not train,
     that token is a step on all cases or on none, and none where it is claimed to be passed over; a baseline
     per token is compared there only if that is claimed.
     Losses whose aggregation is not claimed.

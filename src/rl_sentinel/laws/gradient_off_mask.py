@@ -64,7 +64,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         yield Equal(name, torch.zeros_like(value), value, off, tolerance=0.0, reason=reason)
     for column, gradient in seen.gradients.items():
         if ask.boundary.own and not bool(case.batch.live.all()) and not bool(gradient.isfinite().all()):
-            continue  # callers of a user's function may drop rows that are not trained: DEG001's finding, a hazard
+            continue  # callers of a user's function may drop rows that are not trained; DEG001 reports it as a hazard
         off = ~cells(case.batch.mask, gradient)
         if bool((gradient[~off] != 0).any()):
             reason = "this token is not trained"

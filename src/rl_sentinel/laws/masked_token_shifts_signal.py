@@ -2,7 +2,8 @@
 
 What it says:
     A token that is not trained, in a row that is, has no influence on the results of trained
-    ones: moving its log-probs, values or advantage leaves every output and the loss's gradient there.
+    ones: moving its log-probs, values or advantage changes no output
+    there, and no gradient of the loss.
 
 Why it matters:
     Tool outputs and observations stand between the tokens that the policy wrote. If their log-probs
@@ -22,8 +23,8 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that read no mask, or neither log-probs, values nor advantages, and logged numbers that declare no
-    population. Rewards are never moved: one that
-    sits on a masked token is PLC005's subject; numbers that overflow are MSK004's.
+    population. Rewards are never moved: PLC005 is about
+    one at a masked token. Numbers that overflow are reported by MSK004.
 
 Seen in:
     See the audit's reports.

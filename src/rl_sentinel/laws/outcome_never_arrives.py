@@ -1,10 +1,9 @@
 """PLC005 outcome-never-arrives.
 
 What it says:
-    The outcome of a response reaches its last trained token: moving it by 1 or by 100, one way or
-    the other, moves the advantage there, at least once the same way, whatever token is masked. The
-    outcome of a trajectory, which stands on its last step, so reaches each step that trains, also where
-    the last one does not.
+    The outcome of a response reaches its last trained token, whatever token is masked: moving it by
+    1 or by 100, up or down, moves the advantage there, at least once in the same direction. The outcome of a
+    trajectory is at its last step. It reaches each step that trains, also if the last step does not.
 
 Why it matters:
     An outcome is often written on the last token. If that token is masked, and rewards are
@@ -123,7 +122,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         after = ask(with_batch(case, changed)).values
         for name in places:
             rise = (after[name] - before[name]) * (1 if amount > 0 else -1)
-            arrived[name] |= ~(rise <= STILL)  # nan is DEG001's
+            arrived[name] |= ~(rise <= STILL)  # DEG001 reports nan
         if all(bool(arrived[name][where].all()) for name, where in places.items()):
             break
     column = "reward" if "reward" in boundary.reads else "reward_parts"

@@ -2,11 +2,11 @@
 
 What it says:
     Where rewards are claimed to be standardised, multiplying all of them by a positive factor leaves
-    the advantages.
+    the advantages unchanged.
 
 Why it matters:
-    Standardizing makes the step size independent of the unit of the reward. If it still
-    does, a reward function in percent trains a hundred times as hard as the same one in shares.
+    Standardizing makes the step size independent of the unit of the reward. If the step size
+    still depends on it, a reward function in percent trains a hundred times as hard as the same one in shares.
 
 A boundary that breaks it:
     >>> import torch

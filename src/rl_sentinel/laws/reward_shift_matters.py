@@ -1,8 +1,8 @@
 """SHF001 reward-shift-matters.
 
 What it says:
-    Where the baseline is claimed to be relative, a constant added to the rewards of a prompt's
-    responses leaves their advantages.
+    Where the baseline is claimed to be relative, adding a constant to the rewards of a prompt's
+    responses leaves their advantages unchanged.
 
 Why it matters:
     A relative estimator compares siblings. If the zero point of the reward matters, adding a constant, which cannot
@@ -22,7 +22,8 @@ How to fix it:
 
 Where it does not apply:
     Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,
-    masked at its last token, or a step; groups of equal rewards, which are DEG002's.
+    masked at its last token, or a step; groups of equal rewards, which
+    DEG002 reports.
 
 Seen in:
     See the audit's reports.

@@ -86,7 +86,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         where = (rows.unsqueeze(1) & batch.mask) if shift.dim() == 2 else rows
         threshold = ROUNDING * (1 + magnitude(changed, boundary.reads))
         largest = shift[where][shift[where].abs().argmax()]
-        if not largest.abs() > 10 * threshold:  # nan is DEG001's
+        if not largest.abs() > 10 * threshold:  # DEG001 reports nan
             continue
         direction = torch.where(shift.abs() > threshold, shift.sign(), torch.zeros_like(shift))
         results, up = {name: (before.values[name], after.values[name])}, int(largest.sign())

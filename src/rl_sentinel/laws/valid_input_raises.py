@@ -6,7 +6,7 @@ What it says:
 
 Why it matters:
     A row that ends at its first token, a prompt whose responses are all rejected or a batch of one row occurs
-    after hours of a run, and ends it. Where the caller catches the exception, the rows are lost without a word.
+    after hours of a run, and ends it. Where the caller catches the exception, the rows are lost silently.
 
 A boundary that breaks it:
     >>> import torch
@@ -22,7 +22,7 @@ How to fix it:
     ``cat`` and indexing against empty tensors.
 
 Where it does not apply:
-    Batches outside of the declared domain of a boundary, and boundaries that answer no batch. A ``raise`` or
+    Batches outside of the declared domain of a boundary, and boundaries that take no batch. A ``raise`` or
     ``assert`` of the target's own code is a refusal. So is one in a function that replaces a part of the
     framework in the audit.
 

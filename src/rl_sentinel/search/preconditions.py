@@ -90,10 +90,10 @@ def first_trained(batch: Batch) -> Tensor:
 
 
 def outcomes_compare(batch: Batch) -> bool:
-    """Whether every outcome counts and has another one in its group.
+    """Whether every outcome can be compared within its group.
 
-    Each row is scored, trained up to its last token, a trajectory of its own, and no row is alone
-    in its group: estimators treat other rows in ways that a relative baseline does not define.
+    Each row is scored, trains its last token, is a trajectory of its own and has a sibling. Estimators treat other
+    rows in ways that a relative baseline does not define.
     """
     ends = batch.live & (last_trained(batch) == batch.length - 1)
     return bool((ends & batch.scored & (live_in_group(batch) >= 2)).all()) and not repeats_trajectory(batch)

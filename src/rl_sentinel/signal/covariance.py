@@ -108,7 +108,7 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
         tensor([[False, False,  True]])
     """
     if not low < high:
-        raise InputError(f"low is {low}, expected a number below high, {high}")
+        raise InputError(f"low is {low}, expected less than high ({high})")
     where = trained(mask)
     among = torch.nonzero((where & (covariance > low) & (covariance < high)).flatten()).squeeze(1)
     place = among.device if generator is None else generator.device

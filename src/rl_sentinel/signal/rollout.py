@@ -15,20 +15,6 @@ from rl_sentinel.signal.requirements import WHOLE, require_instance, require_ran
 from rl_sentinel.signal.segments import Mask
 from rl_sentinel.signal.validation import validate, validate_record
 
-#: Columns with one entry per row, and with one per token; the others of the class are these two's.
-OF_ROWS = ("reward", "group", "scored", "trajectory", "last", "reward_baseline")
-OF_TOKENS = (
-    "mask",
-    "token_reward",
-    "old_logprob",
-    "rollout_logprob",
-    "ref_logprob",
-    "pi_squared",
-    "value",
-    "version",
-    "turn",
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rollout:

@@ -103,8 +103,8 @@ def test_all_parts_of_a_boundary_count(change: dict[str, Any]) -> None:
     assert _digest(_boundary(**change)) != _digest(_boundary())
 
 
-def test_twins_count() -> None:
-    own = _boundary(twins=("house.twin",))
+def test_alternatives_count() -> None:
+    own = _boundary(alternatives=("house.twin",))
     one, other = (replace(_boundary(value), path="house.twin") for value in (1, 2))
     assert _digest(own, one) != _digest(own, other)
     assert _digest(_boundary(), one) == _digest(_boundary(), other)

@@ -37,11 +37,12 @@ def fit_to_release(target: Target, boundary: Boundary) -> Boundary:
     Raises:
         Unbindable: if a function is absent, or a required parameter has no argument.
     """
-    path, twins = _locate_route(target, boundary.path), tuple(_locate_route(target, twin) for twin in boundary.twins)
+    path = _locate_route(target, boundary.path)
+    alternatives = tuple(_locate_route(target, other) for other in boundary.alternatives)
     steps = tuple(_match_parameters(target, _locate_step(target, step)) for step in boundary.steps)
     unchanged = all(one is other for one, other in zip(steps, boundary.steps, strict=True))
-    same = unchanged and (path, twins) == (boundary.path, boundary.twins)
-    return boundary if same else replace(boundary, steps=steps, path=path, twins=twins)
+    same = unchanged and (path, alternatives) == (boundary.path, boundary.alternatives)
+    return boundary if same else replace(boundary, steps=steps, path=path, alternatives=alternatives)
 
 
 def _locate_route(target: Target, path: str) -> str:

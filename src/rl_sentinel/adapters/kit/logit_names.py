@@ -8,9 +8,6 @@ TOKEN_NAMES = (
     *("targets", "actions", "responses"),
 )
 
-#: Names beside which logits are those of whole sequences, as in transformers.
-_OF_SEQUENCES = frozenset({"labels", "input_ids", "attention_mask"})
-
 
 def bindings_of_logits(roles: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """Parameter -> binding, for logits and tokens of a loss; empty if it takes log-probs, or no logits.

@@ -154,7 +154,7 @@ class PolicyModel(OneColumn):
         return self.model(inputs)
 
     def model(self, inputs: Inputs) -> Policy:
-        """The model; its logits are those before a division by the temperature."""
+        """The model; its logits are not yet divided by the temperature."""
         logprob = getattr(inputs.batch, self.name)
         prompts = prompt_mask(inputs.batch.rows, left_padded=self.left_padded)
         # Its gradients differ too, from token to token: a loss of one policy does not depend on the log-probs.

@@ -167,7 +167,9 @@ def with_rows_that_train(target: Target, boundary: Boundary) -> Boundary:
         outputs_on(target, boundary, dead)
     except CallFailed as why:
         failure = str(why).partition("; passed")[0]
-        note = f"on a row without a trained token {failure}: the check has none, since your code may never pass one"
+        note = (
+            f"{failure} on a row without a trained token; such rows were left out, because your code may never pass one"
+        )
         return replace(boundary, requires=(*boundary.requires, every_row_trains), notes=(*boundary.notes, note))
     except Exception:  # noqa: BLE001 - a refusal in words is judged by the laws
         return boundary

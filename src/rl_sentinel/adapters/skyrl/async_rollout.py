@@ -67,7 +67,7 @@ def convert_groups(
     prompts: list[dict[str, Any]],
     thrown_away: int,
 ) -> Any:  # noqa: ANN401 - the training batch
-    """Convert the groups of a mini-batch at step 1; each other group was scheduled one step earlier."""
+    """Convert the groups of a mini-batch at step 1; every second group was scheduled one step earlier."""
     whole = bare_instance(owner, **vars(trainer), global_step=1, max_staleness_steps=1, trajectory_logger=None)
     whole.tokenizer.decode = str
     kept = [group(p["output"], p["uid"], 1 - number % 2) for number, p in enumerate(prompts)]

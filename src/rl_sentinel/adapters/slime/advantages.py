@@ -204,7 +204,7 @@ def _group_has_deviation(inputs: Inputs) -> str:
     return "slime_validate_args turns the deviation off if a prompt has one sample" if alone else ""
 
 
-def _gae(name: str, *twins: str) -> Boundary:
+def _gae(name: str, *alternatives: str) -> Boundary:
     """One implementation of GAE; its caller pads the samples with 0 to the longest."""
     padded = ZeroPadded()
     return Boundary(
@@ -229,6 +229,6 @@ def _gae(name: str, *twins: str) -> Boundary:
         },
         settings={"default": {"gamma": 1.0, "lambd": 1.0}, "discounted": {"gamma": 0.9, "lambd": 0.95}},
         claims=claims("ppo_utils.py, the docstring", credit="temporal", scope="sequence", algorithm="gae"),
-        twins=twins,
+        alternatives=alternatives,
         reach="--advantage-estimator ppo",
     )

@@ -18,8 +18,6 @@ REDUCER = "slime.backends.megatron_utils.cp_utils.get_sum_of_sample_mean"
 
 #: The line that produces the loss masks: integer tensors on the model's device.
 MASKS = "slime/backends/megatron_utils/actor.py, _get_rollout_data: loss_masks to torch.int"
-#: Log-probs and values are float32 lists, one tensor per sample.
-PER_SAMPLE = "slime/backends/megatron_utils/loss.py, _extract_per_sample"
 
 RESPONSE_LENGTHS = Lengths("response")
 TOTAL_LENGTHS = Lengths("total")

@@ -137,7 +137,7 @@ def constant_in_row(batch: Batch) -> Batch:
 def is_constant_in_row(inputs: Inputs) -> str:
     """All tokens of a response have one advantage."""
     same = torch.equal(inputs.batch.advantage, constant_in_row(inputs.batch).advantage)
-    return "" if same else "a response has several advantages, and the trainer gives all its tokens its reward"
+    return "" if same else "advantages differ within a response, but this trainer gives all its tokens one value"
 
 
 #: The normalised reward of a response is the advantage of its tokens.

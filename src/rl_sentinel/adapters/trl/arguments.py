@@ -149,12 +149,16 @@ def trains_whole_completions(inputs: Inputs) -> str:
     """Require that a completion is trained whole or not at all: without tools, masks have no gaps."""
     batch = inputs.batch
     gap = (batch.mask != batch.valid)[batch.live]
-    return "some tokens of a completion do not train, but there are no tools" if bool(gap.any()) else ""
+    return (
+        "some tokens of a completion are untrained, but this setting has no tools, which alone mask tokens"
+        if bool(gap.any())
+        else ""
+    )
 
 
 def trains_every_completion(inputs: Inputs) -> str:
     """Require that every completion trains, as without mask_truncated_completions."""
-    return "" if bool(inputs.batch.live.all()) else "a completion does not train, but none can be masked"
+    return "" if bool(inputs.batch.live.all()) else "a completion has no trained token, but none can be masked"
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Policy(nn.Module):
 
 
 def log_distributions(logprobs: Tensor, tokens: Tensor, lengths: list[int], after: float = ELSEWHERE) -> Tensor:
-    """``[B, T, V]``: each token has its log-prob, one after the end ``after``, and :data:`OTHER` the rest."""
+    """``[B, T, V]``: a token has its log-prob, or ``after`` behind the end; :data:`OTHER` has the rest."""
     width = tokens.shape[1]
     own = nn.functional.pad(logprobs, (0, max(0, width - logprobs.shape[1])), value=ELSEWHERE)[:, :width]
     inside = torch.arange(width) < torch.tensor(lengths).unsqueeze(1)

@@ -117,7 +117,7 @@ CLAIMS: Mapping[str, Claims] = {
 }
 
 #: Estimator -> another one that computes the same algorithm.
-_TWINS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
+_ALTERNATIVES = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
 
 #: A comment that says that returns skip untrained tokens.
 _SKIPPED = re.compile(r"#.*(\bskip\b.*observation|observation.*\bskip\b)", re.IGNORECASE)
@@ -199,7 +199,7 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
         outputs=advantage_outputs(Use("result")[0], Use("result")[1]),
         settings=settings,
         claims=claimed,
-        twins=tuple(by_name[t] for t in (_TWINS.get(name, ""),) if t in by_name),
+        alternatives=tuple(by_name[t] for t in (_ALTERNATIVES.get(name, ""),) if t in by_name),
         reach=f"algorithm.adv_estimator={name}",
     )
 

@@ -146,7 +146,7 @@ def _boundary(path: str, step: Step, reach: str = "every run", **about: Any) -> 
 
 def _padding(whole: Codec) -> Boundary:
     step = _transport_step(pad_and_chunk, (PAD, UNPAD), whole, ranks=Knob("ranks"))
-    return _boundary(f"{PAD} -> {UNPAD}", step, "every validation; generation of an agent loop", settings=WORLDS)
+    return _boundary(f"{PAD} -> {UNPAD}", step, "every validation, and generation in an agent loop", settings=WORLDS)
 
 
 def _mini_batches(whole: Codec) -> Boundary:

@@ -36,14 +36,14 @@ class _UndescribableError(Exception):
 
 
 def description_digest(boundary: Boundary, by_path: Mapping[str, Boundary]) -> str:
-    """The digest of a boundary and its twins; empty if a part of them cannot be read.
+    """The digest of a boundary and of its alternatives; empty if a part of them cannot be read.
 
     Functions of this package count with what they close over, functions of the target by name: what they do is
     recorded as they are entered.
     """
     walk = _Walk()
     try:
-        for one in (boundary, *(by_path[path] for path in boundary.twins if path in by_path)):
+        for one in (boundary, *(by_path[path] for path in boundary.alternatives if path in by_path)):
             walk.add(one)
     except (_UndescribableError, RecursionError):
         return ""

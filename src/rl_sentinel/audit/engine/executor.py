@@ -58,7 +58,7 @@ class Asker:
         fresh: bool = False,
         watched: bool = False,
     ) -> Observation:
-        """Call the boundary, or the twin at path ``on``, on a fresh copy of the case."""
+        """Call the boundary, or the alternative at path ``on``, on a fresh copy of the case."""
         columns, observations = tuple(gradients), self.cache.get(id(case.batch))
         if observations is None or fresh:
             return self._watched(case) if watched else self._observed(case, columns, on, references=False)

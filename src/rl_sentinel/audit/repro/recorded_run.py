@@ -60,7 +60,7 @@ class ScriptRecorder:
         fresh: bool = False,
         watched: bool = False,
     ) -> Observation:
-        """Call the boundary, or its twin, and record the call."""
+        """Call the boundary, or its alternative, and record the call."""
         boundary = self.boundary if on is None else self.asker.by_path[on]
         run = Run(boundary, case, encode(boundary, inputs_of(boundary, case)))
         self.runs.append(run)

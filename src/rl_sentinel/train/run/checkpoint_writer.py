@@ -35,10 +35,10 @@ class CheckpointWriter:
             self._running = self._thread.submit(save)
 
     def close(self) -> None:
-        """Wait for the function that runs, if any, and end the thread.
+        """Wait for the checkpoint that is being written, if any, and stop the thread.
 
         Raises:
-            Exception: what it raised.
+            Exception: of that checkpoint.
         """
         try:
             self._wait()

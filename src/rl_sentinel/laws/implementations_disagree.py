@@ -1,4 +1,4 @@
-"""PAR001 siblings-disagree.
+"""PAR001 implementations-disagree.
 
 What it says:
     Two implementations of one algorithm in one framework give the same outputs at trained tokens.
@@ -20,8 +20,8 @@ How to fix it:
     they are.
 
 Where it does not apply:
-    Boundaries without a sibling; cases that either of them refuses; interleaved groups, which are
-    GRP002's; groups of equal rewards, whose rounding is DEG002's.
+    Boundaries without another implementation; cases that either of them refuses; interleaved groups, which
+    GRP002 reports; groups of equal rewards, whose rounding DEG002 reports.
 
 Seen in:
     See the audit's reports.
@@ -40,7 +40,7 @@ from rl_sentinel.search.preconditions import contiguous, live_in_group, rewards_
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if boundary.twins else "it has no sibling of the same algorithm"
+    return "" if boundary.alternatives else "no other implementation of this algorithm is bound"
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -54,14 +54,14 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch = ask.boundary, case.batch
     own = ask(case)
     scale = magnitude(batch, boundary.reads)
-    for path in boundary.twins:
+    for path in boundary.alternatives:
         try:
-            twin = ask(case, on=path)
+            other = ask(case, on=path)
         except (Refused, NotApplicable):
             continue
-        alone = [name for name in boundary.outputs if name not in twin.values]
+        alone = [name for name in boundary.outputs if name not in other.values]
         reason = f"{_short(path, boundary.path)} implements the same algorithm and returns the expected value"
-        yield from same_tokens(boundary, batch, twin, own, change=None, reason=reason, scale=scale, skip=alone)
+        yield from same_tokens(boundary, batch, other, own, change=None, reason=reason, scale=scale, skip=alone)
 
 
 def _short(path: str, own: str) -> str:
@@ -72,7 +72,7 @@ def _short(path: str, own: str) -> str:
 
 LAW = Law(
     code="PAR001",
-    name="siblings-disagree",
+    name="implementations-disagree",
     stages=SIGNAL_STAGES,
     applies=_applies,
     vary=_vary,

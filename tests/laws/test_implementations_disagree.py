@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.laws.siblings_disagree import LAW
+from rl_sentinel.laws.implementations_disagree import LAW
 from specimens import judged, specimen
 
 READS = "reward group mask"
@@ -34,7 +34,7 @@ def _raw_when_alone(batch: Batch) -> Tensor:
 def test_sound() -> None:
     """Two ways to the same mean agree, on the cases that both answer."""
     twin = specimen(_vectorised, reads=READS, path="fast")
-    judgement = judged(LAW, specimen(_in_a_loop, reads=READS, twins=("fast",)), twin)
+    judgement = judged(LAW, specimen(_in_a_loop, reads=READS, alternatives=("fast",)), twin)
     assert judgement.found is None
     assert judgement.tried > 0
 
@@ -42,7 +42,7 @@ def test_sound() -> None:
 def test_broken() -> None:
     """Siblings that treat a lone response differently are found, with one row."""
     twin = specimen(_raw_when_alone, reads=READS, path="fast")
-    found = judged(LAW, specimen(_in_a_loop, reads=READS, twins=("fast",)), twin).found
+    found = judged(LAW, specimen(_in_a_loop, reads=READS, alternatives=("fast",)), twin).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
     assert found.expectation.sentence() == (
@@ -55,4 +55,4 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """A function without a sibling agrees with nobody."""
     judgement = judged(LAW, specimen(_in_a_loop, reads=READS))
-    assert (judgement.tried, judgement.reason) == (0, "it has no sibling of the same algorithm")
+    assert (judgement.tried, judgement.reason) == (0, "no other implementation of this algorithm is bound")
