@@ -1,7 +1,6 @@
 """``rl-sentinel audit``: run a target's real functions against the laws."""
 
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +8,11 @@ import typer
 from rich.console import Console
 
 from rl_sentinel.audit import known as knowledge
-from rl_sentinel.audit.expectation import differences
-from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
 from rl_sentinel.audit.law_codes import codes
-from rl_sentinel.audit.own_results import complete
 from rl_sentinel.audit.sandbox.request import MOST_CASES
 from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.cli.against import base_of, compare
+from rl_sentinel.cli.audit_run import AuditRun, print_total
 from rl_sentinel.cli.options import (
     AlgorithmOption,
     AxesOption,
@@ -30,12 +27,9 @@ from rl_sentinel.cli.options import (
 )
 from rl_sentinel.cli.outputs import STDOUT, Outputs
 from rl_sentinel.cli.plan import plan_of_project, plan_of_targets
-from rl_sentinel.cli.progress import fetch, require_pairs, run_audit
+from rl_sentinel.cli.progress import fetch
 from rl_sentinel.cli.recipe_audit import recipe_options
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.report import text
-from rl_sentinel.report.formatting import counted
-from rl_sentinel.report.results import Results, fails
 
 #: Random cases per pair with ``--thorough``: eight times the default.
 THOROUGH = 128
@@ -118,51 +112,30 @@ def audit(  # noqa: PLR0913 - the options of the command
     outputs = Outputs.checked(report or [], json_path, known if known_update else None)
     if known_update and known is None:
         raise SentinelError("--known-update needs --known: name the file with --known FILE")
-    accepted = knowledge.read(known) if known and (known.exists() or not known_update) else knowledge.KnownFile()
-    outputs.accepted = accepted
-    expected = knowledge.read(expect, "--expect") if expect else None
-    console = Console(highlight=False, soft_wrap=True, emoji=False, stderr=json_path == STDOUT)
+    if known and (known.exists() or not known_update):
+        outputs.accepted = knowledge.read(known)
+    run = AuditRun(
+        console=Console(highlight=False, soft_wrap=True, emoji=False, stderr=json_path == STDOUT),
+        python=python,
+        fresh=fresh,
+        known=known,
+        accepted=outputs.accepted,
+        expected=knowledge.read(expect, "--expect") if expect else None,
+        verbose=verbose,
+        quiet=quiet,
+        must_print=bool(not specs or len(specs) > 1 or json_path or report),
+    )
     # Fetch all targets before the first audit, so that a wrong name fails early.
     fetched = [fetch(planned.target, python, planned.options) for planned in plan.planned]
     if against:
-        raise typer.Exit(compare(console, fetched, python, level, json_path, fresh=fresh))
+        raise typer.Exit(compare(run.console, fetched, python, level, json_path, fresh=fresh))
     statuses = list[int]()
-    for planned, (target, job, source) in zip(plan.planned, fetched, strict=True):
-        start = time.monotonic()
-        audited, version = run_audit(target, job, python, fresh=fresh), source.version or source.stated_version
-        annotated = [
-            *knowledge.entries(accepted, accepted=True, source=str(known)),
-            *knowledge.shipped(target.framework.name),
-        ]
-        require_pairs(target, job, audited, prints=bool(not specs or len(specs) > 1 or json_path or report))
-        complete(audited, planned.algorithm, own=target.framework.name == "own")
-        all_findings = findings(audited, annotated, version)
-        visible = [f for f in all_findings if LEVELS.index(f.level) <= LEVELS.index(planned.level)]
-        seconds = time.monotonic() - start
-        text.show(
-            console,
-            target.text,
-            audited,
-            visible,
-            seconds,
-            len(all_findings) - len(visible),
-            verbose=verbose,
-            quiet=quiet,
-            unclaimed=planned.unclaimed,
-        )
-        full = not (job.laws or job.ignore or boundary)
-        called = [v.boundary for v in audited.verdicts if v.outcome != "errored"]
-        signatures = [signature for f in all_findings for signature in f.signatures]
-        for old in knowledge.stale(annotated, signatures, called, target.framework.name, version) if full else []:
-            console.print(f"stale: {old} is listed for this release and did not appear", markup=False)
-        status = _status(console, audited, visible, expected)
-        statuses.append(status)
-        results = Results(
-            target=target.text, audit=audited, findings=visible, seconds=seconds, seed=job.seed, status=status
-        )
-        outputs.add(target, results, version)
+    for planned, one in zip(plan.planned, fetched, strict=True):
+        results = run.audit(planned, one)
+        statuses.append(results.status)
+        outputs.add(one.target, results, one.source.known_version)
     if not specs:
-        _print_total(console, statuses)
+        print_total(run.console, statuses)
     outputs.write()
     raise typer.Exit(max(statuses))
 
@@ -179,28 +152,3 @@ def _is_default(context: typer.Context, name: str) -> bool:
     """Whether an option has its default value."""
     source = context.get_parameter_source(name)
     return source is None or source.name == "DEFAULT"
-
-
-def _print_total(console: Console, statuses: list[int]) -> None:
-    """One line on all functions of a project."""
-    labels = {0: "sound", 1: "with findings", 2: "not judged"}
-    parts = [f"{statuses.count(status)} {label}" for status, label in labels.items() if status in statuses]
-    console.print(f"\n{counted(len(statuses), 'function')}: {', '.join(parts)}; exit status {max(statuses)}")
-
-
-def _status(console: Console, audit: Audit, visible: list[Finding], expected: knowledge.KnownFile | None) -> int:
-    if expected is None:
-        if any(fails(f) for f in visible):
-            return 1
-        judged, errored = audit.counts["holds"] + audit.counts["broken"], audit.counts["errored"]
-        if judged and not errored:
-            return 0
-        reason = f"{counted(errored, 'pair')} errored (see above); " if errored else ""
-        console.print(f"{reason}exit status 2", markup=False)
-        return 2
-    problems = differences(expected, audit, visible)
-    for line in problems:
-        console.print(line, markup=False)
-    count = f"{counted(len(problems), 'difference')} from the expectation"
-    console.print(count if problems else "exactly the expected findings")
-    return 1 if problems else 0

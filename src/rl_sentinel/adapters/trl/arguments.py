@@ -149,11 +149,7 @@ def trains_whole_completions(inputs: Inputs) -> str:
     """Require that a completion is trained whole or not at all: without tools, masks have no gaps."""
     batch = inputs.batch
     gap = (batch.mask != batch.valid)[batch.live]
-    return (
-        "some tokens of a completion are untrained, but this setting has no tools, which alone mask tokens"
-        if bool(gap.any())
-        else ""
-    )
+    return "tokens of a completion are untrained, but only tools mask tokens" if bool(gap.any()) else ""
 
 
 def trains_every_completion(inputs: Inputs) -> str:

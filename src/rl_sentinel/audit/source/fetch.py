@@ -34,6 +34,11 @@ class Source:
     stated_version: str = ""
     function: str = ""
 
+    @property
+    def known_version(self) -> str:
+        """The release, or the version that the source tree states; empty if neither is known."""
+        return self.version or self.stated_version
+
 
 def source(target: TargetSpec, python: str = sys.executable) -> Source:
     """Bring the code of a target to disk (from the cache where possible).
