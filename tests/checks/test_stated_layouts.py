@@ -1,7 +1,7 @@
 """What names, docstrings and layouts leave open is asked for or tried, and never judged as a fault."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import torch
@@ -373,3 +373,45 @@ def test_a_bound_that_is_not_applied_is_found() -> None:
     result = rl_sentinel.check(without_upper_bound, numbers={"clip_low": 0.2}, **_LOSS)
     assert "REF001" in {finding.code for finding in result.findings}
     assert "the function does not read its parameter clip_high" in result.notes
+
+
+K, KT = Annotated[Tensor, "K"], Annotated[Tensor, "K T"]
+
+
+def of_one_prompt(logps: KT, old_logps: KT, advantages: K, mask: KT) -> Tensor:
+    assert advantages.ndim == 1
+    loss = _surrogate((logps - old_logps).exp(), advantages.unsqueeze(1))
+    return (loss * mask).sum() / mask.sum()
+
+
+def of_one_prompt_unmasked(logps: KT, old_logps: KT, advantages: K, mask: KT) -> Tensor:
+    loss = _surrogate((logps - old_logps).exp(), advantages.unsqueeze(1))
+    return loss.sum() / mask.sum()
+
+
+def of_one_prompt_by_docstring(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    """Loss of one prompt; logps, old_logps, mask: [K, T]; advantages: [K]."""
+    return of_one_prompt(logps, old_logps, advantages, mask)
+
+
+def of_one_prompt_plain(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    return of_one_prompt(logps, old_logps, advantages, mask)
+
+
+@pytest.mark.parametrize(
+    ("function", "bind", "sound"),
+    [
+        (of_one_prompt, {}, True),
+        (of_one_prompt_unmasked, {}, False),
+        (of_one_prompt_by_docstring, {}, True),
+        (of_one_prompt_plain, {"advantages": "advantage[K]"}, True),
+        (of_one_prompt_plain, {"advantages": "advantage[K list]"}, None),
+    ],
+)
+def test_advantages_of_the_responses_of_one_prompt(function: Any, bind: dict[str, str], *, sound: bool | None) -> None:
+    """A loss that is called once per prompt gets one number per response, as stated; a list has no ``ndim``."""
+    result = rl_sentinel.check(function, bind=bind, **_LOSS)
+    judged = {v.outcome for v in result.verdicts} & {"holds", "broken"}
+    assert result.ok is (sound is True)
+    assert bool(judged) is (sound is not None)
+    assert not any("number of axes" in note for note in result.notes)

@@ -55,11 +55,7 @@ def with_branches(
 
 def _other_layout(codec: Codec | None) -> str:
     """The binding with another number of axes, of those that mean the same; empty without one."""
-    if (
-        isinstance(codec, PerResponse)
-        and codec.name == "advantage"
-        and not (codec.dims or codec.grouped or codec.listed)
-    ):
+    if type(codec) is PerResponse and codec.name == "advantage" and not (codec.dims or codec.grouped or codec.listed):
         return "advantage[B T]"
     if isinstance(codec, Column) and codec.name == "advantage" and type(codec.form) is Padded:
         return "advantage[B]"

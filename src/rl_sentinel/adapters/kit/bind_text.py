@@ -29,6 +29,7 @@ from rl_sentinel.adapters.kit.user_layouts import (
     GroupedTokens,
     GroupSize,
     PerResponse,
+    PerResponseOfPrompt,
     PromptCount,
     PromptList,
     TrainedTokens,
@@ -193,6 +194,8 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         return PromptIds(listed if axes == "list" else arrays if array else "tensor", name)
     if COLUMNS[name]["axes"].startswith("B T") and axes in ("B", "B1", "GK", "list"):
         return PerResponse(name, int(axes == "B1"), axes == "GK", axes == "list")
+    if COLUMNS[name]["axes"].startswith("B T") and axes in ("K", "Klist"):
+        return PerResponseOfPrompt(name, listed=axes == "Klist")
     if name == "reward" and form is not None and axes in ("BT", "TB", "KT", "ragged", "lists"):
         return TokenRewards(form, dtype)
     kind = GroupedColumn if isinstance(form, Grouped) else Column

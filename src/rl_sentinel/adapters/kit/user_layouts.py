@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import Column, OneColumn
-from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.forms import Padded, PerRow
 from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
+from rl_sentinel.adapters.kit.wrapped_forms import OnePrompt
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.call import same_value
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
@@ -178,6 +179,16 @@ class PerResponse(OneColumn):
         """The number of the row, repeated at each token, as :meth:`take` reads it."""
         row = _first_trained_value(getattr(batch, self.name), batch)
         return {self.name: row.unsqueeze(1).expand(batch.mask.shape).clone()}
+
+
+@dataclass(frozen=True, slots=True)
+class PerResponseOfPrompt(PerResponse):
+    """``[K]``, or a list: the same for a function that is called once per prompt."""
+
+    @property
+    def form(self) -> OnePrompt:
+        """The layout of the responses of one prompt."""
+        return OnePrompt(PerRow("list" if self.listed else "tensor"))
 
 
 @dataclass(frozen=True, slots=True)
