@@ -375,7 +375,25 @@ def test_a_bound_that_is_not_applied_is_found() -> None:
     assert "the function does not read its parameter clip_high" in result.notes
 
 
-K, KT = Annotated[Tensor, "K"], Annotated[Tensor, "K T"]
+def without_lower_bound(
+    logps: Tensor, old_logps: Tensor, ref_logps: Tensor, advantages: Tensor, mask: Tensor
+) -> Tensor:
+    ratio, gap = (logps - old_logps).exp(), ref_logps - logps
+    loss = -torch.min(ratio * advantages, ratio.clamp(max=1.25) * advantages) + 0.03 * (gap.exp() - gap - 1)
+    return (loss * mask).sum() / mask.sum()
+
+
+def test_a_weight_is_not_taken_for_a_bound_of_the_clip_range() -> None:
+    """A ratio is hardly ever below 0.03, so a lower bound of 1 - 0.97 fits a loss that has none."""
+    options = {**_LOSS, "numbers": {"clip_high": 0.25}, "claims": {"aggregation": "token-mean", "kl": "k3"}}
+    result = rl_sentinel.check(without_lower_bound, **options)
+    assert "which needs clip_low: state" in " ".join(str(result).split())
+    options["numbers"] |= {"clip_low": 0.2}
+    assert {f.code for f in rl_sentinel.check(without_lower_bound, **options).faults} == {"REF001"}
+
+
+K = Annotated[Tensor, "K"]
+KT = Annotated[Tensor, "K T"]
 
 
 def of_one_prompt(logps: KT, old_logps: KT, advantages: K, mask: KT) -> Tensor:

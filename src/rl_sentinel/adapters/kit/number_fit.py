@@ -54,6 +54,8 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
         wide = {
             name: x for name, x in chosen.items() if name in missing and _WIDEST < x < 1 and name.startswith("clip")
         }
+        if any(x not in literals.floats for x in wide.values()):  # 1 less another literal, which bounds nothing
+            return _without_formula(boundary, _undecided(boundary, [*wide]))
         if wide:
             return _without_formula(boundary, _of_wide_range(boundary, wide))
         return _with_settings(boundary, chosen, *_note(chosen, boundary))
