@@ -1,6 +1,7 @@
 """Rewards of users with a KL penalty inside: what the claim of an estimator compares, and the sign without one."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -93,3 +94,20 @@ def test_a_number_that_nothing_states_is_asked_for() -> None:
 
     result = rl_sentinel.check(scaled, stage="reward", claims={"kl": "k1"})
     assert any("which needs kl_coef" in v.reason for v in result.verdicts if v.outcome == "errored")
+
+
+def rewards_at_last(rewards: Tensor, mask: Tensor) -> Tensor:
+    """OpenRLHF's index of the last trained token; of a row without one it is the last position."""
+    last = mask.shape[1] - 1 - mask.long().fliplr().argmax(1, keepdim=True)
+    return torch.zeros(mask.shape).scatter(1, last, rewards.unsqueeze(1))
+
+
+def rewards_at_first(rewards: Tensor, mask: Tensor) -> Tensor:
+    return torch.zeros(mask.shape).scatter(1, mask.long().argmax(1, keepdim=True), rewards.unsqueeze(1))
+
+
+@pytest.mark.parametrize(("function", "sound"), [(rewards_at_last, True), (rewards_at_first, False)])
+def test_where_the_reward_of_an_untrained_row_is_put(function: Any, *, sound: bool) -> None:
+    """Its callers may never pass such a row, and it trains nothing."""
+    options: dict[str, Any] = {"stage": "reward", "algorithm": "outcome at the last trained token"}
+    assert rl_sentinel.check(function, **options).ok is sound

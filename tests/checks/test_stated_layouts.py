@@ -388,7 +388,7 @@ def test_a_weight_is_not_taken_for_a_bound_of_the_clip_range() -> None:
     options = {**_LOSS, "numbers": {"clip_high": 0.25}, "claims": {"aggregation": "token-mean", "kl": "k3"}}
     result = rl_sentinel.check(without_lower_bound, **options)
     assert "which needs clip_low: state" in " ".join(str(result).split())
-    options["numbers"] |= {"clip_low": 0.2}
+    options["numbers"] |= {"clip_low": 0.2, "kl_loss_coef": 0.03}
     assert {f.code for f in rl_sentinel.check(without_lower_bound, **options).faults} == {"REF001"}
 
 

@@ -204,8 +204,12 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
 
 
 def _asked(boundary: Boundary, batch: Batch) -> bool:
-    """Whether a case is compared; a user's loss with untrained rows is not, because MSK001 reports their effect."""
-    return bool(batch.live.all() if boundary.own and "loss" in boundary.outputs else batch.live.any())
+    """Whether a case is compared; a loss or a reward of the user with untrained rows is not.
+
+    MSK001 reports what such a row does to a loss; its reward has no token to be put on.
+    """
+    whole = boundary.own and ("loss" in boundary.outputs or boundary.stage == "reward")
+    return bool(batch.live.all() if whole else batch.live.any())
 
 
 def _reference_values(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
