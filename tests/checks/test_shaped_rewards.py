@@ -111,3 +111,12 @@ def test_where_the_reward_of_an_untrained_row_is_put(function: Any, *, sound: bo
     """Its callers may never pass such a row, and it trains nothing."""
     options: dict[str, Any] = {"stage": "reward", "algorithm": "outcome at the last trained token"}
     assert rl_sentinel.check(function, **options).ok is sound
+
+
+def test_a_reward_with_a_kl_is_not_held_to_a_formula_without_one() -> None:
+    options: dict[str, Any] = {"stage": "reward", "budget": 2}
+    result = rl_sentinel.check(per_token, **options)
+    assert 'its KL is not compared with a formula: state the estimator, as in claims={"kl": "k1"}' in result.notes
+    result = rl_sentinel.check(at_last, algorithm="outcome at the last trained token", **options)
+    assert not result.findings
+    assert "which has no KL, as the rewards do: state the estimator" in " ".join(str(result).split())

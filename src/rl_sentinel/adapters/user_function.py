@@ -254,6 +254,8 @@ def _not_compared(boundary: Boundary) -> tuple[str, ...]:
     notes = []
     if boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads:
         notes.append("the size of the KL in its rewards is not checked: check the function of the KL at stage kl")
+    if boundary.stage == "reward" and not boundary.claims.algorithm and "ref_logprob" in boundary.reads:
+        notes.append('its KL is not compared with a formula: state the estimator, as in claims={"kl": "k1"}')
     notes += notes_on_ratio(boundary)
     if boundary.stage == "kl" and boundary.claims.algorithm and boundary.claims.gradient is None:
         notes.append('its gradient is not compared: if a loss uses this KL, state claims={"gradient": "own"}')

@@ -18,6 +18,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims, value_of
 from rl_sentinel.formulas.advantage_normalization import NORMALIZATIONS, SETTING
 from rl_sentinel.formulas.policy_losses import WITHOUT_ADVANTAGES
+from rl_sentinel.formulas.token_values import REWARDED
 from rl_sentinel.search.claimed_formulas import of_one_policy
 
 #: Numbers that change nothing at a ratio of 1.
@@ -218,6 +219,11 @@ def _not_of_formula(boundary: Boundary) -> str:
         return (
             "not compared with the formula of clipped value, which needs old values, and the loss reads none: state "
             'algorithm "squared value", or "ppo" for either'
+        )
+    if boundary.stage == "reward" and algorithm in REWARDED and "ref_logprob" in boundary.reads:
+        return (
+            f"not compared with the formula of {algorithm}, which has no KL, as the rewards do: state the estimator of "
+            'the KL in its place, as in claims={"kl": "k1"}'
         )
     if boundary.stage != "policy-loss":
         return ""
