@@ -190,4 +190,5 @@ def test_a_reading_that_does_not_fit_is_called_the_nearest() -> None:
     numbers = {"kl_loss_coef": 0.04, "clip_low": 0.2, "clip_high": 0.2}
     found = rl_sentinel.check(loss, claims={"aggregation": "token-mean"}, numbers=numbers, **_LOSS).findings
     sentence = next(one.sentence for one in found if one.code == "REF001")
-    assert re.search(r"the formula of ppo gives the expected value \(.*, the nearest of its \d+ readings\)", sentence)
+    expected = r"the formula of ppo \(for grpo\) gives the expected value \(.*, the nearest of its \d+ readings\)"
+    assert re.search(expected, sentence)

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.claim_text import claims_from_text, described
-from rl_sentinel.core.claims import IMPLIED, STATED, Claims
+from rl_sentinel.core.claims import IMPLIED, STATED, STATED_AS, Claims
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.formulas.algorithms import ADVANTAGES, PLAIN
@@ -139,7 +140,10 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     # Without any aggregation, no loss has a formula: not stated is not the same as none.
     implied |= {key: OPEN for key in unstated if OPEN in _values(key, stage)}
     stated = [*([f"algorithm={name}"] if name else []), *(text for text in texts if text not in dropped)]
-    return claims_from_text(implied, f"{IMPLIED}{name}") | parse_claims(stated, stage)
+    claimed = claims_from_text(implied, f"{IMPLIED}{name}") | parse_claims(stated, stage)
+    if claimed.algorithm and spelt in ALIASES:
+        claimed = replace(claimed, algorithm=replace(claimed.algorithm, cite=f"{STATED_AS}{spelt}"))
+    return claimed
 
 
 def _spelling(name: str) -> str:

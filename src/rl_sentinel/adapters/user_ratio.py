@@ -14,7 +14,8 @@ _RATIO_OF_ONE = (
 
 def notes_on_ratio(boundary: Boundary) -> list[str]:
     """A note on a loss that claims a ratio, and is right only if each sample is used for one update."""
-    return [_RATIO_OF_ONE] if boundary.claims.ratio and of_one_policy(boundary) else []
+    ratio = boundary.claims.ratio
+    return [_RATIO_OF_ONE] if ratio and ratio.cite != STATED and of_one_policy(boundary) else []
 
 
 def with_stated_ratio(boundary: Boundary) -> Boundary:

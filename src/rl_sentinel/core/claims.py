@@ -26,6 +26,9 @@ Aggregation = Literal[
 #: The citation of claims that a user states about a function.
 STATED = "stated by the user"
 
+#: The same of an algorithm that the user names otherwise, as the whole method; the name follows.
+STATED_AS = f"{STATED} as "
+
 #: Start of the citation of claims that are implied by the stated algorithm.
 IMPLIED = "implied by algorithm="
 

@@ -47,7 +47,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
-from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.claims import STATED_AS, value_of
 from rl_sentinel.core.errors import Refused, Undecided
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
@@ -155,7 +155,7 @@ def _compare_advantages(ask: Ask, case: Case, suffix: str) -> Iterator[Expectati
         accepted, where = _accepted(boundary, name, even)
         if reading in accepted:
             alternatives = f", the nearest of its {among} readings" if among > 1 else ""
-            algorithm = value_of(boundary.claims.algorithm)
+            algorithm = _named(boundary)
             reason = f"the formula of {algorithm} gives the expected value ({reading}{alternatives}){suffix}"
             scale = magnitude(case.batch, boundary.reads)
             equal = Equal(name, accepted[reading], observed[name], where, scale, reason=reason)
@@ -186,7 +186,10 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
         reading = fit.name
         if reading not in values:
             continue
-        algorithm = claimed(boundary, name) or value_of(boundary.claims.aggregation)
+        algorithm: str | None = claimed(boundary, name)
+        if boundary.claims.algorithm and algorithm == boundary.claims.algorithm.value:
+            algorithm = _named(boundary)
+        algorithm = algorithm or value_of(boundary.claims.aggregation)
         nearest = f", the nearest of its {fit.among} readings" if boundary.own and fit.among > 1 else ""
         chosen = f" ({reading}{nearest})" if len(values) > 1 else ""
         reason = f"the formula of {algorithm} gives the expected value{chosen}{suffix}"
@@ -201,6 +204,15 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
         steady = steady & ~at_bound(batch, settings) if column == "value" else steady
         expected, key = _slope(torch.stack(total).sum(), leaf), f"gradient of {column}"
         yield finite_only(Equal(key, expected, observed.gradients[column], steady, scale, reason=reason))
+
+
+def _named(boundary: Boundary) -> str:
+    """The claimed algorithm, and the name of the whole method if the user stated that."""
+    said = boundary.claims.algorithm
+    if said is None:
+        return ""
+    method = said.cite.removeprefix(STATED_AS) if said.cite.startswith(STATED_AS) else said.value
+    return said.value if method == said.value else f"{said.value} (for {method})"
 
 
 def _asked(boundary: Boundary, batch: Batch) -> bool:
