@@ -134,6 +134,7 @@ def _modules() -> list[ModuleType]:
 
 
 def test_draws_of_chance_are_among_the_same_tokens(drawn: list[Draw]) -> None:
+    assert len(drawn) >= 100
     for x in drawn[:100]:
         flat, length = _stored(x, rows_without=True)
         told: dict[str, Any] = {"low": -0.5, "high": 0.8, "share": 1.0, "generator": None}

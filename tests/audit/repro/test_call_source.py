@@ -89,6 +89,10 @@ def _called(module: ModuleType) -> Iterator[Any]:
 MODULES = [import_module(module.name) for module in pkgutil.walk_packages(rl_sentinel.adapters.__path__, f"{PACKAGE}.")]
 
 
+def test_modules_have_such_calls() -> None:
+    assert sum(any(_called(module)) for module in MODULES) > 100
+
+
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.removeprefix(f"{PACKAGE}."))
 def test_calls_of_adapters_can_be_written_without_the_package(module: ModuleType) -> None:
     for called in _called(module):
