@@ -26,6 +26,7 @@ from rl_sentinel.adapters.trl.loop_codecs import (
     tensor,
     trains_as_sampled,
 )
+from rl_sentinel.adapters.trl.loop_steps import logged_steps
 from rl_sentinel.adapters.trl.release import fields_of, forwards_to, source_of
 from rl_sentinel.adapters.trl.scoring import no_extra_padding
 from rl_sentinel.core.batch import Batch, with_columns
@@ -79,6 +80,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         _objective(path),
     ):
         yield from bindable(target, replace(boundary, requires=(*boundary.requires, *more)))
+    if "self.state.global_step" in source:
+        yield from bindable(target, logged_steps(path, 1))
 
 
 def _kls(path: str, fields: Mapping[str, Any]) -> Iterator[Boundary]:

@@ -31,6 +31,7 @@ from rl_sentinel.adapters.trl.loop_codecs import (
     tensor,
     trains_as_sampled,
 )
+from rl_sentinel.adapters.trl.loop_steps import logged_steps
 from rl_sentinel.adapters.trl.ppo_loop import COMPARED, OBJECTIVE, OBJECTIVE_CLAIMS
 from rl_sentinel.adapters.trl.ppo_updates import POLICY_LOGGED, VALUE_LOGGED
 from rl_sentinel.adapters.trl.release import fields_of, source_of
@@ -89,6 +90,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     found += [_normalised(path, name) for name in ("normalize_reward", "normalize_advantage") if name in fields]
     source = source_of(target.find(path))
     found += [_of_values(path, name, output) for name, output in VALUE_LOGGED.items() if f'"{name}"' in source]
+    if "self.state.global_step" in source:
+        found.append(logged_steps(path, TWO))
     yield from bindable(target, *found)
 
 
