@@ -18,6 +18,7 @@ from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.metric_cannot_move import LAW as MET002
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
+from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 
@@ -26,9 +27,12 @@ Loads = Callable[..., Target]
 #: Settings of PPO's boundaries, then of RLOO's.
 PPO = {
     *("KL, k1", "KL, k3", "rewards", "default", "discounted", "missing EOS"),
-    *("policy", "two mini-batches", "value", "objective"),
+    *("policy", "two mini-batches", "value", "objective", "logged steps"),
 }
-RLOO = {"KL", "default", "policy", "objective", "missing EOS", "normalize_advantage", "val/clipfrac_avg"}
+RLOO = {
+    *("KL", "default", "policy", "objective", "missing EOS", "normalize_advantage", "val/clipfrac_avg"),
+    "logged steps",
+}
 
 
 def _bound(loads: Loads, module: str, **broken: str) -> tuple[Target, dict[str, Boundary]]:
@@ -111,3 +115,14 @@ def test_sound_loops(loads: Loads, module: str, law: Law, settings: tuple[str, .
 def test_faults_are_found(loads: Loads, module: str, law: Law, setting: str, broken: dict[str, str]) -> None:
     """A clip of one side, k3 of the wrong sign, another decay, padding that counts, another column, other siblings."""
     assert not _sound(loads, module, law, setting, **broken)
+
+
+@pytest.mark.parametrize("module", ["ppo", "rloo"])
+@pytest.mark.parametrize(("counted", "sound"), [("1", True), ("2", False), ("self.state.global_step or 1", False)])
+def test_each_batch_is_logged_one_step_after_the_one_before(
+    loads: Loads,
+    module: str,
+    counted: str,
+    sound: bool,  # noqa: FBT001 - parametrised
+) -> None:
+    assert _sound(loads, module, MET006, "logged steps", counted=counted) is sound

@@ -49,7 +49,8 @@ LOOP = """
             self.args, self.policy, self.reference, self.reward_model = args, policy, reference, reward_model
             policy.generation_config.eos_token_id = None
             self.accelerator = SimpleNamespace(gradient_accumulation_steps=args.gradient_accumulation_steps)
-            self.heat = args.temperature + 1e-7
+            self.heat, self.state = args.temperature + 1e-7, SimpleNamespace(global_step=0)
+            args.num_total_batches = 1
 
         def forward(self, model, ids, context, answer):
             return chosen(model(input_ids=ids).logits[:, context - 1 : -1] / self.heat, answer)
@@ -99,55 +100,57 @@ PPO = """
 
         def train(self):
             args = self.args
-            with torch.no_grad():
-                queries = next(iter(self.dataloader))["input_ids"]
-                ids, context, answer, mask, last, scores, old, ref = self.sample(queries)
-                width, places = answer.shape[1], torch.arange(len(ids))
-                states = torch.arange(width) <= last.unsqueeze(1) + 1
-                values = torch.where(states, self.values(ids, context), 0.0)
-                other = ref - old
-                kl = {kl}
-                non_score_reward = -args.kl_coef * kl
-                rewards = non_score_reward.clone()
-                rewards[places, (last + 1).clamp(max=width - 1)] += scores
-                advantages, later = torch.zeros_like(rewards), 0.0
-                for t in reversed(range(width)):
-                    after = values[:, t + 1] if t + 1 < width else 0.0
-                    later = rewards[:, t] + args.gamma * after - values[:, t] + args.gamma * {decay} * later
-                    advantages[:, t] = later
-                returns = advantages + values
-                advantages = torch.where(mask, whiten(advantages, {population}), 0.0)
-            stats = []
-            for part in self.parts(len(ids)):
-                new = torch.where(mask[part], self.forward(self.policy, ids[part], context, answer[part]), 1.0)
-                value = torch.where(states[part], self.values(ids[part], context), 0.0)
-                held = values[part] + (value - values[part]).clamp(-args.cliprange_value, args.cliprange_value)
-                plain, near = (value - returns[part]) ** 2, (held - returns[part]) ** 2
-                value_loss = 0.5 * mean(torch.max(plain, near), states[part])
-                ratio = (new - old[part]).exp()
-                losses, cut = self.clipped(ratio, advantages[part])
-                policy_loss = mean(losses, {trained})
-                self.accelerator.backward(policy_loss + args.vf_coef * value_loss)
-                numbers = (
-                    0.5 * mean((new - old[part]) ** 2, mask[part]), mean(cut, mask[part]), policy_loss,
-                    (new * mask[part]).sum(), mean(ratio, mask[part]), mean((near > plain).float(), states[part]),
-                    value_loss,
+            for _ in range(args.num_total_batches):
+                with torch.no_grad():
+                    queries = next(iter(self.dataloader))["input_ids"]
+                    ids, context, answer, mask, last, scores, old, ref = self.sample(queries)
+                    width, places = answer.shape[1], torch.arange(len(ids))
+                    states = torch.arange(width) <= last.unsqueeze(1) + 1
+                    values = torch.where(states, self.values(ids, context), 0.0)
+                    other = ref - old
+                    kl = {kl}
+                    non_score_reward = -args.kl_coef * kl
+                    rewards = non_score_reward.clone()
+                    rewards[places, (last + 1).clamp(max=width - 1)] += scores
+                    advantages, later = torch.zeros_like(rewards), 0.0
+                    for t in reversed(range(width)):
+                        after = values[:, t + 1] if t + 1 < width else 0.0
+                        later = rewards[:, t] + args.gamma * after - values[:, t] + args.gamma * {decay} * later
+                        advantages[:, t] = later
+                    returns = advantages + values
+                    advantages = torch.where(mask, whiten(advantages, {population}), 0.0)
+                stats = []
+                for part in self.parts(len(ids)):
+                    new = torch.where(mask[part], self.forward(self.policy, ids[part], context, answer[part]), 1.0)
+                    value = torch.where(states[part], self.values(ids[part], context), 0.0)
+                    held = values[part] + (value - values[part]).clamp(-args.cliprange_value, args.cliprange_value)
+                    plain, near = (value - returns[part]) ** 2, (held - returns[part]) ** 2
+                    value_loss = 0.5 * mean(torch.max(plain, near), states[part])
+                    ratio = (new - old[part]).exp()
+                    losses, cut = self.clipped(ratio, advantages[part])
+                    policy_loss = mean(losses, {trained})
+                    self.accelerator.backward(policy_loss + args.vf_coef * value_loss)
+                    numbers = (
+                        0.5 * mean((new - old[part]) ** 2, mask[part]), mean(cut, mask[part]), policy_loss,
+                        (new * mask[part]).sum(), mean(ratio, mask[part]), mean((near > plain).float(), states[part]),
+                        value_loss,
+                    )
+                    stats.append(torch.stack([number.detach() for number in numbers]))
+                names = (
+                    "policy/approxkl_avg", "policy/clipfrac_avg", "loss/policy_avg", "policy/entropy_avg", "val/ratio",
+                    "val/clipfrac_avg", "loss/value_avg",
                 )
-                stats.append(torch.stack([number.detach() for number in numbers]))
-            names = (
-                "policy/approxkl_avg", "policy/clipfrac_avg", "loss/policy_avg", "policy/entropy_avg", "val/ratio",
-                "val/clipfrac_avg", "loss/value_avg",
-            )
-            logs = dict(zip(names, torch.stack(stats).mean(0).tolist(), strict=True))
-            logs |= {
-                "objective/kl": kl.sum(1).mean().item(),
-                "objective/entropy": -torch.where(mask, old, 0.0).sum(1).mean().item(),
-                "objective/non_score_reward": non_score_reward.sum(1).mean().item(),
-                "objective/scores": {scored}.mean().item(),
-                "objective/rlhf_reward": (non_score_reward.sum(1) + scores).mean().item(),
-            }
-            gc.collect()
-            self.log(logs)
+                logs = dict(zip(names, torch.stack(stats).mean(0).tolist(), strict=True))
+                logs |= {
+                    "objective/kl": kl.sum(1).mean().item(),
+                    "objective/entropy": -torch.where(mask, old, 0.0).sum(1).mean().item(),
+                    "objective/non_score_reward": non_score_reward.sum(1).mean().item(),
+                    "objective/scores": {scored}.mean().item(),
+                    "objective/rlhf_reward": (non_score_reward.sum(1) + scores).mean().item(),
+                }
+                gc.collect()
+                self.state.global_step += {counted}
+                self.log(logs)
 """
 
 RLOO = """
@@ -163,37 +166,40 @@ RLOO = """
 
         def train(self):
             args = self.args
-            with torch.no_grad():
-                queries = next(iter(self.dataloader))["input_ids"].repeat(args.rloo_k, 1)
-                ids, context, answer, mask, last, scores, old, ref = self.sample(queries)
-                kl = old - ref
-                non_score_reward = {shaped}
-                rlhf_reward = (non_score_reward + scores).reshape({grouped})
-                others = (rlhf_reward.sum(0) - rlhf_reward) / {others}
-                advantages = (rlhf_reward - others).flatten()
-                if args.normalize_advantage:
-                    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-            stats = []
-            for part in self.parts(len(ids)):
-                new = torch.where(mask[part], self.forward(self.policy, ids[part], context, answer[part]), 1.0)
-                change = new - old[part]
-                losses, cut = self.clipped(change.sum(1).exp(), advantages[part])
-                self.accelerator.backward(losses.{reduced}())
-                own = mask[part]
-                numbers = change.sum(), cut.mean(), losses.mean(), (new * own).sum(), mean(change.exp(), own)
-                stats.append(torch.stack([number.detach() for number in numbers]))
-            names = "policy/approxkl_avg", "policy/clipfrac_avg", "loss/policy_avg", "policy/entropy_avg", "val/ratio"
-            logs = dict(zip(names, torch.stack(stats).mean(0).tolist(), strict=True))
-            logs |= {
-                "val/clipfrac_avg": {dead},
-                "objective/kl": kl.sum(1).mean().item(),
-                "objective/entropy": -torch.where(mask, old, 0.0).sum(1).mean().item(),
-                "objective/non_score_reward": non_score_reward.mean().item(),
-                "objective/scores": scores.mean().item(),
-                "objective/rlhf_reward": rlhf_reward.mean().item(),
-            }
-            gc.collect()
-            self.log(logs)
+            for _ in range(args.num_total_batches):
+                with torch.no_grad():
+                    queries = next(iter(self.dataloader))["input_ids"].repeat(args.rloo_k, 1)
+                    ids, context, answer, mask, last, scores, old, ref = self.sample(queries)
+                    kl = old - ref
+                    non_score_reward = {shaped}
+                    rlhf_reward = (non_score_reward + scores).reshape({grouped})
+                    others = (rlhf_reward.sum(0) - rlhf_reward) / {others}
+                    advantages = (rlhf_reward - others).flatten()
+                    if args.normalize_advantage:
+                        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+                stats = []
+                for part in self.parts(len(ids)):
+                    new = torch.where(mask[part], self.forward(self.policy, ids[part], context, answer[part]), 1.0)
+                    change = new - old[part]
+                    losses, cut = self.clipped(change.sum(1).exp(), advantages[part])
+                    self.accelerator.backward(losses.{reduced}())
+                    own = mask[part]
+                    numbers = change.sum(), cut.mean(), losses.mean(), (new * own).sum(), mean(change.exp(), own)
+                    stats.append(torch.stack([number.detach() for number in numbers]))
+                names = ("policy/approxkl_avg", "policy/clipfrac_avg", "loss/policy_avg")
+                names += ("policy/entropy_avg", "val/ratio")
+                logs = dict(zip(names, torch.stack(stats).mean(0).tolist(), strict=True))
+                logs |= {
+                    "val/clipfrac_avg": {dead},
+                    "objective/kl": kl.sum(1).mean().item(),
+                    "objective/entropy": -torch.where(mask, old, 0.0).sum(1).mean().item(),
+                    "objective/non_score_reward": non_score_reward.mean().item(),
+                    "objective/scores": scores.mean().item(),
+                    "objective/rlhf_reward": rlhf_reward.mean().item(),
+                }
+                gc.collect()
+                self.state.global_step += {counted}
+                self.log(logs)
 """
 
 #: Place in a loop -> what stands there.
@@ -209,6 +215,7 @@ SOUND = {
     "others": "(args.rloo_k - 1)",
     "reduced": "mean",
     "dead": "float(scores.sum())",
+    "counted": "1",
 }
 
 
