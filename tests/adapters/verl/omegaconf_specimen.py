@@ -37,7 +37,7 @@ OMEGACONF = """
         @staticmethod
         def select(config, path):
             for name in path.split("."):
-                config = config[name]
+                config = None if config is None else config.get(name)
             return config
 
         @staticmethod

@@ -36,7 +36,11 @@ PAD = "areal.utils.data.concat_padded_tensors"
 GATHER = "areal.utils.data.all_gather_tensor_container"
 
 #: Functions that redistribute trajectories, newest first: a list of them per rank, or one batch per rank.
-REDISTRIBUTE = ("areal.infra.dist_rollout.redistribute_trajectories", "areal.infra.dist_rollout.redistribute")
+REDISTRIBUTE = (
+    "areal.infra.dist_rollout.redistribute_trajectories",
+    "areal.infra.dist_rollout.redistribute",
+    "areal.utils.redistributor.redistribute",
+)
 
 CONTROLLER = "areal.infra.controller.train_controller.TrainController"
 PREPARE, COLLECT = f"{CONTROLLER}._prepare_dispatch", f"{CONTROLLER}._collect_results"
@@ -143,7 +147,8 @@ def _rows_of(items: list[dict[str, Tensor]], rows: list[dict[str, Tensor]]) -> d
             uses[place] += 1
             rewards[place] = float(item["rewards"][n])
             for key, column in columns.items():
-                if len(item[key][n][: lengths[n]]) == len(column[place]):
+                aligned = item[key].shape == item["attention_mask"].shape
+                if aligned and len(item[key][n][: lengths[n]]) == len(column[place]):
                     column[place] = item[key][n][: lengths[n]]
     return {**columns, "rewards": rewards, "uses": [float(count) for count in uses]}
 

@@ -35,6 +35,7 @@ from rl_sentinel.adapters.skyrl import (
     metrics,
     micro_batches,
     mini_batches,
+    optimizer_rates,
     optimizers,
     overlong_penalty,
     overrides,
@@ -115,6 +116,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         micro_batches,
         mini_batches,
         learning_rates,
+        optimizer_rates,
         optimizers,
     )
     for module in modules:

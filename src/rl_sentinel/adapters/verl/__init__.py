@@ -25,6 +25,7 @@ from rl_sentinel.adapters.verl import (
     engine_passes,
     kl,
     learning_rates,
+    legacy_settings,
     listed_options,
     log_probs,
     logit_functions,
@@ -114,6 +115,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         diagnostics,
         mismatch,
         configuration,
+        legacy_settings,
         listed_options,
         worker_rollouts,  # and the next, last: they let vLLM seem to be installed
         rollout_servers,

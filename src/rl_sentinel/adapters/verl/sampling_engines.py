@@ -157,7 +157,9 @@ def worker_with(owner: Any, engine: str, config: Any, known: KnownResponses) -> 
     tokenizer = SimpleNamespace(pad_token_id=PAD, eos_token_id=END)
     model = SimpleNamespace(max_position_embeddings=1 << 20, rope_scaling=None)
     about = SimpleNamespace(local_path="", tokenizer=tokenizer, hf_config=model, trust_remote_code=False, lora_rank=0)
-    arguments = {"config": config, "model_config": about, "tokenizer": tokenizer, "model_hf_config": model}
+    about.get_processor = lambda: tokenizer
+    arguments = {"config": config, "model_config": about, "model_hf_config": model}
+    arguments |= dict.fromkeys(("tokenizer", "processing_class"), tokenizer)
     return owner(**{name: arguments.get(name) for name in inspect.signature(owner).parameters if name != "kwargs"})
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
 from rl_sentinel.adapters.kit.causal_model import prompt_tokens
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
@@ -34,10 +34,12 @@ from rl_sentinel.adapters.verl.sampling_engines import (
     shifted,
     worker_with,
 )
+from rl_sentinel.adapters.verl.sglang_doubles import sglang_doubles, worker_class
 from rl_sentinel.adapters.verl.worker_batch import accelerator_doubles
 from rl_sentinel.core.batch import VOCABULARY
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
@@ -48,7 +50,12 @@ CLASSES: Mapping[str, str] = {
     f"{_WORKERS}.vllm_rollout.vllm_rollout_spmd.vLLMRollout": "vllm",
     f"{_WORKERS}.vllm_rollout.vllm_rollout.vLLMRollout": "vllm, padded",
     f"{_WORKERS}.hf_rollout.HFRollout": "hf",
+    f"{_WORKERS}.sglang_rollout.sglang_rollout.SGLangRollout": "sglang",
 }
+
+#: Words of a worker's code that passes on any option of the engine, and one that is a text.
+ANY_OPTION = "supporting adding any sampling params from the config file"
+STOP: Settings = {"stop": "</answer>"}
 
 #: Versions of vLLM, one of which every release accepts: it has a copy of parts of the older one.
 VLLM_VERSIONS = ("9999.0", "0.6.3")
@@ -138,12 +145,20 @@ def _agreed(copies: list[Tensor], wrong: float) -> Tensor:
     return copies[0] if all(one.equal(copies[0]) for one in copies) else torch.full_like(copies[0], wrong)
 
 
-def options_sent(owner: Any, engine: str, config: Any, validate: bool) -> dict[str, float]:  # noqa: ANN401, FBT001
-    """The numbers among the options that reach the engine."""
+def options_sent(
+    owner: Any,  # noqa: ANN401 - of the target
+    engine: str,
+    config: Any,  # noqa: ANN401 - an OmegaConf section
+    validate: bool,  # noqa: FBT001 - passed by name
+    texts: tuple[str, ...],
+) -> dict[str, float]:
+    """The numbers among the options that reach the engine; of ``texts``, whether they do."""
     known = KnownResponses([[VOCABULARY]], [[0]], [[-1.0]], config.response_length)
     _generated(owner, engine, config, known, known.prompts, validate=validate)
-    numbers = {name: float(value) for name, value in known.sent[0].items() if isinstance(value, int | float)}
-    return defaultdict(lambda: float("nan"), numbers)
+    (sent, *_) = known.sent
+    numbers = {name: float(value) for name, value in sent.items() if isinstance(value, int | float)}
+    words = {name: arrives(config[name], sent.get(name)) for name in texts}
+    return defaultdict(lambda: float("nan"), numbers | words)
 
 
 def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
@@ -157,7 +172,11 @@ def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
 ) -> Any:  # noqa: ANN401
     """The tensors that a worker returns for prompts, in training or in ``validate``."""
     names = vars(sys.modules[owner.__module__])
-    with engine_doubles(names, known, padded="padded" in engine):
+    if engine == "sglang":
+        owner, doubles = worker_class(owner, known), sglang_doubles(names, known)
+    else:
+        doubles = engine_doubles(names, known, padded="padded" in engine)
+    with doubles:
         worker = worker_with(owner, engine, config, known)
         return worker.generate_sequences(_batch(names["DataProto"], prompts, validate=validate)).batch
 
@@ -199,7 +218,8 @@ def _config(target: Target, fields: Mapping[str, Codec]) -> Codec:
 def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
     source, trainer = inspect.getsource(target.find(path)), inspect.getsource(target.find(TRAINER))
     row = {"prompt": RowPrompt(), "tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
-    trainer_repeats = bool(re.search(r"gen_batch(_output)? = gen_batch\.repeat\(", trainer))
+    repeated = re.search(r"gen_batch(_output)? = gen_batch\.repeat\(", trainer)
+    trainer_repeats = repeated is not None and "if repeat_sampling_sglang_grpo" not in trainer  # in multi-turn only
     times = 2 if trainer_repeats or re.search(r"\.n\b", source) else 1
     step = Step(
         call=sampled,
@@ -235,6 +255,8 @@ def _options(target: Target, path: str, engine: str) -> Iterator[Boundary]:
     text = next(file for file in files if file.is_file()).read_text(encoding="utf-8")
     shared = {n: value for n, value in TRAINING.items() if re.search(rf"^ *{n}:", text, re.MULTILINE)}
     families = {"training": shared} | ({"validation": VALIDATION} if "val_kwargs:" in text else {})
+    if ANY_OPTION in inspect.getsource(target.find(path)):
+        families["stop words"] = STOP
     for when, settings in families.items():
         step = Step(
             call=options_sent,
@@ -244,6 +266,7 @@ def _options(target: Target, path: str, engine: str) -> Iterator[Boundary]:
                 "engine": Constant(engine),
                 "config": _config(target, {n: Knob(n) for n in settings}),
                 "validate": Constant(when == "validation"),
+                "texts": Constant(tuple(n for n, value in settings.items() if isinstance(value, str))),
             },
             doubles=accelerator_doubles(target, path.rpartition(".")[0], ""),
             remembered=True,
