@@ -5,15 +5,17 @@ from collections.abc import Iterator, Mapping
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.result_forms import Accepted
 from rl_sentinel.adapters.skyrl.arguments import STEP_WISE, config
+from rl_sentinel.adapters.skyrl.generator import has_setting
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
+from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 
 PATH = "skyrl.train.utils.utils.validate_cfg"
 
 ESTIMATOR = "trainer.algorithm.advantage_estimator"
+LENGTH = "trainer.algorithm.max_seq_len"
 
 #: A model for the critic and a logger that needs no account: without them, another check fails first.
 _PLAIN: Settings = {"trainer.logger": "console", "trainer.critic.model.path": "critic"}
@@ -25,6 +27,14 @@ FAMILIES: Mapping[str, Settings] = {
     "stepwise_reinforce++": {**_PLAIN, STEP_WISE: True, ESTIMATOR: "reinforce++"},
 }
 
+#: Sums of tokens over a fixed length, in a run of several turns; with that length (the valid one first), and without.
+_SUMS: Settings = {
+    "trainer.logger": "console",
+    "trainer.algorithm.loss_reduction": "seq_mean_token_sum_norm",
+    "generator.max_turns": 3,
+}
+LENGTHS: Mapping[str, Settings] = {"max_seq_len": {**_SUMS, LENGTH: 64}, "no_max_seq_len": _SUMS}
+
 _WHY = (
     "trainer.py: the advantage of the last step is broadcast to all steps, but a temporal estimator has one per token"
 )
@@ -32,11 +42,23 @@ _WHY = (
 _BROADCAST = "a temporal estimator's advantages, one per token, cannot be taken from the last step alone"
 
 CLAIMS = claims(_WHY, refused={name: _BROADCAST for name in FAMILIES if name.startswith("stepwise_")})
+LENGTH_CLAIMS = claims(
+    "config.py, comments of max_seq_len: to be set explicitly for several turns, later for this reduction",
+    refused={"no_max_seq_len": "the tokens of several turns are not limited by those of one prompt and response"},
+    accepted={"max_seq_len": "it is set explicitly"},
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary: the validation under valid configurations and under contradictory ones."""
-    paths = {path: path for settings in FAMILIES.values() for path in settings}
+    """The validation under valid configurations and under contradictory ones."""
+    divides = all(has_setting(target, name) for name in LENGTHS["max_seq_len"])
+    groups = [(FAMILIES, CLAIMS)] + ([(LENGTHS, LENGTH_CLAIMS)] if divides else [])
+    for families, claimed in groups:
+        yield from _validation(target, families, claimed)
+
+
+def _validation(target: Target, families: Mapping[str, Settings], claimed: Claims) -> Iterator[Boundary | Unbound]:
+    paths = {path: path for settings in families.values() for path in settings}
     whole = config(paths)
     try:
         whole.check(target)
@@ -48,8 +70,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         stage="config",
         steps=(Step(call=PATH, name="answer", arguments={"cfg": whole}),),
         outputs={"accepted": Output("", "", "accepted", form=Accepted())},
-        settings=FAMILIES,
-        claims=CLAIMS,
+        settings=families,
+        claims=claimed,
         reach="every run",
     )
     yield from bindable(target, boundary)
