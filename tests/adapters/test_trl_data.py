@@ -10,6 +10,7 @@ from adapters.trl_data_specimen import DATASETS, TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, dataset_preparation, distillation_steps, packing
+from rl_sentinel.adapters.trl.packing import TURNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
@@ -50,7 +51,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     assert set(boundaries) == {
         *((DPO, name) for name in ("conversations", "plain text")),
         *((PACK, name) for name in ("bfd", "wrapped")),
-        *((COLLATOR, name) for name in ("one turn", "several turns")),
+        *((COLLATOR, name) for name in TURNS),
         (f"{GKD}.compute_loss", "accumulated"),
         (f"{GKD}.training_step", SAMPLED),
     }
@@ -79,6 +80,7 @@ def test_questions_after_a_reply(loads: Loads, again: str, sound: bool) -> None:
     """A second question is no part of the first reply."""
     target = _load(loads, again=again)
     assert _sound(target, TOK001, COLLATOR, "several turns") is sound
+    assert _sound(target, TOK001, COLLATOR, "several turns, other tokens at the start") is sound
     assert _sound(target, TOK001, COLLATOR, "one turn")
 
 

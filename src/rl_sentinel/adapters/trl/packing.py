@@ -1,7 +1,7 @@
 """TRL's sequence packing, and its collator that trains on replies only."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.tiny_trainer import END, make_tokenizer
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
 PACK = "trl.data_utils.pack_dataset"
@@ -33,8 +34,16 @@ _REPLIES = (
     "assistant; with an instruction template, in each turn"
 )
 
-#: Tokens of the template before a question and before a reply.
-QUESTION, REPLY = 30, 31
+#: Tokens of the template before a question and before a reply, and of the former at the start of a text.
+QUESTION, REPLY, AT_START = 30, 31, 29
+
+#: Setting -> whether conversations have several turns, and whether the tokenizer writes the start of a text otherwise
+#: (docs/source/sft_trainer.mdx: some tokenizers tokenize sequences differently depending on whether they have context).
+TURNS: Mapping[str, Settings] = {
+    "one turn": {"several_turns": False, "start_differs": False},
+    "several turns": {"several_turns": True, "start_differs": False},
+    "several turns, other tokens at the start": {"several_turns": True, "start_differs": True},
+}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -44,9 +53,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             if f'"{name}"' in _module_source(target, PACK):
                 yield from bindable(target, _packing(name))
     if target.has(COLLATOR) and not target.fails(COLLATOR):
-        for name, several in {"one turn": False, "several turns": True}.items():
-            if not several or "instruction_template" in _module_source(target, COLLATOR):
-                yield from bindable(target, _collator(name, several=several))
+        for name, settings in TURNS.items():
+            if not settings["several_turns"] or "instruction_template" in _module_source(target, COLLATOR):
+                yield from bindable(target, _collator(name, settings))
 
 
 def _module_source(target: Target, path: str) -> str:
@@ -92,7 +101,7 @@ def uses_in_packs(pack: Callable[..., Any], lengths: Tensor, strategy: str) -> l
     return [len(own) / len(ids) if sorted(own) == own else 0.0 for own, ids in zip(by_row, rows, strict=True)]
 
 
-def _collator(name: str, *, several: bool) -> Boundary:
+def _collator(name: str, settings: Settings) -> Boundary:
     step = Step(
         call=reply_mask_differences,
         name="differ",
@@ -100,6 +109,7 @@ def _collator(name: str, *, several: bool) -> Boundary:
             "make": Constant(Function(COLLATOR)),
             "lengths": ResponseMask(NoPadding()),
             "several": Knob("several_turns"),
+            "start": Knob("start_differs"),
         },
         produced_by={"lengths": "docs/source/sft_trainer.mdx, Train on completions only: rows of token ids"},
     )
@@ -114,7 +124,7 @@ def _collator(name: str, *, several: bool) -> Boundary:
                 "B", "tokens", "mask_off_replies", at=place["masks"], form=form
             ),
         },
-        settings={name: {"several_turns": several}},
+        settings={name: settings},
         claims=claims(_REPLIES),
         reach=f"data_collator=DataCollatorForCompletionOnlyLM, {name}",
         requires=(no_empty_response,),
@@ -132,10 +142,15 @@ def conversation(row: int, length: int, *, several: bool) -> tuple[list[int], li
     return ids, trains
 
 
-def reply_mask_differences(make: Callable[..., Any], lengths: Tensor, *, several: bool) -> dict[str, list[float]]:
+def reply_mask_differences(
+    make: Callable[..., Any], lengths: Tensor, *, several: bool, start: bool
+) -> dict[str, list[float]]:
     """The number of trained tokens of each row, and the number of tokens whose label is wrong."""
     counts = lengths.sum(1).tolist()
     rows = [conversation(row, count, several=several) for row, count in enumerate(counts)]
+    if start:  # two turns each: a conversation without any known question is not trained, with a warning
+        whole = (conversation(1, count, several=True) for count in counts)
+        rows = [([AT_START, *ids[1:]], trains) for ids, trains in whole]
     template = {"instruction_template": [QUESTION]} if several else {}
     tokenizer = make_tokenizer()
     tokenizer.padding_side = "right"
