@@ -56,6 +56,39 @@ def test_column_of_another_sample(loads: Loads, index: str, found: bool) -> None
     assert (judgement.found is not None) is found
 
 
+#: Ranks that fetch a rollout themselves, and store their part of it.
+FETCHED = """
+    import ray
+    from megatron.core import mpu
+
+    STORED = {}
+
+    def get_local_storage():
+        return STORED
+
+    def process_rollout_data(rollout_id, args, data_buffer):
+        data = ray.get(data_buffer.get_data.remote(rollout_id))
+        rank, size = mpu.get_data_parallel_rank(), mpu.get_data_parallel_world_size()
+        for name, rows in data.items():
+            STORED[name] = (ROWS)[rank::size]
+"""
+
+
+@pytest.mark.parametrize(("rows", "found"), [("rows", False), ('rows[::-1] if name == "tokens" else rows', True)])
+def test_ranks_that_fetch_a_rollout(loads: Loads, rows: str, *, found: bool) -> None:
+    """The second rank has its own rows, in all columns."""
+    tree = {**files(fixed=True), "slime/utils/data.py": FETCHED.replace("ROWS", rows)}
+    target = loads(FRAMEWORK, tree)
+    boundary = bound(FRAMEWORK, target)["process_rollout_data", "default"]
+    columns = {"token": torch.arange(8).reshape(4, 2), "reward": torch.tensor([1.0, 2.0, 3.0, 4.0])}
+    batch = batch_of(torch.ones(4, 2).bool(), **columns)
+    if not found:
+        run = execute(target, boundary, inputs_of(boundary, Case(batch, layout=Layout(ranks=2))))
+        assert torch.equal(run.values["token"], batch.token)
+        assert torch.equal(run.values["reward"], batch.reward)
+    assert (judged_at(PLC004, boundary, "default", target).found is not None) == found
+
+
 def _with_images(condition: str) -> dict[str, str]:
     """The specimen, whose data of a rollout have the images of its samples under a condition."""
     tree, key = files(fixed=True), '"multimodal_train_inputs"'

@@ -32,8 +32,40 @@ def receive_rollout(
     dp_size: int,
 ) -> list[dict[str, Any]]:
     """The data of a rollout as each rank receives it; like Ray's object store, the double returns copies."""
+    if "data_buffer" in inspect.signature(receive).parameters:
+        return _fetched(manager, receive, data, dp_size)
     with _stored(manager, receive, data, dp_size) as stored:
         return [receive(manager.args, stored, rank, dp_size) for rank in range(dp_size)]
+
+
+def _fetched(
+    manager: Any,  # noqa: ANN401 - slime's RolloutManager
+    receive: Callable[..., Any],
+    data: dict[str, Any],
+    dp_size: int,
+) -> list[dict[str, Any]]:
+    """The same in the first revisions, whose ranks fetch a rollout and store their part in the module.
+
+    The number of a row stands in a column that they pass on.
+    """
+    numbered = {**data, "round_number": list(range(len(data["tokens"])))}
+    buffer = SimpleNamespace(get_data=SimpleNamespace(remote=lambda _rollout: numbered))
+    own_rank = "dp_rank" in inspect.signature(receive).parameters
+    ranks, storage = [], receive.__globals__["get_local_storage"]
+    with _stored(manager, receive, data, dp_size):
+        for rank in range(dp_size):
+            with replaced_globals(vars(importlib.import_module("megatron.core").mpu), **_data_parallel(rank, dp_size)):
+                receive(0, manager.args, buffer, *((rank, dp_size) if own_rank else ()))
+            part = dict(storage())
+            storage().clear()
+            ranks.append({**part, "partition": part.pop("round_number")})
+    return ranks
+
+
+def _data_parallel(rank: int, size: int) -> dict[str, Callable[..., int]]:
+    """Megatron's functions for this rank among those that train on other rows."""
+    state = {"get_data_parallel_world_size": size, "get_data_parallel_rank": rank}
+    return {name: lambda number=number, **_options: number for name, number in state.items()}
 
 
 def load_rollout(  # noqa: PLR0913 - functions of the target, and their arguments
@@ -55,9 +87,7 @@ def load_rollout(  # noqa: PLR0913 - functions of the target, and their argument
     receive = load.__globals__["process_rollout_data"]
     with _stored(manager, receive, data, dp_size) as stored, replaced_globals(load.__globals__, accelerator=device):
         for rank in range(dp_size):
-            state = {"get_data_parallel_world_size": dp_size, "get_data_parallel_rank": rank}
-            doubles = {name: lambda number=number, **_options: number for name, number in state.items()}
-            with replaced_globals(vars(mpu), **doubles):
+            with replaced_globals(vars(mpu), **_data_parallel(rank, dp_size)):
                 shares = [
                     (load(trainer, stored), spans_on_rank(load, data, context)) for _ in each_rank({"ranks": context})
                 ]
@@ -218,10 +248,9 @@ def _per_sample(data: dict[str, Any], key: str) -> bool:
 def _rank_of(rank: int, size: int, gather: Callable[..., Any]) -> Iterator[None]:
     """Replace the rank, the world size and the gather of this process."""
     mpu: Any = importlib.import_module("megatron.core").mpu
-    state = {"get_data_parallel_world_size": lambda **_options: size, "get_data_parallel_rank": lambda **_options: rank}
     get_rank = dist.get_rank
     world = {"get_rank": lambda group=None: rank if group is None else get_rank(group), "gather_object": gather}
-    with replaced_globals(vars(mpu), **state), replaced_globals(vars(dist), **world):
+    with replaced_globals(vars(mpu), **_data_parallel(rank, size)), replaced_globals(vars(dist), **world):
         yield
 
 
