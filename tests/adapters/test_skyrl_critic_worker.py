@@ -45,11 +45,33 @@ WORKER = """
             self.strategy.optimizer_step(self.optimizer, self.model, self.scheduler, name="critic")
 """
 
+#: A worker that divides the loss of each micro-batch, and whose settings are those of the whole configuration.
+EARLIER = """
+    import torch
+    from tqdm import tqdm
+
+    class CriticWorkerBase:
+        def ppo_train(self, data):
+            size = self.cfg.trainer.micro_train_batch_size_per_gpu
+            parts, steps = data.chunk(size), self.critic_mini_batch_size_per_gpu // size
+            for _ in range(self.cfg.trainer.update_epochs_per_batch):
+                for part in tqdm(parts, disable=False):
+                    self.training_step(part, steps)
+            torch.distributed.barrier()
+
+        def training_step(self, part, steps):
+            tokens = part["sequences"].to(torch.cuda.current_device())
+            values, _ = self.model(tokens, part.metadata["response_length"], attention_mask=part["attention_mask"])
+            columns, own = (OLD, part["returns"]), self.cfg.trainer.algorithm
+            loss, _ = self.critic_loss_fn(values, *columns, config=own, loss_mask=part["loss_mask"])
+            self.strategy.backward(loss SCALE, self.model, self.optimizer)
+"""
+
 SOUND = {"OLD": 'part["values"]', "SCALE": "1 / self._micro_batches_accumulated"}
 
 
-def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = WORKER
+def _bound(loads: Loads, worker: str = WORKER, **broken: str) -> tuple[Target, Boundary]:
+    source = worker
     for word, code in {**SOUND, **broken}.items():
         source = source.replace(word, code)
     place = "skyrl/backends/skyrl_train"
@@ -71,8 +93,8 @@ def test_answers(loads: Loads) -> None:
     check_round_trip(target, boundary)
 
 
-def test_release_that_scales_each_loss(loads: Loads) -> None:
-    """Older workers divide the loss of a micro-batch, and their update scales nothing."""
+def test_worker_without_a_scale(loads: Loads) -> None:
+    """A worker whose step and update both scale nothing has no step that could be judged."""
     source = "class CriticWorkerBase:\n    def forward_backward(self, data): ...\n    def optim_step(self): ...\n"
     assert list(boundaries(loads(FRAMEWORK, {**FILES, "skyrl/backends/skyrl_train/workers/worker.py": source}))) == []
 
@@ -91,3 +113,20 @@ def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str]
     judgement = judged_at(law, boundary, "in micro-batches", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(
+    ("law", "old", "scale", "found"),
+    [
+        (REF001, 'part["values"]', "/ steps", False),
+        (SPL001, 'part["values"]', "/ steps", False),
+        (REF001, "values.detach()", "/ steps", True),
+        (SPL001, 'part["values"]', "", True),
+    ],
+)
+def test_releases_that_scale_each_loss(loads: Loads, law: Law, old: str, scale: str, *, found: bool) -> None:
+    target, boundary = _bound(loads, EARLIER, OLD=old, SCALE=scale)
+    check_round_trip(target, boundary)
+    judgement = judged_at(law, boundary, "in micro-batches", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) == found

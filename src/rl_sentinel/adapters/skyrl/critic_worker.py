@@ -11,13 +11,13 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
-from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.losses import CRITIC
-from rl_sentinel.adapters.skyrl.worker import row_numbers
-from rl_sentinel.adapters.skyrl.worker_doubles import Strategy, cpu
+from rl_sentinel.adapters.skyrl.worker import averages, row_numbers
+from rl_sentinel.adapters.skyrl.worker_doubles import Bar, Strategy, cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -26,10 +26,13 @@ from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
 WORKER = "skyrl.backends.skyrl_train.workers.worker.CriticWorkerBase"
-STEP = f"{WORKER}.forward_backward"
+#: The worker's step over a mini-batch in micro-batches; until January 2026 its update, with steps for one of them.
+STEP, UPDATE = f"{WORKER}.forward_backward", f"{WORKER}.ppo_train"
 
 _WHOLE = claims(
-    "worker.py, optim_step: gradients of micro-batches are scaled by one over their number", denominator="given"
+    "worker.py, optim_step: gradients of micro-batches are scaled by one over their number; in earlier releases, "
+    "training_step: the loss is divided by accumulation_steps",
+    denominator="given",
 )
 _CLIPPED = claims(
     "configuration, algorithm.value_clip: the range of the value loss; ppo_utils.py, ppo_critic_loss: the larger "
@@ -42,15 +45,16 @@ _CLIPPED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step, in releases whose worker averages over its micro-batches when it updates."""
-    if not target.has(STEP) or target.fails(STEP) or not target.has(f"{WORKER}.optim_step"):
+    """The step, in releases that average over its micro-batches: in the update, or by the loss of each."""
+    path = UPDATE if target.has(UPDATE) else STEP
+    if not target.has(path) or target.fails(path) or not target.has(CRITIC):
         return
-    if "_micro_batches_accumulated" not in inspect.getsource(target.find(f"{WORKER}.optim_step")):
+    if path == STEP and not averages(target, WORKER):
         return
     try:
-        yield from bindable(target, _boundary(target, arguments(target)))
+        yield from bindable(target, _boundary(target, path, arguments(target)))
     except Unbindable as why:
-        yield Unbound(STEP, "value-loss", str(why))
+        yield Unbound(path, "value-loss", str(why))
 
 
 class Model:
@@ -77,6 +81,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     worker: Any,  # noqa: ANN401 - the target's class
     loss_fn: Callable[..., Any],
     cfg: Any,  # noqa: ANN401 - the target's class
+    section: bool,  # noqa: FBT001 - how this release passes the configuration
     values: Tensor,
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,
@@ -86,7 +91,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     model = Model(values)
     bare_worker = bare_instance(
         worker,
-        cfg=cfg.trainer,
+        cfg=cfg.trainer if section else cfg,
         model=model,
         strategy=Strategy(),
         optimizer=None,
@@ -96,14 +101,20 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
         critic_loss_fn=loss_fn,
         _micro_batches_accumulated=0,
     )
-    returned = bare_worker.forward_backward(data)
     model.weight.grad = torch.ones(())  # what the update makes of 1
-    bare_worker.optim_step()
-    loss = torch.stack(bare_worker.strategy.losses).sum() * float(model.weight.grad)
-    return {"loss": loss, **getattr(returned, "metrics", returned)}
+    if hasattr(worker, "ppo_train"):
+        cfg.trainer.update_epochs_per_batch = 1
+        bare_worker.critic_mini_batch_size_per_gpu = data.batch_size
+        data.metadata["global_step"] = 0
+        with replaced_globals(worker.ppo_train.__globals__, tqdm=Bar):
+            bare_worker.ppo_train(data)
+    else:
+        bare_worker.forward_backward(data)
+        bare_worker.optim_step()
+    return {"loss": torch.stack(bare_worker.strategy.losses).sum() * float(model.weight.grad)}
 
 
-def _boundary(target: Target, forms: Arguments) -> Boundary:
+def _boundary(target: Target, path: str, forms: Arguments) -> Boundary:
     tensors: dict[str, Codec] = {
         "sequences": Derived(row_numbers, frozenset({"extra"})),
         "attention_mask": Derived(all_ones, frozenset({"extra"})),
@@ -114,6 +125,9 @@ def _boundary(target: Target, forms: Arguments) -> Boundary:
         **dict.fromkeys(("action_log_probs", "base_action_log_probs", "advantages"), Constant(None)),
     }
     place = target.locate(WORKER).rpartition(".")[0]
+    doubles: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
+    if path == UPDATE:
+        doubles[f"{place}.torch.distributed.barrier"] = lambda: None
     step = Step(
         call=train_mini_batch,
         name="trained",
@@ -121,15 +135,16 @@ def _boundary(target: Target, forms: Arguments) -> Boundary:
             "worker": Constant(Function(WORKER)),
             "loss_fn": Constant(Function(CRITIC)),
             "cfg": Config(CONFIG, knobs_at={"trainer.algorithm.value_clip": "value_clip"}),
+            "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "values": forms.column("value"),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
         },
-        doubles={f"{place}.torch.cuda.current_device": cpu},
+        doubles=doubles,
         produced_by={"data": PRODUCED_BY},
     )
     return Boundary(
-        path=f"{STEP} -> {CRITIC}",
+        path=f"{path} -> {CRITIC}",
         stage="value-loss",
         steps=(step,),
         unused=frozenset({"length"}),

@@ -91,9 +91,9 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     }
 
 
-def averages(target: Target) -> bool:
+def averages(target: Target, worker: str = WORKER) -> bool:
     """Whether the worker's ``optim_step`` divides the gradients by the number of micro-batches."""
-    path = f"{WORKER}.optim_step"
+    path = f"{worker}.optim_step"
     return target.has(path) and "_micro_batches_accumulated" in inspect.getsource(target.find(path))
 
 
