@@ -8,6 +8,7 @@ from adapters.checks import answering, judged_at
 from rl_sentinel.adapters.areal import FRAMEWORK, dataloader, requests
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
@@ -89,6 +90,32 @@ BACKEND = """
                 experts = np.frombuffer(pybase64.b64decode(experts), dtype=np.int32)
                 experts = np.roll(experts.reshape(-1, 2), ROLLED, 0)
             return tokens, logprobs, stop, experts
+"""
+
+#: A client of one server, which makes its requests itself.
+EARLIER = """
+    from types import SimpleNamespace
+
+    import aiohttp
+
+    async def arequest_with_retry(**request):
+        raise RuntimeError("there is no server")
+
+    class RemoteSGLangEngine:
+        async def agenerate(self, request):
+            own, tokens, logprobs, stop = request.gconfig, [], [], None
+            params = {"max_new_tokens": own.max_new_tokens, "temperature": HEAT}
+            session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.config.request_timeout))
+            while stop not in ("stop", "length"):
+                payload = {"input_ids": request.input_ids + tokens, "sampling_params": params}
+                answer = await arequest_with_retry(session=session, payload=payload)
+                pairs = answer["meta_info"]["output_token_logprobs"]
+                tokens += [pair[1] for pair in pairs]
+                logprobs += [pair[0] for pair in pairs]
+                params["max_new_tokens"] -= SPENT
+                stop = answer["meta_info"]["finish_reason"]["type"]
+            await session.close()
+            return SimpleNamespace(output_tokens=tokens, output_logprobs=logprobs)
 """
 
 LOADER = """
@@ -178,3 +205,29 @@ def test_options_that_training_and_validation_share(loads: Loads) -> None:
         "training": False,
         "validation": True,
     }
+
+
+@pytest.mark.parametrize(
+    ("law", "words", "found"),
+    [
+        (PLC004, {}, False),
+        (CFG001, {}, False),
+        (PLC004, {"SPENT": "0"}, True),
+        (CFG001, {"HEAT": "1.0"}, True),
+    ],
+)
+def test_client_of_one_server(loads: Loads, law: Law, words: dict[str, str], *, found: bool) -> None:
+    source = EARLIER
+    for name, word in {"SPENT": "len(pairs)", "HEAT": "own.temperature", **words}.items():
+        source = source.replace(name, word)
+    tree = {
+        "areal/__init__.py": "",
+        "areal/api/cli_args.py": CONFIGS,
+        "areal/api/io_struct.py": REQUEST,
+        "areal/engine/sglang_remote.py": source,
+    }
+    target = loads(FRAMEWORK, tree, {"aiohttp.py": ""})
+    boundary = _requests(target)["SGLang, distribution"]
+    judgement = judged_at(law, boundary, "SGLang, distribution", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) == found

@@ -1,17 +1,23 @@
-"""AReaL's clients of an inference server: of the trainer, and of the inference service."""
+"""AReaL's clients of an inference server: of the trainer, of the inference service, and of the first releases."""
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.target import Target
 
 #: The method of the trainer's client that samples a response, and of the inference service's.
 GENERATE = "areal.infra.remote_inf_engine.RemoteInfEngine.agenerate"
 BRIDGE = "areal.experimental.inference_service.inf_bridge.InfBridge.agenerate"
-CLIENTS = (GENERATE, BRIDGE)
+
+#: Name of a server -> the client of its own that releases until November 2025 have.
+EARLIER = {
+    "SGLang": "areal.engine.sglang_remote.RemoteSGLangEngine.agenerate",
+    "vLLM": "areal.engine.vllm_remote.RemotevLLMEngine.agenerate",
+}
 
 #: Client -> name of a server -> the class that translates requests and replies for it.
 BACKENDS = {
@@ -24,6 +30,22 @@ BACKENDS = {
         "vLLM": "areal.experimental.inference_service.vllm.bridge.VLLMBridgeBackend",
     },
 }
+
+
+def clients(target: Target) -> dict[str, Mapping[str, str]]:
+    """The clients of a release with their servers, and the class that translates for each; empty if there is none."""
+    earlier = {} if target.has(GENERATE) else {client: {name: ""} for name, client in EARLIER.items()}
+    known = {**BACKENDS, **earlier}
+    return {client: known[client] for client in known if target.has(client) and not target.fails(client)}
+
+
+def server_reply(tokens: list[int], logprobs: list[float], reason: str, *, sglang: bool) -> dict[str, Any]:
+    """The reply of a server in the format of SGLang or vLLM: tokens, their log-probs, and why it ended."""
+    if sglang:
+        pairs = [[p, t, None] for p, t in zip(logprobs, tokens, strict=True)]
+        return {"meta_info": {"finish_reason": {"type": reason}, "output_token_logprobs": pairs}}
+    words = [f"token:{token}" for token in tokens]
+    return {"choices": [{"finish_reason": reason, "logprobs": {"tokens": words, "token_logprobs": logprobs}}]}
 
 
 def send(  # noqa: PLR0913 - the client of the target, and its doubles
@@ -49,13 +71,17 @@ def send(  # noqa: PLR0913 - the client of the target, and its doubles
         rid_to_address={},
         rid_queue=[],
         choose_server=lambda: "server",
-        workflow_executor=SimpleNamespace(is_paused=lambda: False),
+        workflow_executor=SimpleNamespace(is_paused=lambda: False, paused=SimpleNamespace(is_set=lambda: False)),
         get_version=version,
         lora_initialized=False,
+        lora_init=False,
         _create_session=lambda: SimpleNamespace(close=_no_session),
     )
     context = SimpleNamespace(get_aiohttp_session=_no_session, get=lambda: SimpleNamespace(is_eval=False))
-    with replaced_globals(method.__globals__, arequest_with_retry=respond, workflow_context=context):
+    session = SimpleNamespace(close=_no_session)
+    http = SimpleNamespace(ClientSession=lambda **_options: session, ClientTimeout=SimpleNamespace)
+    doubles = {"aiohttp": http, "get_default_connector": lambda: None, "workflow_context": context}
+    with replaced_globals(method.__globals__, arequest_with_retry=respond, **doubles):
         return asyncio.run(method(engine, request))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.adapters.areal.engine_clients import BACKENDS, GENERATE, send
+from rl_sentinel.adapters.areal.engine_clients import GENERATE, clients, send, server_reply
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow, Ragged
@@ -56,12 +56,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """
     if not target.has(CONFIG):
         return
-    for client, backends in BACKENDS.items():
-        if not target.has(client) or target.fails(client):
-            continue
+    for client, backends in clients(target).items():
         for name, path in backends.items():
-            if target.has(f"{path}.build_generation_request") and not target.fails(path):
-                yield from bindable(target, *(_request(target, client, name, group) for group in FIELDS))
+            if not path:
+                yield from bindable(target, *(_request(target, client, name, path, group) for group in FIELDS))
+            elif target.has(f"{path}.build_generation_request") and not target.fails(path):
+                yield from bindable(target, *(_request(target, client, name, path, group) for group in FIELDS))
                 parse = f"{path}.parse_generation_response"
                 if client == GENERATE and "routed_experts" in inspect.getsource(target.find(parse)):
                     yield from bindable(target, _experts_of_tokens(name, path))
@@ -83,15 +83,12 @@ class Server:
         ids = list(payload["input_ids"] if is_sglang else payload["prompt"])
         most = params["max_new_tokens"] if is_sglang else params["max_tokens"]
         tokens, logprobs, reason, _ = self.response.sample(ids, int(most), self.room)
+        reply = server_reply(tokens, logprobs, reason, sglang=is_sglang)
         if is_sglang:
-            pairs = [[p, t, None] for p, t in zip(logprobs, tokens, strict=True)]
-            about: dict[str, Any] = {"finish_reason": {"type": reason}, "output_token_logprobs": pairs}
-            about |= {"prompt_tokens": len(ids), "completion_tokens": len(tokens)}
+            reply["meta_info"] |= {"prompt_tokens": len(ids), "completion_tokens": len(tokens)}
             if payload.get("return_routed_experts"):
-                about["routed_experts"] = _experts([*ids, *tokens][:-1])
-            return {"meta_info": about}
-        words = [f"token:{token}" for token in tokens]
-        return {"choices": [{"finish_reason": reason, "logprobs": {"tokens": words, "token_logprobs": logprobs}}]}
+                reply["meta_info"]["routed_experts"] = _experts([*ids, *tokens][:-1])
+        return reply
 
 
 def _experts(ids: list[int]) -> str:
@@ -135,7 +132,7 @@ def _tokens_of(experts: list[list[int]], row: dict[str, Any]) -> Tensor:
 
 def send_requests(  # noqa: PLR0913 - functions and classes of the target, and their arguments
     method: Callable[..., Any],
-    backend: Callable[..., Any],
+    backend: Callable[..., Any] | None,
     request: Callable[..., Any],
     config: Callable[..., Any],
     rows: list[dict[str, Any]],
@@ -149,7 +146,7 @@ def send_requests(  # noqa: PLR0913 - functions and classes of the target, and t
         server, version = Server(ScriptedResponse(**row), room), row["versions"][0]
         generation = config(n_samples=1, max_new_tokens=room, **values)
         first = request(input_ids=list(row["prompt"]), gconfig=generation)
-        response = send(method, first, backend(), server.respond, partial(int, version))
+        response = send(method, first, backend and backend(), server.respond, partial(int, version))
         size = len(row["tokens"])
         columns["tokens"].append(fit_to_length(response.output_tokens, size, WRONG))
         columns["logprobs"].append(fit_to_length(response.output_logprobs, size, float("inf")))
@@ -176,7 +173,7 @@ _ROW: Mapping[str, Codec] = {
 def _arguments(client: str, path: str) -> dict[str, Codec]:
     return {
         "method": Constant(Function(client)),
-        "backend": Constant(Function(path)),
+        "backend": Constant(Function(path) if path else None),
         "request": Constant(Function(REQUEST)),
         "config": Constant(Function(CONFIG)),
         "rows": EachRow(Table(_ROW)),
@@ -199,8 +196,8 @@ def _experts_of_tokens(name: str, path: str) -> Boundary:
     )
 
 
-def _request(target: Target, client: str, name: str, group: str) -> Boundary:
-    path = BACKENDS[client][name]
+def _request(target: Target, client: str, name: str, path: str, group: str) -> Boundary:
+    translation = f" -> {path}.build_generation_request -> {path}.parse_generation_response" if path else ""
     step = Step(
         call=send_requests,
         name="responses",
@@ -211,7 +208,7 @@ def _request(target: Target, client: str, name: str, group: str) -> Boundary:
     knobs = {field: values for field, values in FIELDS[group].items() if field in known}
     responses, form = Use("responses"), Ragged()
     return Boundary(
-        path=f"{client} -> {path}.build_generation_request -> {path}.parse_generation_response",
+        path=f"{client}{translation}",
         stage="batch",
         steps=(step,),
         outputs={

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.areal.arguments import ROLLOUT, rollout
-from rl_sentinel.adapters.areal.engine_clients import CLIENTS, send
+from rl_sentinel.adapters.areal.engine_clients import clients, send, server_reply
 from rl_sentinel.adapters.areal.workflows import train_all
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
@@ -40,9 +40,8 @@ _ENDS = "io_struct.py, ModelResponse: output_versions has the version of the wei
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Requests to a server whose weights change, then the dump of a trajectory."""
-    for path in CLIENTS:
-        if target.has(path) and not target.fails(path):
-            yield from bindable(target, _generated(path))
+    for path in clients(target):
+        yield from bindable(target, _generated(path))
     if target.has(DUMP):
         yield from bindable(target, _dumped())
         if all(key in inspect.getsource(target.find(DUMP)) for key in _TEXT):
@@ -66,7 +65,7 @@ def generate(method: Callable[..., Any], request: type, rows: list[dict[str, Any
 def _generate(method: Callable[..., Any], request: type, row: dict[str, Any]) -> Any:  # noqa: ANN401 - a response
     tokens, versions, place, weights = row["tokens"], row["versions"], 0, [row["versions"][0]]
 
-    async def respond(**_request: object) -> dict[str, Any]:
+    async def respond(payload: Mapping[str, Any] | None = None, **_request: object) -> dict[str, Any]:
         nonlocal place
         end = place
         while end < len(tokens) and versions[end] == weights[0]:
@@ -75,6 +74,8 @@ def _generate(method: Callable[..., Any], request: type, row: dict[str, Any]) ->
         place = end
         weights[0] = versions[end] if end < len(tokens) else weights[0] + 1
         stop = "stop" if end == len(tokens) else "abort"
+        if payload:  # of a client that translates by itself
+            return server_reply(tokens[part], row["logprobs"][part], stop, sglang="sampling_params" in payload)
         return {"tokens": tokens[part], "logprobs": row["logprobs"][part], "stop": stop}
 
     def parse(reply: dict[str, Any]) -> Any:  # noqa: ANN401 - the result of a backend
