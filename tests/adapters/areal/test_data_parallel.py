@@ -45,6 +45,10 @@ REDISTRIBUTED = """
     def shortest(one):
         width = int(one["attention_mask"].sum(1).min())
         return {key: x[:, :width] if x.dim() > 1 else x for key, x in one.items()}
+
+    def mask_alone(one):
+        wide = {key: x.repeat(1, 2) if x.dim() > 1 else x for key, x in one.items()}
+        return wide | {"attention_mask": one["attention_mask"]}
 """
 
 CONTROLLER = """
@@ -107,9 +111,10 @@ def test_all_rows_once(loads: Loads, name: str, law: Law) -> None:
     [
         ({"EVERY": "False"}, _RANKS, DAT002),
         ({"CUT": "shortest"}, _RANKS, PLC004),
+        ({"CUT": "mask_alone"}, _RANKS, PLC004),
         ({"ORDERED": "False"}, _CONTROLLER, PLC004),
     ],
-    ids=["ranks share rows", "cut to the shortest", "merged in another order"],
+    ids=["ranks share rows", "cut to the shortest", "mask cut alone", "merged in another order"],
 )
 def test_rows_that_are_lost_or_moved(loads: Loads, words: dict[str, str], name: str, law: Law) -> None:
     target, every = _bound(loads, **words)

@@ -65,7 +65,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _items(pad: Callable[..., Any], rows: list[dict[str, Tensor]], prompts: list[int]) -> list[dict[str, Tensor]]:
     """The trajectories of each prompt, padded to its longest; ``place`` is the row of each in the batch."""
-    numbered = iter([without_padding(row) | {"place": torch.tensor([n])} for n, row in enumerate(rows)])
+    kind = pad.__globals__.get("TensorDict")  # of the first releases
+    numbered = (without_padding(row) | {"place": torch.tensor([n])} for n, row in enumerate(rows))
+    if kind is not None:
+        numbered = (kind(row, batch_size=[1]) for row in numbered)
     return [pad([next(numbered) for _ in group]) for _, group in groupby(prompts)]
 
 
