@@ -59,6 +59,7 @@ from rl_sentinel.adapters.verl import (
     transport,
     validation,
     validation_run,
+    woken_servers,
     worker_rollouts,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -92,6 +93,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         actor_update,
         distillation,
         end_tokens,
+        woken_servers,
         data_parallel,
         megatron,
         megatron_passes,

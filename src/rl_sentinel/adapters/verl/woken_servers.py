@@ -1,0 +1,133 @@
+"""Servers of verl's agent loops that get the trainer's weights when they wake up: the weights that sample each step."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+OWNER = "verl.experimental.agent_loop.agent_loop.AgentLoopManager"
+PATH = f"{OWNER}.generate_sequences"
+
+_DOCS = (
+    "ray_trainer.py, fit: the batch is sampled by the actor that the step before has updated; rollout.yaml, "
+    "free_cache_engine: whether to offload the KV cache after sampling, which changes memory"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The sampling of a batch, in releases whose servers are woken for it."""
+    if target.has(PATH) and not target.fails(PATH) and ".wake_up()" in inspect.getsource(target.find(PATH)):
+        yield from bindable(target, _boundary())
+
+
+class Server:
+    """A double of the servers: on waking up it loads the weights of the step in which it does so."""
+
+    def __init__(self) -> None:
+        """Start with the weights of no step."""
+        self.step, self.loaded = 0, -1
+        self.wake_up, self.sleep = _Called(self._load), _Called(lambda: None)
+
+    def _load(self) -> None:
+        self.loaded = self.step
+
+
+class _Called:
+    """A method of an actor: called with ``remote``, or awaited."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.remote = act
+
+    async def __call__(self) -> None:
+        """Act."""
+        self.remote()
+
+
+class Prompts(dict[str, Any]):
+    """A double of a batch that one worker samples."""
+
+    meta_info: dict[str, Any]
+
+    def chunk(self, _parts: int) -> list["Prompts"]:
+        """The batch itself."""
+        return [self]
+
+
+def sampled(method: Callable[..., Any], owner: type, frees: bool, rows: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: FBT001
+    """The log-probs of each step's responses, and the version of the weights of each token.
+
+    Each row is a step. Older weights than those of the step have the version before.
+    """
+    server = Server()
+
+    def sample(row: Prompts) -> Prompts:
+        late = int(server.loaded != server.step)
+        answer = Prompts(row, versions=[version - late for version in row["versions"]])
+        answer.meta_info = {"metrics": []}
+        return answer
+
+    rollout = SimpleNamespace(free_cache_engine=frees)
+    manager = bare_instance(
+        owner,
+        config=SimpleNamespace(
+            actor_rollout_ref=SimpleNamespace(rollout=rollout), reward_model=SimpleNamespace(rollout=rollout)
+        ),
+        rm_micro_batch_size=None,
+        reward_model_manager=None,
+        agent_loop_workers=[SimpleNamespace(generate_sequences=SimpleNamespace(remote=sample))],
+        _performance_metrics=lambda *_about: {},
+        async_llm_servers=[server],
+        rollout_replicas=[server],
+    )
+    answers = []
+    doubles = {"ray": SimpleNamespace(get=lambda results: results), "DataProto": SimpleNamespace(concat=_only)}
+    with replaced_globals(method.__globals__, **doubles):
+        for number, row in enumerate(rows):
+            server.step = number
+            answers.append(method(manager, Prompts(row)))
+    return {key: [torch.tensor(answer[key]) for answer in answers] for key in ("logprobs", "versions")}
+
+
+def _only(parts: list[Prompts]) -> Prompts:
+    """The one part of a batch."""
+    (part,) = parts
+    return part
+
+
+def _boundary() -> Boundary:
+    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
+    step = Step(
+        call=sampled,
+        name="sampled",
+        arguments={
+            "method": Constant(Function(PATH)),
+            "owner": Constant(Function(OWNER)),
+            "frees": Knob("frees_cache"),
+            "rows": EachRow(Table(row)),
+        },
+        produced_by={"rows": "ray_trainer.py, fit: async_rollout_manager.generate_sequences, once per step"},
+    )
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
+        settings={"cache is freed": {"frees_cache": True}, "cache is kept": {"frees_cache": False}},
+        claims=claims(_DOCS, conserves=True, inert={"frees_cache": (True, False)}),
+        reach="rollout.mode=async; rollout.free_cache_engine",
+        requires=(no_empty_response,),
+    )
