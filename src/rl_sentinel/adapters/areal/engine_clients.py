@@ -33,7 +33,7 @@ BACKENDS = {
 
 
 def clients(target: Target) -> dict[str, Mapping[str, str]]:
-    """The clients of a release with their servers, and the class that translates for each; empty if there is none."""
+    """The clients of a release with their servers, and the class that translates for each, or an empty path."""
     earlier = {} if target.has(GENERATE) else {client: {name: ""} for name, client in EARLIER.items()}
     known = {**BACKENDS, **earlier}
     return {client: known[client] for client in known if target.has(client) and not target.fails(client)}

@@ -46,7 +46,7 @@ def _fetched(
 ) -> list[dict[str, Any]]:
     """The same in the first revisions, whose ranks fetch a rollout and store their part in the module.
 
-    The number of a row stands in a column that they pass on.
+    A column that they pass on has the number of each row.
     """
     numbered = {**data, "round_number": list(range(len(data["tokens"])))}
     buffer = SimpleNamespace(get_data=SimpleNamespace(remote=lambda _rollout: numbered))
