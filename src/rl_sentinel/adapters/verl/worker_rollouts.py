@@ -16,6 +16,7 @@ from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
 from rl_sentinel.adapters.kit.causal_model import prompt_tokens
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
@@ -176,9 +177,15 @@ def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
         owner, doubles = worker_class(owner, known), sglang_doubles(names, known)
     else:
         doubles = engine_doubles(names, known, padded="padded" in engine)
-    with doubles:
+    modules = (vars(sys.modules[kind.__module__]) for kind in owner.__mro__)
+    with doubles, replaced_globals(*modules, omega_conf_to_dataclass=_unconverted):
         worker = worker_with(owner, engine, config, known)
         return worker.generate_sequences(_batch(names["DataProto"], prompts, validate=validate)).batch
+
+
+def _unconverted(config: Any, dataclass_type: object = None) -> Any:  # noqa: ANN401, ARG001 - as the target's
+    """The section itself in the place of a dataclass with its fields, which a package makes that is absent here."""
+    return config
 
 
 def _tokens(covered: list[int], size: int, width: int) -> Tensor:
