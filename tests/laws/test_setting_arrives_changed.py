@@ -59,3 +59,15 @@ def test_text_that_becomes_a_number() -> None:
     wanted = "stop is 0, expected 1: a text must arrive as it was set (1: it does)"
     assert found.expectation.sentence() == wanted
     assert judged(LAW, specimen(kept, reads="", stage="config", outputs=outputs, settings=settings)).found is None
+
+
+def test_number_that_is_lost() -> None:
+    """None in the place of a number is shown as infinity."""
+
+    def lost(_batch: Batch, temperature: float, top_p: float) -> dict[str, Tensor]:
+        return {"temperature": torch.tensor(arrives(temperature, None)), "top_p": torch.tensor(top_p)}
+
+    found = judged(LAW, specimen(lost, reads="", stage="config", outputs=OUTPUTS, settings=SETTINGS)).found
+    assert found is not None
+    wanted = "a setting must arrive as it was set (infinity: no number arrives)"
+    assert found.expectation.sentence() == f"temperature is infinity, expected 0.7: {wanted}"

@@ -56,10 +56,15 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     settings = {**ask.boundary.settings.get(case.setting, {}), **case.override}
     seen = ask(case).values
     for name, value in _passed_on(ask.boundary, settings).items():
-        number, of = (1.0, "a text") if isinstance(value, str) else (float(value or 0), "a setting")
+        number = 1.0 if isinstance(value, str) else float(value or 0)
         expected = torch.tensor(number, dtype=seen[name].dtype, device=seen[name].device)
-        reason = f"{of} must arrive as it was set{' (1: it does)' if isinstance(value, str) else ''}"
-        yield Equal(name, expected, seen[name], None, scale=abs(number), reason=reason)
+        yield Equal(name, expected, seen[name], None, scale=abs(number), reason=_reason(value, seen[name]))
+
+
+def _reason(value: Scalar, seen: torch.Tensor) -> str:
+    if isinstance(value, str):
+        return "a text must arrive as it was set (1: it does)"
+    return f"a setting must arrive as it was set{' (infinity: no number arrives)' if bool(seen.isinf().any()) else ''}"
 
 
 LAW = Law(

@@ -15,7 +15,7 @@ from rl_sentinel.core.case import Settings
 
 PATH = "verl.experimental.reward_loop.reward_loop.migrate_legacy_reward_impl"
 
-#: Where a user sets an option, in an old or a new place -> where it is read.
+#: Where an option is set, by a user in an old place or by default in a new one -> where it is read.
 PLACES: Mapping[str, str] = {
     "reward_model.num_workers": "reward.num_workers",
     "reward_model.reward_manager": "reward.reward_manager.name",
@@ -27,8 +27,8 @@ PLACES: Mapping[str, str] = {
     "reward.sandbox_fusion.memory_limit_mb": "reward.sandbox_fusion.memory_limit_mb",
 }
 
-#: The options that a user gives: one of a section in its old place, and another of the same section in its new one.
-_GIVEN: Settings = dict(zip(PLACES, (3, "dapo", 96, 32, 64, 48, 5, 256), strict=True))
+#: The options: those that a user gives in their old place, and defaults of the same sections in their new one.
+_GIVEN: Settings = dict(zip(PLACES, (3, "dapo", 96, 32, 64, 2048, 5, 1024), strict=True))
 
 _DOCS = (
     "reward_loop.py, migrate_legacy_reward_impl, docstring and comments: migrates the legacy settings, each to its new "
