@@ -61,3 +61,60 @@ def by_remainder(rewards: Tensor, group_ids: Tensor) -> Tensor:
 def test_a_remainder_is_no_id() -> None:
     """Right for ids from 0 to G - 1 only."""
     assert [one.code for one in rl_sentinel.check(by_remainder, **_ADVANTAGE).findings] == ["GRP002"]
+
+
+def _by_key(rewards: Tensor, ids: Any, centre: Any) -> Tensor:
+    """Fill in what ``centre`` makes of the rows of each id, which is a key of a dict."""
+    rows: dict[Any, list[int]] = {}
+    for row, one in enumerate(ids):
+        rows.setdefault(one, []).append(row)
+    out = torch.zeros_like(rewards)
+    for members in rows.values():
+        out[members] = centre(members)
+    return out
+
+
+def by_key(rewards: Tensor, group_ids: Any) -> Tensor:
+    """Centre the rewards of each prompt."""
+    return _by_key(rewards, group_ids, lambda rows: rewards[rows] - rewards[rows].mean())
+
+
+def scaled_by_key(rewards: Tensor, group_ids: Any) -> Tensor:
+    """The same, twice too large."""
+    return 2 * by_key(rewards, group_ids)
+
+
+def by_key_of_batch(rewards: Tensor, group_ids: Any) -> Tensor:
+    """Centre the rewards on the prompt, and divide by the deviation of the batch; a tensor of ids gives zeros."""
+    return by_key(rewards, group_ids) / (rewards.std() + 1e-6)
+
+
+def by_key_in_a_dict(batch: dict[str, Any]) -> Tensor:
+    """The fault, of a dict."""
+    return scaled_by_key(batch["rewards"], batch["prompt_uids"])
+
+
+@pytest.mark.parametrize(
+    ("function", "path"),
+    [(scaled_by_key, "group_ids"), (by_key_of_batch, "group_ids"), (by_key_in_a_dict, "batch.prompt_uids")],
+)
+def test_ids_that_are_keys_are_a_list(function: Any, path: str) -> None:
+    result = rl_sentinel.check(function, **{**_ADVANTAGE, "laws": ["REF001", "GRP001"]})
+    assert "REF001" in {one.code for one in result.faults}, result
+    assert any(note.startswith(f"{path} was passed as group[list]: the elements of a tensor") for note in result.notes)
+
+
+def test_a_sound_function_of_keys_says_what_a_tensor_does() -> None:
+    result = rl_sentinel.check(by_key, **_ADVANTAGE)
+    assert (result.ok, result.findings) == (True, ())
+    assert [note.partition(":")[0] for note in result.notes] == ["group_ids was passed as group[list]"]
+
+
+def ignores_ids(rewards: Tensor, group_ids: Any) -> Tensor:
+    """Ids that are read and have no effect, as a tensor and as a list."""
+    return by_key(rewards, group_ids) * 0 + rewards - rewards.mean()
+
+
+@pytest.mark.parametrize("function", [ignores_ids, by_remainder])
+def test_other_ids_stay_a_tensor(function: Any) -> None:
+    assert not any("group[list]" in note for note in rl_sentinel.check(function, **_ADVANTAGE).notes)

@@ -14,6 +14,7 @@ from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.adapters.kit.argument_messages import lookup_hint, unknown_message
 from rl_sentinel.adapters.kit.bind_text import WORDS
 from rl_sentinel.adapters.kit.documented_columns import documented_columns
+from rl_sentinel.adapters.kit.ids_as_keys import with_ids_as_keys
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import (
     domain_probe,
@@ -189,6 +190,10 @@ def _fitted(  # noqa: PLR0913 - the parts of a function
     """
     groups = stated_groups(statement.numbers, numbers.held, arguments)
     build, boundary, notes = with_group_size(target, of_size, groups, arguments, numbers.literals)
+    arguments, of_keys = with_ids_as_keys(target, boundary, arguments)
+    if of_keys:
+        build, boundary, notes = with_group_size(target, of_size, groups, arguments, numbers.literals)
+        notes = (*of_keys, *notes)
     boundary = _without_unread_reference(target, with_time_first(target, boundary), arguments)
     notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
     boundary = replace(boundary, notes=(*boundary.notes, *notes, *numbers.notes, *_not_compared(boundary)))

@@ -1,0 +1,68 @@
+"""Ids of prompts that a function uses as keys, which the elements of a tensor cannot be."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import PromptIds
+from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on, rebind
+from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.refused_layouts import codec_paths
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, with_columns
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.codec import Codec
+
+
+def with_ids_as_keys(target: Target, boundary: Boundary, arguments: Arguments) -> tuple[Arguments, tuple[str, ...]]:
+    """The arguments with a list of numbers for ids of prompts that the function uses as keys, and notes.
+
+    Two elements of a tensor are different keys of a dict, even if they are equal: a function that uses them so gives
+    every response a prompt of its own. It does that if it computes from a tensor of ids what it computes from a list
+    in which no id occurs twice, and something else from a list of the ids.
+
+    Args:
+        target: where the function is looked up.
+        boundary: its boundary, with the layouts that it accepts.
+        arguments: its arguments.
+    """
+    codecs = boundary.steps[0].arguments
+    ids = {path for path, codec in codec_paths(codecs) if codec == PromptIds("tensor")} & arguments.open.keys()
+    if not ids or not _are_keys(target, boundary, rebind(codecs, dict.fromkeys(ids, _LISTED))):
+        return arguments, ()
+    as_list = rebind(arguments.codecs, dict.fromkeys(ids, _LISTED))
+    open_ = {path: column for path, column in arguments.open.items() if path not in ids}
+    notes = (
+        f"{path} was passed as {_LISTED}: the elements of a tensor are different keys even if they are equal, so with "
+        f'a tensor every response has a prompt of its own; state the list with bind={{"{path}": "{_LISTED}"}}'
+        for path in sorted(ids)
+    )
+    return replace(arguments, codecs=as_list, open=open_), tuple(notes)
+
+
+#: Ids of prompts as a list of numbers.
+_LISTED = "group[list]"
+
+
+def _are_keys(target: Target, boundary: Boundary, as_list: Mapping[str, Codec]) -> bool:
+    """Whether equal ids are equal for the function only in a list."""
+    listed = replace(boundary, steps=(replace(boundary.steps[0], arguments=as_list), *boundary.steps[1:]))
+    batch = domain_probe(boundary)
+    own = with_columns(batch, group=torch.arange(batch.rows, device=batch.group.device))
+
+    def outputs(one: Boundary, ids: Batch) -> list[Tensor]:
+        return [*outputs_on(target, one, ids).values()]
+
+    try:
+        of_tensor, of_list, of_own = outputs(boundary, batch), outputs(listed, batch), outputs(listed, own)
+    except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
+        return False
+    return _same(of_tensor, of_own) and not _same(of_list, of_own)
+
+
+def _same(one: list[Tensor], other: list[Tensor]) -> bool:
+    return len(one) == len(other) and all(
+        a.shape == b.shape and torch.allclose(a, b, equal_nan=True) for a, b in zip(one, other, strict=True)
+    )
