@@ -109,7 +109,7 @@ def documented_axes(function: Callable[..., Any], name: str) -> str:
     text = inspect.getdoc(function) or ""
     stated = re.finditer(pattern, text, re.IGNORECASE)
     behind = next((axes for match in stated if (axes := _documented(match[1]))), "")
-    return behind or _axes_of_entry(text, name) or _axes_of_only(function, text, name)
+    return behind or _axes_of_entry(text, name, rf"[`*]*\b(?:{others})\b[`*]*") or _axes_of_only(function, text, name)
 
 
 def _axes_of_only(function: Callable[..., Any], text: str, name: str) -> str:
@@ -127,13 +127,15 @@ def _only_shape(text: str) -> str:
     return axes.pop() if len(axes) == 1 else ""
 
 
-def _axes_of_entry(text: str, name: str) -> str:
+def _axes_of_entry(text: str, name: str, another: str) -> str:
     """The axes behind the word "shape" in the entry of a parameter; empty if it states none, or several.
 
-    An entry is a line that begins with the name and a colon, and the lines below it that are indented further.
+    An entry is a line that begins with the name and a colon, or with it among ``another`` names as in ``rewards,
+    values:``, and the lines below it that are indented further.
     """
-    begin = r"^(?P<indent>[ \t]*)(?:[-*] )?(?:[:@]param (?:[\w.]+ )?)?"
-    begin += rf"[`*]*{re.escape(name)}[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*:"
+    comma = r"(?:[ \t]*(?:,|&|\band\b|/))+[ \t]*"
+    begin = rf"^(?P<indent>[ \t]*)(?:[-*] )?(?:[:@]param (?:[\w.]+ )?)?(?:{another}{comma})*"
+    begin += rf"[`*]*{re.escape(name)}[`*]*(?:{comma}{another})*[ \t]*(?:\([^)\n]*\))?[ \t]*:"
     entry = re.search(rf"{begin}(?P<rest>[^\n]*(?:\n(?P=indent)[ \t]+[^\n]*)*)", text, re.MULTILINE)
     return _only_shape(entry["rest"]) if entry else ""
 

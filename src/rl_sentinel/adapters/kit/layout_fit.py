@@ -42,7 +42,8 @@ def layout_of_formula(
     if claimed is None or chosen.stage != "advantage" or not arguments.open or fits_formula(target, chosen):
         return chosen
     per_token = [path for path, column in arguments.open.items() if column in PER_TOKEN]
-    others = [c for c in islice(changes(arguments, chosen), _MOST) if not any("[" in c.get(p, "") for p in per_token)]
+    tried = islice(changes(arguments, chosen), _MOST)
+    others = [c for c in tried if not any("[" in c.get(p, "") for p in per_token) and not _is_packed(c)]
     if value_of(claimed) in TEMPORAL:
         others.insert(0, _time_first(arguments))
     for changed in others:
@@ -59,6 +60,11 @@ def layout_of_formula(
             ]
             return replace(fitted, notes=(*fitted.notes, *notes))
     return chosen
+
+
+def _is_packed(changed: Mapping[str, str]) -> bool:
+    """Whether tokens of all responses stand end to end, or in a list."""
+    return any(text.endswith(("[N]", "[ragged]")) for text in changed.values())
 
 
 def _time_first(arguments: Arguments) -> dict[str, str]:

@@ -50,6 +50,9 @@ PER_TOKEN = frozenset(
     {"mask", "advantage", "value", "old_value", "returns", "logprob", "old_logprob", "ref_logprob", "rollout_logprob"}
 )
 
+#: Bindings of tokens that are laid out alike; the reward of a token is one only under a name that says so.
+_OF_TOKENS = PER_TOKEN | {"token_rewards"}
+
 #: Maximum number of bindings that are tried.
 MOST = 160
 
@@ -88,7 +91,7 @@ def choose_binding(
     if not arguments.open:
         return usual, ()
     packed = any(isinstance(codec, CumulativeLengths) for codec in leaves(arguments.codecs.values()))
-    packed = (packed or _has_ragged(arguments)) and any(column in PER_TOKEN for column in arguments.open.values())
+    packed = (packed or _has_ragged(arguments)) and any(column in _OF_TOKENS for column in arguments.open.values())
     accepted = not packed and accepts(target, usual)
     if accepted and not mixes_rows(target, usual) and not _may_be_shifted(target, usual):
         return usual, ()
@@ -98,7 +101,9 @@ def choose_binding(
             continue
         if not (accepted and mixes_rows(target, boundary)):
             require_documented(arguments, changed, "accepts")
-            return boundary, tuple(_note(path, text, mixed=accepted) for path, text in changed.items())
+            usual_codecs = dict(codec_paths(arguments.codecs))
+            other = {path: text for path, text in changed.items() if usual_codecs.get(path) != codec_of(text)}
+            return boundary, tuple(_note(path, text, mixed=accepted) for path, text in other.items())
     return usual, ()
 
 
@@ -161,19 +166,20 @@ def changes(arguments: Arguments, usual: Boundary) -> Iterator[dict[str, str]]:
     """Alternative bindings of the open parameters: few changes first, then other layouts of all per-token columns."""
     options = _options(arguments, usual)
     count = 0
-    tokens = [path for path, column in arguments.open.items() if column in PER_TOKEN]
-    layouts = [{}, *({path: f"{arguments.open[path]}[{layout}]" for path in tokens} for layout in _LAYOUTS if tokens)]
+    tokens = [path for path, column in arguments.open.items() if column in _OF_TOKENS]
+    layouts = ["", *(_LAYOUTS if tokens else ())]
     if _has_ragged(arguments):
         layouts = [*layouts[2:], *layouts[:1], *layouts[1:2]]
     elif any("length" in codec.shapes and not codec.columns for codec in arguments.codecs.values()):
         layouts = [*layouts[1:2], *layouts[:1], *layouts[2:]]
     for layout in layouts:
+        alike = {path: f"{arguments.open[path]}[{layout}]" for path in tokens if layout}
         for size in range(len(options) + 1):
             for chosen in combinations(options, size):
                 for texts in product(*(options[path] for path in chosen)):
-                    change = {**layout, **dict(zip(chosen, texts, strict=True))}
+                    change = {**alike, **dict(zip(chosen, texts, strict=True))}
                     if layout:
-                        change |= {p: _in_layout(t, layout.get(p, "")) for p, t in change.items() if p in chosen}
+                        change |= {path: _in_layout(change[path], alike.get(path, ""), layout) for path in chosen}
                     if change:
                         yield change
                         count += 1
@@ -181,10 +187,12 @@ def changes(arguments: Arguments, usual: Boundary) -> Iterator[dict[str, str]]:
                         return
 
 
-def _in_layout(text: str, layout: str) -> str:
-    """Combine a change of dtype with a layout; any other change replaces the layout."""
+def _in_layout(text: str, usual: str, layout: str) -> str:
+    """Combine a change of dtype, or to rewards of tokens, with a layout; any other change replaces the layout."""
+    if text == "token_rewards":
+        return f"{text}[{layout}]"
     column, _, dtype = text.partition(" ")
-    return f"{layout} {dtype}" if dtype and "[" not in column and layout else text
+    return f"{usual} {dtype}" if dtype and "[" not in column and usual else text
 
 
 def rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], place: str = "") -> dict[str, Codec]:
