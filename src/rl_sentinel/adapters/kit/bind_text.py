@@ -87,6 +87,7 @@ WORDS = (
     *("completion_mask_of_sequence", "prompt_ids", "prompt_mask", "prompt_length", "model", "completion_ids"),
     *("labels", "group_size", "strided_group_size", "trained_tokens", "logits_of_sequence", "token_of_sequence"),
     *("response_logits", "sequence_logits", "response_labels", "num_prompts", "strided_num_prompts"),
+    *("targets", "response_targets"),
 )
 
 #: Bindings of a KL per token -> its estimator.
@@ -162,6 +163,8 @@ def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> C
         "completion_ids": InputIds(response_only=True),
         "labels": TargetIds(),
         "response_labels": TargetIds(response_only=True),
+        "targets": TargetIds(untrained=-1),
+        "response_targets": TargetIds(response_only=True, untrained=-1),
         "response_logits": PolicyLogits(response_only=True),
         "sequence_logits": PolicyLogits(),
         "group_size": GroupSize(),

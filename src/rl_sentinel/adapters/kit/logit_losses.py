@@ -32,7 +32,10 @@ _NEAR = 1e-9
 #: Codec of logits or tokens -> the text of its binding.
 _TEXTS: Mapping[Codec, str] = {
     codec_of(text): text
-    for text in ("response_logits", "sequence_logits", "response_labels", "labels", "completion_ids", "input_ids")
+    for text in (
+        *("response_logits", "sequence_logits", "response_labels", "labels", "completion_ids", "input_ids"),
+        *("response_targets", "targets"),
+    )
 }
 
 

@@ -1,6 +1,7 @@
 """Parameter names of logits and tokens, and their bindings in a loss that computes its log-probs from logits."""
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 #: Parameter names of the tokens, for functions that compute log-probs from logits.
 TOKEN_NAMES = (
@@ -9,12 +10,15 @@ TOKEN_NAMES = (
 )
 
 
-def bindings_of_logits(roles: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+def bindings_of_logits(
+    roles: Mapping[str, str], names: Collection[str], untrained: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, str]:
     """Parameter -> binding, for logits and tokens of a loss; empty if it takes log-probs, or no logits.
 
     Args:
         roles: the roles of its parameters.
         names: their names.
+        untrained: name -> the id of tokens that do not train, for tokens that hold it.
 
     Example:
         >>> from rl_sentinel.adapters.kit.logit_names import bindings_of_logits
@@ -22,6 +26,8 @@ def bindings_of_logits(roles: Mapping[str, str], names: Collection[str]) -> dict
         {'logits': 'response_logits', 'actions': 'completion_ids'}
         >>> bindings_of_logits({"logits": "logits"}, ["logits", "labels"])
         {'logits': 'sequence_logits', 'labels': 'labels'}
+        >>> bindings_of_logits({"logits": "logits"}, ["logits", "targets"], {"targets": -1})
+        {'logits': 'response_logits', 'targets': 'response_targets'}
     """
     logits = [name for name, role in roles.items() if role == "logits"]
     if len(logits) != 1 or "logprob" in roles.values():
@@ -29,9 +35,7 @@ def bindings_of_logits(roles: Mapping[str, str], names: Collection[str]) -> dict
     whole = bool({"labels", "input_ids", "attention_mask"} & set(names)) and not logits[0].startswith("shift")
     ids = "input_ids" if whole else "completion_ids"
     found = {logits[0]: "sequence_logits" if whole else "response_logits"}
-    for name in names:
-        if "labels" in name and (name in TOKEN_NAMES or roles.get(name) == "token"):
-            found[name] = "labels" if whole else "response_labels"
-        elif name in TOKEN_NAMES or roles.get(name) == "token":
-            found[name] = ids
+    for name in [one for one in names if one in TOKEN_NAMES or roles.get(one) == "token"]:
+        masked = "targets" if untrained.get(name) == -1 else "labels" if "labels" in name or name in untrained else ""
+        found[name] = (masked if whole else f"response_{masked}") if masked else ids
     return found

@@ -51,6 +51,7 @@ class Arguments:
         columns: columns of other parameters than those that are being bound.
         ignored: numbers that the function does not read.
         written: the names that the function sets in a parameter, by parameter.
+        untrained: name of tokens -> the id that the code expects at those that do not train.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Arguments:
     columns: frozenset[str] = frozenset()
     ignored: list[str] = field(default_factory=list)
     written: dict[str, list[str]] = field(default_factory=dict)
+    untrained: Mapping[str, int] = field(default_factory=dict)
 
     def pass_numbers(self, numbers: Mapping[str, float]) -> None:
         """Pass these numbers to the parameters, instead of their defaults."""
@@ -114,7 +116,7 @@ def bind_slots(
     own |= named
     bind = Attributes(own) if isinstance(bind, Attributes) else own
     roles = _roles_inside([slot.name for slot in slots], place)
-    bind = _of_loss(slots, stage, roles, bind)
+    bind = _of_loss(slots, stage, roles, bind, arguments.untrained)
     if stage == "batch":
         roles |= {slot.name: "token" for slot in slots if slot.name in TOKEN_NAMES}
     stated = {name: x for name, x in bind.items() if isinstance(x, int | float) and not isinstance(x, bool)}
@@ -149,11 +151,13 @@ def _roles_inside(names: list[str], place: str) -> dict[str, str]:
     return roles_of(names) | {name: role for name in names if (role := role_inside(outer, name))}
 
 
-def _of_loss(slots: list[Slot], stage: Stage, roles: Mapping[str, str], bind: dict[str, Any]) -> dict[str, Any]:
+def _of_loss(
+    slots: list[Slot], stage: Stage, roles: Mapping[str, str], bind: dict[str, Any], untrained: Mapping[str, int]
+) -> dict[str, Any]:
     """The bindings, with those that a loss has for logits, tokens and a KL which the user does not state."""
     if stage != "policy-loss":
         return bind
-    found = bindings_of_logits(roles, [slot.name for slot in slots if slot.required])
+    found = bindings_of_logits(roles, [slot.name for slot in slots if slot.required], untrained)
     found |= {slot.name: "kl_k3" for slot in slots if roles.get(slot.name) == "kl" and slot.required}
     return type(bind)({**bind, **{name: text for name, text in found.items() if bind.get(name, ...) is ...}})
 
@@ -161,7 +165,7 @@ def _of_loss(slots: list[Slot], stage: Stage, roles: Mapping[str, str], bind: di
 def _changeable(slots: list[Slot], stated: Collection[str], columns: frozenset[str]) -> list[str]:
     """The parameters whose default may be replaced: they are not stated, and their part of the formula is compared."""
     roles = {*roles_of([slot.name for slot in slots]).values(), *columns}
-    parts = {**OPTIONAL_PARTS, **dict.fromkeys(("clip", "clip_low", "clip_high"), "advantage")}
+    parts = {**OPTIONAL_PARTS, **dict.fromkeys(("clip", "clip_low", "clip_high"), "advantage"), "temperature": "logits"}
     open_slots = [slot.name for slot in slots if not {slot.name, *formula_names(role_of(slot.name))} & set(stated)]
     return [name for name in open_slots if parts.get(role_of(name)) in roles]
 

@@ -50,7 +50,7 @@ def plain_uses(function: Callable[..., Any]) -> dict[str, Use]:
         if isinstance(one.annotation, type | str) and one.annotation in _ANNOTATED
     }
     scalars = {name for name, one in parameters.items() if not re.match(_LISTED, str(one.annotation), re.IGNORECASE)}
-    body = _body(function)
+    body = syntax_tree(function)
     variables = _variables(body)
     for node in ast.walk(body):
         for where, kind, texts in _uses(node):
@@ -69,7 +69,7 @@ def axes_read(function: Callable[..., Any]) -> list[str]:
         >>> axes_read(lambda rewards, mask: rewards if rewards.dim() == 1 else rewards * mask)
         ['rewards']
     """
-    parameters, body = parameters_of(function), _body(function)
+    parameters, body = parameters_of(function), syntax_tree(function)
     variables = _variables(body)
     paths = (_path(one) for node in ast.walk(body) if (one := _counted(node)) is not None)
     stated = (variables.get(path, path) for path in paths)
@@ -90,7 +90,7 @@ def _counted(node: ast.AST) -> ast.AST | None:
     return None
 
 
-def _body(function: Callable[..., Any]) -> ast.AST:
+def syntax_tree(function: Callable[..., Any]) -> ast.AST:
     """The syntax tree of a function; empty if its source is not known, or is part of an expression."""
     try:
         return ast.parse(dedent(inspect.getsource(inspect.unwrap(function))))

@@ -18,8 +18,7 @@ from rl_sentinel.core.layout import Axis
 #: one changes results. Each row has one more id, that of its prompt, by which the model knows the sequence.
 VOCABULARY = 4
 
-#: Number of tokens of each prompt, without and with padding in front.
-PROMPT, PADDED_PROMPT = 1, 2
+PROMPT, PADDED_PROMPT = 1, 2  #: tokens of each prompt, without and with padding in front
 
 #: The largest log-prob of a token: its logits are finite, so the other tokens have a rest.
 _LARGEST = -1e-3
@@ -270,15 +269,16 @@ class SequenceMask(Codec):
 
 @dataclass(frozen=True, slots=True)
 class TargetIds(SequenceMask):
-    """``[B, P + T]``, or ``[B, T]``: ids of trained tokens, -100 elsewhere, like ``labels`` of transformers."""
+    """``[B, P + T]``, or ``[B, T]``: ids of trained tokens, and ``untrained`` elsewhere: -100 for transformers."""
 
     of: Literal["all", "trained"] = "trained"
+    untrained: int = -100
 
     def put(self, inputs: Inputs) -> Tensor:
         """The token ids."""
-        ids = torch.where(inputs.batch.mask, token_ids(inputs.batch), -100)
+        ids = token_ids(inputs.batch).masked_fill(~inputs.batch.mask, self.untrained)
         before = 0 if self.response_only else prompt_mask(0, left_padded=self.left_padded).shape[1]
-        return pad(ids, (before, inputs.layout.extra), value=-100)
+        return pad(ids, (before, inputs.layout.extra), value=self.untrained)
 
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
         """The mask of the response."""

@@ -1,7 +1,6 @@
 """Describe the arguments of a user's function: its parameters, and the keys of the dicts and objects that it reads."""
 
 import dis
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
@@ -11,12 +10,15 @@ from typing import Any
 from rl_sentinel.adapters.kit.annotated_axes import documented_axes, item_class
 from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, takes_more
 from rl_sentinel.adapters.kit.container_probe import Keys, keys_read
+from rl_sentinel.adapters.kit.ignored_ids import ignored_ids
+from rl_sentinel.adapters.kit.logit_names import TOKEN_NAMES
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS
 from rl_sentinel.adapters.kit.outcome_binding import carries_outcome, with_outcome
 from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, Arguments, Attributes, Slot, bind_slots, has_tokens
 from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.roles import parameters_of, role_of, roles_of
 from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.live_target import unwrap
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.codec import Codec
@@ -66,7 +68,8 @@ def arguments_of(
     unread = [name for name in parameters if name not in bind and not is_read(function, name)]
     slots = [one for one in slots if one.required or one.name not in unread or role_of(one.name) in _NUMBERS]
     arguments = Arguments(kept=frozenset(kept), of_model=has_tokens(parameters), columns=_roles_of_fields(slots))
-    arguments.ignored = [name for name in unread if role_of(name) in _NUMBERS]
+    arguments.ignored = [n for n in unread if role_of(n) in _NUMBERS or isinstance(parameters[n].default, float)]
+    arguments.untrained = ignored_ids(function, (*TOKEN_NAMES, *ROLES["token"].names)) if stage == "policy-loss" else {}
     arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
     arguments.codecs |= {name: Constant(None) for name in arguments.unknown if name in unread}
     arguments.unknown = [name for name in arguments.unknown if name not in unread]
@@ -191,15 +194,16 @@ def _codec_of_key(  # noqa: PLR0913 - a key, what the user binds, and what else 
 
 
 def _roles_of_fields(slots: Iterable[Slot]) -> frozenset[str]:
-    """The roles of the parameters, and of the fields of their dataclasses."""
+    """The roles of the parameters, and of the fields of their dataclasses; logits also for a model that makes them."""
     classes = [kind for slot in slots if (kind := _class_of(slot))]
     names = [*(slot.name for slot in slots), *(name for kind in classes for name in parameters_of(kind))]
-    return frozenset(roles_of(names).values())
+    logits = {"logits"} if any(MODEL_NAMES.get(name) == "model" for name in names) else set[str]()
+    return frozenset(roles_of(names).values()) | logits
 
 
 def is_read(function: Callable[..., Any], parameter: str) -> bool:
     """Whether the code of a function reads a parameter; True for one that is not written in Python."""
-    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    code = getattr(unwrap(function), "__code__", None)
     if code is None or parameter not in code.co_varnames + code.co_cellvars:
         return True
     return any(step.argval == parameter and step.opname.startswith("LOAD") for step in _steps(code))
