@@ -52,7 +52,8 @@ def known_numbers(
         stated: the numbers that the user states.
         bind: what the user binds.
     """
-    passed = {name: p.default for name, p in parameters_of(function).items() if p.default is not p.empty}
+    defaults = {name: p.default for name, p in parameters_of(function).items() if p.default is not p.empty}
+    passed = {name: x for name, x in defaults.items() if name not in arguments.codecs}
     passed |= {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
     accumulation = set_numbers(function, passed, dict.fromkeys(ROLES["accumulation"].names, 1))
     codecs = list(leaves(arguments.codecs.values()))

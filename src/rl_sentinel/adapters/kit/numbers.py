@@ -162,9 +162,9 @@ def numbers_of(
 
     A parameter with a default keeps it and is not passed, except for the temperature of a function of logits, and for
     a ``changeable`` one whose default hides what it does: a weight of 0, an optional bound of None, clip ranges that
-    are all None, an upper clip range like the lower one. Separate clip ranges override a common one. ``epsilon`` is a
-    clip range in a policy loss, and a divisor's offset elsewhere, where it is tiny, and beside a clip range of another
-    name.
+    are all None, an upper clip range like the lower one, a temperature of 1. Separate clip ranges override a common
+    one. ``epsilon`` is a clip range in a policy loss, and a divisor's offset elsewhere, where it is tiny, and beside a
+    clip range of another name.
     """
     table = {
         **_NUMBERS,
@@ -182,6 +182,7 @@ def numbers_of(
     known = [(name, table[role_of(name)]) for name in defaults if role_of(name) in table and name not in offsets]
     lows = [x for name, x in defaults.items() if role_of(name) == "clip_low" and isinstance(x, float)]
     unset = _unset_clip_ranges(defaults)
+    gated = any(role_of(name) == "negative_temperature" for name in defaults)  # by SAPO, with temperatures of its own
     values: dict[str, Scalar] = {}
     passed: dict[str, float] = {}
     for name, (formula_names, usual) in sorted(known, key=lambda pair: -len(pair[1][0])):
@@ -195,6 +196,8 @@ def numbers_of(
             passed[name] = usual
         elif name in changeable and role == "clip_high" and default in lows:
             passed[name] = round(_WIDER * lows[0], 12)
+        elif name in changeable and role == "temperature" and default == 1 and stage == "policy-loss" and not gated:
+            passed[name] = _TEMPERATURE
         value = passed.get(name, default)
         if isinstance(value, int | float) and not isinstance(value, bool):
             values |= dict.fromkeys(formula_names, float(value))

@@ -58,7 +58,7 @@ def named_numbers(
 
 
 def set_numbers(function: Callable[..., Any], passed: Mapping[str, Any], numbers: Mapping[str, float]) -> list[str]:
-    """Set numbers where the code reads them; the names of those that changed.
+    """Set numbers where the code reads them, or an upper clip range beside a lower one; the names of what changed.
 
     It writes to ``self``, its configurations, globals and closures, so it belongs into a process of its own.
 
@@ -78,12 +78,14 @@ def set_numbers(function: Callable[..., Any], passed: Mapping[str, Any], numbers
     owner = owner_of(function)
     functions = list(read_functions(unwrap(function), owner))
     words = frozenset[str]().union(*(words_of(f.__code__) for f in functions))
-    wanted = frozenset(word for word in words if word.lower() in numbers)
     changed = dict[str, None]()
     holders: list[object] = [one.__globals__ for one in functions]
     for thing in (owner, *passed.values(), *global_objects(functions, words)):
         holders += holders_of(thing, words, DEPTH)
     for holder in holders:
+        # An upper range that is forgotten is set too; a discount is not: rewards to go rightly ignore lambda.
+        ranges = {name for name in _forgotten(holder, words) if role_of(name.lower()) == "clip_high"}
+        wanted = frozenset(word for word in words | ranges if word.lower() in numbers)
         for word, value in [*entries_of(holder, wanted)]:
             if _is_number(value) and value != numbers[word.lower()] and _assigned(holder, word, numbers[word.lower()]):
                 changed[word] = None
@@ -204,9 +206,13 @@ def _unread_partners(
 ) -> Iterator[tuple[str, object]]:
     """The numbers that an object holds and the code forgets: of a role in ``unread``, or whose partner it reads."""
     for holder in (one for thing in objects for one in holders_of(thing, words, DEPTH)):
-        of_class, own = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
-        held = holder if isinstance(holder, Mapping) else {**of_class, **own}
-        roles = {name: role_of(name.lower()) for name in held if isinstance(name, str)}
-        read = {role for name, role in roles.items() if name in words}
-        forgotten = {n for n, role in roles.items() if _PARTNERS.get(role) in read or role in unread} - words
-        yield from ((n, held[n]) for n in sorted(forgotten))
+        yield from sorted(_forgotten(holder, words, unread).items())
+
+
+def _forgotten(holder: object, words: frozenset[str], unread: Collection[str] = ()) -> dict[str, object]:
+    """The numbers that one object holds and the code forgets."""
+    of_class, own = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
+    held = holder if isinstance(holder, Mapping) else {**of_class, **own}
+    roles = {name: role_of(name.lower()) for name in held if isinstance(name, str)}
+    read = {role for name, role in roles.items() if name in words}
+    return {n: held[n] for n, r in roles.items() if n not in words and (_PARTNERS.get(r) in read or r in unread)}
