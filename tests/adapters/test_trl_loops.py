@@ -126,3 +126,12 @@ def test_each_batch_is_logged_one_step_after_the_one_before(
     sound: bool,  # noqa: FBT001 - parametrised
 ) -> None:
     assert _sound(loads, module, MET006, "logged steps", counted=counted) is sound
+
+
+def test_no_advantage_is_0_after_whitening() -> None:
+    """Rounding would decide the sign of such an advantage, and with it whether it is clipped."""
+    batch = batch_of(torch.ones(1, 3, dtype=torch.bool), advantage=torch.tensor([[-1.0, 0.0, 1.0]]))
+    assert ppo_updates.is_white_batch(batch)
+    white = ppo_updates.whitened(batch)
+    assert ppo_updates.is_white_batch(white)
+    assert float(white.advantage.abs().min()) > ppo_updates.ALIKE

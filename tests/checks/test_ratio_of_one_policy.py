@@ -41,6 +41,7 @@ def test_a_ratio_of_one_policy_is_a_note(function: Any) -> None:
     stated = rl_sentinel.check(function, claims={"aggregation": "token-mean", "ratio": "yes"}, **_LOSS)
     assert [(finding.code, finding.level) for finding in stated.findings] == [("REF001", "fault")]
     assert "old_logprob" in str(stated.findings[0])
+    assert not any(note.startswith(_NOTE) for note in stated.notes)
 
 
 def test_a_ratio_of_two_policies_needs_no_note() -> None:

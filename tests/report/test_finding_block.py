@@ -147,6 +147,15 @@ def test_configuration_finding_has_no_batch() -> None:
     assert block([finding(law="CFG003", **accepts)])[0].startswith("fault CFG003 7 of 8 valid settings refused: ")
 
 
+def test_finding_of_a_function_that_reads_no_batch_shows_none() -> None:
+    """The other outputs that are wrong are still named."""
+    outputs = {"broken": ["temperature", "top_p"], "held": []}
+    lines = block([finding(law="CFG004", reads=[], outputs=outputs)])
+    assert "  outputs   also wrong at top_p" in lines
+    assert not any(line.startswith(("  input", "  got")) for line in lines)
+    assert any(line.startswith("  input") for line in block([finding(law="CFG004", outputs=outputs)]))
+
+
 def test_large_values_are_cut() -> None:
     rows = [[0.125] * 4 for _ in range(30)]
     result = {"output": "advantage", "expected": rows, "observed": rows}

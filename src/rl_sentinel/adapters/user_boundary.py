@@ -18,6 +18,7 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Padded, Ragged
 from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, leaves
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.masked_value import MaskedValue, is_zero_off_mask, zero_off_mask
+from rl_sentinel.adapters.kit.per_response import PerResponse
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups, grouping
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
@@ -27,7 +28,6 @@ from rl_sentinel.adapters.kit.user_layouts import (
     FunctionCodec,
     Grouped,
     GroupedTokens,
-    PerResponse,
     PromptList,
     full_width,
     last_token_trains,

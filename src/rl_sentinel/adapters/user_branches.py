@@ -9,9 +9,9 @@ from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.layout_trial import accepts
 from rl_sentinel.adapters.kit.number_trial import is_temporal
 from rl_sentinel.adapters.kit.parameter_uses import axes_read
+from rl_sentinel.adapters.kit.per_response import PerResponse
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.user_layouts import PerResponse
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.codec import Codec

@@ -155,7 +155,7 @@ def _compare_advantages(ask: Ask, case: Case, suffix: str) -> Iterator[Expectati
         accepted, where = _accepted(boundary, name, even)
         if reading in accepted:
             alternatives = f", the nearest of its {among} readings" if among > 1 else ""
-            algorithm = _named(boundary)
+            algorithm = _named(boundary, claimed(boundary, name))
             reason = f"the formula of {algorithm} gives the expected value ({reading}{alternatives}){suffix}"
             scale = magnitude(case.batch, boundary.reads)
             equal = Equal(name, accepted[reading], observed[name], where, scale, reason=reason)
@@ -186,10 +186,7 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
         reading = fit.name
         if reading not in values:
             continue
-        algorithm: str | None = claimed(boundary, name)
-        if boundary.claims.algorithm and algorithm == boundary.claims.algorithm.value:
-            algorithm = _named(boundary)
-        algorithm = algorithm or value_of(boundary.claims.aggregation)
+        algorithm = _named(boundary, claimed(boundary, name)) or value_of(boundary.claims.aggregation)
         nearest = f", the nearest of its {fit.among} readings" if boundary.own and fit.among > 1 else ""
         chosen = f" ({reading}{nearest})" if len(values) > 1 else ""
         reason = f"the formula of {algorithm} gives the expected value{chosen}{suffix}"
@@ -206,20 +203,15 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
         yield finite_only(Equal(key, expected, observed.gradients[column], steady, scale, reason=reason))
 
 
-def _named(boundary: Boundary) -> str:
-    """The claimed algorithm, and the name of the whole method if the user stated that."""
+def _named(boundary: Boundary, algorithm: str) -> str:
+    """A claimed algorithm, with the method for which the user stated it."""
     said = boundary.claims.algorithm
-    if said is None:
-        return ""
-    method = said.cite.removeprefix(STATED_AS) if said.cite.startswith(STATED_AS) else said.value
-    return said.value if method == said.value else f"{said.value} (for {method})"
+    aliased = said is not None and said.value == algorithm and said.cite.startswith(STATED_AS)
+    return f"{algorithm} (for {said.cite.removeprefix(STATED_AS)})" if said and aliased else algorithm
 
 
 def _asked(boundary: Boundary, batch: Batch) -> bool:
-    """Whether a case is compared; a loss or a reward of the user with untrained rows is not.
-
-    MSK001 reports what such a row does to a loss; its reward has no token to be put on.
-    """
+    """Whether a case is compared; a user's loss (see MSK001) or reward is not where a row has no trained token."""
     whole = boundary.own and ("loss" in boundary.outputs or boundary.stage == "reward")
     return bool(batch.live.all() if whole else batch.live.any())
 

@@ -13,6 +13,7 @@ from rl_sentinel.adapters.kit.kl_of_tokens import KlOfTokens
 from rl_sentinel.adapters.kit.masked_value import MaskedValue
 from rl_sentinel.adapters.kit.padding_mask import PaddingMask
 from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.per_response import PerResponse, PerResponseOfPrompt
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.kit.sequence_model import (
@@ -28,8 +29,6 @@ from rl_sentinel.adapters.kit.user_layouts import (
     GroupedColumn,
     GroupedTokens,
     GroupSize,
-    PerResponse,
-    PerResponseOfPrompt,
     PromptCount,
     PromptList,
     TrainedTokens,

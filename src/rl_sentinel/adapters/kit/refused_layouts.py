@@ -6,7 +6,8 @@ from typing import Any
 from rl_sentinel.adapters.kit.annotated_axes import KNOWN, LISTS
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.user_layouts import FunctionCodec, PerResponse
+from rl_sentinel.adapters.kit.per_response import PerResponse
+from rl_sentinel.adapters.kit.user_layouts import FunctionCodec
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.codec import Codec

@@ -9,8 +9,8 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.codecs import Column, Lengths, PromptIds
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.forms import Padded, PerRow, Ragged
+from rl_sentinel.adapters.kit.per_response import PerResponse
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.user_layouts import PerResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.call import Call
 from rl_sentinel.core.codec import Codec, Inputs

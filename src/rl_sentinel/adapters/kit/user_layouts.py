@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.codecs import Column, OneColumn
-from rl_sentinel.adapters.kit.forms import Padded, PerRow
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.wrapped_forms import OnePrompt
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.call import same_value
 from rl_sentinel.core.codec import Codec, Form, Inputs, Sizes
@@ -136,61 +135,6 @@ class TrainedTokens(Codec):
         return int(inputs.batch.mask.sum())
 
 
-def _first_trained_value(column: Tensor, batch: Batch) -> Tensor:
-    """``[B]``: the value at the first trained token of each row, or at its first token if none is trained."""
-    return column.gather(1, first_trained(batch).unsqueeze(1)).squeeze(1)
-
-
-@dataclass(frozen=True, slots=True)
-class PerResponse(OneColumn):
-    """A ``[B, T]`` column as one number per row, ``[B]``: the value at the first trained token.
-
-    ``dims`` is the number of trailing axes of size 1, as in ``[B, 1]``; ``grouped`` gives ``[G, K]``, and
-    ``listed`` a list.
-    """
-
-    name: str = "advantage"
-    dims: int = 0
-    grouped: bool = False
-    listed: bool = False
-
-    @property
-    def shapes(self) -> frozenset[str]:
-        """The prompt of each row, for the layout ``[G, K]``."""
-        return frozenset({"group"}) if self.grouped else frozenset()
-
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor or a list
-        """The number of each row."""
-        column = _first_trained_value(getattr(inputs.batch, self.name), inputs.batch)
-        if self.listed:
-            return column.tolist()
-        return Grouped().lay_out(column, inputs) if self.grouped else column.reshape(-1, *[1] * self.dims)
-
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor or a list
-        """The number of rows."""
-        return Sizes(rows=torch.as_tensor(value).numel())
-
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a tensor or a list
-        """The number of the row, repeated at each token."""
-        row = torch.as_tensor(value).reshape(-1, 1)
-        return {} if sizes.width is None else {self.name: row.expand(-1, sizes.width).clone()}
-
-    def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The number of the row, repeated at each token, as :meth:`take` reads it."""
-        row = _first_trained_value(getattr(batch, self.name), batch)
-        return {self.name: row.unsqueeze(1).expand(batch.mask.shape).clone()}
-
-
-@dataclass(frozen=True, slots=True)
-class PerResponseOfPrompt(PerResponse):
-    """``[K]``, or a list: the same for a function that is called once per prompt."""
-
-    @property
-    def form(self) -> OnePrompt:
-        """The layout of the responses of one prompt."""
-        return OnePrompt(PerRow("list" if self.listed else "tensor"))
-
-
 @dataclass(frozen=True, slots=True)
 class FunctionCodec(Codec):
     """An argument that a function of the user computes from the batch; it keeps gradients but cannot be read back."""
@@ -254,7 +198,7 @@ def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
 
 def one_advantage_per_row(batch: Batch) -> Batch:
     """Give all tokens of a row the advantage of its first trained token; unchanged if they have it already."""
-    row = _first_trained_value(batch.advantage, batch).unsqueeze(1).expand(batch.mask.shape)
+    row = first_trained_value(batch.advantage, batch).unsqueeze(1).expand(batch.mask.shape)
     return batch if torch.equal(row, batch.advantage) else with_columns(batch, advantage=row.clone())
 
 
@@ -304,3 +248,8 @@ class Domains:
     def __call__(self, batch: Batch) -> Batch:
         """The batch, changed by all domains."""
         return reduce(lambda changed, domain: domain(changed), self.parts, batch)
+
+
+def first_trained_value(column: Tensor, batch: Batch) -> Tensor:
+    """``[B]``: the value at the first trained token of each row, or at its first token if none is trained."""
+    return column.gather(1, first_trained(batch).unsqueeze(1)).squeeze(1)

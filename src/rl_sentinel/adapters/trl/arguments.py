@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.codecs import Column, OneColumn, ResponseMask, par
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
-from rl_sentinel.adapters.kit.user_layouts import PerResponse
+from rl_sentinel.adapters.kit.per_response import PerResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import Policy, make_trainer

@@ -13,11 +13,11 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.per_response import PerResponse
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_parts, every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.user_layouts import PerResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself

@@ -1,16 +1,14 @@
 """PPO in TRL before 0.12: a whole step, from queries, responses and scores to the gradients that are applied."""
 
-import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
@@ -24,6 +22,7 @@ from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, K
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.loop_codecs import FLAT, fills_width, sampled, several_tokens, trains_as_sampled
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.ppo_doubles import Accumulation, UpdatedModel, collate
 from rl_sentinel.adapters.trl.ppo_losses import POLICY_LOGGED, VALUE_LOGGED
 from rl_sentinel.adapters.trl.ppo_updates import is_white, returns_are_scores, values_for, whitened
 from rl_sentinel.adapters.trl.token_model import PROMPT, ValueModel, token_ids
@@ -201,66 +200,6 @@ class Configured:
         return self.kind(**{n: value for n, value in {**CONFIGURED, **own, **sizes}.items() if n in known})
 
 
-class UpdatedModel:
-    """A double of the policy, which an update changed after the forward passes without a gradient."""
-
-    def __init__(self, before: ValueModel, after: ValueModel) -> None:
-        """Take the model before and after the update."""
-        self.before, self.after = before, after
-
-    def __call__(self, **inputs: Tensor) -> tuple[Tensor, None, Tensor]:
-        """Logits and values."""
-        return (self.after if torch.is_grad_enabled() else self.before)(**inputs)
-
-    def train(self) -> None:
-        """Do nothing."""
-
-    eval = train
-
-
-class Accumulation:
-    """A double of accelerate's accelerator and optimizer.
-
-    Losses are divided by the number of micro-batches. ``step`` applies the gradients of all losses since ``zero_grad``
-    cleared them; after a micro-batch that is not the last one, both do nothing.
-    """
-
-    num_processes = 1
-    is_main_process = True
-    device = torch.device("cpu")
-
-    def __init__(self, micro_batches: int) -> None:
-        """Accumulate over ``micro_batches``."""
-        self.micro_batches, self.count, self.sync_gradients = micro_batches, 0, True
-        self.pending: list[Tensor] = []
-        self.applied: list[Tensor] = []
-        self.param_groups = [{"lr": 0.0}]
-
-    @contextmanager
-    def accumulate(self, _model: object) -> Iterator[None]:
-        """Count a micro-batch."""
-        self.count += 1
-        self.sync_gradients = self.count % self.micro_batches == 0
-        yield
-
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradients of a loss."""
-        self.pending.append(loss / self.micro_batches)
-
-    def step(self) -> None:
-        """Apply the gradients."""
-        self.applied += self.pending if self.sync_gradients else []
-
-    def zero_grad(self) -> None:
-        """Clear the gradients."""
-        if self.sync_gradients:
-            self.pending.clear()
-
-    def unwrap_model(self, model: Any) -> Any:  # noqa: ANN401 - a model
-        """The model itself."""
-        return model
-
-
 def run_step(entry: Callable[..., Any], trainer: Any, config: Configured, rollout: Rollout, parts: int) -> Any:  # noqa: ANN401 - of the target
     """The sum of the losses whose gradients one step applies, and its statistics."""
     rows, width = rollout.lengths.shape
@@ -293,10 +232,3 @@ def run_step(entry: Callable[..., Any], trainer: Any, config: Configured, rollou
         "loss": torch.stack(accelerator.applied).sum(),
         "stats": {name: torch.as_tensor(value) for name, value in stats.items() if name.startswith("ppo/")},
     }
-
-
-def collate(rows: list[dict[str, Tensor]]) -> Any:  # noqa: ANN401 - of transformers
-    """Rows with padding at the left, as transformers' collator returns them."""
-    longest = max(len(row["input_ids"]) for row in rows)
-    columns = {n: torch.stack([pad(row[n], (longest - len(row[n]), 0)) for row in rows]) for n in rows[0]}
-    return importlib.import_module("transformers").BatchEncoding(columns)

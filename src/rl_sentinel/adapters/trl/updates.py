@@ -8,8 +8,8 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachCut, Object
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.per_response import PerResponse
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
-from rl_sentinel.adapters.kit.user_layouts import PerResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import (

@@ -1,0 +1,79 @@
+"""Doubles for a step of TRL's PPO before 0.12: a model that an update changed, accelerate, and the collator."""
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rl_sentinel.adapters.trl.token_model import ValueModel
+
+
+class UpdatedModel:
+    """A double of the policy, which an update changed after the forward passes without a gradient."""
+
+    def __init__(self, before: ValueModel, after: ValueModel) -> None:
+        """Take the model before and after the update."""
+        self.before, self.after = before, after
+
+    def __call__(self, **inputs: Tensor) -> tuple[Tensor, None, Tensor]:
+        """Logits and values."""
+        return (self.after if torch.is_grad_enabled() else self.before)(**inputs)
+
+    def train(self) -> None:
+        """Do nothing."""
+
+    eval = train
+
+
+class Accumulation:
+    """A double of accelerate's accelerator and optimizer.
+
+    Losses are divided by the number of micro-batches. ``step`` applies the gradients of all losses since ``zero_grad``
+    cleared them; after a micro-batch that is not the last one, both do nothing.
+    """
+
+    num_processes = 1
+    is_main_process = True
+    device = torch.device("cpu")
+
+    def __init__(self, micro_batches: int) -> None:
+        """Accumulate over ``micro_batches``."""
+        self.micro_batches, self.count, self.sync_gradients = micro_batches, 0, True
+        self.pending: list[Tensor] = []
+        self.applied: list[Tensor] = []
+        self.param_groups = [{"lr": 0.0}]
+
+    @contextmanager
+    def accumulate(self, _model: object) -> Iterator[None]:
+        """Count a micro-batch."""
+        self.count += 1
+        self.sync_gradients = self.count % self.micro_batches == 0
+        yield
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a loss."""
+        self.pending.append(loss / self.micro_batches)
+
+    def step(self) -> None:
+        """Apply the gradients."""
+        self.applied += self.pending if self.sync_gradients else []
+
+    def zero_grad(self) -> None:
+        """Clear the gradients."""
+        if self.sync_gradients:
+            self.pending.clear()
+
+    def unwrap_model(self, model: Any) -> Any:  # noqa: ANN401 - a model
+        """The model itself."""
+        return model
+
+
+def collate(rows: list[dict[str, Tensor]]) -> Any:  # noqa: ANN401 - of transformers
+    """Rows with padding at the left, as transformers' collator returns them."""
+    longest = max(len(row["input_ids"]) for row in rows)
+    columns = {n: torch.stack([pad(row[n], (longest - len(row[n]), 0)) for row in rows]) for n in rows[0]}
+    return importlib.import_module("transformers").BatchEncoding(columns)
