@@ -11,15 +11,14 @@ import torch
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation
-from rl_sentinel.adapters.kit.argument_messages import lookup_hint, unknown_message
+from rl_sentinel.adapters.kit.argument_messages import lookup_hint
 from rl_sentinel.adapters.kit.bind_text import WORDS
-from rl_sentinel.adapters.kit.documented_columns import documented_columns
+from rl_sentinel.adapters.kit.evident_columns import notes_on
 from rl_sentinel.adapters.kit.ids_as_keys import with_ids_as_keys
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import (
     domain_probe,
     has_gradient,
-    leaves,
     outputs_on,
     rebind,
 )
@@ -30,7 +29,6 @@ from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, OPTIONAL_PARTS, visible_numbers
 from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
-from rl_sentinel.adapters.kit.parameter_uses import plain_uses
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.refused_layouts import (
     codec_paths,
@@ -51,6 +49,7 @@ from rl_sentinel.adapters.user_boundary import DEFINED, STAGES, user_boundary
 from rl_sentinel.adapters.user_branches import with_branches
 from rl_sentinel.adapters.user_claims import claims_from_options
 from rl_sentinel.adapters.user_groups import stated_groups, with_group_size
+from rl_sentinel.adapters.user_names import evident_bindings, unknown_names
 from rl_sentinel.adapters.user_numbers import KnownNumbers, known_numbers
 from rl_sentinel.adapters.user_ratio import notes_on_ratio, with_stated_ratio
 from rl_sentinel.core.batch import with_columns
@@ -131,18 +130,16 @@ def _described(target: Target, path: str, statement: Statement) -> Boundary | Un
     """
     kind = STAGES[statement.stage]
     try:
-        function = target.find(path)
-        if not callable(function):
-            return Unbound(path, kind.stage, f"{path} is of type {type(function).__name__}, expected a function")
+        function = _function(target, path)
         arguments, flat = _bound_arguments(function, kind.stage, statement)
     except Unbindable as why:
         return Unbound(path, kind.stage, f"{why}{lookup_hint(target, path, why)}")
     name = path.rpartition(".")[2]
     if arguments.unknown:
-        unknown = {path: path in arguments.attributes for path in arguments.unknown}
-        passed = leaves(arguments.codecs.values())
-        documented = documented_columns(function, unknown)
-        return Unbound(path, kind.stage, unknown_message(name, unknown, passed, plain_uses(function), documented))
+        if evident := evident_bindings(function, kind.stage, arguments):
+            whole = _described(target, path, replace(statement, bind={**statement.bind, **evident}))
+            return replace(whole, notes=(*whole.notes, *notes_on(evident))) if isinstance(whole, Boundary) else whole
+        return Unbound(path, kind.stage, unknown_names(name, function, arguments))
     numbers = known_numbers(function, kind.stage, arguments, statement.numbers, statement.bind)
     places = returned_names(function) if kind.stage == "advantage" else {}
     written = written_argument(function, kind.word, arguments.codecs, arguments.written)
@@ -173,6 +170,18 @@ def _described(target: Target, path: str, statement: Statement) -> Boundary | Un
     stated = [path for path, binding in bound if not isinstance(binding, str) or "[" in binding or binding in WORDS]
     chosen = with_unstated_choice(target, with_stated_ratio(chosen), arguments.codecs, stated)
     return with_rows_that_train(target, chosen)
+
+
+def _function(target: Target, path: str) -> Callable[..., Any]:
+    """The function at a path.
+
+    Raises:
+        Unbindable: if there is none.
+    """
+    function: object = target.find(path)
+    if not callable(function):
+        raise Unbindable(f"{path} is of type {type(function).__name__}, expected a function")
+    return function
 
 
 def _fitted(  # noqa: PLR0913 - the parts of a function

@@ -19,13 +19,13 @@ from rl_sentinel.core.errors import Absent, Unbindable
 
 def test_unknown_parameters_are_named_at_once() -> None:
     """One line proposes a binding for each."""
-    message = unknown_message("mine", {"colour": False, "old_lps": False})
+    message = unknown_message("mine", {"colour": False, "old_seq_lps": False})
     assert message.startswith(
-        "mine has the parameters 'colour', 'old_lps' of unknown name: bind each of them, as in bind={"
+        "mine has the parameters 'colour', 'old_seq_lps' of unknown name: bind each of them, as in bind={"
     )
-    assert '"old_lps": "old_logprob"' in message
-    assert '"zq": lambda batch: ...' in unknown_message("mine", {"zq": False, "old_lps": False})
-    assert unknown_message("mine", {"old_lps": False}).startswith("mine has the parameter 'old_lps' of unknown name")
+    assert '"old_seq_lps": "old_logprob"' in message
+    assert '"zq": lambda batch: ...' in unknown_message("mine", {"zq": False, "old_seq_lps": False})
+    assert unknown_message("mine", {"zq": False}).startswith("mine has the parameter 'zq' of unknown name")
 
 
 def test_what_was_passed() -> None:
@@ -119,9 +119,7 @@ def test_a_proposal_for_tokens_is_no_reward_and_one_beside_a_model_is_its_sequen
     assert '"sequence_ids": "input_ids"' in unknown_message("mine", {"sequence_ids": False}, passed)
 
 
-def test_short_names_are_proposed_by_their_neighbours() -> None:
-    message = unknown_message("mine", {"lp": False, "lp_ref": False})
-    assert '{"lp": "logprob", "lp_ref": "ref_logprob"}' in message
+def test_short_names_beside_log_probs() -> None:
     passed = [codec_of("logprob")]
     assert '{"logq": "ref_logprob", "A": "advantage"}' in unknown_message("mine", {"logq": False, "A": False}, passed)
 

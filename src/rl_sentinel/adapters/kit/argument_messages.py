@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from difflib import SequenceMatcher, get_close_matches
+from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +18,7 @@ from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.numbers import NUMBERS
 from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.parameter_uses import Use
+from rl_sentinel.adapters.kit.parameter_words import POLICIES
 from rl_sentinel.adapters.kit.roles import role_of, similar_names
 from rl_sentinel.adapters.kit.sequence_model import PROMPT
 from rl_sentinel.adapters.target import Target
@@ -29,6 +31,9 @@ _SIMILAR = 0.8
 
 #: Below this share the nearest known name says nothing about what the parameter holds.
 _UNLIKE = 0.75
+
+#: The most words of a name that are looked at.
+_MOST_WORDS = 8
 
 #: Proposals for what has no column: something made of the batch, or a number of a configuration.
 _ANYTHING, _NUMBER = "lambda batch: ...", "NUMBER"
@@ -76,16 +81,6 @@ _OTHERS = frozenset(
 #: Words with which the name of a mask does not say whether padding or tokens are True.
 _PADDING = frozenset({"padding", "pad", "padded"})
 
-#: Column of a policy's log-probs -> words of names that mean this policy.
-_POLICIES: Mapping[str, frozenset[str]] = {
-    "rollout_logprob": frozenset(
-        {*("rollout", "sampling", "sampler", "inference", "vllm", "sglang", "generation", "generator")}
-        | {*("behavior", "behaviour", "behave")}
-    ),
-    "ref_logprob": frozenset({"ref", "reference", "base", "initial", "sft"}),
-    "old_logprob": frozenset({"old", "prev", "previous", "before"}),
-}
-
 
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
     """How to fix a function that is not found: a misspelt name, or a file named like a standard module."""
@@ -132,7 +127,7 @@ def unknown_message(
             (f'"{documented[path]}"' if path in documented else "")
             or _plain(path, uses)
             or (_of_model(path) if modelled else "")
-            or _beside(path, unknown, taken)
+            or _beside(path, taken)
             or _suggestion(path, attribute=attribute)
         )
         if proposal in taken:
@@ -161,14 +156,10 @@ def _of_model(name: str) -> str:
     return '"input_ids"' if words & _SEQUENCES and words & _IDS else _OF_MODEL.get(name, "")
 
 
-def _beside(name: str, unknown: Iterable[str], taken: AbstractSet[str]) -> str:
-    """The proposal for a short name whose neighbours say what it is: ``lp`` beside ``lp_old``, ``logq`` beside logp."""
-    policies = frozenset[str]().union(*_POLICIES.values())
-    if any(other.startswith(f"{name}_") and set(other.split("_")) & policies for other in unknown):
-        return '"logprob"'
-    if '"logprob"' in taken:
-        return {"A": '"advantage"', "logq": '"ref_logprob"', "log_q": '"ref_logprob"'}.get(name, "")
-    return ""
+def _beside(name: str, taken: AbstractSet[str]) -> str:
+    """The proposal for a short name beside log-probs, such as ``logq``."""
+    known = {"A": '"advantage"', "logq": '"ref_logprob"', "log_q": '"ref_logprob"'}
+    return known.get(name, "") if '"logprob"' in taken else ""
 
 
 def _choice(path: str, uses: Mapping[str, Use]) -> str:
@@ -223,19 +214,24 @@ def _suggestion(path: str, *, attribute: bool) -> str:
     if words & _IDS and COLUMNS.get(ROLES[role].column or "", {}).get("role") == "signal":
         return _ANYTHING
     if role == "logprob":
-        role = next((policy for policy, its in _POLICIES.items() if words & its), role)
+        role = next((policy for policy, its in POLICIES.items() if words & its), role)
     known = BINDINGS.get(role) or ROLES[role].column or (near if role in NUMBERS else "")
     return f'"{known}"' if known else _ANYTHING
 
 
 def _contained(name: str) -> str:
-    """The longest known name whose words all occur in ``name``; empty if no name fits, or if several columns do."""
-    words = set(name.lower().split("_"))
-    roles = {role: about for role, about in ROLES.items() if about.column or role in BINDINGS}
-    inside = {known: role for role, about in roles.items() for known in about.names if words >= set(known.split("_"))}
-    longest = max((len(known.split("_")) for known in inside), default=0)
-    chosen = {role: known for known, role in inside.items() if len(known.split("_")) == longest}
-    return next(iter(chosen.values())) if len(chosen) == 1 else ""
+    """The most words of ``name`` that make a known name; empty if none do, or if as many make several columns."""
+    words = list(dict.fromkeys(name.lower().split("_")))[:_MOST_WORDS]
+    for count in range(len(words), 0, -1):
+        parts = {"_".join(part) for part in combinations(words, count)}
+        known = {role: part for part in sorted(parts) if (role := role_of(part)) in BINDINGS or _column(role)}
+        if known:
+            return next(iter(known.values())) if len(known) == 1 else ""
+    return ""
+
+
+def _column(role: str) -> str:
+    return ROLES[role].column if role else ""
 
 
 def describe_arguments(codecs: Mapping[str, Codec], passed: Mapping[str, Any]) -> str:

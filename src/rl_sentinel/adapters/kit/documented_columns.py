@@ -2,11 +2,12 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import documented_axes
 from rl_sentinel.adapters.kit.bind_text import AXES, WRITTEN_AXES, column_of
+from rl_sentinel.adapters.kit.parameter_words import POLICIES
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.core.batch import COLUMNS
 
@@ -14,8 +15,44 @@ from rl_sentinel.core.batch import COLUMNS
 _MOST_WORDS = 4
 
 
-def documented_columns(function: Callable[..., Any], names: Iterable[str]) -> dict[str, str]:
+#: Words before the name of a quantity that say nothing of it.
+_FILLERS = frozenset({"a", "an", "the", "one", "each", "its", "tensor", "array", "list", "float", "int", "long", "of"})
+
+#: Words that may stand behind the name of a quantity; a noun would say that it is another, as in "reward model".
+_FOLLOWING = frozenset(
+    {
+        *(
+            "of",
+            "for",
+            "per",
+            "from",
+            "with",
+            "under",
+            "at",
+            "in",
+            "by",
+            "to",
+            "on",
+            "as",
+            "one",
+            "each",
+            "before",
+            "after",
+        )
+    }
+    | {*("tensor", "tensors", "when", "that", "which", "is", "are")}
+)
+
+
+def documented_columns(
+    function: Callable[..., Any], names: Iterable[str], *, only_clear: bool = False
+) -> dict[str, str]:
     """Parameter -> the text of a binding, for those that a docstring describes with a known name.
+
+    Args:
+        function: the function.
+        names: names of its parameters.
+        only_clear: only those whose entry begins with the known name, with no other noun behind it.
 
     Example:
         >>> from rl_sentinel.adapters.kit.documented_columns import documented_columns
@@ -25,27 +62,40 @@ def documented_columns(function: Callable[..., Any], names: Iterable[str]) -> di
         {'R': 'reward[G K]'}
     """
     text = inspect.getdoc(function) or ""
-    found = {name: column for name in names if (column := _column_in(_entry(text, name)))}
+    found = {name: column for name in names if (column := _column_in(_entry(text, name), only_clear=only_clear))}
     written = dict(zip(AXES, WRITTEN_AXES, strict=True))
     axes = {name: written.get(documented_axes(function, name), "") for name in found}
     return {name: f"{column}[{axes[name]}]" if axes[name] else column for name, column in found.items()}
 
 
 def _entry(text: str, name: str) -> str:
-    """The clause behind a name and a colon, without its brackets."""
+    """The first clause with a word of its own behind a name and a colon, without its brackets."""
     entry = re.search(rf"(?<!\w){re.escape(name)}`*[ \t]*(?:\([^)\n]*\))?[ \t]*:([^\n]*)", text)
-    plain = re.sub(r"\[[^\]]*\]|\([^)]*\)", " ", entry[1] if entry else "").strip()
-    return re.split(r"[,;.]", plain)[0]
+    plain = re.sub(r"\[[^\]]*\]|\([^)]*\)", " ", entry[1] if entry else "")
+    return next((clause for clause in re.split(r"[,;.]", plain) if {*_words(clause)} - _FILLERS), "")
 
 
-def _column_in(clause: str) -> str:
+def _words(clause: str) -> list[str]:
+    return re.findall(r"[a-z]+", clause.lower())
+
+
+def _column_in(clause: str, *, only_clear: bool) -> str:
     """The column of the first known name in a clause, the longest that begins at its word; empty without one."""
-    words = re.findall(r"[a-z]+", clause.lower())
-    for start in range(len(words)):
+    words = _words(clause)
+    first = next((i for i, word in enumerate(words) if word not in _FILLERS), len(words))
+    for start in [first] if only_clear else range(len(words)):
         for end in range(min(start + _MOST_WORDS, len(words)), start, -1):
+            if only_clear and end < len(words) and words[end] not in _FOLLOWING:
+                continue
             name = "_".join(words[start:end])
             if name in ("prompt_ids", "prompt_id"):  # of an unknown parameter: one per response
                 return "group"
             if role_of(name) and column_of(name) in COLUMNS:
-                return column_of(name)
+                return _of_policy(column_of(name), words[end:])
     return ""
+
+
+def _of_policy(column: str, behind: Collection[str]) -> str:
+    """The column, or where the words behind log-probs name another policy, its column; empty if they name several."""
+    named = [policy for policy, its in POLICIES.items() if its & {*behind}] if column == "logprob" else []
+    return (named or [column])[0] if len(named) < 2 else ""

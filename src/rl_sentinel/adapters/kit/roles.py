@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.parameter_words import role_of_words
 from rl_sentinel.core.codec import Codec
 
 _ROLE = {name: role for role, about in ROLES.items() for name in about.names}
@@ -18,14 +19,18 @@ _AFFIXES = re.compile(r"^(?:mb|minibatch|b|batch|batched)_|_(?:mb|batch|tensor|t
 
 
 def role_of(name: str) -> str:
-    """The role of a parameter name; empty if it has none.
+    """The role of a parameter name, from the table or by its words; empty if it has none.
 
     Example:
         >>> from rl_sentinel.adapters.kit.roles import role_of
         >>> role_of("advantages"), role_of("mb_advantages"), role_of("colour")
         ('advantage', 'advantage', '')
     """
-    return _ROLE.get(name) or _ROLE.get(_AFFIXES.sub("", name), "")
+    return _named(name) or _named(_AFFIXES.sub("", name))
+
+
+def _named(name: str) -> str:
+    return _ROLE.get(name) or role_of_words(name)
 
 
 def role_inside(outer: str, name: str) -> str:
@@ -63,13 +68,13 @@ def similar_names(name: str) -> list[str]:
 
 def by_role(function: Callable[..., Any], codecs: Mapping[str, Codec]) -> dict[str, Codec]:
     """Parameter -> codec of its role; parameters without a codec keep their defaults."""
-    return {name: codecs[_ROLE[name]] for name in parameters_of(function) if _ROLE.get(name) in codecs}
+    return {name: codecs[role] for name in parameters_of(function) if (role := _named(name)) in codecs}
 
 
 @cache
 def takes(function: Callable[..., Any], role: str) -> bool:
     """Whether the function has a parameter with this role."""
-    return any(_ROLE.get(name) == role for name in parameters_of(function))
+    return any(_named(name) == role for name in parameters_of(function))
 
 
 @cache

@@ -1,0 +1,53 @@
+"""What a parameter of unknown name holds where its docstring or the usage of the field leaves no doubt."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.kit.documented_columns import documented_columns
+from rl_sentinel.core.boundary import Stage
+
+#: Stage -> letter -> the column for which papers and notebooks write it.
+_LETTERS: Mapping[str, Mapping[str, str]] = {
+    "policy-loss": {"A": "advantage"},
+    "advantage": {"R": "reward", "r": "reward"},
+}
+
+
+def evident_columns(
+    function: Callable[..., Any], stage: Stage, unknown: Collection[str], taken: Collection[str]
+) -> dict[str, str]:
+    """Parameter -> the text of a binding, for those of ``unknown`` whose column is clear.
+
+    It is clear if the entry of a docstring begins with a known name (``R: [G, K], the reward of each answer``), if the
+    name is the usual letter of a column of this stage, or if it is the only one that a normalisation does not know.
+
+    Args:
+        function: the function.
+        stage: its stage.
+        unknown: names of its parameters that are not known.
+        taken: columns of its other parameters; they are never chosen again.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.evident_columns import evident_columns
+        >>> evident_columns(lambda logp, logp_old, A, M: A, "policy-loss", ["A", "M"], {"logprob", "old_logprob"})
+        {'A': 'advantage'}
+    """
+    found = documented_columns(function, unknown, only_clear=True)
+    letters = {} if stage == "advantage" and "value" in taken else _LETTERS.get(stage, {})  # or rewards of tokens
+    found = {name: letters[name] for name in unknown if name in letters} | found
+    if stage == "normalise" and "mask" in taken and len(unknown) == 1:
+        found = dict.fromkeys(unknown, "advantage[B T]") | found
+    columns = [binding.partition("[")[0] for binding in found.values()]
+    return {
+        name: binding
+        for (name, binding), column in zip(found.items(), columns, strict=True)
+        if column not in taken and columns.count(column) == 1
+    }
+
+
+def notes_on(evident: Mapping[str, str]) -> list[str]:
+    """One line per parameter that was bound without being asked about."""
+    return [
+        f'{name} was passed as {binding}: if it is something else, bind it, as in bind={{"{name}": ...}}'
+        for name, binding in evident.items()
+    ]

@@ -1,0 +1,87 @@
+"""The role of a parameter whose name is put together from known words, such as ``completion_ref_logps``."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Names of a role: one of ``heads``, one of ``marks`` if there are any, and else only words of ``beside``."""
+
+    heads: frozenset[str]
+    beside: frozenset[str]
+    marks: frozenset[str] = frozenset()
+
+    def make(self, words: frozenset[str]) -> bool:
+        """Whether these are the words of a name of this role."""
+        if not words & self.heads or (self.marks and not words & self.marks):
+            return False
+        return words <= self.heads | self.beside | self.marks
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Spellings of the log-prob of a token, as one word.
+_LOGPROB = re.compile(r"(?<![a-z])(?:log_?(?:probs?|p|ps|pis?)|lps?)(?![a-z])")
+
+#: Words that say of a number per token only where it is.
+_OF_TOKENS = _set("token tokens tok per response resp responses completion completions action actions output list")
+_OF_RESPONSES = _set("seq seqs sequence sequences response responses completion completions sample samples list all")
+
+#: Column of a policy's log-probs -> the words that mean this policy, not the current one.
+POLICIES: Mapping[str, frozenset[str]] = {
+    "rollout_logprob": _set(
+        "rollout sampling sampler inference infer vllm sglang generation generator gen behavior behaviour behave"
+    ),
+    "ref_logprob": _set("ref reference base initial init sft"),
+    "old_logprob": _set("old prev previous before"),
+}
+_POLICY = _set("policy pi theta model actor")
+
+_REWARD = _set("reward rewards score scores outcome outcomes")
+_VALUE = _set("value values val vals")
+_TRAINED = _set("loss eos generated generation gen assistant valid target targets labels train trained trainable")
+
+#: Role -> the words of its names. Roles do not share a name.
+_ROLES: Mapping[str, Words] = {
+    "logprob": Words(_set("logprob"), _OF_TOKENS | _POLICY | _set("new cur curr current trainer local next")),
+    **{role: Words(_set("logprob"), _OF_TOKENS | _POLICY, marks) for role, marks in POLICIES.items()},
+    "mask": Words(_set("mask masks"), _OF_TOKENS, _OF_TOKENS - _set("list per") | _TRAINED),
+    "token_rewards": Words(_set("reward rewards score scores"), _set("per level"), _set("token tok tokens")),
+    "reward": Words(
+        _REWARD, _OF_RESPONSES | _set("group scalar trajectory traj episode episodes rm rlhf raw final outcome")
+    ),
+    "group": Words(
+        _set("id idx index indices uid uids gid gids"), _set("list"), _set("group groups prompt question problem")
+    ),
+    "advantage": Words(
+        _set("advantage advantages adv advs"),
+        _OF_TOKENS | _OF_RESPONSES | _set("normalized normalised whitened full raw group"),
+    ),
+    "values": Words(_VALUE, _OF_TOKENS | _set("critic state")),
+    "value_prediction": Words(_VALUE, _set("critic"), _set("new cur curr current pred preds predicted")),
+    "old_value": Words(_VALUE, _set("critic"), _set("old prev previous")),
+    "returns": Words(_set("return returns ret rets"), _set("lambda discounted gae critic list")),
+    "entropy": Words(_set("entropy entropies"), _OF_TOKENS | _set("policy")),
+    "kl": Words(_set("kl kls"), _set("div divergence token tokens per")),
+}
+
+
+@cache
+def role_of_words(name: str) -> str:
+    """The role of a name that is made of known words in any order; empty if one is unknown, or if roles conflict.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.parameter_words import role_of_words
+        >>> role_of_words("completion_ref_logps"), role_of_words("logprobs_old"), role_of_words("lp_theta")
+        ('ref_logprob', 'old_logprob', 'logprob')
+        >>> role_of_words("reward_model"), role_of_words("old_ref_logps")
+        ('', '')
+    """
+    words = frozenset(_LOGPROB.sub("logprob", name.lower()).split("_"))
+    found = [role for role, its in _ROLES.items() if its.make(words)]
+    return found[0] if len(found) == 1 else ""
