@@ -173,7 +173,7 @@ def _described(target: Target, path: str, statement: Statement) -> Boundary | Un
 
 
 def _function(target: Target, path: str) -> Callable[..., Any]:
-    """The function at a path.
+        Unbindable: if the module has no such function.
 
     Raises:
         Unbindable: if there is none.
