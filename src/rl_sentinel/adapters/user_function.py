@@ -173,10 +173,10 @@ def _described(target: Target, path: str, statement: Statement) -> Boundary | Un
 
 
 def _function(target: Target, path: str) -> Callable[..., Any]:
-        Unbindable: if the module has no such function.
+    """Find the function at a path.
 
     Raises:
-        Unbindable: if there is none.
+        Unbindable: if what the path names cannot be called.
     """
     function: object = target.find(path)
     if not callable(function):
