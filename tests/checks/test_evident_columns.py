@@ -27,7 +27,7 @@ def of_all(R: Tensor) -> Tensor:  # noqa: N803 - as in papers
 
 
 def clipped(lp: Tensor, lp_old: Tensor, A: Tensor, mask: Tensor) -> Tensor:  # noqa: N803 - as in papers
-    """The loss of PPO, with the letters of the paper."""
+    """lp, lp_old: [B, T]; A: [B, T]; mask: [B, T], True at trained tokens."""
     ratio = (lp - lp_old).exp()
     gain = torch.min(ratio * A, ratio.clamp(0.8, 1.2) * A)
     return -torch.where(mask, gain, 0.0).sum() / mask.sum().clamp(min=1)

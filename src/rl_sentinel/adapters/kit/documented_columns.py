@@ -69,10 +69,14 @@ def documented_columns(
 
 
 def _entry(text: str, name: str) -> str:
-    """The first clause with a word of its own behind a name and a colon, without its brackets."""
+    """The first clause with a word of its own behind a name and a colon, without its brackets.
+
+    It ends where the entry of another parameter begins, as in ``A: [B]; mask: [B, T]``.
+    """
     entry = re.search(rf"(?<!\w){re.escape(name)}`*[ \t]*(?:\([^)\n]*\))?[ \t]*:([^\n]*)", text)
     plain = re.sub(r"\[[^\]]*\]|\([^)]*\)", " ", entry[1] if entry else "")
-    return next((clause for clause in re.split(r"[,;.]", plain) if {*_words(clause)} - _FILLERS), "")
+    own = re.split(r"[;.:]", re.sub(r"\w+`*[ \t]*:", ":", plain))[0]
+    return next((clause for clause in own.split(",") if {*_words(clause)} - _FILLERS), "")
 
 
 def _words(clause: str) -> list[str]:
