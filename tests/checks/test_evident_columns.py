@@ -1,5 +1,6 @@
 """Parameters of unknown names that are clear are passed without a question, and the report says so."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -120,3 +121,70 @@ def test_only_clear_words_of_a_docstring_count() -> None:
 def test_letters(stage: Any, unknown: list[str], taken: set[str], found: dict[str, str]) -> None:
     """One column is never chosen twice; beside values, rewards may be those of tokens."""
     assert evident_columns(lambda: None, stage, unknown, taken) == found
+
+
+@dataclass
+class _Experience:
+    log_probs: Tensor
+    mask: Tensor
+    advantages: Tensor
+
+
+def of_a_rollout(log_probs: Tensor, experience: _Experience) -> Tensor:
+    """Compare with the log-probs of an experience."""
+    return clipped(log_probs, experience.log_probs, experience.advantages, experience.mask)
+
+
+def of_a_rollout_unclipped(log_probs: Tensor, experience: _Experience) -> Tensor:
+    """Clip nothing."""
+    return of_the_larger(log_probs, experience.log_probs, experience.advantages, experience.mask)
+
+
+def of_returns(sample_returns: Tensor, prompt_idx: Tensor) -> Tensor:
+    """Centre over each prompt."""
+    same = (prompt_idx[:, None] == prompt_idx[None]).to(sample_returns.dtype)
+    mean = same @ sample_returns / same.sum(dim=1)
+    deviation = (same @ (sample_returns - mean).square() / same.sum(dim=1)).sqrt()
+    return (sample_returns - mean) / (deviation + 1e-6)
+
+
+def of_returns_of_all(sample_returns: Tensor, prompt_idx: Tensor) -> Tensor:
+    """Centre over the batch."""
+    del prompt_idx
+    return of_all(sample_returns)
+
+
+def of_targets(logps: Tensor, advantages: Tensor, targets: Tensor) -> Tensor:
+    """The policy gradient, where untrained tokens have the target -1."""
+    trained = targets >= 0
+    return -torch.where(trained, logps * advantages, 0.0).sum() / trained.sum().clamp(min=1)
+
+
+def of_all_targets(logps: Tensor, advantages: Tensor, targets: Tensor) -> Tensor:
+    """Divide by the number of all tokens."""
+    return -torch.where(targets >= 0, logps * advantages, 0.0).sum() / targets.numel()
+
+
+@pytest.mark.parametrize(
+    ("sound", "broken", "statement", "note"),
+    [
+        (of_a_rollout, of_a_rollout_unclipped, _LOSS, "experience.log_probs was passed as old_logprob"),
+        (of_returns, of_returns_of_all, _ADVANTAGE, "sample_returns was passed as reward"),
+        (of_targets, of_all_targets, _LOSS | {"algorithm": "reinforce"}, "targets was passed as response_labels"),
+    ],
+)
+def test_what_is_clear_beside_other_parameters(sound: Any, broken: Any, statement: dict[str, Any], note: str) -> None:
+    """Log-probs of a batch beside current ones, returns of an algorithm of outcomes, targets with an ignored id."""
+    if statement["stage"] == "policy-loss":
+        statement = statement | {"claims": {"aggregation": "token-mean"}}
+    held, found = rl_sentinel.check(sound, **statement), rl_sentinel.check(broken, **statement)
+    assert held.ok
+    assert any(one.startswith(note) for one in held.notes)
+    assert "REF001" in [finding.code for finding in found.findings]
+
+
+def test_what_the_user_binds_is_kept() -> None:
+    """Also where another column would be clear."""
+    bind = {"experience.log_probs": "rollout_logprob"}
+    result = rl_sentinel.check(of_a_rollout, **_LOSS, claims={"aggregation": "token-mean"}, bind=bind)
+    assert not any("was passed as" in note for note in result.notes)

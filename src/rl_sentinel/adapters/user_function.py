@@ -131,14 +131,16 @@ def _described(target: Target, path: str, statement: Statement) -> Boundary | Un
     kind = STAGES[statement.stage]
     try:
         function = _function(target, path)
-        arguments, flat = _bound_arguments(function, kind.stage, statement)
+        arguments = _arguments_of(function, kind.stage, statement)
+        evident = _unstated(evident_bindings(function, kind.stage, statement.claims, arguments), statement.bind)
+        if evident:
+            whole = _described(target, path, replace(statement, bind={**statement.bind, **evident}))
+            return replace(whole, notes=(*whole.notes, *notes_on(evident))) if isinstance(whole, Boundary) else whole
+        flat = _settle_layouts(function, kind.stage, statement, arguments)
     except Unbindable as why:
         return Unbound(path, kind.stage, f"{why}{lookup_hint(target, path, why)}")
     name = path.rpartition(".")[2]
     if arguments.unknown:
-        if evident := evident_bindings(function, kind.stage, arguments):
-            whole = _described(target, path, replace(statement, bind={**statement.bind, **evident}))
-            return replace(whole, notes=(*whole.notes, *notes_on(evident))) if isinstance(whole, Boundary) else whole
         return Unbound(path, kind.stage, unknown_names(name, function, arguments))
     numbers = known_numbers(function, kind.stage, arguments, statement.numbers, statement.bind)
     places = returned_names(function) if kind.stage == "advantage" else {}
@@ -212,15 +214,19 @@ def _fitted(  # noqa: PLR0913 - the parts of a function
     return without_lists(target, layout_of_formula(target, build, arguments, chosen, numbers.literals))
 
 
-def _bound_arguments(
-    function: Callable[..., Any], stage: Stage, statement: Statement
-) -> tuple[Arguments, dict[str, str]]:
-    """The arguments of a function, and the bindings of the columns that are those of a flat mini-batch.
+def _unstated(evident: Mapping[str, str], bind: Mapping[str, Any]) -> dict[str, str]:
+    """The bindings of what the user does not bind, neither itself nor the object that holds it."""
+    return {path: what for path, what in evident.items() if path not in bind and path.partition(".")[0] not in bind}
+
+
+def _settle_layouts(
+    function: Callable[..., Any], stage: Stage, statement: Statement, arguments: Arguments
+) -> dict[str, str]:
+    """Change arguments to the layouts that their names leave open; returns the columns of a flat mini-batch.
 
     Raises:
         Unbindable: if an argument cannot be passed, or is not clear.
     """
-    arguments = _arguments_of(function, stage, statement)
     flat = flat_columns(arguments.codecs, stage)
     unread = [name for name in arguments.codecs if not is_read(function, name)]
     arguments.codecs = with_left_padded_prompts(rebind(arguments.codecs, flat), unread)
@@ -228,7 +234,7 @@ def _bound_arguments(
     refuse_shared_columns(arguments.codecs, statement.bind)
     if not arguments.unknown:
         refuse_without_reward(arguments.codecs, stage, statement.claims)
-    return arguments, flat
+    return flat
 
 
 def _arguments_of(function: Callable[..., Any], stage: Stage, statement: Statement) -> Arguments:

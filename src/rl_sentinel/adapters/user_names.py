@@ -1,7 +1,7 @@
 """What happens at parameters of a user's function whose names are unknown: they are clear, or the user is asked."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rl_sentinel.adapters.kit.argument_messages import unknown_message
@@ -10,16 +10,63 @@ from rl_sentinel.adapters.kit.evident_columns import evident_columns
 from rl_sentinel.adapters.kit.layout_trial import leaves
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.parameter_uses import plain_uses
+from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.core.boundary import Stage
+from rl_sentinel.core.claims import Claims, value_of
+from rl_sentinel.core.codec import Codec
+from rl_sentinel.formulas.temporal import TEMPORAL
 
 
-def evident_bindings(function: Callable[..., Any], stage: Stage, arguments: Arguments) -> dict[str, str]:
-    """The bindings of all unknown parameters, if the column of each is clear; else empty, as for parts of an object."""
-    if not inspect.isroutine(function) or any("." in one for one in arguments.unknown):
+def evident_bindings(
+    function: Callable[..., Any], stage: Stage, claims: Claims, arguments: Arguments
+) -> dict[str, str]:
+    """The bindings that the names do not give and that are clear nevertheless; empty if one parameter is not clear.
+
+    Args:
+        function: the function.
+        stage: its stage.
+        claims: what the user claims about it.
+        arguments: its arguments by their names.
+    """
+    codecs = dict(codec_paths(arguments.codecs))
+    found = _of_unknown(function, stage, arguments) if arguments.unknown else {}
+    if found is None:
         return {}
+    if stage == "policy-loss":
+        found |= _policy_of_the_rollout(codecs)
+    if stage == "advantage" and "reward" not in {binding.partition("[")[0] for binding in found.values()}:
+        found |= _returns_as_rewards(codecs, claims)
+    return found
+
+
+def _of_unknown(function: Callable[..., Any], stage: Stage, arguments: Arguments) -> dict[str, str] | None:
+    """The bindings of all unknown parameters; None if one is not clear, as a part of an object."""
+    if not inspect.isroutine(function) or any("." in one for one in arguments.unknown):
+        return None
     taken = frozenset[str]().union(*(codec.columns for codec in leaves(arguments.codecs.values())))
     found = evident_columns(function, stage, arguments.unknown, taken)
-    return found if len(found) == len(arguments.unknown) else {}
+    if stage == "policy-loss":
+        ids = {n: arguments.untrained[n] for n in arguments.unknown if n in arguments.untrained}
+        found |= {name: "response_targets" if one == -1 else "response_labels" for name, one in ids.items()}
+    return found if len(found) == len(arguments.unknown) else None
+
+
+def _policy_of_the_rollout(codecs: Mapping[str, Codec]) -> dict[str, str]:
+    """In a loss, log-probs in a batch are the old ones where a parameter beside it has the current ones."""
+    held = [path for path, codec in codecs.items() if codec.columns == {"logprob"}]
+    others = {column for codec in codecs.values() for column in codec.columns}
+    inside = [path for path in held if "." in path]
+    return {inside[0]: "old_logprob"} if len(held) == 2 and len(inside) == 1 and "old_logprob" not in others else {}
+
+
+def _returns_as_rewards(codecs: Mapping[str, Codec], claims: Claims) -> dict[str, str]:
+    """Where an algorithm needs one outcome per response, a parameter that is named as returns has it."""
+    algorithm = value_of(claims.algorithm)
+    named = [path for path, codec in codecs.items() if codec.columns == {"returns"}]
+    others = {column for codec in codecs.values() for column in codec.columns} & {"reward", "token_reward", "value"}
+    if algorithm is None or algorithm in TEMPORAL or len(named) != 1 or others:
+        return {}
+    return {named[0]: "reward"}
 
 
 def unknown_names(name: str, function: Callable[..., Any], arguments: Arguments) -> str:

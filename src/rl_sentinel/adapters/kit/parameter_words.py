@@ -30,7 +30,9 @@ _LOGPROB = re.compile(r"(?<![a-z])(?:log_?(?:probs?|p|ps|pis?)|lps?)(?![a-z])")
 
 #: Words that say of a number per token only where it is.
 _OF_TOKENS = _set("token tokens tok per response resp responses completion completions action actions output list")
-_OF_RESPONSES = _set("seq seqs sequence sequences response responses completion completions sample samples list all")
+_OF_RESPONSES = _set(
+    "per seq seqs sequence sequences response responses completion completions sample samples list all"
+)
 
 #: Column of a policy's log-probs -> the words that mean this policy, not the current one.
 POLICIES: Mapping[str, frozenset[str]] = {
@@ -65,7 +67,7 @@ _ROLES: Mapping[str, Words] = {
     "values": Words(_VALUE, _OF_TOKENS | _set("critic state")),
     "value_prediction": Words(_VALUE, _set("critic"), _set("new cur curr current pred preds predicted")),
     "old_value": Words(_VALUE, _set("critic"), _set("old prev previous")),
-    "returns": Words(_set("return returns ret rets"), _set("lambda discounted gae critic list")),
+    "returns": Words(_set("return returns ret rets"), _OF_RESPONSES | _set("lambda discounted gae critic")),
     "entropy": Words(_set("entropy entropies"), _OF_TOKENS | _set("policy")),
     "kl": Words(_set("kl kls"), _set("div divergence token tokens per")),
 }
