@@ -87,8 +87,8 @@ def test_masks_and_numbers() -> None:
 
 def test_unknown_parameters() -> None:
     """Those without a default cannot be passed anything."""
-    made = arguments_of(lambda rewards, colour, old_lps, size=3: (rewards, colour, old_lps, size), "advantage", {})
-    assert made.unknown == ["colour", "old_lps"]
+    made = arguments_of(lambda rewards, colour, old_sums, size=3: (rewards, colour, old_sums, size), "advantage", {})
+    assert made.unknown == ["colour", "old_sums"]
 
 
 def test_a_binding_that_names_no_parameter() -> None:
