@@ -95,9 +95,9 @@ def test_an_unknown_key_is_refused_with_a_binding_that_works() -> None:
 
 def test_rows_without_a_known_key_are_refused_with_a_binding_that_works() -> None:
     def unknown(samples: Any) -> Tensor:
-        return _advantages([row["verifier_score"] for row in samples], [row["dataset_prompt_index"] for row in samples])
+        return _advantages([row["verifier_score"] for row in samples], [row["source_index"] for row in samples])
 
-    with pytest.raises(InputError, match=r"'samples\.verifier_score', 'samples\.dataset_prompt_index' of unknown") as raised:
+    with pytest.raises(InputError, match=r"'samples\.verifier_score', 'samples\.source_index' of unknown") as raised:
         rl_sentinel.check(unknown, **GRPO)
     proposed = re.search(r"bind=(\{.*?\})", str(raised.value))
     assert proposed is not None
