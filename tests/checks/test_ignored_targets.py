@@ -110,6 +110,21 @@ def masked(logits: Tensor, targets: Tensor, advantages: Tensor, mask: Tensor) ->
     return -(chosen * signs * mask).sum() / mask.sum()
 
 
+def of_log_probs(logprobs: Tensor, target_ids: Tensor, advantages: Tensor) -> Tensor:
+    kept = target_ids.ne(-1)
+    return -torch.where(kept, logprobs * advantages, 0.0).sum() / kept.sum().clamp(min=1)
+
+
+def of_log_probs_over_all(logprobs: Tensor, target_ids: Tensor, advantages: Tensor) -> Tensor:
+    return -torch.where(target_ids.ne(-1), logprobs * advantages, 0.0).sum() / target_ids.numel()
+
+
+def test_tokens_beside_log_probs_say_which_train_too() -> None:
+    assert rl_sentinel.check(of_log_probs, claims={"aggregation": "token-mean"}, **_LOSS).ok
+    found = rl_sentinel.check(of_log_probs_over_all, claims={"aggregation": "token-mean"}, **_LOSS)
+    assert "REF001" in [one.code for one in found.faults]
+
+
 def test_other_losses_are_passed_all_tokens() -> None:
     result = rl_sentinel.check(unmasked, **_LOSS)
     assert any("no parameter says which tokens are trained" in note for note in result.notes)

@@ -58,6 +58,17 @@ def reads(cfg: Any, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, 
     return _loss(logprobs, old_logprobs, advantages, mask, cfg.clip_low, cfg.clip_high)
 
 
+NESTED = SimpleNamespace(clip=SimpleNamespace(low=0.2, high=0.28), kl_coef=0.0)
+
+
+def forgets_in_a_part(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    return _loss(logprobs, old_logprobs, advantages, mask, NESTED.clip.low, NESTED.clip.low)
+
+
+def reads_in_a_part(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+    return _loss(logprobs, old_logprobs, advantages, mask, NESTED.clip.low, NESTED.clip.high)
+
+
 def forgets_in_a_dict(
     logprobs: Tensor,
     old_logprobs: Tensor,
@@ -75,13 +86,16 @@ def forgets_in_a_dict(
         (forgets, {"cfg": Settings()}),
         (forgets, {"cfg": SimpleNamespace(clip_low=0.2, clip_high=0.2)}),
         (forgets_in_a_dict, {}),
+        (forgets_in_a_part, {}),
     ],
 )
 def test_an_upper_range_that_is_held_and_forgotten_is_a_fault(function: Any, bind: dict[str, Any]) -> None:
     assert "REF001" in {one.code for one in rl_sentinel.check(function, bind=bind, **_LOSS).faults}
 
 
-@pytest.mark.parametrize(("function", "bind"), [(Owner().reads, {}), (reads, {"cfg": Settings()})])
+@pytest.mark.parametrize(
+    ("function", "bind"), [(Owner().reads, {}), (reads, {"cfg": Settings()}), (reads_in_a_part, {})]
+)
 def test_other_settings_of_an_object_are_quiet(function: Any, bind: dict[str, Any]) -> None:
     result = rl_sentinel.check(function, bind=bind, **_LOSS)
     assert (result.ok, result.findings) == (True, ())

@@ -26,7 +26,7 @@ from rl_sentinel.core.boundary import Output
 from rl_sentinel.formulas.aggregation import aggregated
 from rl_sentinel.formulas.algorithms import IN_PARTS
 from rl_sentinel.formulas.divergence_losses import covariance as covariance_formula
-from rl_sentinel.formulas.kls import STEERS
+from rl_sentinel.formulas.kl_terms import STEERS
 from rl_sentinel.formulas.measures import measured_batch
 from rl_sentinel.formulas.metric_definitions import definitions
 from rl_sentinel.formulas.metric_statistics import STATISTICS

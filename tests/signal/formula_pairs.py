@@ -13,7 +13,7 @@ from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.algorithms import ADVANTAGES
 from rl_sentinel.formulas.corrections import CORRECTIONS
-from rl_sentinel.formulas.kls import KL_LOSSES, KL_USES, importance_weighted
+from rl_sentinel.formulas.kl_terms import KL_LOSSES, KL_USES, importance_weighted
 from rl_sentinel.formulas.rewards import REWARDS, overlong_penalty
 from rl_sentinel.formulas.staleness import FRESH
 from rl_sentinel.formulas.temporal import RETURNS, TEMPORAL

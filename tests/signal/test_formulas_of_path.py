@@ -17,11 +17,12 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.formulas.algorithms import ADVANTAGES
 from rl_sentinel.formulas.corrections import CORRECTIONS
+from rl_sentinel.formulas.kl_terms import KL_USES
 from rl_sentinel.formulas.kl_tokens import KL
-from rl_sentinel.formulas.kls import KL_USES
-from rl_sentinel.formulas.layouts import LAID_OUT, merge_turns
+from rl_sentinel.formulas.path_quantities import LAID_OUT
 from rl_sentinel.formulas.rewards import REWARDS
 from rl_sentinel.formulas.temporal import RETURNS, TEMPORAL
+from rl_sentinel.formulas.trajectories import merge_turns
 from rl_sentinel.signal import kl, ratios, reduce, scan, segments
 from rl_sentinel.signal.advantage import gae, rloo
 from rl_sentinel.signal.choices import Choices, is_outcome

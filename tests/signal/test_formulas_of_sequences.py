@@ -11,7 +11,8 @@ from draws import CASES, cases
 from formula_pairs import MODES
 
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.formulas.layouts import LAID_OUT, Turn, merge_turns
+from rl_sentinel.formulas.path_quantities import LAID_OUT
+from rl_sentinel.formulas.trajectories import Turn, merge_turns
 from rl_sentinel.signal import covariance, minibatches, steps
 from rl_sentinel.signal.advantage import grpo
 from rl_sentinel.signal.logprob import (

@@ -11,7 +11,7 @@ from formula_pairs import MODES
 from loss_formulas import LOSSES, fitting, formula_of, loss_of
 from torch import Tensor
 
-from rl_sentinel.formulas.kls import KL_LOSSES, importance_weighted
+from rl_sentinel.formulas.kl_terms import KL_LOSSES, importance_weighted
 from rl_sentinel.formulas.value_losses import VALUE_LOSSES
 from rl_sentinel.signal import kl, penalty, reduce, value
 

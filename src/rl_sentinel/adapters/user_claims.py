@@ -11,8 +11,8 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.formulas.algorithms import ADVANTAGES, PLAIN
 from rl_sentinel.formulas.divergence_losses import DIVERGENCES
+from rl_sentinel.formulas.kl_terms import KL_LOSSES
 from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED
-from rl_sentinel.formulas.kls import KL_LOSSES
 from rl_sentinel.formulas.policy_losses import LOSSES
 from rl_sentinel.formulas.temporal import TEMPORAL
 from rl_sentinel.formulas.token_values import REWARDED, VALUES

@@ -45,9 +45,6 @@ def _of_unknown(function: Callable[..., Any], stage: Stage, arguments: Arguments
         return None
     taken = frozenset[str]().union(*(codec.columns for codec in leaves(arguments.codecs.values())))
     found = evident_columns(function, stage, arguments.unknown, taken)
-    if stage == "policy-loss":
-        ids = {n: arguments.untrained[n] for n in arguments.unknown if n in arguments.untrained}
-        found |= {name: "response_targets" if one == -1 else "response_labels" for name, one in ids.items()}
     return found if len(found) == len(arguments.unknown) else None
 
 

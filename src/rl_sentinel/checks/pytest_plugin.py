@@ -86,7 +86,7 @@ def _replay(item: pytest.Item, result: Any) -> str:  # noqa: ANN401 - a CheckRes
         return f"replay: not possible, since {result.no_replay}; run the test again"
     cache = getattr(item.config, "cache", None)
     if cache is None:
-        return "replay: not stored, since pytest runs without its cache; run the test again"
+        return "replay: not stored, since pytest runs without its cache: run it without -p no:cacheprovider"
     name = re.sub(r"[^\w.-]+", "-", item.nodeid)
     file = Path(cache.mkdir(FOLDER)) / f"{name}.json"
     file.write_text(json.dumps(dict(result.findings[0].evidence), indent=1), encoding="utf-8")

@@ -115,6 +115,8 @@ class CheckResult:
         text.show(console, self.name, self.audit, shown, self.seconds, self.hidden, **options)
         if self.findings and self.no_replay:
             console.print(f"replay: not possible, since {self.no_replay}; check again", markup=False)
+        if self.errored and not self.faults:
+            console.print("not ok: laws that are errored could not be checked", markup=False)
         return out.getvalue().rstrip()
 
     __repr__ = __str__

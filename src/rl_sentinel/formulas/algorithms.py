@@ -13,9 +13,9 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.corrections import CORRECTIONS
-from rl_sentinel.formulas.kls import KL_USES
-from rl_sentinel.formulas.layouts import LAID_OUT, ORDERED
+from rl_sentinel.formulas.kl_terms import KL_USES
 from rl_sentinel.formulas.learning_rates import RATES
+from rl_sentinel.formulas.path_quantities import LAID_OUT, ORDERED
 from rl_sentinel.formulas.rewards import REWARDS
 from rl_sentinel.formulas.staleness import FRESH
 from rl_sentinel.formulas.temporal import EVERY_STEP, OPEN, RETURNS, TEMPORAL, Tokens

@@ -11,7 +11,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.allowed import LOGPROBS
-from rl_sentinel.formulas.samples import PER_PROMPT, over_prompts
+from rl_sentinel.formulas.prompt_metrics import PER_PROMPT, over_prompts
 
 Named = dict[str, Tensor]
 Measure = Callable[[Batch, frozenset[str], str, Settings], Named]

@@ -16,9 +16,9 @@ from rl_sentinel.formulas.allowed import kind
 from rl_sentinel.formulas.corrections import SHARES
 from rl_sentinel.formulas.distillation import DISTILLATIONS
 from rl_sentinel.formulas.divergence_losses import DIVERGENCES
+from rl_sentinel.formulas.kl_terms import KL_LOSSES, STEERS, importance_weighted
 from rl_sentinel.formulas.kl_tokens import CONTROLLERS, KL, SHAPED, SHAPED_OUTCOMES
-from rl_sentinel.formulas.kls import KL_LOSSES, STEERS, importance_weighted
-from rl_sentinel.formulas.layouts import COUNTS, LAID_OUT
+from rl_sentinel.formulas.path_quantities import COUNTS, LAID_OUT
 from rl_sentinel.formulas.policy_losses import LOSSES
 from rl_sentinel.formulas.preference_losses import LOSSES as PREFERENCES
 from rl_sentinel.formulas.preference_losses import preference_loss

@@ -1,20 +1,24 @@
 """What a parameter of unknown name holds where its docstring or the usage of the field leaves no doubt."""
 
 from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from rl_sentinel.adapters.kit.documented_columns import documented_columns
 from rl_sentinel.core.boundary import Stage
 
-#: Stage -> letter -> the column for which papers and notebooks write it.
+#: Stage -> letter -> what papers and notebooks write it for.
 _LETTERS: Mapping[str, Mapping[str, str]] = {
-    "policy-loss": {"A": "advantage"},
-    "advantage": {"R": "reward", "r": "reward"},
+    "policy-loss": {"A": "advantage", "A_hat": "advantage"},
+    "advantage": {
+        **dict.fromkeys(("R", "r"), "reward"),
+        **dict.fromkeys(("G", "K", "k"), "num_generations"),
+    },
 }
 
 
 def evident_columns(
-    function: Callable[..., Any], stage: Stage, unknown: Collection[str], taken: Collection[str]
+    function: Callable[..., Any], stage: Stage, unknown: Collection[str], taken: AbstractSet[str]
 ) -> dict[str, str]:
     """Parameter -> the text of a binding, for those of ``unknown`` whose column is clear.
 
@@ -33,7 +37,9 @@ def evident_columns(
         {'A': 'advantage'}
     """
     found = documented_columns(function, unknown, only_clear=True)
-    letters = {} if stage == "advantage" and "value" in taken else _LETTERS.get(stage, {})  # or rewards of tokens
+    letters = _LETTERS.get(stage, {})
+    if stage == "advantage" and taken & {"value", "group"}:  # or rewards of tokens; or another number
+        letters = {name: column for name, column in letters.items() if column == "reward" and "value" not in taken}
     found = {name: letters[name] for name in unknown if name in letters} | found
     if stage == "normalise" and "mask" in taken and len(unknown) == 1:
         found = dict.fromkeys(unknown, "advantage[B T]") | found

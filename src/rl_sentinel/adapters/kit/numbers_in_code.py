@@ -81,7 +81,7 @@ def set_numbers(function: Callable[..., Any], passed: Mapping[str, Any], numbers
     changed = dict[str, None]()
     holders: list[object] = [one.__globals__ for one in functions]
     for thing in (owner, *passed.values(), *global_objects(functions, words)):
-        holders += holders_of(thing, words, DEPTH)
+        holders += [holder for _, holder in holders_of(thing, words, DEPTH)]
     for holder in holders:
         # An upper range that is forgotten is set too; a discount is not: rewards to go rightly ignore lambda.
         ranges = {name for name in _forgotten(holder, words) if role_of(name.lower()) == "clip_high"}
@@ -201,18 +201,28 @@ def _literals_of_variables(code: CodeType) -> Iterator[tuple[str, object]]:
     yield from ((n, x) for n, x in literal.items() if stored.count(n) == 1 and role_of(n.lower()) != "epsilon")
 
 
+def _all_entries(holder: object) -> Iterator[tuple[str, object]]:
+    """All keys of a mapping, or attributes of an object and of its class, with their values."""
+    of_class, own = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
+    held = holder if isinstance(holder, Mapping) else {**of_class, **own}
+    yield from ((name, value) for name, value in held.items() if isinstance(name, str))
+
+
 def _unread_partners(
     objects: list[object], words: frozenset[str], unread: Collection[str]
 ) -> Iterator[tuple[str, object]]:
     """The numbers that an object holds and the code forgets: of a role in ``unread``, or whose partner it reads."""
-    for holder in (one for thing in objects for one in holders_of(thing, words, DEPTH)):
+    for name, holder in (one for thing in objects for one in holders_of(thing, words, DEPTH)):
         yield from sorted(_forgotten(holder, words, unread).items())
+        if name:  # ``high`` of ``config.clip`` is ``clip_high``
+            inside = {f"{name}_{inner}": value for inner, value in _all_entries(holder)}
+            joined = {f"{name}_{word}" for word in words}
+            yield from sorted(_forgotten(inside, frozenset(joined), unread).items())
 
 
 def _forgotten(holder: object, words: frozenset[str], unread: Collection[str] = ()) -> dict[str, object]:
     """The numbers that one object holds and the code forgets."""
-    of_class, own = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
-    held = holder if isinstance(holder, Mapping) else {**of_class, **own}
-    roles = {name: role_of(name.lower()) for name in held if isinstance(name, str)}
+    held = dict(_all_entries(holder))
+    roles = {name: role_of(name.lower()) for name in held}
     read = {role for name, role in roles.items() if name in words}
     return {n: held[n] for n, r in roles.items() if n not in words and (_PARTNERS.get(r) in read or r in unread)}

@@ -213,7 +213,7 @@ ROLES: Mapping[str, Role] = {
             *("responses_per_prompt", "num_responses_per_prompt", "samples_per_problem", "num_samples_per_problem"),
             *("rollouts_per_problem", "per_prompt"),
             *("completions_per_prompt", "num_completions_per_prompt", "n_per_prompt", "num_per_prompt"),
-            *("n_resp_per_prompt", "responses_per_question", "samples_per_group"),
+            *("n_resp_per_prompt", "responses_per_question", "samples_per_group", "num_gens", "group_sz"),
         ),
         value="the number of responses of each prompt; they are adjacent",
     ),

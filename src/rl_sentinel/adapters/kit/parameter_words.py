@@ -10,6 +10,7 @@ from functools import cache
 class Words:
     """Names of a role: one of ``heads``, one of ``marks`` if there are any, and else only words of ``beside``."""
 
+    role: str
     heads: frozenset[str]
     beside: frozenset[str]
     marks: frozenset[str] = frozenset()
@@ -44,33 +45,33 @@ POLICIES: Mapping[str, frozenset[str]] = {
 }
 _POLICY = _set("policy pi theta model actor")
 
-_REWARD = _set("reward rewards score scores outcome outcomes")
+_PROMPT = _set("group prompt question problem example")
+_SAMPLES = _set("gens generations samples rollouts responses completions trajs trajectories answers")
+_OF_EPISODES = _set("group scalar trajectory traj episode episodes rm rlhf raw final total outcome")
+_NORMALIZED = _set("normalized normalised whitened full raw group")
 _VALUE = _set("value values val vals")
 _TRAINED = _set("loss eos generated generation gen assistant valid target targets labels train trained trainable")
 
-#: Role -> the words of its names. Roles do not share a name.
-_ROLES: Mapping[str, Words] = {
-    "logprob": Words(_set("logprob"), _OF_TOKENS | _POLICY | _set("new cur curr current trainer local next")),
-    **{role: Words(_set("logprob"), _OF_TOKENS | _POLICY, marks) for role, marks in POLICIES.items()},
-    "mask": Words(_set("mask masks"), _OF_TOKENS, _OF_TOKENS - _set("list per") | _TRAINED),
-    "token_rewards": Words(_set("reward rewards score scores"), _set("per level"), _set("token tok tokens")),
-    "reward": Words(
-        _REWARD, _OF_RESPONSES | _set("group scalar trajectory traj episode episodes rm rlhf raw final outcome")
-    ),
-    "group": Words(
-        _set("id idx index indices uid uids gid gids"), _set("list"), _set("group groups prompt question problem")
-    ),
-    "advantage": Words(
-        _set("advantage advantages adv advs"),
-        _OF_TOKENS | _OF_RESPONSES | _set("normalized normalised whitened full raw group"),
-    ),
-    "values": Words(_VALUE, _OF_TOKENS | _set("critic state")),
-    "value_prediction": Words(_VALUE, _set("critic"), _set("new cur curr current pred preds predicted")),
-    "old_value": Words(_VALUE, _set("critic"), _set("old prev previous")),
-    "returns": Words(_set("return returns ret rets"), _OF_RESPONSES | _set("lambda discounted gae critic")),
-    "entropy": Words(_set("entropy entropies"), _OF_TOKENS | _set("policy")),
-    "kl": Words(_set("kl kls"), _set("div divergence token tokens per")),
-}
+#: Two roles do not share a name.
+_NAMES = (
+    Words("logprob", _set("logprob"), _OF_TOKENS | _POLICY | _set("new cur curr current trainer local next")),
+    *(Words(role, _set("logprob"), _OF_TOKENS | _POLICY, marks) for role, marks in POLICIES.items()),
+    Words("mask", _set("mask masks"), _OF_TOKENS, _OF_TOKENS - _set("list per") | _TRAINED),
+    Words("mask", _set("is"), _set("token"), _set("response completion action assistant generated trained trainable")),
+    Words("token_rewards", _set("reward rewards score scores"), _set("per level"), _set("token tok tokens")),
+    Words("reward", _set("reward rewards score scores outcome outcomes"), _OF_RESPONSES | _OF_EPISODES),
+    Words("group", _set("id idx index indices uid uids gid gids"), _set("list"), _PROMPT | _set("groups")),
+    Words("group", _set("ids"), frozenset(), _PROMPT - _set("prompt")),  # ``prompt_ids`` may be tokens
+    Words("group_size", _set("per"), _set("n num number of") | _SAMPLES, _PROMPT),
+    Words("advantage", _set("advantage advantages adv advs"), _OF_TOKENS | _OF_RESPONSES | _NORMALIZED),
+    Words("values", _VALUE, _OF_TOKENS | _set("critic state")),
+    Words("value_prediction", _VALUE, _set("critic"), _set("new cur curr current pred preds predicted")),
+    Words("old_value", _VALUE, _set("critic"), _set("old prev previous")),
+    Words("returns", _set("return returns ret rets"), _OF_RESPONSES | _set("lambda discounted gae critic")),
+    Words("entropy", _set("entropy entropies"), _OF_TOKENS | _set("policy")),
+    Words("kl", _set("kl kls"), _set("div divergence token tokens per")),
+    Words("logits", _set("logits"), _OF_TOKENS | _POLICY | _set("lm new current shift shifted")),
+)
 
 
 @cache
@@ -85,5 +86,5 @@ def role_of_words(name: str) -> str:
         ('', '')
     """
     words = frozenset(_LOGPROB.sub("logprob", name.lower()).split("_"))
-    found = [role for role, its in _ROLES.items() if its.make(words)]
-    return found[0] if len(found) == 1 else ""
+    found = {its.role for its in _NAMES if its.make(words)}
+    return found.pop() if len(found) == 1 else ""

@@ -68,12 +68,12 @@ def values_of(thing: object, words: frozenset[str], depth: int) -> Iterator[tupl
                 yield from ((inner, number), (f"{name}_{inner}", number))
 
 
-def holders_of(thing: object, words: frozenset[str], depth: int) -> Iterator[object]:
-    """The object, and the objects in its attributes or keys that the code names."""
-    yield thing
-    for _, value in entries_of(thing, words) if depth > 1 else ():
+def holders_of(thing: object, words: frozenset[str], depth: int, name: str = "") -> Iterator[tuple[str, object]]:
+    """The object, and the objects in its attributes or keys that the code names, each with that name."""
+    yield name, thing
+    for inner, value in entries_of(thing, words) if depth > 1 else ():
         if not _is_closed(value):
-            yield from holders_of(value, words, depth - 1)
+            yield from holders_of(value, words, depth - 1, inner)
 
 
 def _is_closed(value: object) -> bool:

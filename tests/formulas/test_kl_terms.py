@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.batch import batch_of, with_columns
-from rl_sentinel.formulas.kls import KL_LOSSES, KL_USES, STEERS
+from rl_sentinel.formulas.kl_terms import KL_LOSSES, KL_USES, STEERS
 
 MASK = torch.tensor([[True, True], [False, False]])
 BATCH = batch_of(
