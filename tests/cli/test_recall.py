@@ -10,6 +10,17 @@ from audit_fixtures import MODULE
 from command_line import error_line, run_cli
 from git_fixtures import commit_files
 
+FOUND = {
+    "law": "MSK001",
+    "boundary": "a.f",
+    "setting": "default",
+    "outcome": "broken",
+    "reason": "",
+    "level": "fault",
+    "sentence": "it moves",
+    "broken": ["x"],
+    "held": [],
+}
 ROW = {"id": "one", "framework": "verl", "file": "verl/helper.py", "function": "helper"}
 
 
@@ -36,6 +47,30 @@ def test_page_and_json(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     ]
     assert page.read_text(encoding="utf-8").startswith("# Recall on known bugs")
     assert json.loads(data.read_text(encoding="utf-8"))["rows"][0]["outcome"] == "no boundary"
+
+
+def test_resumed(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bug that the file has is not audited again, and stands on the page."""
+    page, data = tmp_path / "recall.md", tmp_path / "recall.json"
+    options = ("--git", str(tmp_path / "git"), "--json", str(data), "--page", str(page), "--no-controls", "--resume")
+    assert run_cli(capsys, "recall", str(corpus), *options)[0] == 0
+    measured = json.loads(data.read_text(encoding="utf-8"))
+    measured["rows"][0] |= {"outcome": "caught", "found": [FOUND]}
+    data.write_text(json.dumps(measured), encoding="utf-8")
+    status, said, _ = run_cli(capsys, "recall", str(corpus), *options)
+    assert (status, said.splitlines()[0].partition(";")[0]) == (0, "caught 1 of 1")
+    assert "MSK001 (fault) at `a.f`" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"rows": [{"id": "one"}]}', '{"rows": 3}'])
+def test_another_file_is_not_resumed(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    data = tmp_path / "recall.json"
+    data.write_text(text, encoding="utf-8")
+    line = error_line(capsys, "recall", str(corpus), "--json", str(data), "--resume")
+    assert line.startswith(f"--json {data} cannot be resumed (")
+    assert error_line(capsys, "recall", str(corpus), "--resume").startswith("--resume needs --json")
 
 
 def test_nothing_could_be_audited(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

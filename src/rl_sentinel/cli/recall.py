@@ -13,6 +13,7 @@ from rl_sentinel.audit.source.interpreter import check_interpreter
 from rl_sentinel.cli.output_paths import put, writable
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.recall.bugs import Bug, read_bugs
+from rl_sentinel.recall.earlier_rows import earlier_rows
 from rl_sentinel.recall.histories import Histories
 from rl_sentinel.recall.measurement import Row, measure
 from rl_sentinel.recall.page import as_json, as_markdown, share, summary
@@ -46,24 +47,31 @@ def recall(  # noqa: PLR0913 - the options of the command
         bool, typer.Option(help="Also run two controls: the functions of another bug, and a commit that fixes nothing.")
     ] = True,
     page: Annotated[Path | None, typer.Option("--page", metavar="PATH", help="Write a Markdown page.")] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="Write one JSON object.")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="PATH", help="Write one JSON object, after each bug.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the bugs that --json PATH already has.")] = False,
 ) -> None:
     """Audit the code before and after the fix of each bug in CORPUS; exit 0, or 2 if nothing could be audited."""
+    if resume and json_path is None:
+        raise SentinelError("--resume needs --json: name the file to go on with, --json FILE")
     paths = {path: writable(path, option) for path, option in ((page, "--page"), (json_path, "--json")) if path}
     pythons = [check_interpreter(name) for name in python or [sys.executable]]
     corpus_bugs = read_bugs(corpus)
     bugs = _selected(corpus_bugs, rows, framework, cpu)
     histories = Histories(git) if git is not None else None
     console = Console(highlight=False, soft_wrap=True, emoji=False)
-    results = list[Row]()
-    for row in measure(bugs, corpus_bugs, histories, jobs=jobs, controls=controls, pythons=pythons):
-        results.append(row)
+    known = earlier_rows(json_path, corpus_bugs) if resume and json_path is not None else {}
+    left = [bug for bug in bugs if bug.id not in known]
+    for row in measure(left, corpus_bugs, histories, jobs=jobs, controls=controls, pythons=pythons):
+        known[row.bug.id] = row
         console.print(_line(row), markup=False)
+        if json_path is not None:
+            put(paths[json_path], json.dumps(as_json([*known.values()]), indent=1))
+    results = [known[bug.id] for bug in bugs]
     console.print(_total(results), markup=False)
     if page is not None:
         put(paths[page], as_markdown(results))
-    if json_path is not None:
-        put(paths[json_path], json.dumps(as_json(results), indent=1))
     raise typer.Exit(2 if all(row.comparison.outcome == "failed" for row in results) else 0)
 
 
