@@ -125,6 +125,17 @@ def test_tokens_beside_log_probs_say_which_train_too() -> None:
     assert "REF001" in [one.code for one in found.faults]
 
 
+def of_a_model(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+    logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[:, :-1]
+    labels = inputs["labels"][:, 1:]
+    kept, log_probs = labels != -100, _log_probs(logits, labels, -100)
+    return -torch.where(kept, log_probs * inputs["advantages"].unsqueeze(1), 0.0).sum() / kept.sum().clamp(min=1)
+
+
+def test_labels_beside_a_model_are_those_of_whole_sequences() -> None:
+    assert rl_sentinel.check(of_a_model, claims={"aggregation": "token-mean"}, **_LOSS).ok
+
+
 def test_other_losses_are_passed_all_tokens() -> None:
     result = rl_sentinel.check(unmasked, **_LOSS)
     assert any("no parameter says which tokens are trained" in note for note in result.notes)

@@ -8,7 +8,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.annotated_axes import axes_of, item_class
 from rl_sentinel.adapters.kit.bind_text import BINDINGS, DTYPES, codec_of, column_of
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
-from rl_sentinel.adapters.kit.logit_names import TOKEN_NAMES, bindings_of_logits
+from rl_sentinel.adapters.kit.logit_names import TOKEN_NAMES, bindings_of_logits, bindings_of_marked_tokens
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS, OPTIONAL_PARTS, formula_names, numbers_of
 from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.refused_layouts import supported
@@ -116,7 +116,7 @@ def bind_slots(
     own |= named
     bind = Attributes(own) if isinstance(bind, Attributes) else own
     roles = _roles_inside([slot.name for slot in slots], place)
-    bind = _of_loss(slots, stage, roles, bind, arguments.untrained)
+    bind = _of_loss(slots, stage, roles, bind, arguments)
     if stage == "batch":
         roles |= {slot.name: "token" for slot in slots if slot.name in TOKEN_NAMES}
     stated = {name: x for name, x in bind.items() if isinstance(x, int | float) and not isinstance(x, bool)}
@@ -152,12 +152,15 @@ def _roles_inside(names: list[str], place: str) -> dict[str, str]:
 
 
 def _of_loss(
-    slots: list[Slot], stage: Stage, roles: Mapping[str, str], bind: dict[str, Any], untrained: Mapping[str, int]
+    slots: list[Slot], stage: Stage, roles: Mapping[str, str], bind: dict[str, Any], arguments: Arguments
 ) -> dict[str, Any]:
     """The bindings, with those that a loss has for logits, tokens and a KL which the user does not state."""
     if stage != "policy-loss":
         return bind
-    found = bindings_of_logits(roles, [slot.name for slot in slots if slot.required], untrained)
+    names, untrained = [slot.name for slot in slots if slot.required], arguments.untrained
+    found = bindings_of_logits(roles, names, untrained)
+    if not found and "logits" not in arguments.columns:  # beside a model, they are of whole sequences
+        found = bindings_of_marked_tokens(roles, [name for name in names if name not in MODEL_NAMES], untrained)
     found |= {slot.name: "kl_k3" for slot in slots if roles.get(slot.name) == "kl" and slot.required}
     return type(bind)({**bind, **{name: text for name, text in found.items() if bind.get(name, ...) is ...}})
 
