@@ -207,8 +207,8 @@ def pass_of_trainer(  # noqa: PLR0913 - what the trainer, the engine and the mod
     found = (result[0] if isinstance(result, tuple) else result).batch
     if estimate:
         mask = batch["response_mask"]
-        columns = {"values": found["values"], "response_mask": mask, "token_level_rewards": mask.float()}
-        estimate(type(data).from_dict(columns), adv_estimator="gae", gamma=1.0, lam=1.0, config={})
+        rewarded = {"values": found["values"], "response_mask": mask, "token_level_rewards": mask.float()}
+        estimate(type(data).from_dict(rewarded), adv_estimator="gae", gamma=1.0, lam=1.0, config={})
     return found
 
 
