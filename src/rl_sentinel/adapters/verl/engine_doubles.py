@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
@@ -36,6 +36,12 @@ def fsdp_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
 
         def get_data_parallel_size(self) -> int:
             return 1
+
+        def eval_mode(self, **_about: object) -> AbstractContextManager[None]:
+            return nullcontext()  # for models on devices
+
+        def is_mp_src_rank_with_outputs(self) -> bool:
+            return True
 
     return Engine
 

@@ -60,7 +60,7 @@ _CLAIMS = claims(
     },
 )
 
-_DATA = (
+DATA = (
     f"{MASK_PRODUCER}; agent_loop.py, _agent_loop_postprocess: prompts padded at the left, responses at the right, "
     "position ids of the attention mask; ray_trainer.py, fit: temperature in meta_info; engine_workers.py, "
     "infer_batch: padding and micro-batches of the configuration"
@@ -196,15 +196,22 @@ def trainer_step(  # noqa: PLR0913 - the parts in which the passes differ
             "ranks": RANKS,
             **(more or {}),
         },
-        produced_by={"data": _DATA},
+        produced_by={"data": DATA},
     )
 
 
 def log_prob_boundary(  # noqa: PLR0913 - the parts in which the passes differ
-    target: Target, path: str, step: Step, settings: Mapping[str, Settings], reach: str, *, squares: bool = True
+    target: Target,
+    path: str,
+    step: Step,
+    settings: Mapping[str, Settings],
+    reach: str,
+    *,
+    squares: bool = True,
+    entropy: str = "entropys",
 ) -> Boundary:
     """The boundary of a pass that gives log-probs and entropies."""
-    places = {"logprob": "old_log_probs", "entropy": "entropys"}
+    places = {"logprob": "old_log_probs", "entropy": entropy}
     if squares and "sum_pi_squared" in inspect.getsource(target.find(LOG_PROBS)):
         places["pi_squared"] = "sum_pi_squared"
     return Boundary(
