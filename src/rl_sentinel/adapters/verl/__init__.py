@@ -63,6 +63,7 @@ from rl_sentinel.adapters.verl import (
     validation,
     validation_run,
     woken_servers,
+    worker_rates,
     worker_rollouts,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -109,6 +110,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         logit_functions,
         critic,
         learning_rates,
+        worker_rates,
         optimizers,
         sft,
         sft_loop,
