@@ -20,7 +20,8 @@ OPTIONS = """
     import json
     import os
 
-    NAMES = ("--start-rollout-id", "--eps-clip-high", "--eval-reward-key", "--eval-max-context-len", "--custom-config-path")
+    NAMES = "--start-rollout-id", "--eps-clip-high", "--eval-reward-key", "--eval-max-context-len"
+    FILE = "--custom-config-path"
 
     def slime_validate_args(args):
         if args.load is None or not os.path.exists(args.load):

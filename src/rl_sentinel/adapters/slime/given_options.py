@@ -88,7 +88,7 @@ def options_after(
 
     The options are those of the command line, or of the file of options.
     """
-    both = {"rollout_max_context_len": 64, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 48}
+    both: dict[str, Any] = {"rollout_max_context_len": 64, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 48}
     with NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(dict(options), file)
         file.flush()
