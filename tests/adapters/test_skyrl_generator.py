@@ -50,6 +50,7 @@ GENERATOR = """
 
     CONFIG = {"keep_answer": False, "lose_end": False, "train_observation": False, "mixed_template": False}
     CONFIG |= {"filter_finished": False, "filter_nothing": False, "early_reward": False}
+    CONFIG |= {"configured": False}
 
     class SkyRLGymGenerator:
         def __init__(self, generator_cfg, skyrl_gym_cfg, inference_engine_client, tokenizer):
@@ -100,6 +101,8 @@ GENERATOR = """
             late = 0 if CONFIG["early_reward"] else 1
             paid = [0.0] * (len(ids) - 1) + [late * answer["reward"]]
             paid = [(1 - late) * answer["reward"], *paid[1:]] if len(paid) > 1 else paid
+            if CONFIG["configured"] and self.cfg.sampling_params.logprobs is None:
+                logprobs = None
             return rows or [(start, ids, mask, logprobs, paid)]
 """
 
@@ -137,10 +140,11 @@ def test_sound(loads: Loads) -> None:
         ("filter_finished", "batched, overlong filtering", "mask"),
         ("filter_nothing", "conversation, cut off, overlong filtering", "mask"),
         ("early_reward", "one message", "reward"),
+        ("configured", "conversation, log-probs of the call", "rollout_logprob"),
     ],
 )
 def test_faults(loads: Loads, fault: str, setting: str, output: str) -> None:
-    """What is kept, lost, trained, mixed, filtered or paid early."""
+    """What is kept, lost, trained, mixed, filtered, paid early, or dropped as the configuration asks for nothing."""
     target, found = _bound(loads, fault)
     break_ = judged_at(PLC004, found[setting], setting, target).found
     assert break_ is not None

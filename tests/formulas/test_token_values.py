@@ -38,10 +38,11 @@ def test_what_a_long_response_pays() -> None:
         ({"level": "token", "high": 3.0}, [[3, 0.5, 0], [0.5, 0, 0]]),
         ({"level": "token", "low": 0.75, "high": 5.0}, [[4, 0, 0], [0, 0, 0]]),
         ({"level": "sequence", "high": 1.5}, [[1.5, 1.5, 0], [0.5, 0, 0]]),
+        ({"level": "geometric", "high": 1.25}, [[1.25, 1.25, 0], [0.5, 0, 0]]),
     ],
 )
 def test_weights(settings: dict[str, float], expected: list[list[float]]) -> None:
-    """Held above; with a lower bound 0 outside; of a sequence the product over its tokens."""
+    """Held above; with a lower bound 0 outside; of a sequence the product over its tokens, or their mean."""
     found = VALUES["weight of the sampler"](RATIOS, settings)["as it is"]
     assert found.tolist() == [pytest.approx(row) for row in expected]
 

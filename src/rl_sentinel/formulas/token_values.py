@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -45,8 +46,16 @@ def _weight(ratio: float, low: float | None, high: float) -> float:
     return math.nan if at_edge(ratio, low, high) else ratio if low <= ratio <= high else 0.0
 
 
+#: Level of a weight -> its log, of a token's own log-ratio and those of its row.
+_LEVELS: Mapping[str, Callable[[float, list[float]], float]] = {
+    "token": lambda own, _row: own,
+    "sequence": lambda _own, row: sum(row),
+    "geometric": lambda _own, row: fmean(row),
+}
+
+
 def _sampler_weights(batch: Batch, settings: Settings) -> Named:
-    """Truncated importance weights, or IcePop's masked ones; per token, or the product over a row's tokens.
+    """Truncated importance weights, or IcePop's masked ones; per token, or the product or geometric mean of a row's.
 
     Yao et al., Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (2025), for the
     truncated weight; Every Step Evolves (arXiv 2510.18855) for the masked one.
@@ -54,9 +63,9 @@ def _sampler_weights(batch: Batch, settings: Settings) -> Named:
     low, high = bounds(settings)
     found = torch.zeros(batch.mask.shape, dtype=torch.float64)
     for b, row in enumerate(log_ratios(batch)):
-        whole = math.exp(sum(row.values()))
         for t, d in row.items():
-            found[b, t] = _weight(whole if settings["level"] == "sequence" else math.exp(d), low, high)
+            of = _LEVELS[str(settings["level"])](d, list(row.values()))
+            found[b, t] = _weight(math.exp(of), low, high)
     if not settings.get("normalised"):
         return {"as it is": found}
     rows = torch.stack([found[b][batch.mask[b]][0] for b in range(batch.rows) if bool(batch.mask[b].any())])

@@ -17,9 +17,11 @@ from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 Loads = Callable[..., Target]
 
 OPTIONS = """
+    import json
     import os
 
-    NAMES = ("--start-rollout-id", "--eps-clip-high", "--eval-reward-key", "--eval-max-context-len")
+    NAMES = "--start-rollout-id", "--eps-clip-high", "--eval-reward-key", "--eval-max-context-len"
+    FILE = "--custom-config-path"
 
     def slime_validate_args(args):
         if args.load is None or not os.path.exists(args.load):
@@ -32,9 +34,14 @@ OPTIONS = """
         if args.eval_max_context_len is None:
             args.eval_max_context_len = args.rollout_max_context_len
             SHORT
+        if args.custom_config_path:
+            with open(args.custom_config_path) as file:
+                for name, value in json.load(file).items():
+                    if KEPT or not hasattr(args, name):
+                        setattr(args, name, value)
 """
 
-SOUND = {"START": "args.start_rollout_id is None", "CLIP": "False", "KEY": "False", "SHORT": "pass"}
+SOUND = {"START": "args.start_rollout_id is None", "CLIP": "False", "KEY": "False", "SHORT": "pass", "KEPT": "True"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
@@ -48,7 +55,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, found = _bound(loads)
-    assert list(found) == ["options given, new run", "options given, restart", "options not given"]
+    assert list(found) == ["options given, new run", "options given, restart", "options not given", "options of a file"]
     assert answering({(name, name): one for name, one in found.items()}, target) == []
     check_round_trips(target, found.values())
 
@@ -74,11 +81,12 @@ def test_by_hand(loads: Loads) -> None:
         ({"START": "True"}, {"options given, new run"}),
         ({"CLIP": "True"}, {"options given, new run", "options given, restart"}),
         ({"KEY": "True"}, {"options given, new run", "options given, restart"}),
+        ({"KEPT": "False"}, {"options of a file"}),
         ({"SHORT": "args.eval_max_context_len -= 1"}, {"options not given"}),
     ],
 )
 def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], where: set[str]) -> None:
-    """A number or a text that is replaced, and a default that arrives changed."""
+    """A number or a text that is replaced, one of a file that is not read, and a default that arrives changed."""
     target, found = _bound(loads, **broken)
     judgements = {setting: judged_at(CFG004, one, setting, target) for setting, one in found.items()}
     assert all(judgement.tried for judgement in judgements.values())

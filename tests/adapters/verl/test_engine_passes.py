@@ -16,6 +16,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+from rl_sentinel.laws.valid_input_raises import LAW as RAI001
 
 Loads = Callable[..., Target]
 
@@ -27,7 +28,8 @@ TRAINER = """
     def padded(rows, mask, width):
         lengths = mask[:, -width:].sum(1).tolist()
         cut = [row[len(row) - n - SHIFT : len(row) - SHIFT or None] for row, n in zip(rows, lengths)]
-        return torch.stack([torch.nn.functional.pad(row, (0, width - len(row))) for row in cut])
+        rest = [row.new_zeros(width - len(row), *row.shape[1:]) for row in cut]
+        return torch.stack([torch.cat(row) for row in zip(cut, rest)])
 
     class RayPPOTrainer:
         def _run(self, group, batch, names):
@@ -43,6 +45,13 @@ TRAINER = """
 
         def _compute_values(self, batch):
             return self._run(lambda data: self.critic_wg.infer_batch(data).get(), batch, {"values": "values"})
+
+    def compute_advantage(data, adv_estimator, gamma, lam, config):
+        values, rewards, later, advantages = data.batch["values"], data.batch["token_level_rewards"], 0, []
+        for t in reversed(range(rewards.shape[1])):
+            later = rewards[:, t] + gamma * later - values[:, t]
+            advantages.append(later)
+        data.batch["advantages"] = torch.stack(advantages[::-1], dim=1) * data.batch["response_mask"]
 """
 
 TENSORS = """
@@ -135,7 +144,7 @@ ENGINE = """
 
     class FSDPEngineWithValueHead(FSDPEngineWithLMHead):
         def answers(self, logits, labels, data):
-            return {"values": logits[:, 0]}
+            return {"values": VALUES}
 """
 
 MODEL = """
@@ -160,6 +169,7 @@ SOUND = {
     "PLACES": "places",
     "MASK": "mask",
     "FIRST": "1",
+    "VALUES": "logits[:, 0]",
 }
 
 
@@ -206,6 +216,7 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
     (REF001, "padded", {"FIRST": "0"}),
     (PLC004, "values padded", {"SHIFT": "0"}),
     (PLC004, "values padded", {"FIRST": "2"}),
+    (RAI001, "values padded", {"VALUES": "logits"}),
     (PLC004, "values padded", {"MASK": "(mask & (ids > 0))"}),
 ]
 
@@ -219,7 +230,7 @@ def test_found_where_broken_alone(
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """Temperature, shift, positions, order, attention mask, labels that are rolled on a rank's share."""
+    """Temperature, shift, positions, order, attention mask, labels rolled on a rank's share, an axis that is left."""
     target, mine = _bound(loads, engine_tree(**(broken if found else {})))
     judgement = judged_at(law, mine[setting], setting, target)
     assert judgement.tried > 0

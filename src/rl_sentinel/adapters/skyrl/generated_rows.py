@@ -70,7 +70,7 @@ def generated_rows(output: Mapping[str, Any], engine: Engine) -> list[list[Gener
 
 def _row(output: Mapping[str, Any], n: int) -> GeneratedRow:
     prompt, response, reward = output["prompt_token_ids"][n], output["response_ids"][n], output["rewards"][n]
-    logprobs = output["rollout_logprobs"][n] if output.get("rollout_logprobs") else [0.0] * len(response)
+    logprobs = (output["rollout_logprobs"][n] if output.get("rollout_logprobs") else None) or [0.0] * len(response)
     return GeneratedRow(
         ids=[*prompt, *response],
         mask=[*[0] * len(prompt), *output["loss_masks"][n]],

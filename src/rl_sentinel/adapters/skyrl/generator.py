@@ -64,6 +64,7 @@ _SPECIAL: Mapping[str, Settings] = {
     "conversation, stop string": {"end": "stop", "generator.sampling_params.stop": chr(STOP)},
     "conversation, cut off": {"end": "length"},
     "conversation, answered at the end": {"closing": True},
+    "conversation, log-probs of the call": {"asked": True},
     "one message": {_ONE_MESSAGE: False},
     "one message, stop string": {
         _ONE_MESSAGE: False,
@@ -79,7 +80,8 @@ _SPECIAL: Mapping[str, Settings] = {
 }
 
 #: Name -> settings. ``end`` is how each turn ends (only the last turn can be cut off); with ``closing``, the
-#: environment also returns an observation after the last turn.
+#: environment also returns an observation after the last turn; with ``asked``, log-probs are asked for by the call, and
+#: not by the configuration.
 FAMILIES: Mapping[str, Settings] = {
     name: {"end": "eos", "closing": False, _BATCHED: False, **special} for name, special in _SPECIAL.items()
 }
@@ -115,8 +117,13 @@ def output_of(  # noqa: PLR0913 - classes of the target, and their arguments
     engine: Engine,
     scripts: list[Script],
     model: str = "model",
+    *,
+    asked: bool = False,
 ) -> Any:  # noqa: ANN401 - the target's output
-    """What the generator returns for a prompt per script, which the engine and the environment follow."""
+    """What the generator returns for a prompt per script, which the engine and the environment follow.
+
+    The call asks for log-probs if ``asked``, whatever the configuration says.
+    """
     parameters, count = inspect.signature(generator).parameters, len(scripts)
     instance = generator(
         generator_cfg=config,
@@ -129,7 +136,7 @@ def output_of(  # noqa: PLR0913 - classes of the target, and their arguments
         "prompts": [[{"role": "user", "content": text_of([id_of(n, PER_ROW - 1)])}] for n in range(count)],
         "env_classes": ["text"] * count,
         "env_extras": [{"script": script} for script in scripts],
-        "sampling_params": sampling("vllm", config.sampling_params),
+        "sampling_params": sampling("vllm", config.sampling_params) | ({"logprobs": 1} if asked else {}),
         "trajectory_ids": [trajectory(str(n), 0) for n in range(count)] if trajectory else None,
     }
     quiet = {"disable_tqdm": True} if "disable_tqdm" in inspect.signature(instance.generate).parameters else {}
@@ -145,6 +152,7 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     rows: list[dict[str, Any]],
     end: str,
     closing: bool,  # noqa: FBT001 - passed by name
+    asked: bool,  # noqa: FBT001 - passed by name
 ) -> dict[str, list[Any]]:
     """Run the generator on one conversation per row, and read its output at the positions of the batch.
 
@@ -154,7 +162,8 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     """
     scripts = [script_of(number, row, end, closing=closing) for number, row in enumerate(rows)]
     engine = Engine(scripts)
-    generated = generated_rows(output_of(generator, sampling, trajectory, config, engine, scripts, model), engine)
+    output = output_of(generator, sampling, trajectory, config, engine, scripts, model, asked=asked)
+    generated = generated_rows(output, engine)
     joined = not (config.use_conversation_multi_turn or config.batched)
     columns = [
         RowReader(n, row, generated[n]).read(engine.prompts[n], tails_of(row, end, one_message=joined))
@@ -174,7 +183,7 @@ def _family(target: Target, sampling: str, name: str, settings: Settings) -> Ite
     logprobs = (
         not custom and has_setting(target, LOGPROBS) and not _refuses_logprobs(target, batched=bool(settings[_BATCHED]))
     )
-    fixed = {LOGPROBS: 1 if logprobs else None} if has_setting(target, LOGPROBS) else {}
+    fixed = {LOGPROBS: 1 if logprobs and not settings.get("asked") else None} if has_setting(target, LOGPROBS) else {}
     section = Config(CONFIG, fixed, {path: path for path in settings if "." in path}, section="generator")
     try:
         section.check(target)
@@ -218,6 +227,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
             "rows": EachRow(Table(columns)),
             "end": Knob("end"),
             "closing": Knob("closing"),
+            "asked": Knob("asked", default=False),
         },
         produced_by={"rows": _ENGINE},
         doubles=doubles(target),
@@ -241,7 +251,8 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
         outputs=outputs,
         settings={name: settings},
         claims=claims(_DOCS, conserves=True),
-        reach=", ".join(f"{path}={settings[path]}" for path in settings if "." in path) or "every run",
+        reach=", ".join(f"{path}={settings[path]}" for path in settings if "." in path)
+        + (", log-probs in the sampling_params of the call alone" if settings.get("asked") else ""),
         requires=(no_empty_response, _sampled_at_both_ends, *([one_turn] if settings[_BATCHED] else [])),
     )
 

@@ -1,6 +1,8 @@
 """slime's options after validation: those that are given stay, and others have the values that they default to."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
@@ -45,6 +47,10 @@ _OF_DEFAULTS: Settings = {
     "rollout_function_path": "mine.generate",
 }
 
+#: The option that names a file of options, and options that have a value without it.
+_FILE = "custom_config_path"
+IN_FILE: Settings = {"eps_clip": 0.375, "rollout_max_context_len": 72}
+
 _DOCS = "slime/utils/arguments.py: the help of the options; slime_validate_args fills in those that are None"
 
 
@@ -61,6 +67,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     settings = {other: _OF_DEFAULTS[other] for other in pairs.values()}
     places = {f"args.{name}": other for name, other in pairs.items()}
     yield from bindable(target, _boundary("options not given", settings, places, restarted=False))
+    if _is_option(source, _FILE):
+        places = {f"args.{name}": name for name in IN_FILE}
+        yield from bindable(target, _boundary("options of a file", IN_FILE, places, restarted=False, in_file=True))
 
 
 def _is_option(source: str, name: str) -> bool:
@@ -73,20 +82,31 @@ def options_after(
     options: Settings,
     places: Mapping[str, str],
     restarted: bool,  # noqa: FBT001 - of the boundary
+    in_file: bool = False,  # noqa: FBT001, FBT002 - of the boundary
 ) -> dict[str, float]:
-    """What validation leaves at each place: a number, or whether a text is still the same."""
-    both = {"rollout_max_context_len": 64, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 48, **options}
-    args = vars(validated(validate, has_checkpoint=restarted, load=OWN if restarted else None, **both))
+    """What validation leaves at each place: a number, or whether a text is still the same.
+
+    The options are those of the command line, or of the file of options.
+    """
+    both: dict[str, Any] = {"rollout_max_context_len": 64, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 48}
+    with NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(dict(options), file)
+        file.flush()
+        both |= {_FILE: file.name} if in_file else options
+        args = vars(validated(validate, has_checkpoint=restarted, load=OWN if restarted else None, **both))
     return {place: arrives(options[option], args.get(place.partition(".")[2])) for place, option in places.items()}
 
 
-def _boundary(name: str, settings: Settings, places: Mapping[str, str], *, restarted: bool) -> Boundary:
+def _boundary(
+    name: str, settings: Settings, places: Mapping[str, str], *, restarted: bool, in_file: bool = False
+) -> Boundary:
+    given = " ".join(f"--{option.replace('_', '-')} {value}" for option, value in settings.items())
     return bind_arriving(
         VALIDATE,
         options_after,
-        {"validate": Constant(Function(VALIDATE)), "restarted": Constant(restarted)},
+        {"validate": Constant(Function(VALIDATE)), "restarted": Constant(restarted), "in_file": Constant(in_file)},
         places,
         settings={name: settings},
         cite=_DOCS,
-        reach=" ".join(f"--{option.replace('_', '-')} {value}" for option, value in settings.items()),
+        reach=f"--custom-config-path, a file with {settings}" if in_file else given,
     )

@@ -13,6 +13,7 @@ from rl_sentinel.adapters.kit.result_forms import Detached, KeptMask, RequiresGr
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, constants, data_proto
+from rl_sentinel.adapters.verl.importance_weights import REACH, WEIGHED, of_sampler, token_weights
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -203,11 +204,18 @@ def _correct_batch(knobs: Settings) -> Step:
     )
 
 
-def weights_of_sampler(target: Target) -> tuple[Step, Use]:  # noqa: ARG001 - as the trainer's configuration has it
-    """A step that computes token weights before another step, and a reference to its result.
+def reach_of_weights(step: Step) -> str:
+    """The settings under which the trainer calls this step of :func:`weights_of_sampler`."""
+    return REACH if step.call == WEIGHED else "algorithm.rollout_correction.rollout_is=token"
+
+
+def weights_of_sampler(target: Target) -> tuple[Step, Use] | None:
+    """A step that computes token weights before another step, and a reference to its result; None without weights.
 
     The step is cached for equal log-probs, because most laws change only what it does not read.
     """
+    if not supports(target, WEIGHTS["token"]):
+        return (token_weights(), of_sampler()) if target.has(WEIGHED) else None
     step = replace(_correct(WEIGHTS["token"]), arguments={**_correct({}).arguments, **constants(**WEIGHTS["token"])})
     return replace(step, remembered=True), Use("corrected")[0].attribute("batch")["rollout_is_weights"]
 

@@ -23,7 +23,7 @@ from rl_sentinel.adapters.verl.arguments import (
     knows_response_mask,
     trainer_data,
 )
-from rl_sentinel.adapters.verl.correction import ADDED, BOTH, CONFIG, WEIGHTS, rejections, supports, weights_of_sampler
+from rl_sentinel.adapters.verl.correction import ADDED, BOTH, CONFIG, reach_of_weights, rejections, weights_of_sampler
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -85,8 +85,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         if failing := target.fails(BOTH):
             yield Unbound(f"{BOTH} -> {DISPATCH}", "advantage", failing)
-        elif supports(target, WEIGHTS["token"]):
-            yield from bindable(target, _weighted(target, name, estimator_claims(name, function)))
+        elif weighed := weights_of_sampler(target):
+            yield from bindable(target, _weighted(target, name, estimator_claims(name, function), *weighed))
     if failing := target.fails(ADDED):
         yield Unbound(f"{ADDED} -> {DISPATCH}", "advantage", failing)
     elif target.has(ADDED):
@@ -154,19 +154,18 @@ def _dispatch(target: Target, name: str, claimed: Claims) -> Boundary:
     )
 
 
-def _weighted(target: Target, name: str, claimed: Claims) -> Boundary:
+def _weighted(target: Target, name: str, claimed: Claims, step: Step, weights: Use) -> Boundary:
     """The optimal token baseline with the importance weights of the rollout correction."""
-    step, weights = weights_of_sampler(target)
     data = estimator_data(target, name, DISPATCH, rollout_is_weights=Earlier(weights))
     return Boundary(
-        path=f"{BOTH} -> {DISPATCH}",
+        path=f"{step.call} -> {DISPATCH}",
         stage="advantage",
         steps=(step, estimate(target, DISPATCH, name, data)),
         unused=unused_of(name),
         outputs=advantage_outputs(ESTIMATED["advantages"], None),
         settings={f"{name}, token weights": {}},
         claims=claimed | claims(_WEIGHTED, corrected_at_most=2.0),
-        reach=f"algorithm.adv_estimator={name} algorithm.rollout_correction.rollout_is=token",
+        reach=f"algorithm.adv_estimator={name} {reach_of_weights(step)}",
     )
 
 

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, POLICY_TENSORS, constants
-from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, supports, weights_of_sampler
+from rl_sentinel.adapters.verl.correction import BOTH, reach_of_weights, weights_of_sampler
 from rl_sentinel.adapters.verl.doubles import EngineDouble, cpu_device
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
 from rl_sentinel.adapters.verl.registries import LOSSES, registered
@@ -150,8 +150,7 @@ def update_of_actor(target: Target) -> list[Boundary]:
 
 
 def _actor(target: Target) -> Iterator[Boundary]:
-    weighs = _takes_weights(target) and supports(target, WEIGHTS["token"])
-    corrected, weights = weights_of_sampler(target) if weighs else (None, None)
+    corrected, weights = (weights_of_sampler(target) if _takes_weights(target) else None) or (None, None)
     for name, mode, settings, section, policy, loss_claims in _losses(target):
         whole = name == "vanilla"  # only with this loss: KL loss and importance weights
         kinds = constants(use_kl_loss=whole, kl_loss_type="low_var_kl", loss_agg_mode=mode)
@@ -172,7 +171,7 @@ def _actor(target: Target) -> Iterator[Boundary]:
             claimed |= claims(_WEIGHED, corrected_at_most=2.0, corrected_by="token")
         step = engine_step(LOSS, (config,), answers, columns, padded=_takes_padded(target, LOSS))
         yield Boundary(
-            path=f"{BOTH} -> {CUT} -> {LOSS}" if before else f"{CUT} -> {LOSS}",
+            path=f"{corrected.call} -> {CUT} -> {LOSS}" if corrected and before else f"{CUT} -> {LOSS}",
             stage="policy-loss",
             steps=(*before, step, *reduce_step(logged)),
             unused=frozenset({"token"} if whole else {"token", "entropy", "ref_logprob"}),
@@ -180,7 +179,7 @@ def _actor(target: Target) -> Iterator[Boundary]:
             settings={mode if whole else name: settings},
             claims=claimed,
             reach=("actor.use_kl_loss=True, every actor update" if whole else f"actor.policy_loss.loss_mode={name}")
-            + (", algorithm.rollout_correction.rollout_is=token" if before else ""),
+            + (f", {reach_of_weights(before[0])}" if before else ""),
             requires=(no_empty_response, equal_micro_batches),
         )
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
@@ -36,6 +36,12 @@ def fsdp_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
 
         def get_data_parallel_size(self) -> int:
             return 1
+
+        def eval_mode(self, **_about: object) -> AbstractContextManager[None]:
+            return nullcontext()  # for models on devices
+
+        def is_mp_src_rank_with_outputs(self) -> bool:
+            return True
 
     return Engine
 
@@ -185,11 +191,12 @@ def pass_of_trainer(  # noqa: PLR0913 - what the trainer, the engine and the mod
     columns: Tensor,
     about: dict[str, Any],
     ranks: int = 1,
+    estimate: Callable[..., Any] | None = None,
 ) -> Any:  # noqa: ANN401 - a DataProto
     """The trainer's pass over a batch: ``method`` of the trainer, with workers whose engine has a model double.
 
     ``columns`` are the logits ``[B, T, V]`` or the values ``[B, T]`` that the model answers; ``wrap`` gives the model
-    the interface that the engine expects.
+    the interface that the engine expects. The trainer then passes values to ``estimate``, which must accept them.
     """
     batch = data.batch
     answers = with_prompt_tokens(columns) if columns.dim() > 2 else columns.unsqueeze(-1)
@@ -203,7 +210,12 @@ def pass_of_trainer(  # noqa: PLR0913 - what the trainer, the engine and the mod
         use_legacy_worker_impl="disable",
     )
     result = method(trainer, data)
-    return (result[0] if isinstance(result, tuple) else result).batch
+    found = (result[0] if isinstance(result, tuple) else result).batch
+    if estimate:
+        mask = batch["response_mask"]
+        rewarded = {"values": found["values"], "response_mask": mask, "token_level_rewards": mask.float()}
+        estimate(type(data).from_dict(rewarded), adv_estimator="gae", gamma=1.0, lam=1.0, config={})
+    return found
 
 
 def unpad_input(hidden_states: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:

@@ -2,10 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
@@ -34,11 +35,12 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.errors import Unbindable
 
 TRAINER = "verl.trainer.ppo.ray_trainer.RayPPOTrainer"
 LOG_PROBS, VALUES = f"{TRAINER}._compute_old_log_prob", f"{TRAINER}._compute_values"
+ESTIMATE = "verl.trainer.ppo.ray_trainer.compute_advantage"
 MODULE = "verl.workers.engine.fsdp.transformer_impl"
 LM_HEAD, VALUE_HEAD = f"{MODULE}.FSDPEngineWithLMHead", f"{MODULE}.FSDPEngineWithValueHead"
 CONFIG = "verl.workers.config.FSDPEngineConfig"
@@ -58,7 +60,7 @@ _CLAIMS = claims(
     },
 )
 
-_DATA = (
+DATA = (
     f"{MASK_PRODUCER}; agent_loop.py, _agent_loop_postprocess: prompts padded at the left, responses at the right, "
     "position ids of the attention mask; ray_trainer.py, fit: temperature in meta_info; engine_workers.py, "
     "infer_batch: padding and micro-batches of the configuration"
@@ -168,11 +170,13 @@ def trainer_step(  # noqa: PLR0913 - the parts in which the passes differ
     *,
     wrap: Codec = HUGGING_FACE,
     squares: bool = True,
+    more: Mapping[str, Codec] | None = None,
     doubles: Mapping[str, Callable[..., Any]],
 ) -> Step:
     """The step that runs a method of the trainer with an engine; the model answers ``columns``.
 
-    ``wrap`` makes the model that the engine calls; ``squares`` asks for sums of squared probabilities too.
+    ``wrap`` makes the model that the engine calls; ``squares`` asks for sums of squared probabilities too; ``more`` are
+    other arguments of the call.
     """
     about = constants(calculate_sum_pi_squared=squares)
     config = section({"actor_rollout_ref": Table({"actor": Table(about)})}, shared=True)
@@ -190,16 +194,24 @@ def trainer_step(  # noqa: PLR0913 - the parts in which the passes differ
             "columns": Column(columns),
             "about": Table(WORKER),
             "ranks": RANKS,
+            **(more or {}),
         },
-        produced_by={"data": _DATA},
+        produced_by={"data": DATA},
     )
 
 
 def log_prob_boundary(  # noqa: PLR0913 - the parts in which the passes differ
-    target: Target, path: str, step: Step, settings: Mapping[str, Settings], reach: str, *, squares: bool = True
+    target: Target,
+    path: str,
+    step: Step,
+    settings: Mapping[str, Settings],
+    reach: str,
+    *,
+    squares: bool = True,
+    entropy: str = "entropys",
 ) -> Boundary:
     """The boundary of a pass that gives log-probs and entropies."""
-    places = {"logprob": "old_log_probs", "entropy": "entropys"}
+    places = {"logprob": "old_log_probs", "entropy": entropy}
     if squares and "sum_pi_squared" in inspect.getsource(target.find(LOG_PROBS)):
         places["pi_squared"] = "sum_pi_squared"
     return Boundary(
@@ -219,6 +231,25 @@ def log_prob_boundary(  # noqa: PLR0913 - the parts in which the passes differ
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PerToken(Padded):
+    """``[B, T]``, or ``[B, T, 1]`` of a head with one output: whether the trainer accepts it shows in its next step."""
+
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
+        """``[B, T]``."""
+        return Padded.read(self, value.squeeze(-1) if value.dim() > 2 else value, sizes)
+
+    def source(self, expression: str, sizes: Sizes) -> str:
+        """Source of ``[B, T]``."""
+        return Padded.source(self, f"{expression}.flatten(1)", sizes)
+
+
+def value_step(target: Target, engine: Codec, wrap: Codec, doubles: Mapping[str, Callable[..., Any]]) -> Step:
+    """The step of the critic's pass, whose values the trainer passes to GAE."""
+    more = {"estimate": Constant(Function(ESTIMATE))} if target.has(ESTIMATE) else {}
+    return trainer_step(VALUES, engine, "value", wrap=wrap, more=more, doubles=doubles)
+
+
 def value_boundary(path: str, step: Step, settings: Mapping[str, Settings], reach: str) -> Boundary:
     """The boundary of the critic's pass."""
     return Boundary(
@@ -226,7 +257,7 @@ def value_boundary(path: str, step: Step, settings: Mapping[str, Settings], reac
         stage="batch",
         steps=(position_step(), step),
         unused=frozenset({"mask", "token"}),
-        outputs={"value": Output("B T", "reward", "value", at=Use("passed")["values"], form=Padded())},
+        outputs={"value": Output("B T", "reward", "value", at=Use("passed")["values"], form=PerToken())},
         settings=settings,
         claims=claims("ray_trainer.py, _compute_values: values of the responses", conserves=True),
         reach=f"algorithm.adv_estimator=gae, every training step; {reach}",
@@ -261,5 +292,5 @@ def _fused(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _values(target: Target, path: str) -> Iterator[Boundary]:
-    step = trainer_step(VALUES, fsdp(VALUE_HEAD), "value", doubles=present(target, DOUBLES))
+    step = value_step(target, fsdp(VALUE_HEAD), HUGGING_FACE, present(target, DOUBLES))
     yield value_boundary(path, step, {"padded": PADDED}, "critic.model.use_remove_padding=False")

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.verl.advantages import path_of
 from rl_sentinel.adapters.verl.aggregation import PARAMETERS, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, try_bind
 from rl_sentinel.adapters.verl.bypass import BYPASS, BYPASSES, bypass_boundary, has_correction_section
-from rl_sentinel.adapters.verl.correction import BOTH, WEIGHTS, supports, weights_of_sampler
+from rl_sentinel.adapters.verl.correction import BOTH, reach_of_weights, weights_of_sampler
 from rl_sentinel.adapters.verl.loss_claims import ALGORITHMS, CLAIMS, KNOBS, LOGGED, PAIR, RATIO, UNUSUAL, WEIGHTED
 from rl_sentinel.adapters.verl.policy_loss import RANGE, loss_outputs, metrics_of
 from rl_sentinel.adapters.verl.registries import LOSSES, MODULE, failed_registrations, registered
@@ -122,20 +122,19 @@ def _registered(target: Target, name: str, function: Callable[..., Any], family:
     if family == "default":
         return _default(target, name, function, path)
     mode, counts = loss_mode(target, name), _counts(target, name)
-    weighs = takes(function, "rollout_weight") and supports(target, WEIGHTS["token"])
+    weighs = weights_of_sampler(target) if takes(function, "rollout_weight") else None
     counted: dict[str, Codec] = {PARAMETERS[n]: Knob(n) for n in counts}
     config = actor(target, name, mode.section, counted, mode.policy)
     roles = {**ROLES, "aggregation": Constant("seq-mean-token-mean"), "config": config}
     steps: tuple[Step, ...] = ()
     if weighs:
-        step, weights = weights_of_sampler(target)
-        steps, roles["rollout_weight"] = (step,), Earlier(weights)
+        steps, roles["rollout_weight"] = weighs[:1], Earlier(weighs[1])
     claimed = mode.claims | PAIR
     if weighs:
         claimed |= claims(WEIGHTED, corrected_at_most=2.0, corrected_by="row" if name == "geo_mean" else "token")
-    reach = f"actor.policy_loss.loss_mode={name}" + (" algorithm.rollout_correction.rollout_is=token" if weighs else "")
+    reach = f"actor.policy_loss.loss_mode={name}" + (f" {reach_of_weights(weighs[0])}" if weighs else "")
     return Boundary(
-        path=f"{BOTH} -> {path}" if weighs else path,
+        path=f"{weighs[0].call} -> {path}" if weighs else path,
         stage="policy-loss",
         steps=(*steps, _step(path, function, roles)),
         outputs=loss_outputs(function, {n: _output(name, n) for n in metrics_of(function)}),

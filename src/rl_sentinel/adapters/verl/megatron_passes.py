@@ -34,6 +34,7 @@ from rl_sentinel.adapters.verl.engine_passes import (
     present,
     trainer_step,
     value_boundary,
+    value_step,
 )
 from rl_sentinel.adapters.verl.megatron import NoRouting, SilentLogger, schedule
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -224,6 +225,6 @@ def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., An
     yield log_prob_boundary(target, path, step, settings, reach)
 
 
-def _values(_target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
-    step = trainer_step(VALUES, _engine(VALUE_HEAD), "value", wrap=_CHUNKS, doubles=doubles)
+def _values(target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
+    step = value_step(target, _engine(VALUE_HEAD), _CHUNKS, doubles)
     yield value_boundary(path, step, {"packed": DYNAMIC}, "critic.strategy=megatron")

@@ -7,6 +7,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import importance_weights
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER
 from rl_sentinel.adapters.verl.correction import BOTH, MODULE, log_metrics, neutral_options, rejections, supports
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -16,6 +17,11 @@ from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Absent, Unbindable
 
 GAP = f"{MODULE}.compute_offpolicy_metrics"
+EARLY_GAP = f"{importance_weights.MODULE}.compute_mismatch_metrics"
+
+_EARLY = "mismatch_"
+
+SECTION = "algorithm.rollout_correction"
 
 #: Logged name -> the quantity that it promises, over "valid tokens" or over sequences with a valid token.
 GAPS: Mapping[str, str] = {
@@ -104,6 +110,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     except Unbindable as why:
         if not isinstance(why, Absent):
             yield Unbound(GAP, "metric", str(why))
+        elif target.has(importance_weights.WEIGHED):
+            yield from bindable(target, *_of_importance_weights(target))
         return
     source = inspect.getsource(target.module(MODULE))
     if target.has(GAP):
@@ -120,6 +128,24 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _boundary(step, outputs, f"metrics of {family}", {**knobs, **neutral}))
 
 
+def _of_importance_weights(target: Target) -> Iterator[Boundary]:
+    """The metrics before rollout correction, whose names have a prefix."""
+    source = inspect.getsource(target.module(importance_weights.MODULE))
+    names = {name: quantity for name, quantity in GAPS.items() if f'metrics["{_EARLY}{name}"]' in source}
+    columns = {"old_log_prob": Column("old_logprob"), "rollout_log_prob": Column("rollout_logprob")}
+    gap = Step(
+        call=EARLY_GAP,
+        name="metrics",
+        arguments={**columns, "response_mask": MASK},
+        produced_by={"response_mask": MASK_PRODUCER},
+    )
+    yield _boundary(gap, _numbers(names, _EARLY), "default", {})
+    for level in ("token", "sequence"):
+        logged = {name: quantity for name, quantity in WEIGHTS.items() if _written(name, source)}
+        step, outputs, settings = importance_weights.log_metrics(target, level, logged)
+        yield _boundary(step, outputs, f"metrics of {level} weights", settings, "algorithm")
+
+
 def _written(name: str, source: str) -> bool:
     """Whether the source writes a metric of this name; the option's name is a variable, as in ``f"{prefix}_mean"``."""
     before, is_open, after = name.partition("{}")
@@ -131,14 +157,16 @@ def _gap() -> Step:
     return Step(call=GAP, name="metrics", arguments=columns, produced_by={"2": MASK_PRODUCER})
 
 
-def _numbers(names: Mapping[str, str]) -> dict[str, Output]:
+def _numbers(names: Mapping[str, str], prefix: str = "") -> dict[str, Output]:
     return {
-        name: Output("", "", quantity, over="live", at=Use("metrics")[name], form=Detached())
+        name: Output("", "", quantity, over="live", at=Use("metrics")[f"{prefix}{name}"], form=Detached())
         for name, quantity in names.items()
     }
 
 
-def _boundary(step: Step, outputs: Mapping[str, Output], setting: str, knobs: Settings) -> Boundary:
+def _boundary(
+    step: Step, outputs: Mapping[str, Output], setting: str, knobs: Settings, section: str = SECTION
+) -> Boundary:
     return Boundary(
         path=str(step.call),
         stage="metric",
@@ -147,6 +175,5 @@ def _boundary(step: Step, outputs: Mapping[str, Output], setting: str, knobs: Se
         settings={setting: knobs},
         claims=claims(_POPULATION, mean=True)
         | claims(_DIRECTION, output_pairs={name: PAIRS[name] for name in outputs if name in PAIRS}),
-        reach=", ".join(f"algorithm.rollout_correction.{k}={v}" for k, v in knobs.items() if k.startswith("rollout_"))
-        or "every run",
+        reach=", ".join(f"{section}.{k}={v}" for k, v in knobs.items() if k.startswith("rollout_")) or "every run",
     )

@@ -1,0 +1,150 @@
+"""SkyRL's model on FSDP: log-probs and entropies of the responses of a batch, packed or padded."""
+
+import inspect
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.causal_model import CausalModel, prompt_tokens, starts_of_positions, with_prompt_tokens
+from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
+from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import VOCABULARY
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+MODEL = "skyrl.backends.skyrl_train.workers.model_wrapper.HFModelWrapper"
+PATH = f"{MODEL}.forward"
+
+#: Names of the option that packs a batch, newest first.
+_PACKS = ("remove_microbatch_padding", "use_sample_packing")
+
+_CLAIMS = claims(
+    "model_wrapper.py, HFModelWrapper.forward: the log-probs of the actions, with the temperature of the sampler, and "
+    "the entropy of the policy",
+    output_algorithms={"logprob": "log-prob of the token", "entropy": "entropy of the logits"},
+)
+_PRODUCED = (
+    "dataset/preprocess.py: prompts padded at the left, responses at the right (later all padding at the left); "
+    "workers/worker.py: num_actions is the width of the responses, entropy of output['entropy'] before each action"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The pass of the policy, packed and padded."""
+    if not target.has(PATH):
+        return
+    if why := target.fails(MODEL):
+        yield Unbound(PATH, "batch", why)
+    elif "compute_entropy" in inspect.signature(target.find(PATH)).parameters:
+        yield from bindable(target, _pass())
+
+
+class HuggingFace:
+    """The interface of transformers' models for a model double."""
+
+    def __init__(self, model: CausalModel) -> None:
+        """Wrap the model."""
+        self.model = model
+
+    def __call__(
+        self, ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor, **_about: object
+    ) -> dict[str, Tensor]:
+        """Logits of packed sequences, which have no attention mask, or of padded ones."""
+        if attention_mask is not None:
+            return {"logits": self.model.padded(ids, position_ids, attention_mask)}
+        places = position_ids[0]
+        return {"logits": self.model.packed(ids[0], places, starts_of_positions(places)).unsqueeze(0)}
+
+
+def unpad_input(hidden: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:
+    """flash-attention's ``unpad_input``: attended tokens, their positions, cumulative lengths, longest, lengths."""
+    lengths = attention_mask.sum(1, dtype=torch.int32)
+    places = attention_mask.flatten().nonzero().flatten()
+    return hidden.flatten(0, 1)[places], places, pad(lengths.cumsum(0), (1, 0)), int(lengths.max()), lengths
+
+
+def pad_input(hidden: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
+    """flash-attention's ``pad_input``: ``[batch, seqlen, ...]``, 0 where no token is."""
+    padded = hidden.new_zeros(batch * seqlen, *hidden.shape[1:])
+    return padded.index_copy(0, indices, hidden).view(batch, seqlen, *hidden.shape[1:])
+
+
+def forward(  # noqa: PLR0913 - the parts of a batch, and the settings
+    owner: Any,  # noqa: ANN401 - a class of the target
+    logits: Tensor,
+    tokens: Tensor,
+    valid: Tensor,
+    prompts: list[int],
+    temperature: float,
+    packed: bool,  # noqa: FBT001 - a setting
+) -> dict[str, Tensor]:
+    """Log-probs and entropies ``[B, T]`` of the responses, as the worker reads them."""
+    width, longest = tokens.shape[1], 1 + max(prompts)
+    logits, sequences, answers, rows = with_prompt_tokens(logits), [], [], []
+    for row, length in enumerate(prompts):
+        count = int(valid[row].sum())
+        prompt = prompt_tokens(row, length, VOCABULARY)
+        sequences.append([*prompt, *tokens[row, :count].tolist()])
+        fill = logits.new_full((1, logits.shape[2]), 0.25)
+        answers.append(torch.cat([fill.repeat(length - 1, 1), logits[row, :count], fill]))
+        rows.append([*[0] * (longest - length), *sequences[-1], *[0] * (width - count)])
+    ids = torch.tensor(rows)
+    attended = torch.cat([torch.arange(longest) >= longest - torch.tensor(prompts).unsqueeze(1), valid.bool()], 1)
+    code = owner.forward.__globals__
+    parts = {"sequence_parallel_size": 1, "use_flash_attention_2": True, "attn_implementation": "flash_attention_2"}
+    model = SimpleNamespace(
+        model=HuggingFace(CausalModel(sequences, answers)),
+        is_vlm=False,
+        logprobs_chunk_size=2,  # shorter than a row, so that there are several chunks
+        chunked_entropy_from_logits_fn=code["chunked_entropy_from_logits"],
+        **parts,
+        **dict.fromkeys(_PACKS, packed),
+    )
+    asked = {"attention_mask": attended.long(), "temperature": temperature, "return_output": True}
+    with patch.dict(code, unpad_input=unpad_input, pad_input=pad_input):
+        logprobs, output = owner.forward(model, ids, width, compute_entropy=True, **asked)
+    return {"logprobs": logprobs, "entropy": output["entropy"][:, -width - 1 : -1]}
+
+
+def _pass() -> Boundary:
+    step = Step(
+        call=forward,
+        name="passed",
+        arguments={
+            "owner": Constant(Function(MODEL)),
+            "logits": Column("logits"),
+            "tokens": Column("token"),
+            "valid": ResponseMask(Padded(), torch.int64),
+            "prompts": Derived(lambda inputs: (inputs.batch.prompt_length + 1).tolist()),
+            "temperature": Knob("temperature"),
+            "packed": Knob("packed"),
+        },
+        produced_by={"tokens": _PRODUCED},
+    )
+    passed = Use("passed")
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "logprob": Output("B T", "nats", "logprob", at=passed["logprobs"], form=Padded()),
+            "entropy": Output("B T", "nats", "entropy", at=passed["entropy"], form=Padded()),
+        },
+        settings={
+            "packed": {"temperature": 0.5, "packed": True},
+            "padded": {"temperature": 0.5, "packed": False},
+        },
+        claims=_CLAIMS,
+        reach="every run on FSDP; padded: trainer.remove_microbatch_padding (before: use_sample_packing) = False",
+        requires=(no_empty_response,),
+    )

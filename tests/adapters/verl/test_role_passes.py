@@ -1,0 +1,103 @@
+"""The forward passes of verl's workers of October 2025, on a specimen of worker and engine in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.verl.omegaconf_specimen import OMEGACONF
+from adapters.verl.test_engine_passes import engine_tree
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import FRAMEWORK, role_passes
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+
+Loads = Callable[..., Target]
+
+PADDING = """
+    import torch
+    from torch.nn.functional import pad
+
+    def left_right_2_no_padding(data):
+        ids, places, *_ = unpad_input(data["input_ids"].unsqueeze(-1), data["attention_mask"])
+        lengths = data["attention_mask"].sum(1).tolist()
+        return [(row, torch.arange(len(row))) for row in ids.squeeze(-1).split(lengths)]
+
+    def no_padding_2_padding(rows, data):
+        width = data["responses"].shape[1]
+        lengths = data["attention_mask"][:, -width:].sum(1).tolist()
+        cut = [row[len(row) - n - LEFT : len(row) - LEFT or None] for row, n in zip(rows, lengths)]
+        return torch.stack([pad(row, (0, width - len(row))) for row in cut])
+"""
+
+WORKER = """
+    from verl import DataProto
+    from verl.workers.roles.utils.padding import left_right_2_no_padding, no_padding_2_padding
+
+    class KIND:
+        def METHOD(self, data):
+            if not self.config.use_dynamic_bsz:
+                raise ValueError("equal micro-batches")
+            about = {"use_dynamic_bsz": True, **data.meta_info}
+            rows = left_right_2_no_padding(data.batch)
+            output = self.engine.infer_batch({"rows": rows, **about}, None)["model_output"]
+            return DataProto.from_dict({to: no_padding_2_padding(output[n], data.batch) for n, to in NAMES.items()})
+"""
+
+ACTOR = {
+    "KIND": "ActorWorker",
+    "METHOD": "compute_log_prob",
+    "NAMES": '{"log_probs": "old_log_probs", "entropy": "entropy"}',
+}
+CRITIC = {"KIND": "CriticWorker", "METHOD": "compute_values", "NAMES": '{"values": "values"}'}
+
+
+def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
+    words = {"LEFT": "1"} | broken
+
+    def written(source: str, more: dict[str, str]) -> str:
+        for word, code in {**more, **words}.items():
+            source = source.replace(word, code)
+        return source
+
+    tree = engine_tree() | {
+        "verl/workers/roles/utils/padding.py": written(PADDING, {}),
+        "verl/workers/roles/actor.py": written(WORKER, ACTOR),
+        "verl/workers/roles/critic.py": written(WORKER, CRITIC),
+    }
+    target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
+    mine = [b for b in role_passes.boundaries(target) if isinstance(b, Boundary)]
+    return target, {("values " if "value" in b.outputs else "") + s: b for b in mine for s in b.settings}
+
+
+def test_reads_back(loads: Loads) -> None:
+    """Columns, settings and arguments survive the round trip."""
+    target, mine = _bound(loads)
+    assert set(mine) == {"packed", "padded", "sequence parallel", "values packed"}
+    check_round_trips(target, mine.values())
+
+
+CASES: list[tuple[Law, str, dict[str, str]]] = [
+    (REF001, "padded", {"LEFT": "0"}),
+    (REF001, "packed", {"**data.meta_info": '**data.meta_info, "temperature": 1.0'}),
+    (PLC004, "values packed", {"LEFT": "0"}),
+]
+
+
+@pytest.mark.parametrize(("law", "setting", "broken"), CASES)
+@pytest.mark.parametrize("found", [False, True])
+def test_found_where_broken_alone(
+    loads: Loads,
+    law: Law,
+    setting: str,
+    broken: dict[str, str],
+    found: bool,  # noqa: FBT001 - parametrised
+) -> None:
+    """Numbers of the next token, and logits without the temperature."""
+    target, mine = _bound(loads, **(broken if found else {}))
+    judgement = judged_at(law, mine[setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
