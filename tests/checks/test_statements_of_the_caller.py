@@ -125,14 +125,25 @@ def test_the_meaning_of_a_padding_mask_is_asked_for() -> None:
     assert rl_sentinel.check(before_padding, bind={"padding_mask": "padding"}, **_GAE).ok
 
 
+def of_values(values: Tensor) -> Tensor:
+    return (values - values.mean()) / (values.std() + 1e-8)
+
+
 def of_returns(returns: Tensor) -> Tensor:
-    return (returns - returns.mean()) / (returns.std() + 1e-8)
+    return of_values(returns)
 
 
 def test_an_advantage_without_a_reward_is_asked_for() -> None:
     options: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "budget": 2}
-    with pytest.raises(rl_sentinel.InputError, match=r'it reads no reward.*bind={"returns": "reward"}'):
-        rl_sentinel.check(of_returns, **options)
+    with pytest.raises(rl_sentinel.InputError, match=r'it reads no reward.*bind={"values": "reward"}'):
+        rl_sentinel.check(of_values, **options)
+    assert rl_sentinel.check(of_values, bind={"values": "reward[K]"}, **options).ok
+
+
+def test_returns_of_an_algorithm_of_outcomes_are_its_rewards() -> None:
+    options: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "budget": 2}
+    (reason,) = rl_sentinel.check(of_returns, **options).errored
+    assert 'state bind={"returns": "reward[K]"} for one, "reward[B]" for several' in reason
     assert rl_sentinel.check(of_returns, bind={"returns": "reward[K]"}, **options).ok
 
 
