@@ -74,10 +74,11 @@ expect: setup
 	rm -f expect/.report.json
 
 # Which known bugs an audit reports before their fix and not after it: between releases of the package index, or with
-# GIT=FOLDER CORPUS=FILE between the commits of git histories. Writes docs/recall.md.
+# GIT=FOLDER CORPUS=docs/bugs-between-commits.jsonl PAGE=docs/recall-commits.md between the commits of git histories.
 CORPUS := docs/known-bugs.jsonl
+PAGE := docs/recall.md
 recall: setup
-	$(BIN)/rl-sentinel recall $(CORPUS) $(if $(GIT),--git $(GIT)) --page docs/recall.md
+	$(BIN)/rl-sentinel recall $(CORPUS) $(if $(GIT),--git $(GIT)) --page $(PAGE)
 
 # What is longer, or needs git histories: SLIME=PATH AREAL=PATH TRL=PATH SKYRL=PATH make proof. Writes docs/proof.md.
 proof: setup

@@ -44,6 +44,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "Limits": "docs/limits.md",
         "Comparison with other tools": "docs/comparison.md",
         "Recall on known bugs": "docs/recall.md",
+        "Recall between commits": "docs/recall-commits.md",
         "Mutants": "docs/mutants.md",
         "Mutants of frameworks": "docs/framework-mutants.md",
         "Proof": "docs/proof.md",
