@@ -433,3 +433,27 @@ def test_advantages_of_the_responses_of_one_prompt(function: Any, bind: dict[str
     assert result.ok is (sound is True)
     assert bool(judged) is (sound is not None)
     assert not any("number of axes" in note for note in result.notes)
+
+
+@dataclass
+class Held:
+    """Columns of which an advantage reads two."""
+
+    rewards: Tensor
+    group_ids: Tensor
+    logprobs: Tensor
+
+
+def of_floats(held: Held) -> Tensor:
+    """It refuses float64, since the weights are float32."""
+    same = (held.group_ids[:, None] == held.group_ids[None]).float()
+    mean = same @ held.rewards / same.sum(dim=1)
+    deviation = (same @ (held.rewards - mean).square() / same.sum(dim=1)).sqrt()
+    return (held.rewards - mean) / (deviation + 1e-6)
+
+
+def test_a_type_that_is_refused_inside_an_object_is_no_error() -> None:
+    """As for plain parameters: the law on low precision does not apply."""
+    result = rl_sentinel.check(of_floats, stage="advantage", algorithm="grpo", laws=["DTP001", "GRP001"], budget=4)
+    assert result.ok
+    assert {v.law: v.outcome for v in result.verdicts}["DTP001"] == "not-applicable"

@@ -3,10 +3,12 @@
 import dis
 import re
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -224,6 +226,16 @@ def _line_of(error: Exception) -> str:
 
 
 def _unusual_types(passed: Mapping[str, Any]) -> str:
-    """The unusual floating-point types among the passed tensors, as text."""
-    floating = {x.dtype for x in passed.values() if isinstance(x, Tensor) and x.is_floating_point()}
+    """The unusual floating-point types among the passed tensors, also those in dicts, lists and objects, as text."""
+    floating = {x.dtype for x in _tensors(passed) if x.is_floating_point()}
     return ", ".join(sorted(str(kind).removeprefix("torch.") for kind in floating - _USUAL))
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(item)
+    elif is_dataclass(value) or isinstance(value, Namespace | SimpleNamespace):
+        yield from _tensors(vars(value))
