@@ -442,6 +442,7 @@ class Held:
     rewards: Tensor
     group_ids: Tensor
     logprobs: Tensor
+    ref_logprobs: Tensor
 
 
 def of_floats(held: Held) -> Tensor:
@@ -457,3 +458,4 @@ def test_a_type_that_is_refused_inside_an_object_is_no_error() -> None:
     result = rl_sentinel.check(of_floats, stage="advantage", algorithm="grpo", laws=["DTP001", "GRP001"], budget=4)
     assert result.ok
     assert {v.law: v.outcome for v in result.verdicts}["DTP001"] == "not-applicable"
+    assert not any("KL" in note for note in result.notes)  # it ignores the reference that the object holds

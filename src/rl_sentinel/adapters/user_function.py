@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-import torch
-
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.adapters.kit.argument_messages import lookup_hint
@@ -17,9 +15,7 @@ from rl_sentinel.adapters.kit.evident_columns import notes_on
 from rl_sentinel.adapters.kit.ids_as_keys import with_ids_as_keys
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import (
-    domain_probe,
     has_gradient,
-    outputs_on,
     rebind,
 )
 from rl_sentinel.adapters.kit.logit_losses import with_logit_layout
@@ -31,7 +27,6 @@ from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.refused_layouts import (
-    codec_paths,
     flat_columns,
     refuse_one_per_response,
     refuse_shared_columns,
@@ -52,7 +47,7 @@ from rl_sentinel.adapters.user_groups import stated_groups, with_group_size
 from rl_sentinel.adapters.user_names import evident_bindings, unknown_names
 from rl_sentinel.adapters.user_numbers import KnownNumbers, known_numbers
 from rl_sentinel.adapters.user_ratio import notes_on_ratio, with_stated_ratio
-from rl_sentinel.core.batch import with_columns
+from rl_sentinel.adapters.user_reference import without_unread_reference
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.claims import Claims, value_of
@@ -205,7 +200,7 @@ def _fitted(  # noqa: PLR0913 - the parts of a function
     if of_keys:
         build, boundary, notes = with_group_size(target, of_size, groups, arguments, numbers.literals)
         notes = (*of_keys, *notes)
-    boundary = _without_unread_reference(target, with_time_first(target, boundary), arguments)
+    boundary = without_unread_reference(target, with_time_first(target, boundary), arguments)
     notes = (*notes, *([f"{', '.join(flat)} were passed as the tokens of all responses, [N]"] if flat else []))
     boundary = replace(boundary, notes=(*boundary.notes, *notes, *numbers.notes, *_not_compared(boundary)))
     boundary = with_entropy_of_model(target, boundary)
@@ -253,20 +248,6 @@ def _arguments_of(function: Callable[..., Any], stage: Stage, statement: Stateme
         return arguments_of(function, stage, bind, kept)
     finally:
         set_numbers(function, {}, {name: held[name] for name in shown})
-
-
-def _without_unread_reference(target: Target, boundary: Boundary, arguments: Arguments) -> Boundary:
-    """The boundary without the reference's log-probs, if an object holds them and a loss without a KL ignores them."""
-    held = any("." in path and codec.columns == {"ref_logprob"} for path, codec in codec_paths(arguments.codecs))
-    if not held or boundary.stage != "policy-loss" or "kl_loss_coef" in boundary.settings["default"]:
-        return boundary
-    batch = domain_probe(boundary)
-    moved = with_columns(batch, ref_logprob=batch.ref_logprob - 1)
-    try:
-        one, other = (outputs_on(target, boundary, x)["loss"] for x in (batch, moved))
-    except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
-        return boundary
-    return boundary if not torch.equal(one, other) else replace(boundary, reads=boundary.reads - {"ref_logprob"})
 
 
 def _not_compared(boundary: Boundary) -> tuple[str, ...]:
