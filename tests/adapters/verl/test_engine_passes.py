@@ -31,6 +31,13 @@ TRAINER = """
         rest = [row.new_zeros(width - len(row), *row.shape[1:]) for row in cut]
         return torch.stack([torch.cat(row) for row in zip(cut, rest)])
 
+    def compute_advantage(data, adv_estimator, gamma, lam, config):
+        values, rewards, later, advantages = data.batch["values"], data.batch["token_level_rewards"], 0, []
+        for t in reversed(range(rewards.shape[1])):
+            later = rewards[:, t] + gamma * later - values[:, t]
+            advantages.append(later)
+        data.batch["advantages"] = torch.stack(advantages[::-1], dim=1) * data.batch["response_mask"]
+
     class RayPPOTrainer:
         def _run(self, group, batch, names):
             data, mask = batch.batch, batch.batch["attention_mask"]
@@ -45,13 +52,6 @@ TRAINER = """
 
         def _compute_values(self, batch):
             return self._run(lambda data: self.critic_wg.infer_batch(data).get(), batch, {"values": "values"})
-
-    def compute_advantage(data, adv_estimator, gamma, lam, config):
-        values, rewards, later, advantages = data.batch["values"], data.batch["token_level_rewards"], 0, []
-        for t in reversed(range(rewards.shape[1])):
-            later = rewards[:, t] + gamma * later - values[:, t]
-            advantages.append(later)
-        data.batch["advantages"] = torch.stack(advantages[::-1], dim=1) * data.batch["response_mask"]
 """
 
 TENSORS = """
