@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.causal_model import CausalModel, prompt_tokens, starts_of_positions, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
+from rl_sentinel.adapters.kit.flash_attention import pad_input, unpad_input
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
@@ -64,19 +64,6 @@ class HuggingFace:
             return {"logits": self.model.padded(ids, position_ids, attention_mask)}
         places = position_ids[0]
         return {"logits": self.model.packed(ids[0], places, starts_of_positions(places)).unsqueeze(0)}
-
-
-def unpad_input(hidden: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:
-    """flash-attention's ``unpad_input``: attended tokens, their positions, cumulative lengths, longest, lengths."""
-    lengths = attention_mask.sum(1, dtype=torch.int32)
-    places = attention_mask.flatten().nonzero().flatten()
-    return hidden.flatten(0, 1)[places], places, pad(lengths.cumsum(0), (1, 0)), int(lengths.max()), lengths
-
-
-def pad_input(hidden: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
-    """flash-attention's ``pad_input``: ``[batch, seqlen, ...]``, 0 where no token is."""
-    padded = hidden.new_zeros(batch * seqlen, *hidden.shape[1:])
-    return padded.index_copy(0, indices, hidden).view(batch, seqlen, *hidden.shape[1:])
 
 
 def forward(  # noqa: PLR0913 - the parts of a batch, and the settings

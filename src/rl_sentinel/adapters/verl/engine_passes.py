@@ -11,6 +11,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
+from rl_sentinel.adapters.kit.flash_attention import pad_input, unpad_input
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
@@ -24,9 +25,7 @@ from rl_sentinel.adapters.verl.engine_doubles import (
     PolicyOutput,
     SequenceRanks,
     fsdp_engine,
-    pad_input,
     pass_of_trainer,
-    unpad_input,
 )
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, position_step, trainer_batch
 from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH
