@@ -187,6 +187,6 @@ def test_what_is_clear_beside_other_parameters(sound: Any, broken: Any, statemen
 
 def test_what_the_user_binds_is_kept() -> None:
     """Also where another column would be clear."""
-    bind = {"experience.log_probs": "rollout_logprob"}
+    bind = {"log_probs": "logprob", "experience.log_probs": "logprob"}
     result = rl_sentinel.check(of_a_rollout, **_LOSS, claims={"aggregation": "token-mean"}, bind=bind)
     assert not any("was passed as" in note for note in result.notes)
