@@ -28,7 +28,8 @@ def test_older_interpreter_is_told_in_one_line() -> None:
 
 def test_package_runs_as_a_module() -> None:
     run = _run("-m", "rl_sentinel", "explain", "MSK001")
-    assert (run.returncode, run.stdout.splitlines()[0]) == (0, "MSK001 dead-row-shifts-signal.")
+    line = "MSK001 dead-row-shifts-signal: a row without a trained token changes the results of other rows."
+    assert (run.returncode, run.stdout.splitlines()[0]) == (0, line)
 
 
 def test_version_is_a_release_number() -> None:

@@ -57,7 +57,7 @@ def test_trainer_is_read_in_an_hour(path: Path) -> None:
 def test_law_has_its_form(name: str) -> None:
     law, page = LAWS[name], inspect.getdoc(importlib.import_module(f"rl_sentinel.laws.{name}")) or ""
     assert name == law.name.replace("-", "_")
-    assert page.startswith(f"{law.code} {law.name}")
+    assert page.startswith(f"{law.code} {law.name}: ")
     assert [s for s in sorted(SECTIONS, key=page.find) if s in page] == list(SECTIONS)
     for place in re.findall(r"``(rl_sentinel\.[\w.]+)", page):
         assert resolve_name(place), place

@@ -1,4 +1,4 @@
-"""RNK001 better-response-ranked-below.
+"""RNK001 better-response-ranked-below: of two responses to one prompt, the better one gets the lower advantage.
 
 What it says:
     Of two responses to one prompt that differ only in reward, the better one never has the lower advantage:

@@ -1,4 +1,4 @@
-"""ONP002 clip-range-ends-at-old-policy.
+"""ONP002 clip-range-ends-at-old-policy: the clip range allows steps to one side of the old policy only.
 
 What it says:
     Next to the old policy nothing is clipped, on either side. So the policy loss has no kink where the ratio passes 1:

@@ -1,4 +1,4 @@
-"""DAT001 columns-out-of-step.
+"""DAT001 columns-out-of-step: the columns of an assembled row belong to different samples.
 
 What it says:
     In a batch that is assembled for training, all columns of a row belong to one sample: its tokens, log-probs, weights

@@ -1,4 +1,4 @@
-"""DEG002 constant-group-amplified.
+"""DEG002 constant-group-amplified: a prompt whose rewards are all equal gets a nonzero advantage.
 
 What it says:
     Responses of equal reward get advantage zero from a relative baseline: up to 4 roundings of the

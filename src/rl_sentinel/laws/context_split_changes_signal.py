@@ -1,4 +1,4 @@
-"""SPL004 context-split-changes-signal.
+"""SPL004 context-split-changes-signal: context parallelism changes a result.
 
 What it says:
     Splitting each sequence over context-parallel ranks changes nothing at the trained tokens: no output, no logged

@@ -1,4 +1,4 @@
-"""TOK001 conversation-tokens-differ.
+"""TOK001 conversation-tokens-differ: a conversation is tokenized or masked differently from its chat template.
 
 What it says:
     A conversation that is tokenized message by message for training has the same tokens as when its template is applied

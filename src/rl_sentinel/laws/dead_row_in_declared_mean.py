@@ -1,4 +1,4 @@
-"""MSK005 dead-row-in-declared-mean.
+"""MSK005 dead-row-in-declared-mean: a mean over live rows also counts rows without a trained token.
 
 What it says:
     A number that is declared over live rows or trained tokens does not change when rows without a trained token are

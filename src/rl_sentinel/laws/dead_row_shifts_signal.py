@@ -1,4 +1,4 @@
-"""MSK001 dead-row-shifts-signal.
+"""MSK001 dead-row-shifts-signal: a row without a trained token changes the results of other rows.
 
 What it says:
     A row with no trained token has no influence on another row's advantage, keep-decision or loss:

@@ -1,4 +1,4 @@
-"""DEG001 degenerate-batch-not-finite.
+"""DEG001 degenerate-batch-not-finite: a small or empty batch gives NaN or infinity.
 
 What it says:
     On a batch with nothing to train, one row, one token, a lone response, a group without a live

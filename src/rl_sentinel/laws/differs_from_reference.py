@@ -1,4 +1,4 @@
-"""REF001 differs-from-reference.
+"""REF001 differs-from-reference: the result differs from the formula of the claimed algorithm.
 
 What it says:
     A boundary that claims an algorithm by name gives the numbers of that algorithm's paper, recomputed from the raw

@@ -1,4 +1,4 @@
-"""KLR001 divergence-raises-reward.
+"""KLR001 divergence-raises-reward: a KL penalty raises the reward as the policy leaves its reference.
 
 What it says:
     A KL penalty in a reward lowers it: where the policy is as likely as its reference at each token, and the reference

@@ -1,4 +1,4 @@
-"""SPL003 doubled-batch-changes-mean.
+"""SPL003 doubled-batch-changes-mean: a mean changes when every row is repeated.
 
 What it says:
     A mean does not change when every row appears twice.

@@ -1,4 +1,4 @@
-"""GRD002 gradient-against-advantage.
+"""GRD002 gradient-against-advantage: a gradient step moves a log-prob against its advantage.
 
 What it says:
     On fresh samples, with no regulariser and one advantage for each row, a step along the gradient

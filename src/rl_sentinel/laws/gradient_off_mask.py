@@ -1,4 +1,4 @@
-"""PLC002 gradient-off-mask.
+"""PLC002 gradient-off-mask: a token that is not trained gets a gradient.
 
 What it says:
     The loss has gradient zero at every position that is not trained: prompts, tool answers,

@@ -1,4 +1,4 @@
-"""GRD001 gradient-through-weight.
+"""GRD001 gradient-through-weight: a gradient flows through a weight that is claimed constant.
 
 What it says:
     Importance weights and masks that a boundary computes from current log-probs, and that it

@@ -1,4 +1,4 @@
-"""GRP002 group-label-matters.
+"""GRP002 group-label-matters: the ids of the groups, or the order of their rows, change a result.
 
 What it says:
     Renaming the groups changes nothing. If rows are grouped by label, interleaving the rows of the groups changes

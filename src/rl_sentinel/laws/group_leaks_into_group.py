@@ -1,4 +1,4 @@
-"""GRP001 group-leaks-into-group.
+"""GRP001 group-leaks-into-group: a reward changes the results of another prompt's responses.
 
 What it says:
     If a boundary claims that responses are compared only within their prompt, or not at all, changing the reward of a

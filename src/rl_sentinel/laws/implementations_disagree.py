@@ -1,4 +1,4 @@
-"""PAR001 implementations-disagree.
+"""PAR001 implementations-disagree: two implementations of one algorithm give different results.
 
 What it says:
     Two implementations of one algorithm in one framework give the same outputs at trained tokens.

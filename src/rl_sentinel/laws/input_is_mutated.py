@@ -1,4 +1,4 @@
-"""PUR001 input-is-mutated.
+"""PUR001 input-is-mutated: a call changes its arguments in place.
 
 What it says:
     A call does not change the columns that it receives, at trained tokens and in live rows, unless the boundary claims

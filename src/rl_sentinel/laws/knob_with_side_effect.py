@@ -1,4 +1,4 @@
-"""CFG002 knob-with-side-effect.
+"""CFG002 knob-with-side-effect: a setting for speed or memory changes a result.
 
 What it says:
     A setting that is documented to change only speed or memory changes no number: two values of it give the same

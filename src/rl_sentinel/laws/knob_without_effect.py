@@ -1,4 +1,4 @@
-"""CFG001 knob-without-effect.
+"""CFG001 knob-without-effect: a setting has no effect on the loss or the signal.
 
 What it says:
     A setting that is documented to have an effect has one: two values of it give different outputs or gradients on at

@@ -1,4 +1,4 @@
-"""CFG005 listed-option-refused.
+"""CFG005 listed-option-refused: a documented value of a setting raises an error.
 
 What it says:
     Each value that the code lists as allowed for a setting, in its documentation, a registry or a type, gives a

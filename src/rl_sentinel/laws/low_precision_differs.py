@@ -1,4 +1,4 @@
-"""DTP001 low-precision-differs.
+"""DTP001 low-precision-differs: bfloat16 inputs change a result by more than rounding.
 
 What it says:
     The numbers of a model (log-probs, logits, entropies, values) give the same outputs whether they are passed as

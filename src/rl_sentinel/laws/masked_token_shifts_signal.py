@@ -1,4 +1,4 @@
-"""MSK002 masked-token-shifts-signal.
+"""MSK002 masked-token-shifts-signal: a token that is not trained changes the results of trained tokens.
 
 What it says:
     A token that is not trained, in a row that is, has no influence on the results of trained

@@ -1,4 +1,4 @@
-"""MSK004 masked-value-spreads.
+"""MSK004 masked-value-spreads: a fill value at masked positions spreads into the results.
 
 What it says:
     The fill that a framework itself puts into masked slots, log-probs of -1e4 of every policy at every untrained

@@ -1,4 +1,4 @@
-"""MSK006 masking-differs-from-removal.
+"""MSK006 masking-differs-from-removal: masking a row out gives other advantages than removing it.
 
 What it says:
     Masking out all tokens of a row gives the other rows the advantages that they get when the row

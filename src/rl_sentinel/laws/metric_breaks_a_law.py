@@ -1,4 +1,4 @@
-"""MET003 metric-breaks-a-law.
+"""MET003 metric-breaks-a-law: a metric over live rows changes with dead rows or padding.
 
 What it says:
     A metric that is declared over live rows obeys the laws of the signal: moving a column of

@@ -1,4 +1,4 @@
-"""MET002 metric-cannot-move.
+"""MET002 metric-cannot-move: a metric has the same value for every batch.
 
 What it says:
     A logged metric takes more than one value over all cases: rewards, log-probs, masks and lengths

@@ -1,4 +1,4 @@
-"""MET005 metric-depends-on-split.
+"""MET005 metric-depends-on-split: a metric changes with the split into micro-batches or ranks.
 
 What it says:
     A logged number that is declared over the rows of a batch is the same however the rows are cut into

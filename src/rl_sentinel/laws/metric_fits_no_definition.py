@@ -1,4 +1,4 @@
-"""MET001 metric-fits-no-definition.
+"""MET001 metric-fits-no-definition: a metric equals no accepted definition of its name.
 
 What it says:
     A logged quantity equals one accepted definition of it, recomputed from the raw batch: per token,

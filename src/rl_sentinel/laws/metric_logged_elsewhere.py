@@ -1,4 +1,4 @@
-"""MET006 metric-logged-elsewhere.
+"""MET006 metric-logged-elsewhere: a metric is logged under the wrong mode or at the wrong step.
 
 What it says:
     Numbers of an evaluation are logged as evaluation, and numbers of a training step as training, no matter what

@@ -1,4 +1,4 @@
-"""SPL001 micro-batch-split-changes-loss.
+"""SPL001 micro-batch-split-changes-loss: the split into micro-batches changes the loss or its gradient.
 
 What it says:
     Where the denominators of the whole mini-batch are given to the loss, cutting the rows into

@@ -1,4 +1,4 @@
-"""CFG003 nonsense-accepted.
+"""CFG003 nonsense-accepted: a configuration accepts impossible or contradictory settings.
 
 What it says:
     Impossible values, and pairs of settings that exclude each other, are refused before training.

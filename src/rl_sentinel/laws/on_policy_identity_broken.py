@@ -1,4 +1,4 @@
-"""ONP001 on-policy-identity-broken.
+"""ONP001 on-policy-identity-broken: with all policies equal, a ratio or the gradient is wrong.
 
 What it says:
     On fresh samples (current, old, reference and sampling policy are one, no regulariser) the ratio

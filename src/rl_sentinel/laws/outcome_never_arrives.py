@@ -1,4 +1,4 @@
-"""PLC005 outcome-never-arrives.
+"""PLC005 outcome-never-arrives: the outcome of a response does not reach its last trained token.
 
 What it says:
     The outcome of a response reaches its last trained token, whatever token is masked: moving it by

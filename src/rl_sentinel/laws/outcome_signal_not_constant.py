@@ -1,4 +1,4 @@
-"""PLC003 outcome-signal-not-constant.
+"""PLC003 outcome-signal-not-constant: an outcome gives the tokens of its response different values.
 
 What it says:
     An estimator that knows nothing but the outcome of a response gives one value to all its trained

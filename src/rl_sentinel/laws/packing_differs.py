@@ -1,4 +1,4 @@
-"""PAD002 packing-differs.
+"""PAD002 packing-differs: packing a sequence with others changes its results.
 
 What it says:
     A sequence that is packed with others has the same numbers as alone: the same log-prob, entropy, mask and

@@ -1,4 +1,4 @@
-"""PAD001 padding-shifts-signal.
+"""PAD001 padding-shifts-signal: more padding changes the results of response tokens.
 
 What it says:
     More columns of padding at the right change nothing at the positions that were there before:

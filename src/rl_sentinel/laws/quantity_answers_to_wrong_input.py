@@ -1,4 +1,4 @@
-"""MET004 quantity-answers-to-wrong-input.
+"""MET004 quantity-answers-to-wrong-input: a quantity changes with an input that its definition does not contain.
 
 What it says:
     An exposed quantity answers to its own inputs only: a KL, a ratio or an entropy to log-probs

@@ -1,4 +1,4 @@
-"""GRP003 ragged-group-misgrouped.
+"""GRP003 ragged-group-misgrouped: groups of unequal sizes are compared with the wrong rows.
 
 What it says:
     Removing a response from one group changes nothing for the other groups, though the groups then have unequal

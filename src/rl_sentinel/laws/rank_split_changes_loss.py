@@ -1,4 +1,4 @@
-"""SPL002 rank-split-changes-loss.
+"""SPL002 rank-split-changes-loss: the split over data-parallel ranks changes the loss or its gradient.
 
 What it says:
     Spreading the rows over data-parallel ranks, whose losses and gradients the framework then combines, changes

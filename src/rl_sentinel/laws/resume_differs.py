@@ -1,4 +1,4 @@
-"""RES001 resume-differs.
+"""RES001 resume-differs: a run restored from a checkpoint continues differently.
 
 What it says:
     A state that is saved, and restored by another process, continues without a difference: with the same samples in the

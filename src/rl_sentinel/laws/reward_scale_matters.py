@@ -1,4 +1,4 @@
-"""SHF002 reward-scale-matters.
+"""SHF002 reward-scale-matters: advantages from standardised rewards change with the scale of the rewards.
 
 What it says:
     Where rewards are claimed to be standardised, multiplying all of them by a positive factor leaves

@@ -1,4 +1,4 @@
-"""SHF001 reward-shift-matters.
+"""SHF001 reward-shift-matters: advantages with a relative baseline change when a constant is added to the rewards.
 
 What it says:
     Where the baseline is claimed to be relative, adding a constant to the rewards of a prompt's

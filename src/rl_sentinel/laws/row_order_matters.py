@@ -1,4 +1,4 @@
-"""PRM001 row-order-matters.
+"""PRM001 row-order-matters: the order of the rows changes a result.
 
 What it says:
     Another order of the rows, with the groups kept together as they were and pairs as claimed, permutes the outputs in

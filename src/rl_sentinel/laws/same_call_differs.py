@@ -1,4 +1,4 @@
-"""PUR002 same-call-differs.
+"""PUR002 same-call-differs: the same call with the same seed gives another result.
 
 What it says:
     The same call with the same seed gives the same result, to the last bit.

@@ -1,4 +1,4 @@
-"""DAT002 sample-lost-or-repeated.
+"""DAT002 sample-lost-or-repeated: a sample is used less or more often than declared.
 
 What it says:
     Over an epoch, or from a buffer, each sample is used as often as declared: once, or as often as its repetition says.

@@ -1,4 +1,4 @@
-"""SCP001 sequence-decision-splits-row.
+"""SCP001 sequence-decision-splits-row: a per-sequence weight or decision differs between tokens of one row.
 
 What it says:
     A weight or a keep-decision that is claimed to be taken per sequence is one value over the row's

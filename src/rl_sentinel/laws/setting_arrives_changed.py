@@ -1,4 +1,4 @@
-"""CFG004 setting-arrives-changed.
+"""CFG004 setting-arrives-changed: a setting reaches its destination with another name or value.
 
 What it says:
     A setting that is passed on arrives under its own name and with its own value: the engine that samples gets the

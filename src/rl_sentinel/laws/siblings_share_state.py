@@ -1,4 +1,4 @@
-"""DAT003 siblings-share-state.
+"""DAT003 siblings-share-state: two samples share mutable data.
 
 What it says:
     What is made for one sample stays as it is when the data of another sample is written to.

@@ -1,4 +1,4 @@
-"""MSK003 suppressed-reward-shifts-signal.
+"""MSK003 suppressed-reward-shifts-signal: a reward that is declared suppressed still changes a result.
 
 What it says:
     Where a boundary says that it suppresses the task reward of a response (it never ended, it ran

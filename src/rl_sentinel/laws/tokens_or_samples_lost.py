@@ -1,4 +1,4 @@
-"""PLC004 tokens-or-samples-lost.
+"""PLC004 tokens-or-samples-lost: a new layout of the batch loses, repeats or moves a token or row.
 
 What it says:
     A boundary that passes a column of the batch on in another layout keeps the numbers at the same response tokens:

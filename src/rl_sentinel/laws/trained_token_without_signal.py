@@ -1,4 +1,4 @@
-"""PLC001 trained-token-without-signal.
+"""PLC001 trained-token-without-signal: an outcome moves only some of the trained tokens of its trajectory.
 
 What it says:
     Where the outcome is claimed to credit a whole response, moving a trajectory's outcome moves all

@@ -1,4 +1,4 @@
-"""RAI001 valid-input-raises.
+"""RAI001 valid-input-raises: a valid batch raises an exception by accident.
 
 What it says:
     A batch that the framework can create gives a result, or an error that explains the refusal. An exception that no

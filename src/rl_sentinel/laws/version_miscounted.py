@@ -1,4 +1,4 @@
-"""STA001 version-miscounted.
+"""STA001 version-miscounted: generation runs further ahead of training than declared, or less far.
 
 What it says:
     Generation runs ahead of training as far as declared, and no farther: when ``i`` updates of ``B`` samples are

@@ -1,4 +1,4 @@
-"""WGT001 weight-falls-with-policy.
+"""WGT001 weight-falls-with-policy: an importance weight rises with the probability under the sampler.
 
 What it says:
     A weight of rollout correction is the ratio of a policy to the sampler: where the two agree, and the sampler then
