@@ -13,8 +13,7 @@ from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
-from rl_sentinel.adapters.verl.rewards import GroundTruths
-from rl_sentinel.adapters.verl.scoring import (
+from rl_sentinel.adapters.verl.reward_doubles import (
     SPECIAL,
     Text,
     Tokens,
@@ -23,6 +22,7 @@ from rl_sentinel.adapters.verl.scoring import (
     score_in_order,
     score_in_this_process,
 )
+from rl_sentinel.adapters.verl.rewards import GroundTruths
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Inputs, Sizes
 from rl_sentinel.laws.differs_from_reference import LAW as REF001

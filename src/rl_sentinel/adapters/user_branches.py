@@ -1,4 +1,4 @@
-"""A function that asks how many axes an argument has is checked with each layout that it accepts."""
+"""Check a function with each layout it accepts, if its code reads an argument's number of axes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How many responses of a prompt a user's function expects, if it holds their number itself."""
+"""Find the number of responses per prompt that a user's function expects, if no argument states it."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

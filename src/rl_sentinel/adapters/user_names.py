@@ -1,4 +1,4 @@
-"""What happens at parameters of a user's function whose names are unknown: they are clear, or the user is asked."""
+"""Bind parameters of a user's function whose names are unknown, if they are clear; else ask the user."""
 
 import inspect
 from collections.abc import Callable, Mapping

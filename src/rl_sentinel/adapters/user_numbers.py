@@ -1,4 +1,4 @@
-"""The numbers of a user's function: known ones by their names in formulas, and what the check changes of them."""
+"""Numbers of a user's function by their names in formulas; the check replaces those that would hide a fault."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Losses that claim a ratio of two policies, and read the log-probs of one."""
+"""Losses that claim a ratio of two policies, but read the log-probs of one only."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A reference's log-probs that the object of a user's function holds, and the function does not read."""
+"""Ignore reference log-probs that a user's object holds, if the function does not read them."""
 
 from dataclasses import replace
 

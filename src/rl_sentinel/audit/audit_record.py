@@ -1,4 +1,4 @@
-"""An audit with the code that decided it, and the part of it that still holds after a change of functions.
+"""Record an audit with the code that decided its verdicts, to reuse verdicts whose code did not change.
 
 A verdict depends on what its child process entered or read of the target, on what the worker entered or read before it
 forked, on the modules that are loaded, and on the description of the boundary. The rest (this package, options,

@@ -1,4 +1,4 @@
-"""List functions of the signal path that no boundary enters, with reviewed reasons."""
+"""List functions of the signal path that no boundary enters, each with the reviewed reason if there is one."""
 
 import tomllib
 from collections.abc import Iterable, Sequence

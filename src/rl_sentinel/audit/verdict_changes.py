@@ -1,4 +1,4 @@
-"""Compare the verdicts of two audits: findings that came, went and stayed, and pairs that differ."""
+"""Compare the verdicts of two audits: new, gone and unchanged findings, and pairs whose outcome differs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

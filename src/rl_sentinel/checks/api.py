@@ -9,7 +9,7 @@ from rl_sentinel.adapters.user_claims import EXAMPLES
 from rl_sentinel.adapters.user_function import Statement
 from rl_sentinel.audit.findings import LEVELS, findings
 from rl_sentinel.audit.function_check import audit_function, why_no_replay
-from rl_sentinel.audit.own_results import complete
+from rl_sentinel.audit.function_results import complete
 from rl_sentinel.checks.options import (
     bindings,
     chosen_laws,

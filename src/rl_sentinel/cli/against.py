@@ -1,4 +1,4 @@
-"""``audit A --against B``: both targets on the same cases, and which findings came, went and stayed."""
+"""``audit A --against B``: audit both targets on the same cases, and print new, gone and unchanged findings."""
 
 import json
 import time

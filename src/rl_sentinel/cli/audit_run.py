@@ -9,7 +9,7 @@ from rich.console import Console
 from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.expectation import differences
 from rl_sentinel.audit.findings import LEVELS, Audit, Finding, findings
-from rl_sentinel.audit.own_results import complete
+from rl_sentinel.audit.function_results import complete
 from rl_sentinel.cli.plan import Planned
 from rl_sentinel.cli.progress import Fetched, require_pairs, run_audit
 from rl_sentinel.report import text

@@ -1,4 +1,4 @@
-"""``certificate.json`` of a run: the audit of the recipe's own composition before the first step."""
+"""``certificate.json`` of a run: the audit of the trainer with this recipe, before the first step."""
 
 import hashlib
 import json

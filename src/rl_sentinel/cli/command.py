@@ -1,4 +1,4 @@
-"""The class of every command: an option that is given without a value is an error."""
+"""The command class of the command line: an option without a value is an error."""
 
 from itertools import pairwise
 from typing import Any

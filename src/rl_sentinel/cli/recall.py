@@ -1,4 +1,4 @@
-"""``rl-sentinel recall``: which known bugs an audit reports before their fix, and not after it."""
+"""``rl-sentinel recall``: count the known bugs that an audit reports before their fix and not after it."""
 
 import json
 import sys

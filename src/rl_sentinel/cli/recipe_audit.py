@@ -1,4 +1,4 @@
-"""Audit the trainer as a recipe composes it: what goes into the request, and the user's functions in it."""
+"""Audit the trainer with a recipe: the fields of the request, and the user's functions that the recipe names."""
 
 import hashlib
 import inspect

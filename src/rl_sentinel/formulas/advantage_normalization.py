@@ -1,4 +1,4 @@
-"""Advantages normalized inside a policy loss, by population, deviation and offset of the divisor."""
+"""Advantages that a policy loss normalizes itself: over tokens or responses, with each deviation and offset."""
 
 from itertools import product
 

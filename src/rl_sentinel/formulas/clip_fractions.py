@@ -1,4 +1,4 @@
-"""What a clip fraction may count: tokens, rows and values that clipping reaches."""
+"""What a clip fraction may count: tokens, rows or values that the clipping affects."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Formulas that use a KL: a reward penalty, an adaptive coefficient, and a loss term."""
+"""Gradients and uses of KL estimators: losses from a KL, the KL in a reward, the update of its coefficient."""
 
 from collections.abc import Callable, Mapping
 

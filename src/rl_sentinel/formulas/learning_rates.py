@@ -1,4 +1,4 @@
-"""Learning rates of the updates of a run, as fractions of the peak: a warm-up, then constant, a cosine, or both."""
+"""Learning-rate schedules as fractions of the peak: warm-up, then constant or cosine."""
 
 import math
 from collections.abc import Callable, Mapping

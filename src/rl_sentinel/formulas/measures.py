@@ -1,4 +1,4 @@
-"""Metrics of a whole batch that are not means (explained variance, dead groups, sample size), by every definition."""
+"""Batch metrics that are not means, by every definition: explained variance, dead groups, sample size."""
 
 import math
 from collections.abc import Callable, Mapping

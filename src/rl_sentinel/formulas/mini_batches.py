@@ -1,4 +1,4 @@
-"""Mini-batches that take prompts in turn: which rows each has, how many there are, and how large."""
+"""Mini-batches of consecutive prompts: the rows of each, their number and their largest size."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Tables of all quantities that a path lays out: per token, per row, and as one number for the batch."""
+"""Tables of layout and count quantities by name: per token, per row, or one number for the batch."""
 
 from collections.abc import Callable, Mapping
 

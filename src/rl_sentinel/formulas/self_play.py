@@ -1,4 +1,4 @@
-"""Losses of whole responses without a ratio, per token ``[B, T]``; a gradient flows to log-probs."""
+"""Losses of Nash-MD and A*-PO, per token ``[B, T]``; a gradient flows to the log-probs."""
 
 from collections.abc import Callable, Mapping
 

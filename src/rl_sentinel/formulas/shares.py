@@ -1,4 +1,4 @@
-"""Quantities that are shares: by any definition they lie between 0 and 1."""
+"""Names of quantities that are fractions: they lie between 0 and 1 by any definition."""
 
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.formulas.allowed import kind

@@ -1,4 +1,4 @@
-"""Rewards and sampler weights per token, by the formulas of papers, in plain loops."""
+"""Formulas of token rewards and of rollout-correction weights per token, in plain loops."""
 
 import math
 from collections.abc import Callable, Mapping

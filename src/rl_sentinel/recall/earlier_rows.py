@@ -1,4 +1,4 @@
-"""Read the rows that an earlier, unfinished measurement of recall has written."""
+"""Read the rows that an unfinished recall measurement has written, to resume it."""
 
 import json
 from collections.abc import Sequence

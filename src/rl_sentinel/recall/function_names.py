@@ -1,4 +1,4 @@
-"""Which functions of a source tree a known bug names, whatever package they moved to."""
+"""Find the functions of a source tree that a known bug names, also if they moved to another package."""
 
 import ast
 import re

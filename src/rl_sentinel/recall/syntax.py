@@ -1,4 +1,4 @@
-"""Choose the interpreter that can read a source tree: revisions differ in the newest syntax that they use."""
+"""Choose a Python interpreter that can parse a source tree: revisions use different syntax."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The choices of a signal path: the function of each stage, and its numbers."""
+"""``Choices``: the function of each stage of the signal path, and its numbers."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Output of the signal path: its mini-batches, and the off-policy mask at the time of an update."""
+"""``Ready``, the output of the signal path: inputs of the loss, mini-batches, the off-policy mask of an update."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple

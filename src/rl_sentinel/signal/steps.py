@@ -1,4 +1,4 @@
-"""Trajectories of several steps: one advantage per trajectory, shared by all of its steps."""
+"""Trajectories of several steps: one advantage per trajectory, shared by its steps."""
 
 from collections.abc import Callable
 

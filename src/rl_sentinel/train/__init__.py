@@ -1,1 +1,1 @@
-"""A small trainer whose training signal is ``rl_sentinel.signal`` and nothing else; ``loop`` is read first."""
+"""A small trainer that computes its training signal with ``rl_sentinel.signal`` only; read ``run/loop.py`` first."""

@@ -1,4 +1,4 @@
-"""AReaL's trajectories among data-parallel ranks: redistributed by length, or dispatched by a controller and merged."""
+"""AReaL's distribution of trajectories over data-parallel ranks, by the ranks themselves or by a controller."""
 
 import inspect
 from collections.abc import Callable, Iterator

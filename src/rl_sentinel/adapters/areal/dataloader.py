@@ -1,4 +1,4 @@
-"""AReaL's data loaders: how often all ranks together draw each sample in an epoch, and in which order."""
+"""AReaL's data loaders: how often all ranks together draw each sample per epoch, and the order."""
 
 import importlib
 from collections import Counter

@@ -1,4 +1,4 @@
-"""AReaL's advantages before its configuration of normalizations: switches for rewards, advantages and groups."""
+"""AReaL's advantages in early releases, where flags select the normalization of rewards and advantages."""
 
 import inspect
 from collections.abc import Iterator, Mapping

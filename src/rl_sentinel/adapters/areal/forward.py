@@ -1,4 +1,4 @@
-"""AReaL's forward passes: log-probs or values of padded data that the engine splits, packs, shares and unpacks."""
+"""AReaL's forward passes: log-probs or values of padded data, which the engine splits, packs and unpacks."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""AReaL's learning rates: the schedules that its engines on FSDP and Megatron build from the configuration."""
+"""AReaL's learning-rate schedules of its FSDP and Megatron engines."""
 
 import inspect
 import logging

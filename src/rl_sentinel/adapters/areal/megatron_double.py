@@ -1,4 +1,4 @@
-"""A double of AReaL's engine on Megatron: one process, a schedule of one pipeline stage, and fixed model outputs."""
+"""A double of AReaL's Megatron engine: one process, one pipeline stage, and fixed model outputs."""
 
 import logging
 from collections.abc import Callable

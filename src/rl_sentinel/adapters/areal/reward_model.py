@@ -1,4 +1,4 @@
-"""AReaL's reward model: an update on pairs of responses, from its trainer's collator through the engine on FSDP."""
+"""AReaL's reward model: an update on response pairs, from the collator through the FSDP engine."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""AReaL's log: the step under which the numbers of each training step stand, also after a restart."""
+"""AReaL's metrics log: the step number of each entry, also after a restart."""
 
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace

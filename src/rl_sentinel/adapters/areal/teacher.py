@@ -1,4 +1,4 @@
-"""AReaL's teacher in an inference server: log-probs of the tokens that a rollout trains."""
+"""AReaL's teacher on an inference server: its log-probs of the tokens that a rollout trains."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""One step of AReaL's training loop: the outputs of the models reach the update of the rows that they belong to."""
+"""One step of AReaL's training loop: whether model outputs reach the update of their own rows."""
 
 import inspect
 import math

@@ -1,4 +1,4 @@
-"""The configurations of AReaL's updates: their settings, what they claim, and what they log."""
+"""Settings of AReaL's updates: the configurations, their claims and their logged metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""AReaL's updates of actor, critic and supervised model through the engines on FSDP and Megatron, in micro-batches."""
+"""AReaL's updates of actor, critic and supervised model, in micro-batches on the FSDP and Megatron engines."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

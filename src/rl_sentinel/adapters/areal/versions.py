@@ -1,4 +1,4 @@
-"""AReaL's weight versions: of each sampled token, and of dumped trajectories."""
+"""AReaL's weight versions: per sampled token, and in dumped trajectories."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Settings that are passed on, as numbers: what arrives of a number, and whether a text arrives."""
+"""Boundaries of functions that forward settings: the value of each setting at its destination."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether a user's function can be called by the names of its parameters."""
+"""Check that a user's function can be called with keyword arguments."""
 
 import inspect
 from collections.abc import Mapping

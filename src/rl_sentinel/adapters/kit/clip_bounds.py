@@ -1,4 +1,4 @@
-"""The clip range of a policy loss, where no name states it: the literals at which its gradient stops."""
+"""Find the clip range of a policy loss that no name states: the literals at which its gradient stops."""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What the docstring of a function says that a parameter of unknown name holds, as a proposal for its binding."""
+"""Read from a docstring which column a parameter of unknown name holds, to propose a binding."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""What a parameter of unknown name holds where its docstring or the usage of the field leaves no doubt."""
+"""Bind a parameter of unknown name if its docstring or common usage leaves no doubt about its column."""
 
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""Ids of prompts that a function uses as keys, which the elements of a tensor cannot be."""
+"""Pass prompt ids as a list of numbers if a function uses them as dict keys; tensor elements do not work there."""
 
 from collections.abc import Mapping
 from dataclasses import replace

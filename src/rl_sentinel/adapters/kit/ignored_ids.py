@@ -1,4 +1,4 @@
-"""The id by which the code of a loss knows the tokens that do not train: -100 or -1 in the place of the token."""
+"""Find the ignore index of a loss: -100 or -1 as the token id of tokens that do not train."""
 
 import ast
 import inspect

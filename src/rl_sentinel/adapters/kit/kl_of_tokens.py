@@ -1,4 +1,4 @@
-"""The KL per token that a caller hands to a function: an estimate of the policy against its reference."""
+"""Codec of a KL per token that the caller computes: k1, k2 or k3 against the reference."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Arguments that count parts of the layout: micro-batches, and the rows of one."""
+"""Codecs of arguments that count micro-batches, or the rows of one."""
 
 from rl_sentinel.adapters.kit.value_codecs import Derived
 

@@ -1,4 +1,4 @@
-"""Choose among the layouts that a function accepts: the one in which it computes the formula that it claims."""
+"""Choose the layout of arguments with which a function computes the formula that it claims."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Learning rates of a short run, one per row of a batch; a double of Megatron's schedule."""
+"""Boundaries of learning rates, where each row of the batch is an update; a double of Megatron's schedule."""
 
 import math
 from collections.abc import Callable, Mapping

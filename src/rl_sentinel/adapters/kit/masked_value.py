@@ -1,4 +1,4 @@
-"""Values that are 0 at untrained tokens, for an estimator whose caller sets them so."""
+"""Codec of values that are 0 at untrained tokens, for callers that set them to 0."""
 
 from dataclasses import dataclass
 

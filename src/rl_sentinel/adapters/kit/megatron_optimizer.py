@@ -1,4 +1,4 @@
-"""What of a framework's settings of an optimizer reaches Megatron: learning rate, decay, clipping and betas."""
+"""Boundary of optimizer settings that a framework passes to Megatron: learning rate, decay, clipping, betas."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Arguments that a function needs although it does not require them: defaults of None, and keys of ``**kwargs``."""
+"""Detect arguments that a function needs but does not require: defaults of None, keys of ``**kwargs``."""
 
 import inspect
 from collections.abc import Mapping

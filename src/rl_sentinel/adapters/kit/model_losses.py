@@ -1,4 +1,4 @@
-"""Losses that call a model: prompts with padding in front, and losses that read the entropy of its logits."""
+"""Losses that call a model: prompts padded at the left, and an entropy bonus of the model's logits."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Whether a policy loss normalizes the advantages that it is given, as CleanRL's PPO does."""
+"""Detect policy losses that normalize their advantages, as CleanRL's PPO does."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""The numbers that a claimed formula needs, the values to try for them, and whether a function fits with these."""
+"""Try values for the unknown numbers of a claimed formula, until the function fits the formula."""
 
 import math
 from collections.abc import Mapping

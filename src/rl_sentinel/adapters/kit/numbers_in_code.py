@@ -1,4 +1,4 @@
-"""Numbers that a user's function reads by a known name from somewhere else than its parameters."""
+"""Read numbers with a known name from a user's code: ``self``, configurations, globals, closures."""
 
 import dis
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping

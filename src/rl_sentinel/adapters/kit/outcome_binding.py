@@ -1,4 +1,4 @@
-"""Which column a bound ``token_reward`` is: the raw one, or that with the outcome if nothing else carries it."""
+"""Decide whether a bound ``token_reward`` includes the outcome: it does if no other argument has the outcome."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Steps that call a function of this package with the whole batch: for the signal library and for test specimens."""
+"""Steps that call a function of this package on the whole batch: for the signal library and test specimens."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the code of a function expects of a parameter: a text, a flag or a whole number, or any number of axes."""
+"""Read from the code of a function how it uses a parameter: as text, flag, integer, or by its number of axes."""
 
 import ast
 import inspect

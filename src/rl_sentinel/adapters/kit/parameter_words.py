@@ -1,4 +1,4 @@
-"""The role of a parameter whose name is put together from known words, such as ``completion_ref_logps``."""
+"""The role of a parameter whose name combines known words, such as ``completion_ref_logps``."""
 
 import re
 from collections.abc import Mapping

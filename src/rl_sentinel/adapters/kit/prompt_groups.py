@@ -1,4 +1,4 @@
-"""How a function of a user's own finds the responses of a prompt, and the batches that suit it."""
+"""How a user's function finds the responses of a prompt, and conditions on batches that follow from it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

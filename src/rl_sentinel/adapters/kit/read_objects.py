@@ -1,4 +1,4 @@
-"""What the code of a function reads: other functions, and the objects that hold its configuration."""
+"""Find the functions and configuration objects that the code of a function reads."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

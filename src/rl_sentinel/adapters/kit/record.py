@@ -1,4 +1,4 @@
-"""A double of a validating model class: it keeps its fields and checks nothing."""
+"""A double of a pydantic model class: it stores its fields without validation."""
 
 import copy
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Refuse layouts that no binding can give: one trajectory, one number per response for a token."""
+"""Refuse layouts that no binding supports, such as one trajectory, or one number per response for tokens."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which item of a result is the output, and in which form, where neither its place nor the code's names say so."""
+"""Find which item of a result is the output, by trying items if the code's names do not tell."""
 
 import json
 from collections.abc import Callable, Collection

@@ -1,4 +1,4 @@
-"""Outputs for the columns of assembled rows, where a function of this package returns them as one list per column."""
+"""Outputs of functions that return rows as a dict with one list per column."""
 
 from collections.abc import Mapping
 

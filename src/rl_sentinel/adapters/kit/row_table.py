@@ -1,4 +1,4 @@
-"""A list with one dict, namespace or object per response: a batch as many scripts and data sets hold it."""
+"""A batch as a list with one dict, namespace or object per response."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

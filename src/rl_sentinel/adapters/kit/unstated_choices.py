@@ -1,4 +1,4 @@
-"""Functions that are right for one caller and wrong for another: ask for what the user has not stated."""
+"""Functions that are right for one kind of caller only: ask the user which one calls them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

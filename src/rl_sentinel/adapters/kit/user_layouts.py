@@ -1,4 +1,4 @@
-"""Layouts that only user functions have: [G, K] by prompt, one number per response, cu_seqlens; and their domains."""
+"""Layouts that only user functions have: [G, K] by prompt, one number per response, cu_seqlens; with conditions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

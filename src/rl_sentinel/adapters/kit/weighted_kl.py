@@ -1,4 +1,4 @@
-"""Whether a loss of one policy weights its KL by a ratio of 1, which only the gradient shows."""
+"""Detect losses that weight their KL by a ratio of 1, which changes only the gradient."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Layouts around another layout: time first, as a numpy array, or of responses that belong to one prompt."""
+"""Layouts that wrap another layout: time first, as a numpy array, responses of one prompt."""
 
 from dataclasses import dataclass
 from typing import Any

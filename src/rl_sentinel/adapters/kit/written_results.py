@@ -1,4 +1,4 @@
-"""Read the output of a function that returns nothing from the argument into which it writes it."""
+"""Read the output of a function that writes it into an argument and returns nothing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

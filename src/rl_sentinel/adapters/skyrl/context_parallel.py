@@ -1,4 +1,4 @@
-"""SkyRL's log-probs of packed sequences whose chunks are spread over context-parallel ranks."""
+"""SkyRL's log-probs of packed sequences over context-parallel ranks."""
 
 import contextlib
 from collections.abc import Iterator, Mapping

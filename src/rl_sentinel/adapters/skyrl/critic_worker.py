@@ -1,4 +1,4 @@
-"""SkyRL's critic worker: the loss and the logged numbers of a mini-batch that it trains in micro-batches."""
+"""SkyRL's critic worker: loss and logged metrics of a mini-batch, split into micro-batches."""
 
 import inspect
 from collections.abc import Callable, Iterator

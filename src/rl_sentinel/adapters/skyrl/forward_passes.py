@@ -1,4 +1,4 @@
-"""SkyRL's forward passes before the update: what they add to the batch, and their logged gap to the sampler."""
+"""SkyRL's forward passes before the update: the columns they add, and the logged gap to the sampler."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The metrics that SkyRL's generator returns with the responses that it returns for training or evaluation."""
+"""The metrics that SkyRL's generator returns beside its responses, for training or evaluation."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""SkyRL's learning rates: the number of optimizer steps over which its trainer plans the decay."""
+"""SkyRL's learning-rate decay: the number of optimizer steps that the trainer plans for it."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping

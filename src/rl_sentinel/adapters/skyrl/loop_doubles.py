@@ -1,4 +1,4 @@
-"""Doubles of what SkyRL's loops over epochs call: the data loader, engines and workers, gauges, and the log."""
+"""Doubles for SkyRL's training loops: data loader, engines and workers, timers, and the log."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""SkyRL's loops over several epochs: what they train after a restart, and the steps at which they log."""
+"""SkyRL's training loops over several epochs: which prompts train after a restart, and the logged steps."""
 
 import asyncio
 import inspect

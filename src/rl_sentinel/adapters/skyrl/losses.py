@@ -1,4 +1,4 @@
-"""SkyRL's policy losses after the trainer's scaling of advantages, and the critic's loss."""
+"""SkyRL's policy losses, with the trainer's scaling of advantages, and the critic's loss."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""SkyRL's mini-batches of prompts: the rows of each optimizer step, also where a trajectory has a row per step."""
+"""SkyRL's mini-batches of prompts: the rows of each optimizer step, also with one row per step."""
 
 import inspect
 import itertools

@@ -1,4 +1,4 @@
-"""Learning rates of SkyRL's workers on FSDP: the schedule that they make of their section of the configuration."""
+"""SkyRL's learning-rate schedules in its FSDP workers."""
 
 import inspect
 import math

@@ -1,4 +1,4 @@
-"""What of SkyRL's settings of an optimizer reaches Megatron."""
+"""SkyRL's optimizer settings that reach Megatron."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""The overlong penalty of SkyRL's DAPO trainer, an example beside the package that a checkout has."""
+"""The overlong penalty of SkyRL's DAPO trainer, which is an example in checkouts, not in the package."""
 
 import copy
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""SkyRL's settings that are given as a dict of overrides, on their way into the configuration."""
+"""SkyRL's configuration from a dict of overrides: whether each override arrives."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

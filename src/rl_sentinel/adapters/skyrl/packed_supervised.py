@@ -1,4 +1,4 @@
-"""SkyRL's supervised fine-tuning on Megatron with examples that its collator packs into rows."""
+"""SkyRL's supervised fine-tuning on Megatron with packed sequences, from the collator to the loss."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""SkyRL's supervised fine-tuning: its collator, and the loss and its logged value in the policy worker."""
+"""SkyRL's supervised fine-tuning: the collator, and loss and logged loss in the policy worker."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""SkyRL's loop of supervised fine-tuning: what it trains after a restart, and the steps at which it logs."""
+"""SkyRL's loop of supervised fine-tuning: which rows train after a restart, and the logged steps."""
 
 import inspect
 from collections.abc import Iterator, Mapping

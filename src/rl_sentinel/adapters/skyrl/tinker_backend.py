@@ -1,4 +1,4 @@
-"""SkyRL's Tinker server: requests of a client become one training batch, which the policy worker trains."""
+"""Training through SkyRL's Tinker server: requests become one batch, which the policy worker trains."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping

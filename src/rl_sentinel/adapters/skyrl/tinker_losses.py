@@ -1,4 +1,4 @@
-"""The losses of SkyRL's own JAX engine behind the Tinker server, with torch in the place of JAX's array functions."""
+"""The losses of SkyRL's JAX engine behind its Tinker server, run with torch instead of JAX."""
 
 from collections.abc import Iterator, Mapping
 from types import FunctionType, SimpleNamespace

@@ -1,4 +1,4 @@
-"""SkyRL's Tinker server as a sampler: requests of a client, each for several samples of a prompt, and their replies."""
+"""Sampling through SkyRL's Tinker server: requests for several samples of a prompt, and their replies."""
 
 import inspect
 from collections.abc import Iterator, Mapping

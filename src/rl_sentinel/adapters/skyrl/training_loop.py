@@ -1,4 +1,4 @@
-"""One step of SkyRL's training loop: the rows that it trains, and those that it logs in a table of trajectories."""
+"""One step of SkyRL's training loop: the trained rows, and the logged table of trajectories."""
 
 import asyncio
 import inspect

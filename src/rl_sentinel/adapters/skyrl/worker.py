@@ -1,4 +1,4 @@
-"""SkyRL's policy worker: loss, metrics and log-probs of a mini-batch that it trains in micro-batches."""
+"""SkyRL's policy worker: loss, metrics and log-probs of a mini-batch, split into micro-batches."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""slime's fully asynchronous rollout: how often each sample is trained while a worker generates ahead of training."""
+"""slime's fully asynchronous rollout: how often each sample is trained."""
 
 import asyncio
 from collections import Counter
@@ -18,8 +18,8 @@ from rl_sentinel.adapters.kit.requirements import (
     versions_never_decrease,
 )
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
-from rl_sentinel.adapters.slime.engine import arguments, serving
 from rl_sentinel.adapters.slime.generation import MODULES, ROW, room_of, samples_of
+from rl_sentinel.adapters.slime.rollout_doubles import arguments, serving
 from rl_sentinel.adapters.slime.rollout_loop import Prompts
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target

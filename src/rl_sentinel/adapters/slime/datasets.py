@@ -1,4 +1,4 @@
-"""slime's data set: the samples that it makes of a file's rows, without long prompts."""
+"""slime's data set: samples from the rows of a file, without prompts that are too long."""
 
 import inspect
 import json
@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
-from rl_sentinel.adapters.slime.engine import FIRST, Words
+from rl_sentinel.adapters.slime.rollout_doubles import FIRST, Words
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use

@@ -1,4 +1,4 @@
-"""Doubles for slime: Megatron's loop over micro-batches, a model with fixed outputs, the process's storage."""
+"""Doubles for slime's training: Megatron's loop over micro-batches, a model with fixed outputs, a data store."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""slime's losses by command line: neutral settings, slime's own options, claims, reported metrics."""
+"""Settings of slime's losses on the command line, with claims and logged metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""slime's training on FSDP, from samples to the optimizer step: its loss and its logged metrics, on one rank or more.
+"""slime's FSDP training from samples to the optimizer step: loss and logged metrics, over ranks.
 
 Only revisions from September 2025 to March 2026 have this backend; the first ones pad their micro-batches.
 """
@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Computed, Constant, Earlier
 from rl_sentinel.adapters.slime.fsdp import ACTOR, pack_doubles
-from rl_sentinel.adapters.slime.fsdp_actor import LOGPROBS, train_on_ranks
+from rl_sentinel.adapters.slime.fsdp_doubles import LOGPROBS, train_on_ranks
 from rl_sentinel.adapters.slime.packing import cpu
 from rl_sentinel.adapters.slime.rollout import even_ranks, received
 from rl_sentinel.adapters.target import Target

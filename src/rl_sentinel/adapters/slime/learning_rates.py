@@ -1,4 +1,4 @@
-"""slime's learning rates: the schedule of Megatron, sized by the rollouts of a run, and where a restart goes on."""
+"""slime's learning rates: Megatron's schedule, sized by the number of rollouts, also after a restart."""
 
 import inspect
 from collections.abc import Callable, Iterator

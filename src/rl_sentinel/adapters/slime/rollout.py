@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowSequence
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.slime.doubles import filter_prompts, supervised_samples
-from rl_sentinel.adapters.slime.ranks import columns_of_others, load_rollout, receive_rollout, received_rows
+from rl_sentinel.adapters.slime.rank_doubles import columns_of_others, load_rollout, receive_rollout, received_rows
 from rl_sentinel.adapters.slime.samples import (
     CONVERT,
     IMAGES,

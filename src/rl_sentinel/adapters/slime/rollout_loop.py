@@ -1,4 +1,4 @@
-"""slime's rollout loop: how often each sample is trained, with dynamic sampling and the hook for all samples."""
+"""slime's rollout loop: how often each sample is trained, with dynamic sampling and the all-samples hook."""
 
 import asyncio
 from collections import Counter
@@ -15,8 +15,8 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
-from rl_sentinel.adapters.slime.engine import Server, arguments, serving
 from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
+from rl_sentinel.adapters.slime.rollout_doubles import Server, arguments, serving
 from rl_sentinel.adapters.slime.samples import REWARDS, SAMPLE, module_source
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

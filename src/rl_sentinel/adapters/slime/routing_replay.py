@@ -1,4 +1,4 @@
-"""slime's replay of routing: the experts that the engine chose, at the places of the packed micro-batches."""
+"""slime's routing replay: the experts that the engine chose, at the positions of packed micro-batches."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""slime's queue of a teacher server: requests of clients become batches of workers, whose log-probs are sent back."""
+"""slime's teacher server: a queue batches client requests for workers, and returns log-probs to each client."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""slime's training step: ``loss_function`` over all micro-batches, with each loss of the command line."""
+"""slime's training step: ``loss_function`` over all micro-batches, for each loss on the command line."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""TRL's A*-PO: the regression of the log-ratios of sampled completions onto their advantages."""
+"""TRL's A*-PO: the regression of log-ratios of sampled completions on their advantages."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What TRL's asynchronous trainers log of the samples that they pack: tokens, rewards and padding."""
+"""Metrics that TRL's asynchronous trainers log about packed samples: tokens, rewards and padding."""
 
 import inspect
 from collections import defaultdict

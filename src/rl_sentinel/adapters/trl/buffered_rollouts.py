@@ -1,4 +1,4 @@
-"""TRL's distillation on buffered completions: whether a row trains on the prompt that its completion followed."""
+"""TRL's distillation on buffered completions: whether each completion is trained after its own prompt."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""TRL's distillation on a buffered generation batch: the loss of one optimizer step, from the data loader on."""
+"""TRL's distillation on a buffered generation batch: the loss of one optimizer step."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ from rl_sentinel.adapters.trl.inline_prompts import text_of
 from rl_sentinel.adapters.trl.logit_model import of_shared_weights
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples, make_pair_trainer
-from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, make_byte_tokenizer

@@ -1,4 +1,4 @@
-"""What TRL's online trainers log after a restore from a checkpoint, compared with an uninterrupted run."""
+"""The metrics that TRL's online trainers log after a resume, compared with an uninterrupted run."""
 
 import tempfile
 from collections.abc import Iterator

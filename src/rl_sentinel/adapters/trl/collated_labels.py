@@ -1,4 +1,4 @@
-"""TRL's supervised trainer, from texts to collated labels: trained tokens, their end, and padding."""
+"""TRL's supervised trainer from texts to collated labels: trained tokens, end tokens, padding."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The table of completions that TRL's online trainers write: every row has the numbers of one completion."""
+"""The completions table that TRL's online trainers log: whether each row describes one completion."""
 
 import contextlib
 import inspect
@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.requirements import equal_parts
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Prompts
-from rl_sentinel.adapters.trl.ranks import collectives
+from rl_sentinel.adapters.trl.rank_doubles import collectives
 from rl_sentinel.adapters.trl.release import NAME, source_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL, ID_TOKENS, id_tokens
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD

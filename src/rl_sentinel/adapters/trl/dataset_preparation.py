@@ -1,4 +1,4 @@
-"""TRL's preparation of data sets: token ids compared with the chat template, and the trained tokens."""
+"""TRL's data set preparation: token ids and trained tokens, compared with the chat template."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence

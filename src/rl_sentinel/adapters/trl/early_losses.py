@@ -1,4 +1,4 @@
-"""GRPO's loss in early TRL releases: one method that samples, scores, computes the loss and logs."""
+"""GRPO's loss in early TRL releases, where one method samples, scores, computes the loss and logs."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""GRPO's first training steps in TRL, over micro-batches that sample, score and train by themselves."""
+"""GRPO's training step in early TRL releases, where each micro-batch samples and scores itself."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +19,7 @@ from rl_sentinel.adapters.trl.arguments import (
     trains_whole_completions,
 )
 from rl_sentinel.adapters.trl.early_losses import PATH, KnownModel, ready_to_sample
-from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.scoring import no_extra_padding
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -1,4 +1,4 @@
-"""TRL's on-policy distillation with a fused divergence: the loss over micro-batches, and the entropy that it logs."""
+"""TRL's on-policy distillation with a fused divergence: the loss over micro-batches, and the logged entropy."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ from rl_sentinel.adapters.trl.distillation import BETAS
 from rl_sentinel.adapters.trl.liger import forwarded
 from rl_sentinel.adapters.trl.logit_model import Head, in_chunks
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
 from rl_sentinel.adapters.trl.release import NAME, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_batch import unpacked_names

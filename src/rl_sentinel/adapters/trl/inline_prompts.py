@@ -1,4 +1,4 @@
-"""The prompt that vLLM reads and the prompt that trains, in releases whose trainer asks the engine itself."""
+"""The prompts that vLLM reads and that train, in TRL releases whose trainer calls the engine itself."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
-from rl_sentinel.adapters.trl.inline_engines import last_word, make_inline_sampler, sample_inline
+from rl_sentinel.adapters.trl.inline_engine_doubles import last_word, make_inline_sampler, sample_inline
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.sampling import collectives, engines_of, is_inline, sampling_path
 from rl_sentinel.adapters.trl.tiny_trainer import WORDS, make_byte_tokenizer

@@ -1,4 +1,4 @@
-"""The averages that TRL's online trainers log over several steps, some of which lack a metric."""
+"""The averages that TRL's online trainers log over several steps, if some steps lack a metric."""
 
 import inspect
 from collections import defaultdict

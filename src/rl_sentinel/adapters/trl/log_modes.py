@@ -1,4 +1,4 @@
-"""Count metrics that TRL's trainers log under the wrong mode: evaluation as training, or training as evaluation."""
+"""Count metrics that TRL logs under the wrong mode: evaluation as training, or training as evaluation."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Arguments of TRL's loops that sample, score and train in one method: responses, and numbers chosen to suit a law."""
+"""Arguments of TRL's single-method training loops: responses, and numbers that suit a law."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

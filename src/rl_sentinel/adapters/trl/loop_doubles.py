@@ -1,4 +1,4 @@
-"""Doubles of the models in TRL's loops that sample, score and train in one method: known numbers of known responses."""
+"""Doubles of the models in TRL's single-method training loops: known outputs for known responses."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace

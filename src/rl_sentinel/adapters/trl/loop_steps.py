@@ -1,4 +1,4 @@
-"""The steps at which TRL's loops that sample, score and train in one method log their batches."""
+"""The steps at which TRL's single-method training loops log their batches."""
 
 from collections.abc import Callable
 from itertools import pairwise

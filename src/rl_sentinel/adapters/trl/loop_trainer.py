@@ -1,4 +1,4 @@
-"""TRL's loops that sample, score and train in one method: their trainers, and a step of one batch."""
+"""TRL's single-method training loops (``train`` samples, scores and updates): build a trainer, run one batch."""
 
 import dataclasses
 import importlib
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.trl.loop_doubles import CONTEXT, FIRST_PROMPT, WORD, Policy, Responses, Scorer
-from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, make_model, make_tokenizer
 
 #: The sampling temperature; not 1, so that log-probs without it differ.

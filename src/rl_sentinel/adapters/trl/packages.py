@@ -1,4 +1,4 @@
-"""Pins of the packages that TRL's trainers call at run time, by release: transformers, accelerate, datasets."""
+"""Pinned packages that TRL's trainers need at run time, by release."""
 
 import re
 

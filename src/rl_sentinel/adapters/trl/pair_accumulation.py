@@ -1,4 +1,4 @@
-"""TRL's pair losses with a mean over tokens, under accumulation: steps on pairs whose responses have one length."""
+"""TRL's pair losses with a mean over tokens, under gradient accumulation."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Numbers that TRL's trainers of pairs and of single responses log, over ranks and micro-batches of a step."""
+"""Metrics that TRL's preference trainers log, over ranks and micro-batches."""
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
@@ -36,7 +36,7 @@ from rl_sentinel.adapters.trl.preferences import (
     ready_trainer,
     trainer_path,
 )
-from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import set_logprobs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use

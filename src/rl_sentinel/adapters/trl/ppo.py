@@ -1,4 +1,4 @@
-"""PPO in TRL before 0.12: forward passes in mini-batches, and the KL that a step reports."""
+"""PPO in TRL before 0.12: forward passes, and the KL that a step logs; boundaries of the other PPO modules."""
 
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""Doubles for a step of TRL's PPO before 0.12: a model that an update changed, accelerate, and the collator."""
+"""Doubles for a PPO step in TRL before 0.12: an updated model, accelerate, the collator."""
 
 import importlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""PPO in TRL's loop that samples, scores and trains in one method: KL, rewards, advantages, losses and metrics."""
+"""PPO in TRL's single-method training loop: KL, rewards, advantages, losses and metrics."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, make_tokenizer
 from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -1,4 +1,4 @@
-"""PPO in TRL before 0.12: a whole step, from queries, responses and scores to the gradients that are applied."""
+"""PPO in TRL before 0.12: a whole step, from queries, responses and scores to the applied gradients."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

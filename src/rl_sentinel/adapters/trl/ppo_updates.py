@@ -1,4 +1,4 @@
-"""PPO in TRL's loop that samples, scores and trains in one method: losses and metrics of its updates."""
+"""The updates of PPO in TRL's single-method training loop: losses and metrics."""
 
 from collections.abc import Mapping
 from dataclasses import replace

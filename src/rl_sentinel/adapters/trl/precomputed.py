@@ -1,4 +1,4 @@
-"""DPO and KTO in TRL with reference log-probs of the data set: a training step on rows that carry them."""
+"""TRL's DPO and KTO with precomputed reference log-probs: a training step on rows that have them as columns."""
 
 import inspect
 from collections.abc import Callable, Iterator

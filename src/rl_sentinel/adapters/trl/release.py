@@ -1,4 +1,4 @@
-"""Inspect a release of TRL: configuration fields, trainer methods and where they log, from its source."""
+"""Read facts about a TRL release from its source: configuration fields, trainer methods, where they log."""
 
 import dataclasses
 import inspect

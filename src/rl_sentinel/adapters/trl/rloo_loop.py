@@ -1,4 +1,4 @@
-"""RLOO in TRL before 0.22, whose loop samples, scores and trains in one method: KL, advantages, loss and metrics."""
+"""RLOO in TRL before 0.22, a single-method training loop: KL, advantages, loss and metrics."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

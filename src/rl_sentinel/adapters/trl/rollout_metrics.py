@@ -22,7 +22,7 @@ from rl_sentinel.adapters.trl.arguments import (
     trainer,
     truncated_fill_width,
 )
-from rl_sentinel.adapters.trl.ranks import collectives
+from rl_sentinel.adapters.trl.rank_doubles import collectives
 from rl_sentinel.adapters.trl.release import config_fields, log_place, logs_by_mode, scoring_path, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_doubles import evaluate_rollout, ready_to_score, rollout_modes, score_ranks

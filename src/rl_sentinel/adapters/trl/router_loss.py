@@ -1,4 +1,4 @@
-"""TRL's supervised trainer on a mixture of experts: how often the router's loss counts."""
+"""TRL's supervised trainer on a mixture of experts: the weight of the router's loss in a step."""
 
 import functools
 import inspect

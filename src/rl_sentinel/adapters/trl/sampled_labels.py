@@ -1,4 +1,4 @@
-"""Labels of completions that the student of TRL's distillation samples."""
+"""Labels of completions sampled by the student, in TRL's distillation."""
 
 import inspect
 from collections.abc import Callable

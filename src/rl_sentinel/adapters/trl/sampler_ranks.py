@@ -1,4 +1,4 @@
-"""TRL's sampler of prompts on several processes: whether the completions of a prompt meet in one group."""
+"""TRL's prompt sampler over several processes: whether all completions of a prompt are in one group."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

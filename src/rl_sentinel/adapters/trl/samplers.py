@@ -1,4 +1,4 @@
-"""TRL's prompt sampler: how often each prompt is used in an epoch, and how many completions a generation has."""
+"""TRL's prompt sampler: uses of each prompt per epoch, and completions per generation."""
 
 import dataclasses
 import tempfile

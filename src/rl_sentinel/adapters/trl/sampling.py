@@ -1,4 +1,4 @@
-"""TRL's requests to the engine that samples: which options reach it, and whose rows come back."""
+"""TRL's requests to the rollout engine: the sampling options, and the rows that come back."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, TRAINERS, Prompts
-from rl_sentinel.adapters.trl.ranks import (
+from rl_sentinel.adapters.trl.rank_doubles import (
     all_gather_object,
     broadcast_object_list,
     gather,
@@ -28,7 +28,7 @@ from rl_sentinel.adapters.trl.ranks import (
 )
 from rl_sentinel.adapters.trl.release import NAME, fields_of, method, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, returned_names
-from rl_sentinel.adapters.trl.sampling_engines import OTHER_OPTION, VLLM, make_sampler, request_options, sample
+from rl_sentinel.adapters.trl.sampling_engine_doubles import OTHER_OPTION, VLLM, make_sampler, request_options, sample
 from rl_sentinel.adapters.trl.two_ranks import rank_count
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use

@@ -1,4 +1,4 @@
-"""TRL's advantages from sampled tokens and rewards: ``_generate_and_score_completions`` with a double of the engine."""
+"""TRL's advantages: ``_generate_and_score_completions`` with known completions and rewards."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ from rl_sentinel.adapters.trl.arguments import (
     trains_every_completion,
     trains_whole_completions,
 )
-from rl_sentinel.adapters.trl.ranks import collectives
+from rl_sentinel.adapters.trl.rank_doubles import collectives
 from rl_sentinel.adapters.trl.release import NAME, config_fields, scoring_path, source_of
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
 from rl_sentinel.adapters.trl.two_ranks import rank_advantages, rollout_ranks

@@ -1,4 +1,4 @@
-"""TRL's distillation from a teacher on a server, which returns its log-probs of the likeliest tokens only."""
+"""TRL's distillation from a teacher on a server, which returns log-probs of the most likely tokens only."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import self_distillation
 from rl_sentinel.adapters.trl.arguments import completions, trains_whole_completions
-from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
 from rl_sentinel.adapters.trl.self_distillation import Model
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use

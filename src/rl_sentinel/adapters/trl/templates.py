@@ -1,4 +1,4 @@
-"""TRL's text of prompts and completions, compared with the chat template of the whole conversation."""
+"""TRL's chat templating of prompts and completions, compared with the template of the whole conversation."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
-from rl_sentinel.adapters.trl.sampling_engines import arguments
+from rl_sentinel.adapters.trl.sampling_engine_doubles import arguments
 from rl_sentinel.adapters.trl.tiny_trainer import END, TEMPLATE, make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences, token_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

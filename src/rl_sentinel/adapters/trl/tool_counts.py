@@ -1,4 +1,4 @@
-"""TRL's counts of tool calls: how many a completion makes, and the share of them that fail, over ranks."""
+"""TRL's tool-call metrics: calls per completion, and the fraction that fail, over ranks."""
 
 from collections.abc import Callable, Iterator
 from copy import copy

@@ -1,4 +1,4 @@
-"""Rollouts over two data-parallel ranks, for boundaries whose law does not split the rows itself."""
+"""Rollouts over two data-parallel ranks, for boundaries whose law does not split rows itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

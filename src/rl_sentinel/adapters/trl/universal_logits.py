@@ -1,4 +1,4 @@
-"""GOLD's distance between a student and a teacher with other tokens (universal logit distillation)."""
+"""GOLD in TRL: the distance between student and teacher with different tokenizers."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Rewards of several functions in TRL's online trainers, some of which give a completion no reward."""
+"""Rewards of several functions in TRL's online trainers, if some return None for a completion."""
 
 import inspect
 from collections.abc import Iterator, Mapping

@@ -24,7 +24,7 @@ from rl_sentinel.adapters.trl.arguments import (
 )
 from rl_sentinel.adapters.trl.loss_families import PLAIN, RATIO, ROW, Family
 from rl_sentinel.adapters.trl.losses import clipping_subclasses, logged_metrics, release_family
-from rl_sentinel.adapters.trl.ranks import collectives
+from rl_sentinel.adapters.trl.rank_doubles import collectives
 from rl_sentinel.adapters.trl.release import NAME, method, reads_tool_mask, source_of
 from rl_sentinel.adapters.trl.scoring import ENVIRONMENT
 from rl_sentinel.adapters.trl.update_doubles import optimizer_step, ready_to_update

@@ -1,4 +1,4 @@
-"""Batch sizes of verl's workers before 0.8: what a rank makes of the sizes that the configuration gives for all."""
+"""verl's batch sizes before 0.8: the sizes per rank that a worker derives from the configuration."""
 
 import copy
 import inspect

@@ -1,4 +1,4 @@
-"""verl's data set of conversations: tokens compared with the chat template, the loss mask, and limits on the length."""
+"""Boundary of verl's conversation data set: tokens and loss mask against the chat template, length limits."""
 
 import inspect
 import sys

@@ -1,4 +1,4 @@
-"""Boundary of verl's workers before 0.8: the part of a sampled response that counts, up to any of its end tokens."""
+"""Boundary of verl's workers before 0.8: where a sampled response ends, for any of its end tokens."""
 
 import inspect
 import sys

@@ -1,4 +1,4 @@
-"""Boundaries of the forward passes of verl's engines: log-probs, entropies and values of the trainer's batch."""
+"""Boundaries of the forward passes of verl's engines: log-probs, entropies and values."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

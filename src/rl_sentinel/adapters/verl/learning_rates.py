@@ -1,4 +1,4 @@
-"""Boundaries of verl's learning rates: the schedules, and the engine that chooses one by its configuration."""
+"""Boundaries of verl's learning-rate schedules, and of the engine that builds them."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

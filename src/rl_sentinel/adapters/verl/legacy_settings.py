@@ -1,4 +1,4 @@
-"""verl's reward settings in the places where they used to be: what its migration puts in the places that are read."""
+"""verl's migration of legacy reward settings: whether each value arrives at its new place."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping

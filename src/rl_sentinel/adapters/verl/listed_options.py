@@ -1,4 +1,4 @@
-"""The values of verl's settings that its documentation, its checks and its enumerations list as allowed."""
+"""The allowed values of verl's settings that its documentation, checks and enumerations list."""
 
 import inspect
 import re

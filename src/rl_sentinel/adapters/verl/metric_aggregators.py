@@ -1,4 +1,4 @@
-"""Boundaries of verl's aggregators, which reduce the metrics of several steps between two updates of the weights."""
+"""Boundaries of verl's aggregators, which reduce the metrics of several steps."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Boundaries of verl's metrics about the mismatch between the sampler and the trained policy."""
+"""Boundaries of verl's metrics of the mismatch between sampler and trained policy."""
 
 import inspect
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What of verl's settings of an optimizer reaches Megatron."""
+"""verl's optimizer settings that reach Megatron."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Boundary of the loop of verl's v1 trainer: its prompts, and the weights that sample them, also after a restart."""
+"""Boundary of the training loop of verl's v1 trainer: its prompts and weight versions, also after a restart."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,4 +1,4 @@
-"""Boundaries of verl's v1 trainer, whose columns are in a transfer queue: advantages of a batch."""
+"""Boundaries of the advantages of verl's v1 trainer, whose columns are in a transfer queue."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Boundary of verl's worker with a reward model, until February 2026: the score of each response, at its last token."""
+"""Boundary of verl's reward-model worker, until February 2026: the score at the last token of each response."""
 
 import inspect
 from collections.abc import Iterator

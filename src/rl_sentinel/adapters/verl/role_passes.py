@@ -1,4 +1,4 @@
-"""Boundaries of the forward passes of verl's workers of October and November 2025: log-probs, entropies and values."""
+"""Boundaries of the forward passes of verl's workers of October and November 2025."""
 
 import copy
 import inspect

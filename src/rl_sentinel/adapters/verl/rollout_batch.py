@@ -1,4 +1,4 @@
-"""verl's batch after a rollout: prompts padded at the left, responses at the right, positions of the tokens."""
+"""verl's batch after a rollout: left-padded prompts, right-padded responses, token positions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Boundaries of verl's inference servers: the sampling options that reach the engine, and what returns of replies."""
+"""Boundaries of verl's inference servers: sampling options that reach the engine, and returned responses."""
 
 import asyncio
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""Follow the rows of a ``DataProto`` that were moved: number them before, and read their columns after."""
+"""Number the rows of a ``DataProto`` before an operation, and read their columns by number after it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Boundaries of verl's trainers on GPUs of their own: the advantages of the batch that a step passes to the update."""
+"""Boundaries of verl's trainers on separate GPUs: the advantages of the batch that an update gets."""
 
 import asyncio
 import inspect

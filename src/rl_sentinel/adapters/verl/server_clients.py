@@ -1,4 +1,4 @@
-"""Boundaries of verl's client of the inference servers: responses that weight updates interrupt and that go on."""
+"""Boundaries of verl's client of the inference servers: responses that resume after a weight update."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Doubles around verl's inference servers: engines with known responses, and the batch of the worker that asks."""
+"""Doubles around verl's inference servers: engines with known responses, and the requesting worker's batch."""
 
 from collections.abc import AsyncIterator, Mapping
 from types import ModuleType, SimpleNamespace

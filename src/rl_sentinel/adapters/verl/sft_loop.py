@@ -1,4 +1,4 @@
-"""Boundary of verl's loop of supervised fine-tuning: a step over data-parallel ranks, to the gradient and the logs."""
+"""Boundary of verl's loop of supervised fine-tuning: gradient and logs of a step over data-parallel ranks."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

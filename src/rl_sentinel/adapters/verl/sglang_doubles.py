@@ -1,4 +1,4 @@
-"""Doubles of SGLang, with which verl's workers sample: its engine, its sampling options, its mesh of processes."""
+"""Doubles of SGLang for verl's workers: engine, sampling options, device mesh."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import torch
 
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group
-from rl_sentinel.adapters.verl.sampling_engines import KnownResponses
+from rl_sentinel.adapters.verl.sampling_engine_doubles import KnownResponses
 
 #: Attributes of SGLang's ``SamplingParams``; it keeps the words of ``stop`` under another name.
 ATTRIBUTES: Mapping[str, Any] = {

@@ -1,4 +1,4 @@
-"""Run verl's single-turn data sets on files in memory, and compare each row with the texts it was made from."""
+"""Run verl's single-turn data sets on files in memory, and compare each row with its source text."""
 
 import inspect
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""verl's agent loops with tools: the tokens, mask and log-probs of a conversation compared with the chat template."""
+"""Boundaries of verl's agent loops with tools: tokens, mask and log-probs, compared with the chat template."""
 
 import asyncio
 import copy

@@ -1,4 +1,4 @@
-"""Boundary of verl's training loop: the prompts that it trains on, in a whole run and after a restore."""
+"""Boundary of verl's training loop: the prompts of a whole run, and after a resume."""
 
 import inspect
 import pickle

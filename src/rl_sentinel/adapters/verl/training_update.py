@@ -1,4 +1,4 @@
-"""Boundary of verl's training loop: the advantages of the batch that it passes to the update of the actor."""
+"""Boundary of verl's training loop: the advantages that the actor's update gets."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping

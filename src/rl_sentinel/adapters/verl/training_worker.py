@@ -1,4 +1,4 @@
-"""Boundary of verl's training worker: a mini-batch over data-parallel ranks, to the gradient and the logged metrics."""
+"""Boundary of verl's training worker: gradient and logged metrics of a mini-batch over data-parallel ranks."""
 
 import copy
 import inspect

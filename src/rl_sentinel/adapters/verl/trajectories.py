@@ -1,4 +1,4 @@
-"""Boundaries of verl's advantages for trajectories with several outputs (v1 trainer), and of PF-PPO's resampling."""
+"""Boundaries of the v1 trainer's advantages for trajectories of several outputs, and of PF-PPO's resampling."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

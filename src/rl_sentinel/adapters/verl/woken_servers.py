@@ -1,4 +1,4 @@
-"""Servers of verl's agent loops that get the trainer's weights when they wake up: the weights that sample each step."""
+"""Boundary of verl's inference servers that load new weights on wake-up: the weights that sample each step."""
 
 import inspect
 from collections.abc import Callable, Iterator

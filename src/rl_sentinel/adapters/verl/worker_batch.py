@@ -1,4 +1,4 @@
-"""The batch that verl's trainer before 0.8 passes to a worker, and doubles for the accelerator of the worker."""
+"""The batch that verl's trainer before 0.8 passes to a worker, and doubles for the worker's accelerator."""
 
 import re
 from collections.abc import Callable, Mapping

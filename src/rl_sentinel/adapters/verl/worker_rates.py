@@ -1,4 +1,4 @@
-"""Learning rates of verl's FSDP workers before 0.8, which choose a schedule where they build the optimizer."""
+"""Learning rates of verl's FSDP workers before 0.8, which build the schedule beside the optimizer."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""Boundaries of verl's workers that sample with an engine of their own: the rows of the batch that they return."""
+"""Boundaries of verl's workers with a rollout engine inside: the rows of the batch that they return."""
 
 import inspect
 import re
@@ -26,7 +26,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.rollout_servers import OPTIONS, TRAINING, VALIDATION, distribution
-from rl_sentinel.adapters.verl.sampling_engines import (
+from rl_sentinel.adapters.verl.sampling_engine_doubles import (
     END,
     PAD,
     SHIFT,

@@ -1,4 +1,4 @@
-"""Which autograd mode is active, which decides what a kernel may do."""
+"""Detect the active autograd mode, on which a kernel depends."""
 
 import torch
 from torch import Tensor

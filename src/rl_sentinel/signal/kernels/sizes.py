@@ -1,4 +1,4 @@
-"""From which size on each kernel runs, and how much one block holds.
+"""The batch size from which each kernel runs, and the size of its blocks.
 
 Sizes are read at each call, so that tests and audits can lower them and enter a kernel with a small batch.
 """

@@ -1,4 +1,4 @@
-"""Run the path and the loss on four rows before a model is loaded: reject bad parameters, probe the loss's form."""
+"""Run path and loss on four rows before a model is loaded: reject bad parameters, and inspect the loss."""
 
 import inspect
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Prefetch rollouts in a background thread, so that sampling is a fixed number of updates ahead of training."""
+"""Prefetch rollouts in a background thread, a fixed number of updates ahead of training."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor

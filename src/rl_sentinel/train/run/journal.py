@@ -1,4 +1,4 @@
-"""A run's log files: the recipe, one line of metrics per step, and times in another file, since they vary."""
+"""A run's log files: the recipe, metrics per step, and times in a separate file because they vary."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Twin runs: train a recipe twice, once with outliers in values that must have no effect, and compare the runs."""
+"""Twin runs: train a recipe twice, once with outliers in values that must have no effect, and compare."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""slime's options after validation: those that are given stay, and others have the values that they default to."""
+"""slime's option defaults: validation keeps options that are set, and fills in the others."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Doubles of the engines with which verl's workers sample: each row of a prompt gets its known response.
+"""Doubles of the engines inside verl's workers: each row of a prompt gets its known response.
 
 Token ids are shifted so that the padding token and the end token occur in no response. A response that is shorter than
 the response length ends with the end token, as the engine's does; a longer one is cut there.

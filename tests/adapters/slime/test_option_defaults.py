@@ -8,7 +8,7 @@ import torch
 from adapters.checks import answering, judged_at, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK
-from rl_sentinel.adapters.slime.given_options import boundaries
+from rl_sentinel.adapters.slime.option_defaults import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary

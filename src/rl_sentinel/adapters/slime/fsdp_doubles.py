@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.slime.ranks import places_of, recording_trackers
+from rl_sentinel.adapters.slime.rank_doubles import places_of, recording_trackers
 from rl_sentinel.core.case import Settings
 
 #: Columns of log-probs: of the model that is trained, before its update, and of the reference.

@@ -11,7 +11,7 @@ from adapters.trl_inline_specimen import CLIENT, TOKENIZER, TOKENIZERS
 from adapters.trl_pairs_specimen import TRANSFORMERS, filled
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, online_engines
+from rl_sentinel.adapters.trl import FRAMEWORK, online_dpo_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 
@@ -73,7 +73,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     source = filled(TRAINER, {**SOUND, **broken})
     files = {**tree, "trl/trainer/online_dpo_trainer.py": source}
     target = loads(FRAMEWORK, files, {**overlay(), **libraries})
-    made = [one for one in online_engines.boundaries(target) if isinstance(one, Boundary)]
+    made = [one for one in online_dpo_rows.boundaries(target) if isinstance(one, Boundary)]
     return target, {next(iter(one.settings)): one for one in made}
 
 

@@ -1,4 +1,4 @@
-"""Doubles of vLLM in releases whose trainer asks the engine itself: it reads texts, and returns known rows."""
+"""Doubles of vLLM for TRL releases whose trainer calls the engine itself."""
 
 import ast
 import importlib.util

@@ -1,4 +1,4 @@
-"""What laws that do not apply hide of a user's function: a formula without a case, and exceptions."""
+"""Complete the results of a user's function: an error if its formula was never compared, notes on exceptions."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ def with_uncompared(verdicts: Iterable[Verdict], algorithm: str) -> list[Verdict
         algorithm: the name of the algorithm as the user states it; may be empty.
 
     Example:
-        >>> from rl_sentinel.audit.own_results import with_uncompared
+        >>> from rl_sentinel.audit.function_results import with_uncompared
         >>> from rl_sentinel.core.verdict import Verdict
         >>> skipped = Verdict(law="REF001", boundary="f", setting="", outcome="not-applicable", reason="no case fits")
         >>> [v.reason for v in with_uncompared([skipped], "grpo")]
@@ -52,7 +52,7 @@ def refusal_notes(verdicts: Iterable[Verdict]) -> Iterator[str]:
     """One note per exception, with the laws that could not be asked because of it.
 
     Example:
-        >>> from rl_sentinel.audit.own_results import refusal_notes
+        >>> from rl_sentinel.audit.function_results import refusal_notes
         >>> from rl_sentinel.core.verdict import Verdict
         >>> reason = "ZeroDivisionError: division by zero; passed rewards=reward as a list of 2"
         >>> verdict = Verdict(law="DEG002", boundary="f", setting="", outcome="not-applicable", reason=reason)

@@ -1,4 +1,4 @@
-"""TRL's online DPO with vLLM: which prompt and which completion each row of a generated batch has."""
+"""TRL's online DPO with vLLM: whether each row of a generated batch has its own prompt and completion."""
 
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -16,10 +16,10 @@ from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.inline_engines import TextEngine
+from rl_sentinel.adapters.trl.inline_engine_doubles import TextEngine
 from rl_sentinel.adapters.trl.online_dpo import ONLINE, TWO, make_online
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.ranks import RankAccelerator
+from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens
 from rl_sentinel.adapters.trl.sampling import collectives
