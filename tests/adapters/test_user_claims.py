@@ -50,8 +50,8 @@ def test_stated_claims_say_who_stated_them() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("algorithm=gpro", "which stage advantage does not have: the nearest is 'grpo' (docs/claims.md)"),
-        ("algorithm=ppo", "which stage advantage does not have: the nearest is 'opo' (docs/claims.md)"),
+        ("algorithm=gpro", "which does not exist at stage advantage: the nearest is 'grpo' (docs/claims.md)"),
+        ("algorithm=ppo", "which does not exist at stage advantage: the nearest is 'opo' (docs/claims.md)"),
         ("skope=group", "but claim 'skope' does not exist: the nearest is 'scope' (docs/claims.md)"),
         ("scope", "expected KEY=VALUE, for example scope=token (docs/claims.md)"),
         ("foo", "expected KEY=VALUE, for example algorithm=grpo (docs/claims.md)"),
@@ -79,5 +79,5 @@ def test_spelling_of_verl_is_known() -> None:
 
 
 def test_an_aggregation_is_no_algorithm() -> None:
-    with pytest.raises(SentinelError, match="but that is a claim: state aggregation=token-mean"):
+    with pytest.raises(SentinelError, match="which is a claim: state aggregation=token-mean"):
         claims_of("aggregate", "token-mean", {})

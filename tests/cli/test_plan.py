@@ -130,8 +130,7 @@ def test_wrong_table_is_one_line(
 
 def test_options_of_one_function_need_a_target(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", "--algorithm", "grpo") == (
-        f"--algorithm applies to a TARGET, and none is given: state it in {project}[tool.rl-sentinel], "
-        "or name the function"
+        f"--algorithm needs a TARGET: name one, or set the option in {project}[tool.rl-sentinel]"
     )
 
 

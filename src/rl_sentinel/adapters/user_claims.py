@@ -123,12 +123,12 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     spelt = {_spelling(one): one for one in (*known, *ALIASES)}.get(_spelling(algorithm), algorithm)
     name, more = ALIASES.get(spelt, {}).get(stage, (spelt, {}))
     if name and not known:
-        raise SentinelError(f"--algorithm is {algorithm!r}, but what this stage computes has one definition: drop it")
+        raise SentinelError(f"--algorithm is {algorithm!r}, but stage {stage} has no named algorithms: drop it")
     if "aggregation" in _keys(stage) and name in _values("aggregation", stage):
-        raise SentinelError(f"--algorithm is {algorithm!r}, but that is a claim: state aggregation={name} ({PAGE})")
+        raise SentinelError(f"--algorithm is {algorithm!r}, which is a claim: state aggregation={name} ({PAGE})")
     if name and name not in known:
         raise SentinelError(
-            f"--algorithm is {algorithm!r}, which stage {stage} does not have: {nearest(name, known)} ({PAGE})"
+            f"--algorithm is {algorithm!r}, which does not exist at stage {stage}: {nearest(name, known)} ({PAGE})"
         )
     keys = [text.partition("=")[0] for text in texts]
     usual = {**USUAL.get(stage, {}).get(name, {}), **more}
@@ -177,7 +177,7 @@ def parse_claims(texts: Iterable[str], stage: Stage) -> Claims:
         value = value if value in allowed else value.replace("seq-", "sequence-")  # verl's spelling
         if value not in allowed:
             raise SentinelError(
-                f"--claim is {text!r}, which stage {stage} does not have: {nearest(value, allowed)} ({PAGE})"
+                f"--claim is {text!r}, which does not exist at stage {stage}: {nearest(value, allowed)} ({PAGE})"
             )
         if values.get(key, value) != value:
             raise SentinelError(f"--claim {key} is {values[key]!r} and {value!r}, expected one value")

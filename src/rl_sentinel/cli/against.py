@@ -24,7 +24,7 @@ def base_of(targets: Sequence[TargetSpec], text: str, options: Sequence[str]) ->
     """
     base = _parsed(targets, text)
     if not targets:
-        raise SentinelError("--against needs one TARGET, and none is given: name the target to compare")
+        raise SentinelError("--against needs one TARGET: name the target to compare")
     if len(targets) != 1:
         raise SentinelError(f"--against needs one TARGET, and {len(targets)} are given: keep one")
     framework = targets[0].framework.name

@@ -49,7 +49,8 @@ class Choices:
         require_order(least=self.least, most=self.most)
         for name, chosen in (("rejections", self.rejections), ("bounds", self.bounds)):
             if not isinstance(chosen, tuple):
-                raise InputError(f"{name} is of type {type(chosen).__name__}, expected a tuple of functions, as (f,)")
+                kind = type(chosen).__name__
+                raise InputError(f"{name} is of type {kind}, expected a tuple of functions, such as (f,)")
         compared = [(f"rejections[{i}]", f) for i, f in enumerate(self.rejections)]
         compared += [(n, f) for n in ("weight", "kl") if (f := getattr(self, n)) is not None]
         for name, compare in compared:

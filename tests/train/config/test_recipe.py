@@ -37,9 +37,9 @@ def test_overrides_reach_every_table(tmp_path: Path) -> None:
         ("update.rate=fast", "[update.rate] is 'fast': input should be a valid number"),
         ("loss.aggregation=mean", "[loss.aggregation] is 'mean': input should be 'token-mean', "),
         ("warm={}", "[warm.steps] is missing: field required"),
-        ("warm=3", "[warm] is 3, expected a table, as warm = { steps = ..., rows = ... }"),
-        ("estimator=grpo", "[estimator] is 'grpo', expected a table, as estimator = { name = ... }"),
-        ("correction.reject=1", "[correction.reject] is 1, expected a list, as reject = [...]"),
+        ("warm=3", "[warm] is 3, expected a table, such as warm = { steps = ..., rows = ... }"),
+        ("estimator=grpo", "[estimator] is 'grpo', expected a table, such as estimator = { name = ... }"),
+        ("correction.reject=1", "[correction.reject] is 1, expected a list, such as reject = [...]"),
         ("update.rate=inf", "[update.rate] is inf: input should be a finite number"),
         ("update.clip=inf", "[update.clip] is inf: input should be a finite number"),
         ("critic={rate=inf}", "[critic.rate] is inf: input should be a finite number"),
@@ -68,7 +68,7 @@ def test_wrong_keys_and_values_are_one_line(tmp_path: Path, override: str, line:
 
 @pytest.mark.parametrize("override", ["seed", "=1", "a..b=1"])
 def test_invalid_override_is_rejected(tmp_path: Path, override: str) -> None:
-    with pytest.raises(SentinelError, match=r"override is .*, expected key=value, as seed=1"):
+    with pytest.raises(SentinelError, match=r"override is .*, expected key=value, such as seed=1"):
         load_recipe(_write(tmp_path), [override])
 
 

@@ -80,7 +80,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"loss": {**PPO, "clip_low": "a"}}, "loss.clip_low is 'a', expected a float"),
         (
             {"loss": {**PPO, "name": "clip_cov"}},
-            'loss.chosen is missing, expected one with loss clip_cov: set it, as loss.chosen = { name = "largest"',
+            'loss.chosen is missing, expected one with loss clip_cov: set it, such as loss.chosen = { name = "largest"',
         ),
         (
             {"loss": {**PPO, "chosen": {"name": "largest", "share": 0.1}}},

@@ -121,7 +121,7 @@ def test_results_are_checked() -> None:
         assert check_loss(wrong, (column,)) == "a float tensor without dimensions"
     assert check_advantages(column, ()) == ""
     assert check_advantages(3.0, ()) == "a tensor of advantages"
-    assert check_ready(None, ()) == "a Ready, as signal.path.loss_ready returns"
+    assert check_ready(None, ()) == "a Ready, the type that signal.path.loss_ready returns"
     assert (describe(column), describe("x" * 99)) == ("a tensor of shape [2] with a gradient", "'" + "x" * 59 + "...")
 
 

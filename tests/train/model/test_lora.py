@@ -127,8 +127,8 @@ def test_modules_that_train_whole() -> None:
             {"targets": ("q_proj", "lm_head")},
             r"^policy.lora.targets has lm_head, expected other modules: .*lora.whole$",
         ),
-        ({"whole": ("head",)}, "^policy.lora.whole has head, expected modules with a weight that are no targets: name"),
-        ({"whole": ("q_proj",)}, "^policy.lora.whole has q_proj, expected modules with a weight that are no targets"),
+        ({"whole": ("head",)}, "^policy.lora.whole has head, expected non-target modules with a weight: name"),
+        ({"whole": ("q_proj",)}, "^policy.lora.whole has q_proj, expected non-target modules with a weight"),
     ],
 )
 @pytest.mark.filterwarnings("ignore")  # as above

@@ -29,8 +29,8 @@ def refuse_missing(
     except Exception as error:
         if kept and "NoneType" in str(error):
             bind = ", ".join(f'"{name}": ...' for name in kept)
-            message = f"it fails where {' and '.join(kept)} keep{'s' if len(kept) == 1 else ''} the default of None"
-            raise Unbindable(f"{message}: say what to pass, bind={{{bind}}}") from error
+            message = f"it fails if {' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} None, the default"
+            raise Unbindable(f"{message}: state what to pass with bind={{{bind}}}") from error
         key = _missing_key(error)
         if takes_more(parameters) and key:
             raise Unbindable(

@@ -48,8 +48,7 @@ def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
         return boundary
     why = (
         f"not compared with the formula of {value_of(boundary.claims.algorithm) or 'a loss'}: it depends on the "
-        "probabilities that the model gives to other tokens, as an entropy bonus does: check it without that part, and "
-        "the part as a function of its own"
+        "probabilities of tokens that were not sampled, such as an entropy bonus; check that part separately"
     )
     return replace(boundary, claims=Claims(), undecided=why)
 

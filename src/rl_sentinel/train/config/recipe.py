@@ -99,9 +99,9 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
         value = "missing" if first["type"] == "missing" else repr(first["input"])
         if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
             example = f"{place[-1]} = {{ {' = ..., '.join(_keys_at(place)[:2])} = ... }}"
-            raise SentinelError(f"{where}[{key}] is {value}, expected a table, as {example}") from error
+            raise SentinelError(f"{where}[{key}] is {value}, expected a table, such as {example}") from error
         if first["type"] == "tuple_type":
-            raise SentinelError(f"{where}[{key}] is {value}, expected a list, as {place[-1]} = [...]") from error
+            raise SentinelError(f"{where}[{key}] is {value}, expected a list, such as {place[-1]} = [...]") from error
         raise SentinelError(f"{where}[{key}] is {value}: {first['msg'].lower()}") from error
 
 
@@ -116,7 +116,7 @@ def _apply_override(tables: dict[str, Any], text: str) -> None:
         raise SentinelError(f"override {text!r} has a line break, expected key=value: pass each override on its own")
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
-        raise SentinelError(f"override is {text!r}, expected key=value, as seed=1 or update.rate=1e-3")
+        raise SentinelError(f"override is {text!r}, expected key=value, such as seed=1 or update.rate=1e-3")
     table = tables
     for part in key.split(".")[:-1]:
         table = table.setdefault(part, {})

@@ -94,7 +94,7 @@ def wrap_function(
     """
     what = f"{table} {name!r}"
     if not callable(function):
-        raise SentinelError(f"{what} is {describe(function)}, expected a function: name one, as file.py:function")
+        raise SentinelError(f"{what} is {describe(function)}, expected a function: name one, such as file.py:function")
     try:
         inspect.signature(function)
     except (TypeError, ValueError) as error:
@@ -144,7 +144,7 @@ def check_loss(result: object, args: tuple[Any, ...]) -> str:
 
 def check_ready(result: object, _args: tuple[Any, ...]) -> str:
     """Check a path's result."""
-    return "" if isinstance(result, Ready) else "a Ready, as signal.path.loss_ready returns"
+    return "" if isinstance(result, Ready) else "a Ready, the type that signal.path.loss_ready returns"
 
 
 def describe(value: object) -> str:

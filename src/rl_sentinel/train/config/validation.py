@@ -164,7 +164,7 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
         raise SentinelError("critic is set with policy.load, expected none: it copies a model from scratch")
     if "chosen" in reads and recipe.loss.chosen is None:
         raise SentinelError(
-            f"loss.chosen is missing, expected one with loss {recipe.loss.name}: set it, as loss.chosen = "
+            f"loss.chosen is missing, expected one with loss {recipe.loss.name}: set it, such as loss.chosen = "
             '{ name = "largest", share = 2e-4 }'
         )
     if "chosen" not in reads and recipe.loss.chosen is not None:

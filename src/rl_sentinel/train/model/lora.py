@@ -51,7 +51,7 @@ def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> N
             reason = str(error).partition("\n")[0]
             raise SentinelError(
                 f"policy.lora.targets is {list(settings.targets)}, expected modules of the model ({reason}): "
-                "name some, as q_proj"
+                "name some, such as q_proj"
             ) from error
     for name, weight in policy.model.named_parameters():
         weight.requires_grad_(".lora_" in name or name.split(".")[-2] in settings.whole)
@@ -70,10 +70,8 @@ def _require_modules(model: nn.Module, settings: LoraSettings) -> None:
     owners = {name.split(".")[-2] for name, _ in model.named_parameters() if "." in name}
     for name in settings.whole:
         if name not in owners or name in settings.targets:
-            fix = "name others, as lm_head; where it shares the embedding's weight, embed_tokens"
-            raise SentinelError(
-                f"policy.lora.whole has {name}, expected modules with a weight that are no targets: {fix}"
-            )
+            fix = "name others, such as lm_head; where it shares the embedding's weight, embed_tokens"
+            raise SentinelError(f"policy.lora.whole has {name}, expected non-target modules with a weight: {fix}")
 
 
 @torch.no_grad()
