@@ -72,8 +72,8 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
     assert found.expectation.sentence() == (
-        "token_reward is 0 at row 0, token 0, expected at least 0.125: in the other call the reference gives token 0 "
-        "of row 0 less probability, by 0.5 nats, and a larger divergence earns no more"
+        "token_reward is 0 at row 0, token 0, expected at least 0.125: in the other call the reference's "
+        "log-prob of token 0 of row 0 is lower by 0.5 nats, and a larger divergence must not raise it"
     )
     assert LAW.level(found.case) == "fault"
 

@@ -51,8 +51,8 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
     assert found.expectation.sentence() == (
-        "weight is 1 at row 0, token 0, expected at least 1.051: in the other call the sampler gives token 0 of row 0 "
-        "more probability, by 0.05 nats, which must not raise its weight"
+        "weight is 1 at row 0, token 0, expected at least 1.051: in the other call the sampler's log-prob of "
+        "token 0 of row 0 is higher by 0.05 nats, which must not raise its weight"
     )
     assert LAW.level(found.case) == "fault"
 

@@ -54,7 +54,7 @@ def with_branches(
 
 
 def _other_layout(codec: Codec | None) -> str:
-    """The binding with another number of axes, of those that mean the same; empty without one."""
+    """An equivalent binding with another number of axes; empty without one."""
     if type(codec) is PerResponse and codec.name == "advantage" and not (codec.dims or codec.grouped or codec.listed):
         return "advantage[B T]"
     if isinstance(codec, Column) and codec.name == "advantage" and type(codec.form) is Padded:

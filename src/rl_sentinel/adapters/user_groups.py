@@ -95,6 +95,6 @@ def stated_groups(
 
 
 def _may_hold_group_size(arguments: Arguments) -> bool:
-    """Whether it is a function of rewards that no argument tells the prompt of."""
+    """Whether it is a function of rewards without an argument that identifies the prompt."""
     flat = list(leaves(arguments.codecs.values()))
     return any("reward" in c.columns for c in flat) and not any("group" in c.columns | c.shapes for c in flat)

@@ -20,7 +20,7 @@ from rl_sentinel.formulas.temporal import TEMPORAL
 def evident_bindings(
     function: Callable[..., Any], stage: Stage, claims: Claims, arguments: Arguments
 ) -> dict[str, str]:
-    """The bindings that the names do not give and that are clear nevertheless; empty if one parameter is not clear.
+    """The bindings of parameters whose names are unknown but whose meaning is clear; empty if one is not clear.
 
     Args:
         function: the function.
@@ -40,7 +40,7 @@ def evident_bindings(
 
 
 def _of_unknown(function: Callable[..., Any], stage: Stage, arguments: Arguments) -> dict[str, str] | None:
-    """The bindings of all unknown parameters; None if one is not clear, as a part of an object."""
+    """The bindings of all unknown parameters; None if one is not clear, such as a part of an object."""
     if not inspect.isroutine(function) or any("." in one for one in arguments.unknown):
         return None
     taken = frozenset[str]().union(*(codec.columns for codec in leaves(arguments.codecs.values())))
@@ -49,7 +49,7 @@ def _of_unknown(function: Callable[..., Any], stage: Stage, arguments: Arguments
 
 
 def _policy_of_the_rollout(codecs: Mapping[str, Codec]) -> dict[str, str]:
-    """In a loss, log-probs in a batch are the old ones where a parameter beside it has the current ones."""
+    """Bind log-probs in a loss's batch to the old policy, if another parameter has the current ones."""
     held = [path for path, codec in codecs.items() if codec.columns == {"logprob"}]
     others = {column for codec in codecs.values() for column in codec.columns}
     inside = [path for path in held if "." in path]
@@ -57,7 +57,7 @@ def _policy_of_the_rollout(codecs: Mapping[str, Codec]) -> dict[str, str]:
 
 
 def _returns_as_rewards(codecs: Mapping[str, Codec], claims: Claims) -> dict[str, str]:
-    """Where an algorithm needs one outcome per response, a parameter that is named as returns has it."""
+    """Bind a parameter named as returns to the outcome, if the algorithm needs one outcome per response."""
     algorithm = value_of(claims.algorithm)
     named = [path for path, codec in codecs.items() if codec.columns == {"returns"}]
     others = {column for codec in codecs.values() for column in codec.columns} & {"reward", "token_reward", "value"}

@@ -43,7 +43,7 @@ def known_numbers(
     stated: Mapping[str, Scalar],
     bind: Mapping[str, Any],
 ) -> KnownNumbers:
-    """Find the numbers of a function; set those that would hide what they do, in this process.
+    """Find the numbers of a function; change those whose values would hide their effect, in this process.
 
     Args:
         function: the function.
@@ -86,7 +86,7 @@ def _weights_of_unread_columns(function: Callable[..., Any]) -> list[str]:
 
 
 def _note(name: str, visible: float | None) -> str:
-    """The note on a number that the check has changed: to a visible one, or a weight of an entropy to 0."""
+    """The note on a number that the check has changed: to one with a visible effect, or an entropy weight to 0."""
     if visible is None:
         return f"{name} is set to 0 in the check: the entropy of a model is not compared; check it apart, of logits"
     return f"{name} is set to {visible:g} in the check, so that its effect shows"

@@ -80,7 +80,7 @@ class AuditRecord:
     events: dict[str, list[Event]] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
-        """Take one event of a worker."""
+        """Record one event of a worker."""
         kind, unit = event["event"], unit_of(event)
         if kind == "loaded-code":
             self.loaded.add(event)

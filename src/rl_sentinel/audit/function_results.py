@@ -15,7 +15,7 @@ _EXCEPTION = re.compile(r"^(\w+(?:Error|Exception)\b.*?)(?:; passed |$)", re.DOT
 
 
 def complete(audit: Audit, algorithm: str, *, own: bool = True) -> None:
-    """Change the results of one function: a stated formula without a case is errored, and exceptions are noted.
+    """Add errors and notes to the results of one function: an error if its formula was never compared, and exceptions.
 
     Args:
         audit: the results.
@@ -27,7 +27,7 @@ def complete(audit: Audit, algorithm: str, *, own: bool = True) -> None:
 
 
 def with_uncompared(verdicts: Iterable[Verdict], algorithm: str) -> list[Verdict]:
-    """The verdicts; that of the comparison is "errored" if the algorithm was stated and nothing was compared.
+    """The verdicts; REF001 is "errored" if the algorithm was stated and nothing was compared.
 
     Args:
         verdicts: the results of one function.
@@ -49,7 +49,7 @@ def with_uncompared(verdicts: Iterable[Verdict], algorithm: str) -> list[Verdict
 
 
 def refusal_notes(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """One note per exception, with the laws that could not be asked because of it.
+    """One note per exception, with the laws that could not be checked because of it.
 
     Example:
         >>> from rl_sentinel.audit.function_results import refusal_notes

@@ -106,7 +106,7 @@ def differ(before: Result, after: Result) -> bool:
 
 
 def changes(old: Results, new: Results, level: str) -> list[Change]:
-    """The findings of both audits at a level or worse: came, went, stayed; settings with the same change are merged."""
+    """The new, gone and unchanged findings at a level or worse; settings with the same change are merged."""
     settings_of: dict[Change, list[str]] = {}
     sentence_of: dict[Change, str] = {}
     for pair in sorted(old.keys() | new.keys()):

@@ -36,7 +36,7 @@ def base_of(targets: Sequence[TargetSpec], text: str, options: Sequence[str]) ->
 
 
 def _parsed(targets: Sequence[TargetSpec], text: str) -> TargetSpec:
-    """The target; beside a function, the error of another text says how to compare that with an older revision."""
+    """The parsed target; if the other target is a function, the error says how to compare it with an older revision."""
     try:
         return parse_target(text)
     except SentinelError as error:

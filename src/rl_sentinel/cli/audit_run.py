@@ -19,7 +19,7 @@ from rl_sentinel.report.results import Results, fails
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRun:
-    """What all targets of a command share.
+    """The state that all targets of a command share.
 
     Attributes:
         console: where reports are printed.

@@ -99,8 +99,8 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         if boundary.stage == "advantage" and where.dim() == 2:  # of an untrained token, nobody reads it
             where = where & batch.mask
         reason = (
-            f"in the other call the reference gives token {token} of row {row} less probability, by {amount:g} nats, "
-            "and a larger divergence earns no more"
+            f"in the other call the reference's log-prob of token {token} of row {row} is lower by {amount:g} nats, "
+            "and a larger divergence must not raise it"
         )
         yield Within(name, near[name], far[name], None, where, scale, reason=reason, between_calls=True)
 

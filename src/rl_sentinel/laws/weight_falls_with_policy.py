@@ -86,7 +86,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         finite = near[name].isfinite() & far[name].isfinite()
         where = cell & finite & (near[name] != far[name]) & (near[name] > 0) & (far[name] > 0)
         reason = (
-            f"in the other call the sampler gives token {token} of row {row} more probability, by {amount:g} nats, "
+            f"in the other call the sampler's log-prob of token {token} of row {row} is higher by {amount:g} nats, "
             "which must not raise its weight"
         )
         scale = magnitude(apart, boundary.reads)

@@ -91,7 +91,7 @@ def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int, python: 
 
 
 def _key(job: Request, python: str) -> str:
-    """A digest of the target's code, our own code that judges it, the request, and another interpreter."""
+    """A digest of the target's code, the code of this package, the request, and an interpreter other than ours."""
     package, total = Path(rl_sentinel.__file__).parent, hashlib.sha256()
     inputs = (job.framework, job.target["digest"], job.version, job.overlays, job.enters, job.seed, job.budget)
     environment = () if python == sys.executable else (str(Path(python).absolute()),)

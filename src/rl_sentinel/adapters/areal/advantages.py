@@ -155,14 +155,14 @@ def no_lone_response(inputs: Inputs) -> str:
 
 
 def _normalizes_one(target: Target) -> bool:
-    """Whether the release's normalization answers for a reward alone: some read a second axis, which it has not."""
+    """Whether the release's normalization accepts a batch of one reward: some read a second axis, which it lacks."""
     if not target.has(NORMALIZATION) or target.fails(NORMALIZATION):
         return True
     return ".shape[1]" not in inspect.getsource(target.find(NORMALIZATION))
 
 
 def advantages_of(name: str, settings: Settings, claimed: Claims, path: str) -> Boundary:
-    """One setting: its data has reference log-probs if there is a KL penalty, and values if there is a critic."""
+    """The boundary of one setting; its data has reference log-probs with a KL penalty, and values with a critic."""
     has_kl = settings.get("kl_ctl") != 0.0
     by_turn = "gae_timestep_unit" in settings
     passes = [

@@ -73,7 +73,7 @@ def uses_in_epoch(
     rows: int,
     training: bool,  # noqa: FBT001 - training or validation
 ) -> dict[str, list[float]]:
-    """How often all ranks together draw each sample, and whether they do; 1 is correct.
+    """The number of draws of each sample over all ranks, and whether it is drawn at all; 1 is correct for both.
 
     Training drops the samples after the last full batch: one that is not drawn counts 1.
     """

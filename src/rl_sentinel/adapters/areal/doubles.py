@@ -74,7 +74,7 @@ PLACES = "output_places"
 
 
 def read_outputs(outputs: Tensor, labels: Tensor, *_more: object, **_options: object) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies of the model's outputs; a log-prob of another token than the next one is 1 lower."""
+    """Log-probs and entropies from the model's outputs; the log-prob of any token but the next one is 1 lower."""
     expected = outputs[..., 2]
     own = (labels.reshape(expected.shape) == expected) | (expected == 0)
     return torch.where(own, outputs[..., 0], outputs[..., 0] - 1.0), outputs[..., 1]
@@ -110,7 +110,7 @@ class PlacedModel:
         return SimpleNamespace(logits=torch.stack([column.reshape(-1)[places] for column in self.columns], -1))
 
     def parameters(self) -> list[Tensor]:
-        """None: nothing is updated."""
+        """No parameters: nothing is updated."""
         return []
 
     def take_columns(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def placed_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
 
 
 def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
-    """The same for a class that calls model, loss and ``backward`` inside of ``train_batch``."""
+    """The engine of :func:`placed_engine`, for classes that call model, loss and ``backward`` in ``train_batch``."""
     engine = placed_engine(owner, config)
     kind: Any = type(engine)
     losses = engine.losses
@@ -198,7 +198,7 @@ def own_part(places: Tensor, size: int) -> Tensor:
 
 
 def shared_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
-    """The same with :class:`PlacedModel`, for ranks that gather what they compute of their parts of a sequence."""
+    """An engine with :class:`PlacedModel` whose ranks each compute a part of a sequence, and gather the parts."""
     engine = fsdp_engine(owner, config)
     kind: Any = type(engine)
     kind.model = PlacedModel()

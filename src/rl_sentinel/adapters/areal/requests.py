@@ -121,7 +121,7 @@ def request_experts(  # noqa: PLR0913 - functions and classes of the target, and
 
 
 def _tokens_of(experts: list[list[int]], row: dict[str, Any]) -> Tensor:
-    """The tokens that the experts stand for; :data:`WRONG` if their number or those of the prompt are wrong."""
+    """The tokens that the experts encode; :data:`WRONG` if their number or the prompt's experts are wrong."""
     read = [*row["prompt"], *row["tokens"]][:-1]
     right = len(experts) == len(read) and all(pair == [pair[0], -pair[0]] for pair in experts)
     tokens = [pair[0] for pair in experts] if right else []

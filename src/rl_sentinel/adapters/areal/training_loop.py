@@ -58,7 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Role:
-    """A double of a model or a sampler: it answers with its column, and keeps the batch that it is updated with."""
+    """A double of a model or a sampler: it returns its column, and keeps the batch of its update."""
 
     def __init__(self, prompts: list[list[dict[str, Any]]], key: str = "", *, by_prompt: bool = True) -> None:
         """``key`` is the item of a row that the model computes; a batch has an item per prompt, or is one."""
@@ -80,7 +80,7 @@ class Role:
     compute_values = compute_logp
 
     def compute_advantages(self, batch: Any) -> Any:  # noqa: ANN401 - as the release's
-        """The batch as it is: the actor's method has boundaries of its own."""
+        """The batch, unchanged: other boundaries cover the actor's method."""
         return batch
 
     def ppo_update(self, batch: Any) -> None:  # noqa: ANN401 - as the release's
@@ -88,7 +88,7 @@ class Role:
         self.updates.append([dict(item) for item in _items(batch)])
 
     def get_device_stats(self) -> SimpleNamespace:
-        """A log that nobody reads."""
+        """A log whose content is ignored."""
         return SimpleNamespace(log=lambda _name: None)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method that does nothing
@@ -108,7 +108,7 @@ def train_step(
     prompts: list[list[dict[str, Any]]],
     by_prompt: bool = True,  # noqa: FBT001, FBT002 - passed by name
 ) -> dict[str, list[Any]]:
-    """What the actor's update has of each row, and the values that the critic's update has."""
+    """The columns of each row in the actor's update, and the values in the critic's update."""
     for number, row in enumerate(row for rows in prompts for row in rows):
         row["number"] = number
     role = partial(Role, prompts, by_prompt=by_prompt)

@@ -60,7 +60,7 @@ LOGGED_ROWS: Mapping[str, Output] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """An update under one configuration: neutral settings, other fields of AReaL's configuration, claims.
+    """An update under one configuration: settings by neutral names, other fields of AReaL's configuration, claims.
 
     ``more`` holds entries of the data that other families lack; the release has the family if the loss reads them.
     """

@@ -151,7 +151,7 @@ def unknown_message(
 
 
 def _of_model(name: str) -> str:
-    """The proposal for what a model is called with, or for targets; empty for other names."""
+    """The proposal for an input of a model, or for targets; empty for other names."""
     words = set(name.lower().split("_"))
     return '"input_ids"' if words & _SEQUENCES and words & _IDS else _OF_MODEL.get(name, "")
 
@@ -172,7 +172,7 @@ def _choice(path: str, uses: Mapping[str, Use]) -> str:
 
 
 def _plain(path: str, uses: Mapping[str, Use]) -> str:
-    """The proposal for what the code uses as a text, a flag or a number, or whose name says so; else empty."""
+    """The proposal for a parameter that is used, or named, as a text, a flag or a number; else empty."""
     name = path.rpartition(".")[2]
     words = set(name.lower().split("_"))
     kind = uses[path][0] if path in uses else ""

@@ -13,7 +13,7 @@ from rl_sentinel.core.codec import Codec
 
 
 def arrives(given: Scalar, arrived: object) -> float:
-    """What arrives of a setting: a number as it is, infinite for another value; of a text 1 if it is the same, else 0.
+    """The value at the destination: a number itself, infinity for other types; for a text, 1 if unchanged, else 0.
 
     A list of one text counts as this text.
 
@@ -28,7 +28,7 @@ def arrives(given: Scalar, arrived: object) -> float:
 
 
 def arriving_outputs(result: Use, places: Mapping[str, str]) -> dict[str, Output]:
-    """One output for each place -> setting: what arrives there, as a number at this key of the result."""
+    """One output per place: the value of its setting there, as a number at this key of the result."""
     return {
         place: Output("", "", f"setting.{setting}", at=result[place], form=Number())
         for place, setting in places.items()
@@ -45,7 +45,7 @@ def bind_arriving(  # noqa: PLR0913 - the parts of one description
     cite: str,
     reach: str,
 ) -> Boundary:
-    """The boundary of a call that returns what arrives of its settings, by place.
+    """The boundary of a call that returns its settings at their destinations, by place.
 
     Args:
         path: the function that passes them on.

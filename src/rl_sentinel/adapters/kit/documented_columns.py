@@ -69,7 +69,7 @@ def documented_columns(
 
 
 def _entry(text: str, name: str) -> str:
-    """The first clause with a word of its own behind a name and a colon, without its brackets.
+    """The first clause after a name and a colon that has a meaningful word, without its brackets.
 
     It ends where the entry of another parameter begins, as in ``A: [B]; mask: [B, T]``.
     """

@@ -18,7 +18,7 @@ _COMPARISONS = frozenset({"eq", "ne", "ge", "gt", "lt", "le"})
 
 
 def ignored_ids(function: Callable[..., Any], names: Collection[str]) -> dict[str, int]:
-    """Name -> the negative id of its untrained tokens, for parameters and keys of these names that the code reads so.
+    """Name -> the negative id of its untrained tokens, for parameters and keys that the code compares with one.
 
     The code says it with ``ignore_index=``, or compares the tokens with a negative number, or with 0. The code is read
     and not run.

@@ -39,7 +39,7 @@ def refuse_missing(
 
 
 def _missing_key(error: BaseException) -> str:
-    """The name that was looked up in vain; empty for other errors."""
+    """The name whose lookup failed; empty for other errors."""
     found = error
     while found.__cause__ is not None and not isinstance(found, KeyError):
         found = found.__cause__

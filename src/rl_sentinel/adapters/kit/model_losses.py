@@ -37,7 +37,7 @@ def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -
 
 
 def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary without claims, and undecided, if its loss has a part that only the model's other tokens decide."""
+    """The boundary without claims, and undecided, if its loss depends on probabilities of tokens not sampled."""
     if boundary.stage != "policy-loss" or not boundary.modelled:
         return boundary
     try:

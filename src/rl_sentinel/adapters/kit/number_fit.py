@@ -66,7 +66,7 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
 
 
 def _variant(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
-    """The boundary of a variant of its algorithm, or without the formula where it is another one's; None if neither."""
+    """The boundary with a variant of its algorithm, or without a formula if none can fit; None if neither applies."""
     if weighted := _with_sampler_weight(target, boundary, literals):
         return weighted
     if why := _not_of_formula(boundary):
@@ -162,7 +162,7 @@ def _with_fixed_length(
 
 
 def _of_another_mean(target: Target, boundary: Boundary, literals: Literals) -> dict[str, float] | None:
-    """The numbers with which a loss fits under another aggregation than the claimed one, which is then its fault."""
+    """The numbers with which a loss fits another aggregation than the claimed one; its fault is the aggregation."""
     stated = boundary.claims.aggregation
     if stated is None or stated.value == "any" or not (missing := missing_numbers(boundary)):
         return None
@@ -181,7 +181,7 @@ def _clip_range(missing: list[str], bounds: frozenset[tuple[float, float]]) -> d
 
 
 def _undiscounted(target: Target, boundary: Boundary) -> bool:
-    """Whether all trained tokens of a row get the same advantage, which no discount leaves."""
+    """Whether all trained tokens of a row get the same advantage, as without a discount."""
     batch = domain_probe(boundary)
     try:
         values = outputs_on(target, boundary, batch)["advantage"]
@@ -213,7 +213,7 @@ def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boun
 
 
 def _not_of_formula(boundary: Boundary) -> str:
-    """Why the formula of a loss is not that of what this loss reads; empty if it can be compared."""
+    """Why the claimed formula does not fit the inputs of this loss; empty if it can be compared."""
     algorithm = value_of(boundary.claims.algorithm)
     if algorithm == "clipped value" and "old_value" not in boundary.reads:
         return (
@@ -269,7 +269,7 @@ def _of_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
 
 
 def _note(chosen: Mapping[str, float], boundary: Boundary) -> list[str]:
-    """What was found, except numbers that change nothing."""
+    """A note on the numbers that were found, except those that change nothing."""
     known = {n: x for n, x in chosen.items() if boundary.settings["default"].get(n) != x}
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in known.items())
     return [f"numbers of the formula, found in the code: state them with numbers={{{numbers}}}"] if known else []

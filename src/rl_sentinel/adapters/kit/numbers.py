@@ -109,7 +109,7 @@ def _offsets(defaults: Mapping[str, object]) -> list[str]:
 def visible_numbers(
     numbers: Mapping[str, float], columns: Collection[str], kept: Collection[str], *, of_logits: bool = False
 ) -> dict[str, float]:
-    """New values for the numbers of code that hide what they do.
+    """New values for numbers in code whose current values hide their effect.
 
     They are discounts of 1, weights of 0, equal clip ranges, and with ``of_logits`` a temperature of 1.
 

@@ -211,7 +211,7 @@ def _all_entries(holder: object) -> Iterator[tuple[str, object]]:
 def _unread_partners(
     objects: list[object], words: frozenset[str], unread: Collection[str]
 ) -> Iterator[tuple[str, object]]:
-    """The numbers that an object holds and the code forgets: of a role in ``unread``, or whose partner it reads."""
+    """Numbers that an object holds and the code does not read: with a role in ``unread``, or a partner that is read."""
     for name, holder in (one for thing in objects for one in holders_of(thing, words, DEPTH)):
         yield from sorted(_forgotten(holder, words, unread).items())
         if name:  # ``high`` of ``config.clip`` is ``clip_high``
@@ -221,7 +221,7 @@ def _unread_partners(
 
 
 def _forgotten(holder: object, words: frozenset[str], unread: Collection[str] = ()) -> dict[str, object]:
-    """The numbers that one object holds and the code forgets."""
+    """The numbers that one object holds and the code does not read."""
     held = dict(_all_entries(holder))
     roles = {name: role_of(name.lower()) for name in held}
     read = {role for name, role in roles.items() if name in words}

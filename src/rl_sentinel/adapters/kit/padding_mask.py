@@ -21,5 +21,5 @@ class PaddingMask(ResponseMask):
         return (~responses).to(self.dtype)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor of masks
-        """The sizes of the form, and the lengths: the number of positions in each row that are no padding."""
+        """The sizes of the form, and the lengths: the number of positions in each row that are not padding."""
         return Sizes(length=(value == 0).sum(1)).merge(self.form.sizes(value))

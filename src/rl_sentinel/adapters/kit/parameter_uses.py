@@ -163,7 +163,7 @@ def _is_number(node: ast.AST) -> bool:
 
 
 def _truths(test: ast.AST) -> Iterator[tuple[ast.AST, Kind, list[str]]]:
-    """The flags whose truth decides, and the numbers that are compared for it."""
+    """The expressions that a condition uses as flags, and the numbers that it compares."""
     if isinstance(test, ast.BoolOp):
         for part in test.values:
             yield from _truths(part)

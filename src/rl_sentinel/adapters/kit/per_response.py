@@ -57,7 +57,7 @@ class PerResponse(OneColumn):
 
 @dataclass(frozen=True, slots=True)
 class PerResponseOfPrompt(PerResponse):
-    """``[K]``, or a list: the same for a function that is called once per prompt."""
+    """``[K]``, or a list: a :class:`PerResponse` for a function that is called once per prompt."""
 
     @property
     def form(self) -> OnePrompt:

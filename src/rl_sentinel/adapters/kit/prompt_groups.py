@@ -45,7 +45,7 @@ def is_one_prompt(inputs: Inputs) -> str:
 
 
 def one_prompt(batch: Batch) -> Batch:
-    """Give all rows to one prompt; unchanged if they are of one already."""
+    """Give all rows to one prompt; unchanged if they already belong to one."""
     return with_columns(batch, group=torch.zeros_like(batch.group)) if len(set(batch.group.tolist())) > 1 else batch
 
 
@@ -66,7 +66,7 @@ class GroupsOf:
 
 
 def adjacent_groups(batch: Batch) -> Batch:
-    """Sort the rows by prompt, without prompts of one response; unchanged if they are so already."""
+    """Sort the rows by prompt, without prompts of one response; unchanged if already sorted."""
     inputs = Inputs(batch)
     if not any(violated(inputs) for violated in BY_PROMPT):
         return batch
@@ -74,7 +74,7 @@ def adjacent_groups(batch: Batch) -> Batch:
 
 
 def equal_groups(batch: Batch) -> Batch:
-    """Sort the rows by prompt and cut all prompts to the same number of rows; unchanged if they are so already."""
+    """Sort the rows by prompt and cut all prompts to the same number of rows; unchanged if they already are."""
     inputs = Inputs(batch)
     if not prompts_are_contiguous(inputs) and not groups_are_equal(inputs):
         return batch
@@ -82,7 +82,7 @@ def equal_groups(batch: Batch) -> Batch:
 
 
 def strided_groups(batch: Batch) -> Batch:
-    """Cut all prompts to the same number of rows, and repeat them in one order; unchanged if they are so already."""
+    """Cut all prompts to the same number of rows, and repeat them in one order; unchanged if they already are."""
     if not any(violated(Inputs(batch)) for violated in BY_STRIDE):
         return batch
     return take_rows(batch, torch.tensor([row for turn in zip(*_cut(batch), strict=True) for row in turn]))

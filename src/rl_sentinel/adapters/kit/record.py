@@ -17,7 +17,7 @@ def field(default: Any = None, *, default_factory: Callable[[], Any] | None = No
 
 
 class Record:
-    """A class that is given its fields by name, such as a model of pydantic, which it replaces.
+    """A class with keyword fields, which replaces a pydantic model.
 
     Example:
         >>> from rl_sentinel.adapters.kit.record import Record

@@ -127,7 +127,7 @@ def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: C
 
 
 def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) -> None:
-    """Require that no two arguments get the same column of tokens by their names alone: one is meant otherwise.
+    """Require that no two arguments get the same column of tokens by their names alone: one means another column.
 
     Raises:
         Unbindable: names the arguments.

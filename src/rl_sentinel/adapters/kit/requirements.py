@@ -79,6 +79,6 @@ def last_token_trains(inputs: Inputs) -> str:
 
 
 def within_limit(inputs: Inputs) -> str:
-    """Require responses of at most ``limit`` tokens, a number of the setting: a sampler makes no longer ones."""
+    """Require responses of at most ``limit`` tokens, a number of the setting that no sampler exceeds."""
     limit = int(inputs.settings["limit"] or 0)
     return f"no response is longer than {limit} tokens" if int(inputs.batch.length.max()) > limit else ""

@@ -23,7 +23,7 @@ OfItem = Callable[[int | str], Boundary]
 def with_result_item(
     target: Target, first: Boundary, of_item: OfItem, items: Collection[int | str], word: str
 ) -> Boundary:
-    """The boundary, or that of another item of the result where the first one is not the output.
+    """The boundary; it reads another item of the result if the first one is not the output.
 
     Args:
         target: where the function is looked up.

@@ -137,7 +137,7 @@ def _roles(items: list[tuple[str, ast.expr]]) -> dict[str, int]:
 
 
 def _roles_of_pair(named: list[str], values: list[ast.expr]) -> list[str]:
-    """The roles of two items, of which one tells what the other is."""
+    """The roles of two items, one of which determines the other."""
     if named == ["advantage", "advantage"] and len({ast.dump(value) for value in values}) == 1:
         return ["advantage", "returns"]  # the same tensor twice, in the usual order
     if sorted(named) == ["", "returns"]:

@@ -66,7 +66,7 @@ def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
 
 
 def uncertain(batch: Batch) -> Batch:
-    """Lower the log-probs to those that a model can have; unchanged if they are so already."""
+    """Lower the log-probs to values that a model can have; unchanged if they already are."""
     if not bool((batch.logprob > _LARGEST).any()):
         return batch
     return with_columns(batch, logprob=batch.logprob.clamp(max=_LARGEST))

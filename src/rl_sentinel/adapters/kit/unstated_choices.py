@@ -28,7 +28,7 @@ from rl_sentinel.core.codec import Codec
 def with_unstated_choice(
     target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
 ) -> Boundary:
-    """The boundary, undecided if a statement of the user decides whether the function is right, or with a note on it.
+    """The boundary; undecided, or with a note, if only the user can state whether the function is right.
 
     A function without a parameter that tells prompts apart may be called once per prompt. Then a mean over all its
     rewards is right, and else it is a fault; only the user knows.

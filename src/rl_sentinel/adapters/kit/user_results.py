@@ -106,7 +106,7 @@ class NamedOutput(Form):
         return torch.where(mask, output.unsqueeze(1), 0.0)
 
     def _is_list(self, value: Any, sizes: Sizes) -> bool:  # noqa: ANN401 - any result
-        """Whether a tuple has a tensor per response or prompt, as ``split`` returns it, and no several outputs."""
+        """Whether a tuple has a tensor per response or prompt, as ``split`` returns it, and not several outputs."""
         if not self.lists or self.item or not isinstance(value, tuple) or hasattr(value, "_asdict"):
             return False
         if not all(isinstance(x, Tensor) and x.dim() == 1 for x in value):

@@ -15,7 +15,7 @@ from rl_sentinel.core.layout import Axis
 
 @dataclass(frozen=True, slots=True)
 class _Around(Form):
-    """Another layout, ``inner``, as it is."""
+    """The base class of layouts that wrap another layout, ``inner``."""
 
     inner: Form
 
@@ -60,7 +60,7 @@ class TimeFirst(_Around):
     """``[T, B]``, as environments that step together collect it."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The column with its axes exchanged; contiguous, as if collected so."""
+        """The column with its axes exchanged, as a contiguous tensor."""
         laid_out: Tensor = self.inner.lay_out(column, inputs)
         return laid_out.transpose(0, 1).contiguous()
 
@@ -104,10 +104,10 @@ class Array(_Around):
 
 
 def of_one_prompt(form: object) -> bool:
-    """Whether a layout holds the responses of one prompt, as an array too."""
+    """Whether a layout holds the responses of one prompt, also inside an array."""
     return isinstance(form.inner if isinstance(form, Array) else form, OnePrompt)
 
 
 def is_time_first(form: object) -> bool:
-    """Whether a layout has the axis of time first, as an array too."""
+    """Whether a layout has the axis of time first, also inside an array."""
     return isinstance(form.inner if isinstance(form, Array) else form, TimeFirst)

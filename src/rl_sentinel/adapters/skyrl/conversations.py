@@ -52,7 +52,7 @@ def rollout_differences(encode: Callable[..., Any], added: str, masks: list[list
 
 
 def _after_end(encode: Callable[..., Any]) -> bool | None:
-    """False if the function's source rules out training after the end of a reply, None if it does not say."""
+    """False if the function's source rules out training after the end of a reply, None if it is unclear."""
     return False if "after the EOS" in inspect.getsource(encode) else None
 
 

@@ -209,7 +209,7 @@ def several_trajectories(inputs: Inputs) -> str:
 
 
 def sampled_rows(*, step_wise: bool) -> EachRow:
-    """What :class:`Rollouts` needs of each row."""
+    """The columns of each row that :class:`Rollouts` reads."""
     columns: dict[str, Codec] = {
         "group": Cell("group", "int"),
         "trajectory": Cell("trajectory", "int") if step_wise else Derived(lambda inputs: inputs.part[0]),

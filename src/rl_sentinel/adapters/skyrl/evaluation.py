@@ -113,7 +113,7 @@ class Generator:
 
 
 class StepGenerator(Generator):
-    """The same with a row per step: a trajectory has one to three, and the last one has its reward."""
+    """A :class:`Generator` with one row per step: trajectories have one to three steps, the last with the reward."""
 
     async def generate(self, request: Mapping[str, Any], **options: object) -> dict[str, Any]:
         """The steps of each trajectory, one after the other, with a reward per token."""

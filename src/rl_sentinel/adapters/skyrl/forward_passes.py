@@ -85,14 +85,14 @@ class Passed(NamedTuple):
 
 
 class Dispatch:
-    """A double of the dispatch to workers: returns the columns of the batch as the passes of its models."""
+    """A double of the dispatch to workers: a forward pass of a model returns a column of the batch."""
 
     def __init__(self, passes: Mapping[str, Tensor]) -> None:
         """Keep the passes by the key that the trainer stores them at."""
         self.passes = passes
 
     def forward(self, model: str, _data: Any) -> Passed:  # noqa: ANN401 - the target's batch
-        """The pass of ``policy``, ``ref`` or ``critic``."""
+        """The forward pass of ``policy``, ``ref`` or ``critic``."""
         keys = {"policy": "action_log_probs", "ref": "base_action_log_probs", "critic": "values"}
         return Passed(self.passes[keys[model]], "values" if model == "critic" else "logprobs")
 

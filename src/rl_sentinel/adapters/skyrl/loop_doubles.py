@@ -36,7 +36,7 @@ class Prompts:
         return {"position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go to the position."""
+        """Set the position."""
         self.position = state["position"]
 
 
@@ -53,7 +53,7 @@ class Client:
     """A double of engines and workers, whose methods are coroutines that do nothing."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a coroutine function
-        """Any method."""
+        """Any method, which does nothing."""
         if name.startswith("__"):
             raise AttributeError(name)
 
@@ -65,10 +65,10 @@ class Client:
 
 
 class Weights:
-    """A double of what wakes and moves engines: a context that does nothing."""
+    """A double of the objects that wake and move engines: a context manager that does nothing."""
 
     def __init__(self, *_passed: object, **_options: object) -> None:
-        """There are no engines."""
+        """Ignore the arguments: there are no engines."""
 
     def __enter__(self) -> None:
         """Do nothing."""
@@ -81,22 +81,22 @@ class Weights:
 
 
 class Gauges:
-    """A double of what times the phases of a loop: its methods do nothing, also as contexts."""
+    """A double of the timers of a loop's phases: its methods, also context managers, do nothing."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a function
-        """Any method."""
+        """Any method, which does nothing."""
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *_passed, **_options: nullcontext()
 
 
 class Log:
-    """What a run trains and logs: prompts in order, steps of evaluations, and numbers that stand at their step."""
+    """A record of a run: its prompts in order, steps of evaluations, and numbers by the step they are logged at."""
 
     backend = "wandb"
 
     def __init__(self, *names: str) -> None:
-        """``names`` are those of numbers that are their step."""
+        """``names`` are the metrics whose value is their step."""
         self.prompts: list[int] = []
         self.evaluations = self.in_place = 0
         self.names = names

@@ -103,7 +103,7 @@ async def _finish(running: Any) -> None:  # noqa: ANN401 - a coroutine
 
 
 def _methods(source: str, log: Log, loader: Prompts, done: int) -> dict[str, Callable[..., Any]]:
-    """The methods of a step, which only record; ``source`` is the loop's, whose releases read other results of them."""
+    """Doubles of the methods of a step, which only record; ``source`` of the loop shows which results it reads."""
 
     def trained(trainer: Any, uid: str) -> dict[str, float]:  # noqa: ANN401 - the target's class
         log.prompts.append(int(uid))

@@ -211,7 +211,7 @@ def has_worker(target: Target) -> bool:
 
 
 def has_update(target: Target) -> bool:
-    """The same for the worker with an update."""
+    """Whether the release has the worker with an update, and it can be imported."""
     paths = (UPDATE, f"{wrapper_of(target)}.{_MODEL_STEP}", PADDING)
     return all(target.has(path) and not target.fails(path) for path in paths)
 

@@ -49,7 +49,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class _Made(Exception):  # noqa: N818 - no error: it ends the rest of a worker's start
-    """The model, the optimizer and the schedule are made."""
+    """Ends the start of a worker once the model, the optimizer and the schedule exist."""
 
 
 class Model(torch.nn.Module):
@@ -65,7 +65,7 @@ class Model(torch.nn.Module):
 
 
 def _without_devices(strategy: Any) -> Any:  # noqa: ANN401 - classes of the target
-    """The strategy's class, which keeps a model as it is, and whose models end the start of a worker."""
+    """A subclass of the strategy that leaves the model unchanged, and ends a worker's start with :class:`_Made`."""
 
     class OneProcess(strategy):  # type: ignore[misc]  # a class of the target
         device_mesh = None

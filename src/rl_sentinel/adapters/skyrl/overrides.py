@@ -105,7 +105,7 @@ def _has(target: Target, owner: str, option: str) -> bool:
 
 
 def _places(source: str, settings: Settings) -> dict[str, str]:
-    """Where an override arrives -> the override: at its own path, and where another defaults to it."""
+    """Place -> override: its own path, and paths of settings that default to it."""
     own = {option: option for option in settings}
     defaulting = {
         place: option for option, (place, code) in DEFAULTING.items() if option in settings and code in source
@@ -114,7 +114,7 @@ def _places(source: str, settings: Settings) -> dict[str, str]:
 
 
 def read_overrides(make: Callable[..., Any], options: Settings, places: Mapping[str, str]) -> dict[str, float]:
-    """What the configuration has of each override, at each place at which it arrives."""
+    """The value of each override at each place of the configuration."""
     config = make({path: _value(path, value) for path, value in options.items()})
     return {place: arrives(options[path], get_field(config, place)) for place, path in places.items()}
 

@@ -69,7 +69,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class PackedModel:
-    """A double of the model on packed rows: log-probs over the vocabulary, right at the token that comes next alone."""
+    """A double of the model on packed rows: log-probs over the vocabulary, correct for the next token only."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""

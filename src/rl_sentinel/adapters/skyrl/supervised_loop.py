@@ -41,7 +41,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Batches(Prompts):
-    """The same with a batch of one token per prompt."""
+    """:class:`Prompts` with a batch of one token per prompt."""
 
     def __iter__(self) -> Iterator[Any]:
         """The batches that remain; then, at the next pass, all of them."""

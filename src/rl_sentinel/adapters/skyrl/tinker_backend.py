@@ -101,7 +101,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _lacks(target: Target) -> str:
-    """What of the server this release lacks, or cannot be imported; empty if nothing."""
+    """The part of the server that this release lacks or that cannot be imported; empty if none."""
     for path in (*_CODE.values(), WHOLE_STEP):
         if why := target.fails(path) or ("" if target.has(path) else f"{path} is absent"):
             return why
@@ -153,7 +153,7 @@ class Dispatch:
 
 
 def _renderer(render: Any) -> Any:  # noqa: ANN401 - a function of the target, or None
-    """What an engine answers for prompts without images: their token ids."""
+    """A double of the renderer: the token ids of prompts without images."""
 
     async def answer(inputs: object) -> Any:  # noqa: ANN401 - as the target
         return render(inputs)

@@ -71,7 +71,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 @dataclass(slots=True)
 class SeededServers(Servers):
-    """Doubles of servers that answer the same request with the same seed alike.
+    """Doubles of servers that give equal replies to equal requests with equal seeds.
 
     ``prompts`` are the numbers of the scripts of each prompt; a prompt's requests with a new seed get the next script.
     """
@@ -80,7 +80,7 @@ class SeededServers(Servers):
     seeds: dict[int, list[object]] = field(default_factory=dict)
 
     def reply(self, ids: list[int], params: Mapping[str, Any]) -> tuple[list[int], list[float], str]:
-        """Tokens, log-probs and the reason of the end."""
+        """Tokens, log-probs and stop reason of a reply."""
         self.parameters.append({name: value for name, value in params.items() if name != "seed"})
         number = ids[0] - _FIRST if ids and 0 <= ids[0] - _FIRST < len(self.prompts) else 0
         own, known = self.prompts[number], self.seeds.setdefault(number, [])

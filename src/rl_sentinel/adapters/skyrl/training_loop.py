@@ -102,7 +102,7 @@ class Dispatch:
         return 1
 
     def forward(self, model: str, data: Any) -> Passed:  # noqa: ANN401 - the target's batch
-        """The pass of a model."""
+        """The forward pass of a model."""
         return self.forward_from_staged(model, (data.batch_size, data.metadata["response_length"]))
 
     def stage_data(self, _model: str, data: Any, mini_batches: list[tuple[int, int]]) -> list[tuple[int, int]]:  # noqa: ANN401
@@ -110,7 +110,7 @@ class Dispatch:
         return [(end - begin, data.metadata["response_length"]) for begin, end in mini_batches]
 
     def forward_from_staged(self, _model: str, shape: tuple[int, int]) -> Passed:
-        """The pass of a model over a mini-batch."""
+        """The forward pass of a model over a mini-batch."""
         return Passed(torch.zeros(shape), "logprobs")
 
     def empty_cache(self, *_models: str) -> None:

@@ -74,7 +74,7 @@ class Bar(list[Any]):
 
 
 def _loss_of(losses: Any, section: Any) -> Any:  # noqa: ANN401 - the target's classes
-    """The policy loss of the configuration, made as workers make that of the first releases."""
+    """The policy loss of the configuration, built as workers of the first releases build it."""
     if hasattr(losses, "get"):
         return losses.get(section.policy_loss_type)
     numbers = (section.eps_clip_low, section.eps_clip_high, section.clip_ratio_c)

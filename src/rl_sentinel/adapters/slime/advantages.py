@@ -129,7 +129,7 @@ def _from_store(target: Target, boundary: Boundary) -> Boundary:
 def _advantages(  # noqa: PLR0913 - the parts in which the settings differ
     name: str, settings: Settings, claimed: Claims, kind: str, before: tuple[Step, ...] = (), rewards: Codec = REWARDS
 ) -> Boundary:
-    """One setting: its data has reference log-probs if there is a KL penalty, and values if there is a critic."""
+    """The boundary of one setting; its data has reference log-probs with a KL penalty, and values with a critic."""
     critic = settings["advantage_estimator"] == "ppo"
     has_kl = bool(settings["kl_coef"])
     data: dict[str, Codec] = {

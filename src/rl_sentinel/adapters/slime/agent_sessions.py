@@ -83,7 +83,7 @@ class Replies:
         return self
 
     async def __aenter__(self) -> Self:
-        """The session, or the reply."""
+        """Enter the context of the session, or of the reply."""
         return self
 
     async def __aexit__(self, *_error: object) -> None:

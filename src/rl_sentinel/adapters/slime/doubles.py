@@ -54,7 +54,7 @@ def counts_of_step(loss_function: Callable[..., Any], micro_batches: int, global
 
 
 def parallel_state(function: Callable[..., Any]) -> dict[str, Any]:
-    """The parallel state of one rank, if the function takes it."""
+    """The keyword argument with the parallel state of one rank; empty if the function does not take it."""
     return {"parallel_state": one_rank()} if "parallel_state" in inspect.signature(function).parameters else {}
 
 

@@ -110,7 +110,7 @@ def _has_model(compute: Callable[..., Any], name: str) -> bool:
 
 
 class _Model:
-    """A double of a model: the logits of each pack in turn, or zeros if its answer is not wanted."""
+    """A double of a model: the logits of each pack in turn, or zeros if its output is not used."""
 
     def __init__(self, logits: list[Tensor], parts: list[dict[str, Any]], *, shown: bool) -> None:
         rows = [torch.cat([logits[row] for row in rows_of(part)]).unsqueeze(0) for part in parts]
@@ -142,7 +142,7 @@ def pack_doubles(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def rows_of(part: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of a pack or of one sample
-    """The row numbers that stand for raw rewards, under the name of the revision."""
+    """Row numbers in place of raw rewards, under the key of the revision."""
     return part["raw_rewards"] if "raw_rewards" in part else part["raw_reward"]
 
 

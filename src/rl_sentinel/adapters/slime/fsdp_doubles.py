@@ -88,7 +88,7 @@ class Models:
         self.loaded = weights
 
     def parameters(self) -> list[Tensor]:
-        """None: nothing is updated."""
+        """No parameters: nothing is updated."""
         return []
 
     def itself(self, *_device: object) -> "Models":
@@ -193,7 +193,7 @@ class _Group:
         return rank_number()
 
     def barrier(self, **_options: object) -> None:
-        """Ranks wait for each other at collectives alone."""
+        """Do nothing: ranks wait for each other at collectives only."""
 
     def all_reduce(self, tensor: Tensor, op: Callable[..., Tensor] = torch.sum, group: object = None) -> None:  # noqa: ARG002
         """Reduce in place over the ranks."""

@@ -77,7 +77,7 @@ def rates_of_restart(  # noqa: PLR0913 - options of the command line
     updates: int,
     floor: float,
 ) -> dict[str, list[float]]:
-    """The learning rate after one more update each, without a restart and restarted there; also the update counted.
+    """The learning rate of each update, in one run and after a restart before it; and the restored update count.
 
     Every rate of the cosine schedule differs from the one before, and so do those of a warm-up.
     """
@@ -109,7 +109,7 @@ def _scheduled(build: Callable[..., Any], args: SimpleNamespace) -> tuple[Any, A
 
 
 def _restore(_model: object, optimizer: Any, schedule: Any, **_about: object) -> tuple[int, int]:  # noqa: ANN401
-    """A double of Megatron's loading, which restores the schedule and answers the number of finished updates."""
+    """A double of Megatron's loading: it restores the schedule and returns the number of finished updates."""
     schedule.step(increment=optimizer.saved_updates * _UPDATE)
     return optimizer.saved_updates, 0
 

@@ -84,7 +84,7 @@ def options_after(
     restarted: bool,  # noqa: FBT001 - of the boundary
     in_file: bool = False,  # noqa: FBT001, FBT002 - of the boundary
 ) -> dict[str, float]:
-    """What validation leaves at each place: a number, or whether a text is still the same.
+    """The value of each option after validation: a number, or whether a text is unchanged.
 
     The options are those of the command line, or of the file of options.
     """

@@ -44,7 +44,7 @@ def _fetched(
     data: dict[str, Any],
     dp_size: int,
 ) -> list[dict[str, Any]]:
-    """The same in the first revisions, whose ranks fetch a rollout and store their part in the module.
+    """:func:`receive_rollout` in the first revisions, whose ranks fetch a rollout and store their part in the module.
 
     A column that they pass on has the number of each row.
     """
@@ -160,7 +160,7 @@ def columns_of_others(received: dict[str, list[Any]], samples: list[Any]) -> lis
 
 
 def _number_of(images: dict[str, Tensor] | None) -> float:
-    """The number that the images of a sample stand for; 0 without an image."""
+    """The number that the images of a sample encode; 0 without an image."""
     return 0.0 if images is None else float(images["pixel_values"].sum())
 
 

@@ -98,7 +98,7 @@ def sample(
 
 
 def _sample(kind: Callable[..., Any], **values: Any) -> Any:  # noqa: ANN401 - of that class
-    """A sample; earlier revisions have attributes that are no fields, which a reward function sets."""
+    """A sample; in earlier revisions a reward function also sets attributes that are not fields."""
     known = inspect.signature(kind).parameters
     made = kind(**{name: value for name, value in values.items() if name in known})
     vars(made).update({name: value for name, value in values.items() if name not in known})

@@ -71,7 +71,7 @@ def one_rank(inputs: Inputs) -> str:
 
 
 def training(kind: str, settings: Settings, described: frozenset[str] = frozenset(), derived: str = "") -> Object:
-    """The same trainer at the start of an optimizer step."""
+    """The trainer of :func:`trainer` at the start of an optimizer step."""
     parts = {"trainer": trainer(kind, settings, described, derived), "micro_batches": MICRO_BATCHES}
     return Object(ready_to_train, parts, at={"trainer": "", "micro_batches": "args.gradient_accumulation_steps"})
 
@@ -153,7 +153,7 @@ def trains_whole_completions(inputs: Inputs) -> str:
 
 
 def trains_every_completion(inputs: Inputs) -> str:
-    """Require that every completion trains, as without mask_truncated_completions."""
+    """Require that every completion trains: mask_truncated_completions is off."""
     return "" if bool(inputs.batch.live.all()) else "a completion has no trained token, but none can be masked"
 
 

@@ -58,7 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Tables:
-    """A double of a package for logging, which keeps the rows of each logged table."""
+    """A double of a logging package: it keeps the rows of each logged table."""
 
     def __init__(self) -> None:
         """Start without tables."""

@@ -164,7 +164,7 @@ def compare_rows(
 
 
 def _differences(expected: tuple[list[int], list[int]], found: tuple[list[int], list[int]]) -> tuple[float, float]:
-    """The number of tokens that differ or, if none does, the offset of the start of the completion."""
+    """The number of tokens that differ; if none does, the offset of the start of the completion."""
     before, prompt = found[0], expected[0]
     before = before[1:] if before[:1] == [END] and prompt[:1] != [END] else before
     whole, right = [*before, *found[1]], [*prompt, *expected[1]]

@@ -64,7 +64,7 @@ class StepLogits(SampledSequence):
 
     @property
     def axes(self) -> frozenset[Any]:
-        """None: the layout adds no padding."""
+        """No fields: the layout adds no padding."""
         return frozenset()
 
 
@@ -74,7 +74,7 @@ class StepTokens(SampledTokens):
 
     @property
     def axes(self) -> frozenset[Any]:
-        """None: the layout adds no padding."""
+        """No fields: the layout adds no padding."""
         return frozenset()
 
 
@@ -102,7 +102,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def fused(target: Target) -> Iterator[Boundary | Unbound]:
-    """The same step with Liger's loss, in releases that have it."""
+    """The step of :func:`boundaries` with Liger's loss, in releases that have it."""
     path = _counting(target)
     if path and "LigerFusedLinear" in inspect.getsource(target.find(path.rpartition(".")[0])):
         yield from bindable(target, _steps(path, "accumulated, Liger", {"mixture": 0.25, "use_liger_kernel": True}))
@@ -169,7 +169,7 @@ def _steps(path: str, name: str, settings: Settings) -> Boundary:
 
 
 class Part:
-    """A micro-batch, and doubles of the models with its logits; the student samples its completions if it is asked."""
+    """A micro-batch, and doubles of the models with its logits; the student samples its completions on request."""
 
     def __init__(self, student: Tensor, teacher: Tensor, inputs: Mapping[str, Tensor]) -> None:
         """Store the collated tokens, and models with ``[B, S, V]`` logits."""

@@ -97,7 +97,7 @@ def client_names() -> frozenset[str]:
 
 
 def make_inline_sampler(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer that will ask a vLLM ``server``, or a ``colocate`` engine, after construction."""
+    """A trainer that calls a vLLM ``server``, or a ``colocate`` engine, after its construction."""
     module = vars(importlib.import_module(f"trl.trainer.{kind}_trainer"))
     for name in _VLLM_CLASSES:
         module.setdefault(name, SimpleNamespace)
@@ -115,7 +115,7 @@ def sample_inline(  # noqa: PLR0913 - the parts of a request
     *,
     split: bool = False,
 ) -> tuple[list[dict[str, list[Any]]], TextEngine]:
-    """What each rank gets: ``completion_ids``, ``logprobs`` if the method returns them, and the trained ``prompt_ids``.
+    """The results of each rank: ``completion_ids``, ``prompt_ids``, and ``logprobs`` if the method returns them.
 
     The server samples for all ranks; an engine on the ranks' own devices for each of them. With ``split``, that engine
     extends over all ranks: each of them sends it the prompts of all and gets all rows.

@@ -62,7 +62,7 @@ def _grpo(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _of_hidden_states(made: Boundary, target: Target, path: str, name: str, family: Family) -> Boundary:
-    """GRPO's plain loss with the fused one in its place."""
+    """GRPO's loss, computed by the fused kernel instead of the plain code."""
     *before, step = made.steps
     policy = Object(HeadedPolicy, {"logprobs": Column("logprob"), "tokens": Column("token")})
     takes = next(n for n in ("unwrapped_model", "model") if n in inspect.signature(target.find(path)).parameters)

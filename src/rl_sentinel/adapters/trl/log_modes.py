@@ -12,7 +12,7 @@ ALWAYS = ("epoch", "step", "loss")
 
 
 def empty_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
-    """An empty log like a trainer's own: one for each mode, or one for both."""
+    """An empty log in the form of the trainer's: one per mode, or one for both."""
     return {mode: defaultdict(list) for mode in ("train", "eval")} if "train" in metrics else defaultdict(list)
 
 

@@ -23,7 +23,7 @@ SIZES = ("_CHUNKED_LOGPROB_CHUNK_SIZE", "TOKEN_CHUNK_SIZE", "VOCAB_CHUNK_SIZE")
 
 
 def of_shared_weights(logits: Tensor, known: Tensor) -> Tensor:
-    """The logits, of which each has a share of 0 in all known ones: weights of a model are the same at each position.
+    """The logits plus 0 times all known ones, as if they came from weights that all positions share.
 
     A gradient that is NaN at padding is NaN at every token then, as it is in the weights.
     """

@@ -156,7 +156,7 @@ def logged(outputs: Mapping[str, Output]) -> dict[str, Output]:
 
 
 def sampled(batch: Batch) -> Batch:
-    """Responses of at least one token, all trained, with probabilities below 1; unchanged if they are so already."""
+    """Responses of at least one token, all trained, with probabilities below 1; unchanged if they already are."""
     changed: dict[str, Tensor] = {}
     if bool((batch.length == 0).any()):
         batch = with_columns(batch, length=batch.length.clamp(min=1))
@@ -170,7 +170,7 @@ def sampled(batch: Batch) -> Batch:
 
 
 def trains_as_sampled(inputs: Inputs) -> str:
-    """Require that every token of a response trains: there is no mask beside the end of the response."""
+    """Require that every token of a response trains: the loop has no mask besides the end of the response."""
     batch = inputs.batch
     return "" if torch.equal(batch.mask, batch.valid) else "a token of a response does not train, but none is masked"
 

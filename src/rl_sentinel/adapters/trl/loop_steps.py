@@ -53,7 +53,7 @@ def logged_steps(path: str, generations: int) -> Boundary:
 
 
 def run_batches(entry: Callable[..., Any], loop: Loop, batches: int, generations: int) -> dict[str, Any]:
-    """Train on equal batches; how many batches were logged before each, and how many do not follow by one step."""
+    """Train on equal batches; return the index of each log call, and the number of steps out of sequence."""
     prompts = 2
     rows = prompts * generations
     known = _responses(rows, generations)

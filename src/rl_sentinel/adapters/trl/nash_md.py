@@ -54,7 +54,7 @@ def rewards_are_probabilities(inputs: Inputs) -> str:
 
 
 def judge_every_row(batch: Batch) -> Batch:
-    """Give each row a trained token, and rewards that are probabilities."""
+    """Give each row a trained token, and replace rewards by probabilities."""
     changed: dict[str, Tensor] = {}
     if not bool(batch.live.all()):
         changed["mask"] = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid)

@@ -148,7 +148,7 @@ class PairFeatures(Codec):
 
 @dataclass(frozen=True, slots=True)
 class TripleFeatures(PairFeatures):
-    """The same with a third response, as which the preferred one serves."""
+    """:class:`PairFeatures` with a third response, which is the preferred one again."""
 
     def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
         """The tokens of one pair, and those of the third response."""

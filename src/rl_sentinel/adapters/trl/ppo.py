@@ -81,7 +81,7 @@ def restore_former_names() -> None:
 
 
 def removed_function(*_arguments: object, **_more: object) -> None:
-    """Stand for a function that transformers removed; only generation calls it.
+    """A placeholder for a function that transformers removed; only generation calls it.
 
     Raises:
         RuntimeError: always.

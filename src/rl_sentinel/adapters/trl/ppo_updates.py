@@ -124,7 +124,7 @@ def _spread(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def whitened(batch: Batch) -> Batch:
-    """The batch with advantages of mean 0 and deviation 1 over its tokens, none of them 0; unchanged if they are so.
+    """The batch with advantages of mean 0 and deviation 1 over its tokens, none of them 0; unchanged if already so.
 
     Advantages that are all equal stay as they are.
     """

@@ -246,7 +246,7 @@ def group_means(batch: Batch) -> Tensor:
 
 
 def centred(batch: Batch) -> Batch:
-    """One advantage per response, with mean 0 over the responses of each prompt; unchanged if it is so already."""
+    """One advantage per response, with mean 0 over the responses of each prompt; unchanged if they already have it."""
     batch = one_advantage_per_row(siblings(batch))
     means = group_means(batch)
     if float(means.abs().max()) < NEAR:

@@ -138,7 +138,7 @@ def ready_to_score(
 
 
 def give_engine(ready: Any, rollout: Rollout) -> None:  # noqa: ANN401 - a trainer
-    """Give a trainer that asks vLLM itself an engine that returns the known rollout."""
+    """Give a trainer that calls vLLM itself an engine that returns the known rollout."""
     vars(sys.modules[type(ready).__module__]).setdefault("SamplingParams", SimpleNamespace)
     ready._last_loaded_step = ready.state.global_step  # noqa: SLF001 - so that it sends no weights
     ready.vllm_mode, ready.vllm_tensor_parallel_size, ready.guided_decoding_regex = "colocate", 1, None
@@ -240,5 +240,5 @@ def rollout_modes(method: str, trainers: list[Any], inputs: list[list[dict[str, 
 
 
 def no_loss(_trainer: Any, *_arguments: object, **_more: object) -> Tensor:  # noqa: ANN401 - a trainer
-    """A loss of 0, which nothing reads."""
+    """A loss of 0, which is ignored."""
     return torch.zeros(())

@@ -48,7 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def acting_coefficient(entry: Any, trainers: list[Any], coefficient: float) -> dict[str, Tensor]:  # noqa: ANN401 - a method, trainers
-    """The loss of a step, and its increase for each unit of the router's loss."""
+    """The loss of a step, and its derivative with respect to the router's loss."""
     (trainer,) = trainers
     losses = []
     for router in (0.0, ROUTER):

@@ -78,7 +78,7 @@ def uses(
     shuffle: bool,  # noqa: FBT001 - a setting
     prompts: int,
 ) -> dict[str, list[float]]:
-    """How often each prompt is drawn in an epoch, by the average of all; and all draws, by their planned number.
+    """The draws of each prompt per epoch, divided by their mean; and the number of draws, divided by the planned one.
 
     For the first, the number of prompts per generation divides the data set: the sampler drops an incomplete last
     generation, of which the length of the sampler must know.
@@ -147,7 +147,7 @@ def _sampler(path: str, completions: int) -> Boundary:
 
 
 def planned(config: Callable[..., Any], fields: dict[str, int]) -> dict[str, float]:
-    """The plan of a configuration of one process, by its own numbers: completions and steps of a generation."""
+    """The completions and steps per generation that a configuration of one process plans."""
     with tempfile.TemporaryDirectory() as place:
         about = {"output_dir": place, "use_cpu": True, "bf16": False, "report_to": []}
         known = {field.name for field in dataclasses.fields(config)}  # type: ignore[arg-type] # a class of the target

@@ -90,7 +90,7 @@ def sampling_path(target: Target, owner: str) -> str:
 
 
 def is_inline(target: Target, path: str) -> bool:
-    """Whether the trainer asks vLLM itself."""
+    """Whether the trainer calls vLLM itself."""
     return any(
         "self.vllm_client.generate(" in source_of(target.find(p)) for p in (path, f"{path}_server") if target.has(p)
     )

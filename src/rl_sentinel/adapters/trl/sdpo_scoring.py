@@ -115,7 +115,7 @@ def decoded(ids: Sequence[object], **_options: object) -> list[str]:
 
 
 def sampled(batch: Mapping[str, Any], *_rows: object, **_more: object) -> dict[str, Any]:
-    """A double of sampling, and of writing teacher prompts: returns a known batch."""
+    """A double of the methods that sample and write teacher prompts: returns a known batch."""
     return dict(batch)
 
 

@@ -97,7 +97,7 @@ class Teacher:
 
 
 def make_distiller(kind: Any, beta: float, teacher: Teacher) -> Any:  # noqa: ANN401 - a class of the target
-    """A bare trainer with the attributes that its loss reads; at ``beta`` 0 it asks for all tokens."""
+    """A bare trainer with the attributes that its loss reads; at ``beta`` 0 it requests log-probs of all tokens."""
     return bare_instance(
         kind,
         beta=beta,
@@ -162,7 +162,7 @@ def distil(
 
 
 def make_weighted_distiller(kind: Any, teacher: Teacher) -> Any:  # noqa: ANN401 - a class of the target
-    """The same trainer with the objective that weights the log-ratio of a token by those before it."""
+    """The trainer of :func:`make_distiller`, which weights the log-ratio of a token by those before it."""
     made = make_distiller(kind, 1.0, teacher)
     vars(made).update(distillation_objective="iw_opd", iw_opd_gamma=0.5, iw_opd_epsilon=1e-8)
     return made

@@ -9,7 +9,7 @@ from rl_sentinel.adapters.trl.arguments import GRPO
 
 
 def overriding(target: Target, method: str) -> list[str]:
-    """Paths of the subclasses that have their own version of a method."""
+    """Paths of the subclasses that override a method."""
     return [path for path in _subclasses(target) if method in vars(target.find(path))]
 
 

@@ -225,7 +225,7 @@ def sampled_prompts(
     *,
     chat: bool,
 ) -> dict[str, list[float]]:
-    """Count the same of the prompts that reach the model, in releases whose method tokenizes and samples."""
+    """Count these tokens of the prompts that reach the model, in releases whose method tokenizes and samples."""
     ready, prompts = ready_to_train(owner, 1), prompts_of(lengths, chat=chat)
     asked: list[list[int]] = []
     ready.model.generate = partial(_asked, asked)

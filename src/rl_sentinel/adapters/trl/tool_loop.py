@@ -78,7 +78,7 @@ def parsed(*_arguments: object, **_more: object) -> dict[str, Any]:
 
 
 def look() -> str:
-    """A tool."""
+    """A double of a tool, which the completion calls."""
     return RESULT
 
 

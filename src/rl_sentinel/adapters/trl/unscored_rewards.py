@@ -54,7 +54,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _takes_none(target: Target, owner: str) -> bool:
-    """Whether a reward function of the release may give no reward."""
+    """Whether a reward function of the release may return None."""
     source = inspect.getsource(target.find(owner))
     return "nansum" in source and "is not None else torch.nan" in source
 

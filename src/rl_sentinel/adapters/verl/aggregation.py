@@ -81,7 +81,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _mean(target: Target) -> Iterator[Boundary]:
-    """The mean under losses and metrics; by its own words it selects elements, whatever the others hold."""
+    """The mean used by losses and metrics; its docstring states that it ignores the values of masked elements."""
     function = target.find(MEAN)
     if "over elements selected by" not in (function.__doc__ or ""):
         return

@@ -86,15 +86,15 @@ class Mesh:
         return self
 
     def get_local_rank(self, *_dimension: str) -> int:
-        """The first."""
+        """The first local rank."""
         return 0
 
 
 class Anything:
-    """A double of the classes from which workers inherit or which they keep: it accepts all arguments."""
+    """A double of base classes and attributes of workers: it accepts all arguments."""
 
     def __init__(self, *_inputs: object, **_options: object) -> None:
-        """Keep nothing."""
+        """Ignore all arguments."""
 
 
 def kept_sizes(  # noqa: PLR0913 - classes of the target, and settings
@@ -122,7 +122,7 @@ def kept_sizes(  # noqa: PLR0913 - classes of the target, and settings
 
 @contextmanager
 def _cluster(kind: Any, ranks: int, parts: int) -> Iterator[None]:  # noqa: ANN401 - a class of the target
-    """Doubles of the ranks, of which ``parts`` have different data, and of what a worker starts."""
+    """Doubles of the ranks, of which ``parts`` have different data, and of the objects that a worker creates."""
     base = next(one for one in kind.__mro__ if one.__name__ == "Worker")
     state = {**parallel_state_of_one_process(), "get_data_parallel_world_size": lambda *_a, **_k: parts}
     doubles: dict[str, Any] = {

@@ -48,7 +48,7 @@ def default_config(
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Without the trace function by which an audit sees what a call enters: OmegaConf makes a million calls a file.
+    """Run without the trace function that records calls: OmegaConf makes a million calls per file.
 
     None of them is a call of the target.
     """

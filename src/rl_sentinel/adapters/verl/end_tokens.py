@@ -67,7 +67,7 @@ class Rows:
 
 
 class NoSharding:
-    """A double of the manager that changes between training and sampling."""
+    """A double of the manager that switches between training and sampling."""
 
     timing: dict[str, float] = {}  # noqa: RUF012 - as the attribute of a manager
 
@@ -85,7 +85,7 @@ class NoSharding:
 
 
 def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> dict[str, list[Tensor]]:  # noqa: ANN401
-    """The tokens that count of each response, without its end token; every second one ends with the model's other one.
+    """The counted tokens of each response, without its end token; every second one has the model's other end token.
 
     A response that is too long or too short has other tokens.
     """

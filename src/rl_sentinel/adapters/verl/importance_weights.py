@@ -186,7 +186,7 @@ def _weights(made: tuple[Step, Use], level: str, *, masking: str, apart: bool) -
 
 
 def _rejection(made: tuple[Step, Use], level: str, mode: str, *, apart: bool) -> Boundary:
-    """What stays: within both bounds if the mode rejects, and no token below the veto threshold."""
+    """The mask of kept tokens: within both bounds if the mode rejects, and no token below the veto threshold."""
     settings: Settings = {
         f"{_PREFIX}level": level,
         f"{_PREFIX}mode": mode,

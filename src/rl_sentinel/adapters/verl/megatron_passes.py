@@ -137,7 +137,7 @@ def _pieces(starts: list[int], ranks: int) -> list[Tensor]:
 
 @dataclass
 class Chunks:
-    """Makes the model chunks of the engine: one, without a pipeline."""
+    """Builds the model chunks of the engine: one, without a pipeline."""
 
     attention: str
 

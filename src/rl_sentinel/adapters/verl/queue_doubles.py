@@ -15,7 +15,7 @@ from rl_sentinel.adapters.source_reads import remembered
 
 @dataclass
 class QueuedBatch:
-    """What verl passes on in place of a batch: the keys of its rows, and a tag for each."""
+    """The object that verl passes in place of a batch: the keys of its rows, and a tag per row."""
 
     keys: list[str]
     partition_id: str = "train"
@@ -100,6 +100,6 @@ def padded(rows: Sequence[Tensor], width: int) -> Tensor:
 
 @remembered
 def takes_ages(trainer: type) -> bool:
-    """Whether a trainer takes the metrics of a batch's age beside what it samples from the replay buffer."""
+    """Whether a trainer takes a batch from the replay buffer together with the metrics of its age."""
     sources = (inspect.getsource(kind) for kind in trainer.__mro__[:-1])
     return any(re.search(r"batch, \w+ = self\.replay_buffer\.sample\(", source) for source in sources)

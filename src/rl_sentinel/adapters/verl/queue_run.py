@@ -58,7 +58,7 @@ class Samples(Silence):
 
 
 class SamplesWithoutAge(Samples):
-    """The same for a trainer of earlier releases."""
+    """:class:`Samples` for trainers of earlier releases, which take no age."""
 
     def sample(self, **about: object) -> QueuedBatch:
         """A batch."""

@@ -77,7 +77,7 @@ def score_each(manager: Any, data: Any) -> Tensor:  # noqa: ANN401 - a manager o
 
 
 def score_each_in_loop(data: Any, kind: Any, config: Any, tokenizer: Tokens, compute_score: Any) -> Tensor:  # noqa: ANN401
-    """The same with a manager of an earlier release, whose constructor takes the loop that is running."""
+    """:func:`score_each` for managers of earlier releases, whose constructor takes the running event loop."""
 
     async def run() -> Tensor:
         manager = kind(config, tokenizer, compute_score)

@@ -107,7 +107,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 @contextmanager
 def distribution(name: str, number: str = "9999.0") -> Iterator[None]:
-    """Let a package of this name seem to be installed, by default in a version that is newer than any."""
+    """Make a package appear installed, by default in a version newer than any release."""
     known = importlib.metadata.version
 
     def version(distribution_name: str) -> str:

@@ -44,7 +44,7 @@ NAMES = ("grpo", "gae")
 
 
 class Asynchronous:
-    """The manager of the rollout, whose samples are awaited."""
+    """A double of the rollout manager with asynchronous methods."""
 
     def __init__(self, workers: Any) -> None:  # noqa: ANN401 - a double
         """``workers`` sample at once."""
@@ -57,7 +57,7 @@ class Asynchronous:
     generate_sequences_async = generate_sequences  # its name until March 2026
 
     async def clear_kv_cache(self) -> None:
-        """Keep nothing."""
+        """Do nothing: there is no cache."""
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -103,7 +103,7 @@ def step_of_trainer(  # noqa: PLR0913 - a run has several parts
 
 
 def no_metrics(*_about: object) -> dict[str, float]:
-    """Send no weights, and report nothing about it."""
+    """Send no weights, and return no metrics."""
     return {}
 
 

@@ -57,7 +57,7 @@ def sample(
     room: int,
     limited: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """The tokens and log-probs of each response, and the version that each of its routed experts is of.
+    """The tokens and log-probs of each response, and the weight version of each routed expert.
 
     ``room`` is the maximum length, and ``limited`` requests name it.
     """

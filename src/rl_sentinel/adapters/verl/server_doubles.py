@@ -75,7 +75,7 @@ class Engine:
         return self.script.sample(ids, int(options[limit]), self.room)
 
     def _prompt(self, ids: list[int]) -> list[tuple[int, float]]:
-        """The tokens of a request that are no new ones, with their log-probs."""
+        """The prompt tokens of a request, with their log-probs."""
         known = [PROMPT_LOGPROB] * len(self.script.prompt) + self.script.logprobs
         return list(zip(ids, known, strict=True))
 

@@ -55,7 +55,7 @@ class SGLang:
         return [_output(*one) for answer in answers for one in answer]
 
     async def async_generate(self, **request: Any) -> Any:  # noqa: ANN401
-        """The same."""
+        """The outputs of :meth:`generate`."""
         return self.generate(**request)
 
     async def flush_cache(self) -> None:

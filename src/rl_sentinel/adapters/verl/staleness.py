@@ -116,7 +116,7 @@ class Servers:
         self.release(cancelled=True)
 
     async def resume(self) -> None:
-        """Nothing sleeps."""
+        """Do nothing: nothing sleeps."""
 
     def get_active_server_count(self) -> int:
         """The number of servers."""
@@ -167,7 +167,7 @@ async def _settle(total: int) -> None:
 
 
 async def _update(rollouter: Any, version: int) -> None:  # noqa: ANN401 - an instance of the target
-    """What the trainer calls around an update of the weights."""
+    """The calls that the trainer makes around an update of the weights."""
     if hasattr(rollouter, "reset_staleness"):
         await rollouter.reset_staleness()
         return

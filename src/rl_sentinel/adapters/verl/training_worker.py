@@ -174,13 +174,13 @@ class Trained:
         return True
 
     def train_mode(self, **_about: object) -> AbstractContextManager[None]:
-        """Nothing is loaded to a device."""
+        """A context manager that loads nothing to a device."""
         return nullcontext()
 
     _gradient_sync_context = eval_mode = train_mode
 
     def optimizer_zero_grad(self) -> None:
-        """Each call of the boundary has new tensors."""
+        """Do nothing: each call of the boundary has new tensors."""
 
     def optimizer_step(self) -> float:
         """The norm of the gradient, which is not applied."""
@@ -223,7 +223,7 @@ class _Idle:
 
     @staticmethod
     def estimate_flops(*_about: object, **_options: object) -> tuple[float, float]:
-        """Used and promised operations per second of the accelerator."""
+        """Achieved and peak operations per second of the accelerator."""
         return 0.0, 1.0
 
 

@@ -35,7 +35,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Server:
-    """A double of the servers: on waking up it loads the weights of the step in which it does so."""
+    """A double of the servers: on wake-up it loads the weights of the current step."""
 
     def __init__(self) -> None:
         """Start with the weights of no step."""

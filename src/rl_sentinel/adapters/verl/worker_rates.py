@@ -84,7 +84,7 @@ def _nothing(*_args: object, **_about: object) -> None:
 
 
 def _last_part(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method from the statement on that builds the optimizer; what it reads from before are keyword arguments."""
+    """The end of the method, from the statement that builds the optimizer; earlier variables are keyword arguments."""
     method = inspect.unwrap(method)
     lines, first = inspect.getsourcelines(method)
     tree = ast.parse(textwrap.dedent("".join(lines)))

@@ -142,7 +142,7 @@ def _columns(found: Any, sizes: list[int], lengths: list[int], width: int) -> di
 
 
 def _agreed(copies: list[Tensor], wrong: float) -> Tensor:
-    """What all samples of a prompt are, since the engine returns one response for it; ``wrong`` if they differ."""
+    """The common value of all samples of a prompt, as the engine returns one for all; ``wrong`` if they differ."""
     return copies[0] if all(one.equal(copies[0]) for one in copies) else torch.full_like(copies[0], wrong)
 
 
@@ -184,7 +184,7 @@ def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
 
 
 def _unconverted(config: Any, dataclass_type: object = None) -> Any:  # noqa: ANN401, ARG001 - as the target's
-    """The section itself in the place of a dataclass with its fields, which a package makes that is absent here."""
+    """The section itself instead of a dataclass with its fields, which only an absent package could build."""
     return config
 
 

@@ -27,7 +27,7 @@ def _spans(width: int, discount: float, dtype: torch.dtype) -> Iterator[tuple[in
 
 
 def _doubled(values: Tensor, discount: float) -> Tensor:
-    """The same by plain operations, for forward mode and ``torch.func``."""
+    """:func:`suffix_sums` in plain operations, for forward mode and ``torch.func``."""
     for span, factor in _spans(values.shape[1], discount, values.dtype):
         values = torch.cat([values[:, :-span] + factor * values[:, span:], values[:, -span:]], dim=1)
     return values

@@ -106,7 +106,7 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
-    """The end of a message about an unknown word: the nearest known word, or all known words."""
+    """The suggestion at the end of a message about an unknown word: the nearest known word, or all of them."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f", did you mean {close[0]}" if close else f", expected one of {', '.join(known)}"
 

@@ -52,7 +52,7 @@ class PretrainedModel(nn.Module):
         last: bool = False,
         of: Readout = logits,
     ) -> Float[Tensor, "..."]:
-        """The same as ``llama.Llama.forward``."""
+        """See ``llama.Llama.forward``."""
         kwargs: dict[str, Any] = {"use_cache": cache is not None}
         for layer in self.layers if self.recompute else ():
             # transformers recomputes layers in training mode only; dropout, in the modules below, stays off
@@ -69,7 +69,7 @@ class PretrainedModel(nn.Module):
         return of(states[:, -1:] if last else states, self.head)
 
     def enable_recompute(self) -> None:
-        """The same as ``llama.Llama.enable_recompute``."""
+        """See ``llama.Llama.enable_recompute``."""
         self.inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]  # as above
         self.recompute = True
 

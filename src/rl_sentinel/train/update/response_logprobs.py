@@ -130,7 +130,7 @@ def _after_prefill(policy: Policy, token: Tensor, prompt_length: Tensor, respons
 
 
 def _single_pass(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor, of: Readout) -> Tensor:
-    """The same in one forward pass, as FSDP requires: all ranks must run the model equally often.
+    """Like :func:`_after_prefill`, in one forward pass, as FSDP requires: all ranks must run the model equally often.
 
     ``of`` is computed within it, where the head's weight is whole.
     """
