@@ -37,7 +37,7 @@ def fetch(target: TargetSpec, python: str, options: Mapping[str, Any]) -> Fetche
 
 
 def run_audit(target: TargetSpec, job: Request, python: str, *, fresh: bool = False) -> Audit:
-    """Run an audit with a progress bar, or answer it from stored verdicts unless ``fresh``.
+    """Run an audit with a progress bar, or take stored verdicts unless ``fresh``.
 
     Raises:
         SentinelError: if the worker fails.

@@ -118,7 +118,7 @@ def _bound(record: Mapping[str, Any]) -> str:
 
 
 def _replayed(records: Sequence[Any], target: _Target, python: str) -> tuple[dict[int, dict[str, Any]], str]:
-    """The answer to each record by its number, and the digest of the code."""
+    """The result of each record by its number, and the digest of the code."""
     options = {"records": tuple(records), "stage": target.stage, "claims": target.claims, **json.loads(target.bound)}
     job, _ = request(parse_target(target.spec), "replay", python=python, **options)
     with closing(events(job, python)) as stream:

@@ -29,7 +29,7 @@ SHARES = frozenset(
 
 
 def is_share(output: Output) -> bool:
-    """Whether an output is one number that is a share, whatever it is a share of.
+    """Whether an output is one number that is a share of anything.
 
     Example:
         >>> from rl_sentinel.core.boundary import Output

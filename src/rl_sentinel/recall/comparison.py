@@ -37,7 +37,7 @@ def compare(before: NarrowAudit, after: NarrowAudit | None, functions: Sequence[
 
     The verdict after counts at the same boundary, law and setting; where the boundary has no such setting after the
     fix, all settings must hold. Where the law is still broken, an output that broke before the fix and is compared and
-    holds after it counts: the finding that is left is another bug. ``after`` is None where nobody fixed the bug yet.
+    holds after it counts: the finding that is left is another bug. ``after`` is None where the bug is not fixed yet.
     """
     if before.error:
         return Comparison("failed", detail=f"before the fix: {before.error}")

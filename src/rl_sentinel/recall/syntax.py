@@ -23,7 +23,7 @@ def interpreter_for(root: Path, pythons: Sequence[str]) -> str:
     """The first interpreter that can read all files of a tree, or else the one that can read the most.
 
     Raises:
-        SentinelError: if one of them is no interpreter.
+        SentinelError: if one of them is not an interpreter.
     """
     counts = dict[str, int]()
     for python in pythons:

@@ -7,9 +7,9 @@ Import this module where the trainer starts, and name the estimator or the loss:
     trainer.algorithm.policy_loss_type=sentinel_dual_clip
 
 A response without a trained token then changes no advantage, and a group of equal rewards gets exactly 0. A
-loss reads nothing off the mask, whatever stands there. SkyRL scales advantages by the denominator of its
+loss ignores values off the mask. SkyRL scales advantages by the denominator of its
 ``loss_reduction`` beforehand, so that losses are sums; its off-policy correction is its own. Fully asynchronous
-training refuses losses of recomputed log-probs by their names: those of ours that are such stand with its own.
+training rejects losses of recomputed log-probs by their names; the list includes such losses of this package.
 """
 
 import sys

@@ -60,7 +60,7 @@ def _columns(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _excluded(columns: Mapping[str, Any]) -> list[int]:
-    """Why each row is excluded from training; a row with a trained token is not, whatever its case was made for."""
+    """Why each row is excluded from training; a row with a trained token is not excluded."""
     return [0 if any(row) else n for row, n in zip(columns["mask"], columns.get("excluded", []), strict=False)]
 
 

@@ -66,7 +66,7 @@ def normalised(
 
     Returns:
         One number per response, in deviations, or in reward units where nothing is divided by. Exactly 0
-        where ``live`` is False, for a response with nobody to be compared with, and where the deviation
+        where ``live`` is False, for a response without siblings, and where the deviation
         is 0: equal rewards carry no signal, so that rounding is never blown up by a small epsilon.
 
     Raises:

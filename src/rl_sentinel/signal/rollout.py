@@ -97,7 +97,7 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
         One row per (merged) step, in order; trajectories are numbered from 0 in the order of their first.
 
     Raises:
-        InputError: if there is no step, or a trajectory without a reward, a group or a word on whether it ended;
+        InputError: if there is no step, or a trajectory without a reward, a group or whether it ended;
             and as ``merging.merge``, whether joined or not.
 
     Example:

@@ -25,7 +25,7 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
         The sums, in the dtype of ``values``.
 
     Raises:
-        InputError: if ``values`` is no padded column of numbers, or ``discount`` is not from 0 to 1.
+        InputError: if ``values`` is not a padded column of numbers, or ``discount`` is not from 0 to 1.
 
     Example:
         >>> import torch

@@ -222,7 +222,7 @@ def lengths(length: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """The number of tokens of each row as int64, so that arithmetic does not overflow.
 
     Raises:
-        InputError: if they are no whole numbers ``[B]``, or one is negative.
+        InputError: if they are not whole numbers ``[B]``, or one is negative.
 
     Example:
         >>> import torch

@@ -89,7 +89,7 @@ def forward_pass(
 ) -> Tensor:
     """``[B, S]``: the log-prob of each next token, in nats, or the value of each place.
 
-    ``ranks`` share each sequence; places where they answer differently are infinite.
+    ``ranks`` share each sequence; places where their results differ are infinite.
     """
     kind, mask = type(trainer.engine), data["attention_mask"].long()
     kind.outputs = torch.cat(outputs)

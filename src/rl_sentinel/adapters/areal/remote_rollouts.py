@@ -57,10 +57,10 @@ def options_of(number: int) -> dict[str, Any]:
 
 
 class Workers:
-    """A double of the scheduler: engines answer with the row of their task, if the options are its own."""
+    """A double of the scheduler: engines return the row of their task, if they get its own options."""
 
     def __init__(self, rows: list[dict[str, list[Any]]]) -> None:
-        """Keep the rows, and the answers to wait for."""
+        """Keep the rows, and the pending results."""
         self.rows = rows
         self.controller: Any = None
         self.answers: dict[tuple[str, int], dict[str, list[Any]]] = {}

@@ -46,7 +46,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop of releases that have a trainer class; its models answer for each prompt, or for a batch of them all."""
+    """The loop of releases that have a trainer class; its models return one item per prompt, or one per batch."""
     owner = next((path for path in TRAINERS if target.has(f"{path}.train")), "")
     if not owner or target.fails(owner):
         return

@@ -75,7 +75,7 @@ def axes_of(annotation: object) -> str:
 
 
 def item_class(annotation: object) -> type | None:
-    """The dataclass of a list's items, one per response, by its annotation; None if the items are no dataclass.
+    """The dataclass of a list's items, one per response, by its annotation; None if the items are not a dataclass.
 
     Example:
         >>> from dataclasses import dataclass

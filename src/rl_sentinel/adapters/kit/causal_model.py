@@ -1,4 +1,4 @@
-"""A causal model double: its answer at a token depends on the token's sequence before it, and on its position."""
+"""A double of a causal model: its output at a token depends on the tokens before it, and on its position."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ def with_prompt_tokens(logits: Tensor) -> Tensor:
 
 @dataclass
 class CausalModel:
-    """The answers of a model for known sequences.
+    """A double of a causal model with known outputs for known sequences.
 
     Attributes:
         sequences: token ids of prompt and response of each row.
@@ -42,14 +42,14 @@ class CausalModel:
         self._rows = {tokens[0]: row for row, tokens in enumerate(self.sequences)}
 
     def packed(self, ids: Tensor, positions: Tensor, starts: Iterable[int]) -> Tensor:
-        """``[N, K]``: the answers for concatenated sequences, ids and positions ``[N]``, which begin at ``starts``."""
+        """``[N, K]``: the outputs for concatenated sequences, ids and positions ``[N]``, which begin at ``starts``."""
         tokens, places = ids.tolist(), positions.tolist()
         bounds = [*starts, len(tokens)]
         spans = pairwise(bounds)
         return torch.cat([self._sequence(tokens[a:b], places[a:b], [True] * (b - a)) for a, b in spans])
 
     def padded(self, ids: Tensor, positions: Tensor, attended: Tensor) -> Tensor:
-        """``[B, S, K]``: the answers for one sequence per row; ids, positions and attention mask are ``[B, S]``."""
+        """``[B, S, K]``: the outputs for one sequence per row; ids, positions and attention mask are ``[B, S]``."""
         rows = zip(ids.tolist(), positions.tolist(), attended.bool().tolist(), strict=True)
         return torch.stack([self._sequence(*row) for row in rows])
 
@@ -78,7 +78,7 @@ def starts_of_positions(positions: Tensor) -> list[int]:
 
 
 def model_of(ids: Tensor, attended: Tensor, width: int, columns: Tensor) -> CausalModel:
-    """The model that answers a batch with given columns at the tokens before those of the responses.
+    """The model that returns given columns of a batch, each one position before its response token.
 
     Args:
         ids: ``[B, S]`` token ids of padded prompts and responses.

@@ -124,8 +124,9 @@ def keys_read(
 ) -> Keys | None:
     """The keys that a function reads from one parameter; None if the parameter is not a container.
 
-    One of which only unknown names are read is a container too. What is no dict and no object is tried as a list with
-    one item per response. Other parameters without a codec may be containers as well: they are passed as this one.
+    A parameter of which only unknown names are read is a container too. One that is neither a dict nor an object is
+    tried as a list with one item per response. Other parameters without a codec may be containers as well: they are
+    passed as this one.
 
     Args:
         function: the function, called with ``codecs`` for its known parameters.

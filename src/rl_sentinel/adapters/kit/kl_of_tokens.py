@@ -31,12 +31,12 @@ class KlOfTokens(FormCodec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Both log-probs."""
+        """The log-probs of the policy and of the reference."""
         return frozenset({"logprob", "ref_logprob"})
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """Both log-probs."""
+        """The log-probs of the policy and of the reference."""
         return dict.fromkeys(self.columns, "a KL holds no log-probs to read")
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form

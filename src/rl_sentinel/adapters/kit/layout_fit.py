@@ -35,7 +35,7 @@ def layout_of_formula(
 ) -> Boundary:
     """The chosen boundary, or one with other axes if the function computes its formula only with these.
 
-    Axes that nobody stated may be wrong: a function of rewards ``[G, K]`` often accepts ``[B]`` too, and is sound.
+    Axes that are not stated may be wrong: a function of rewards ``[G, K]`` often accepts ``[B]`` too, and is sound.
     Only advantages are compared so: a loss that averages over the wrong axis of ``[B, T]`` is right for ``[N]``.
     """
     claimed = build(arguments.codecs).claims.algorithm

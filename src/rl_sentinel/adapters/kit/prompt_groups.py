@@ -113,7 +113,7 @@ class FixedGroups:
     """Give every prompt ``size`` rows, for functions that hold the number of responses per prompt themselves.
 
     They are adjacent, or with ``strided`` as many rows apart as there are prompts. Rows of a prompt are repeated or
-    left out; a batch that is so already is unchanged.
+    left out; a batch that already has this form is unchanged.
     """
 
     size: int

@@ -152,7 +152,7 @@ class RowSum(Form):
     """``[B, T]`` read as one number per row: the sum over its tokens."""
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002
-        """``[B]``."""
+        """One number per row, ``[B]``."""
         return value.sum(-1)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002

@@ -257,8 +257,8 @@ def _container_bindings(
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """A binding for each key that the function reads from a parameter, in a list if it is a list of dicts or objects.
 
-    Empty if it is no container. A key bound to ``...`` gets the codec of its name; unknown keys are reported when the
-    container is bound.
+    Empty if it is not a container. A key bound to ``...`` gets the codec of its name; unknown keys are reported when
+    the container is bound.
 
     Args:
         function: the function.

@@ -225,7 +225,7 @@ def whole_responses(batch: Batch) -> Batch:
 
 
 def full_width(batch: Batch) -> Batch:
-    """Let every response fill the width, for padded columns without a mask or lengths; unchanged if they do already."""
+    """Let every response fill the width, for padded columns without a mask or lengths; unchanged if they already do."""
     if bool(batch.mask.all()):
         return batch
     every = torch.ones_like(batch.mask)

@@ -122,7 +122,7 @@ def output_of(  # noqa: PLR0913 - classes of the target, and their arguments
 ) -> Any:  # noqa: ANN401 - the target's output
     """What the generator returns for a prompt per script, which the engine and the environment follow.
 
-    The call asks for log-probs if ``asked``, whatever the configuration says.
+    The call requests log-probs if ``asked``, regardless of the configuration.
     """
     parameters, count = inspect.signature(generator).parameters, len(scripts)
     instance = generator(

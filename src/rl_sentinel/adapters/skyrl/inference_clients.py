@@ -102,7 +102,7 @@ class Servers:
     parameters: list[Mapping[str, Any]] = field(default_factory=list)
 
     async def generate(self, request: Mapping[str, Any], **_options: object) -> dict[str, Any]:
-        """The answer of an engine to a request of several prompts."""
+        """The reply of an engine to a request for several prompts."""
         params = request["sampling_params"]
         replies = [self.reply(ids, params) for ids in request["prompt_token_ids"]]
         await self._wait()
@@ -115,7 +115,7 @@ class Servers:
 
     @asynccontextmanager
     async def post(self, _url: str, json: Mapping[str, Any], **_options: object) -> AsyncIterator[Any]:
-        """The answer of a server to a request, as the HTTP session gives it: of one response, or of its text."""
+        """The reply of a server over HTTP: one response, or its text."""
         body = {"prompt": ""} if "tokens" in json else await self._choice(json)
 
         async def parsed(**_options: object) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Client:
     """A double of engines and workers, whose methods are coroutines that do nothing."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a coroutine function
-        """Any method, which does nothing."""
+        """A method of any name, which does nothing."""
         if name.startswith("__"):
             raise AttributeError(name)
 
@@ -84,7 +84,7 @@ class Gauges:
     """A double of the timers of a loop's phases: its methods, also context managers, do nothing."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a function
-        """Any method, which does nothing."""
+        """A method of any name, which does nothing."""
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *_passed, **_options: nullcontext()

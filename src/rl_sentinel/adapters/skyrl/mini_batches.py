@@ -78,7 +78,7 @@ class Dispatch:
         self.stage, self.steps = stage, list[list[int]]()
 
     def get_lcm_dp_size(self) -> int:
-        """One rank."""
+        """The number of ranks, 1."""
         return 1
 
     def stage_data(self, _model: str, data: Any, mini_batches: Any) -> Any:  # noqa: ANN401 - the target's
@@ -91,7 +91,7 @@ class Dispatch:
         return Status()
 
     def optim_step(self, _model: str) -> None:
-        """No gradient norm."""
+        """Return no gradient norm."""
 
 
 def convert(  # noqa: PLR0913 - classes of the target, and their arguments
@@ -155,7 +155,7 @@ class Uids(PerRow):
     """Read uids as the labels that they contain; -1 of a row in the mini-batch of another prompt."""
 
     def read(self, value: Any, sizes: Any) -> torch.Tensor:  # noqa: ANN401, ARG002 - a list of strings
-        """``[B]``."""
+        """One number per row, ``[B]``."""
         return torch.tensor([-1 if uid == "-1" else int(uid.rpartition("-")[2]) for uid in value])
 
 

@@ -88,7 +88,7 @@ class PackedModel:
 
 
 class Padding:
-    """A double of the tokenizer, of which the collator reads the padding token."""
+    """A double of the tokenizer; the collator only reads its padding token."""
 
     pad_token_id = _PADDING
 

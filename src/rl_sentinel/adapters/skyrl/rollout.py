@@ -222,7 +222,7 @@ class PromptNumbers(PerRow):
     """Read prompt uids as the group labels that they contain."""
 
     def read(self, value: Any, sizes: Any) -> Tensor:  # noqa: ANN401, ARG002 - a list of strings
-        """``[B]``."""
+        """One number per row, ``[B]``."""
         return torch.tensor([int(uid.rpartition("-")[2]) for uid in value])
 
 

@@ -98,7 +98,7 @@ class Dispatch:
         """Do nothing: there is no sampler."""
 
     def get_lcm_dp_size(self) -> int:
-        """One worker."""
+        """The number of workers, 1."""
         return 1
 
     def forward(self, model: str, data: Any) -> Passed:  # noqa: ANN401 - the target's batch

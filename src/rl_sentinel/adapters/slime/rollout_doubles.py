@@ -72,7 +72,7 @@ class Server:
         return _reply(sampled, len(ids))
 
     async def get(self, *_passed: object, **_options: object) -> dict[str, Any]:
-        """No workers."""
+        """Return no workers."""
         return {"workers": [], "urls": []}
 
 

@@ -30,7 +30,7 @@ REWARDS: Mapping[str, Settings] = {"default": {}, "reward by key": {"reward_key"
 
 
 def in_parts(reward: float, answer: str) -> dict[str, Any]:
-    """The answer of a reward model as a dict, of which ``score`` is the reward.
+    """The result of a reward model as a dict, with the reward under ``score``.
 
     slime/rollout/rm_hub/__init__.py: remote_rm passes on the JSON of a server; compute_score_dapo has these keys. The
     extracted answer is a text, which may be a number.

@@ -173,7 +173,7 @@ class Prompts(OneColumn):
         return [{"prompt": f"w20 w{label}" if self.varied and label % 2 else f"w{label}"} for label in labels]
 
     def sizes(self, value: list[dict[str, str]]) -> Sizes:
-        """Rows."""
+        """The number of rows."""
         return Sizes(rows=len(value))
 
     def take(self, value: list[dict[str, str]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - as above
@@ -203,7 +203,7 @@ class PromptsOfRanks(OneColumn):
         return [prompts[n * size : (n + 1) * size] for n in range(inputs.layout.ranks)]
 
     def sizes(self, value: list[list[dict[str, str]]]) -> Sizes:
-        """Rows."""
+        """The number of rows."""
         return Sizes(rows=sum(map(len, value)))
 
     def take(self, value: list[list[dict[str, str]]], sizes: Sizes) -> Mapping[str, Tensor]:
@@ -253,7 +253,7 @@ class Completions(Codec):
         return [[self.word] * (n - 1) + [1 if done else self.word] for n, done in rows]
 
     def sizes(self, value: list[list[int]]) -> Sizes:
-        """Rows and lengths."""
+        """The number of rows, and the lengths."""
         return Sizes(rows=len(value), length=torch.tensor([len(ids) for ids in value]))
 
     def take(self, value: list[list[int]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - lists say it

@@ -100,7 +100,7 @@ class EndedCompletions(OneColumn):
         return [[5] * (n - 1) + [1] for n in inputs.batch.mask.sum(1).tolist()]
 
     def sizes(self, value: list[list[int]]) -> Sizes:
-        """Rows and lengths."""
+        """The number of rows, and the lengths."""
         length = torch.tensor([len(ids) for ids in value])
         return Sizes(rows=len(value), length=length, width=int(length.max()))
 
@@ -135,7 +135,7 @@ class SampledSequence(Padded):
         return Padded.read(self, value[:, PROMPT_WIDTH - self.shift :], sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows and width."""
+        """The number of rows, and the width."""
         return Sizes(rows=value.shape[0], width=value.shape[1] - PROMPT_WIDTH)
 
 

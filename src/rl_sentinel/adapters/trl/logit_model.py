@@ -49,8 +49,8 @@ class Head:
 class Logits(nn.Module):
     """A double of a model or its backbone; the logits at position p predict token p + 1.
 
-    The last token of the prompt is the row's number, so that the trainer may pass rows in any chunks. A row has another
-    answer, all words alike, if it attends to padding, or not to a token.
+    The last token of the prompt is the row's number, so that the trainer may pass rows in any chunks. The
+    logits of a row are equal for all words if it attends to padding, or not to a token.
     """
 
     def __init__(self) -> None:

@@ -54,7 +54,7 @@ class TokenLogprobs(OneColumn):
         return leaf
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows and width."""
+        """The number of rows, and the width."""
         return Sizes(rows=value.shape[0], width=value.shape[1])
 
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - as they are
@@ -130,7 +130,7 @@ class PairFeatures(Codec):
         return [[token for token in pair[name] if token >= FIRST] for pair in value for name in names]
 
     def sizes(self, value: list[dict[str, Any]]) -> Sizes:
-        """Rows."""
+        """The number of rows."""
         return Sizes(rows=len(self.responses(value)))
 
     def take(self, value: list[dict[str, Any]], sizes: Sizes) -> Mapping[str, Tensor]:

@@ -42,7 +42,7 @@ def all_gather_object(found: list[Any], own: Any, group: object = None) -> None:
 
 
 def rank_in_group(group: object = None) -> int:  # noqa: ARG001 - there is one group
-    """The number of this rank."""
+    """The index of this rank in the group."""
     return rank_number()
 
 

@@ -81,7 +81,7 @@ def uses(
     """The draws of each prompt per epoch, divided by their mean; and the number of draws, divided by the planned one.
 
     For the first, the number of prompts per generation divides the data set: the sampler drops an incomplete last
-    generation, of which the length of the sampler must know.
+    generation, which the sampler's length must not count.
     """
     whole = method(_trainer(completions, rows, prompts if rows % prompts == 0 else 1, shuffle=shuffle))
     draws = Counter(whole)

@@ -84,7 +84,7 @@ class Examples(PairFeatures):
         return rows
 
     def sizes(self, value: list[dict[str, Any]]) -> Sizes:
-        """Rows and lengths."""
+        """The number of rows, and the lengths."""
         return Sizes(rows=len(value), length=torch.tensor([len(row["response"]) for row in value]))
 
     def responses(self, value: list[dict[str, Any]]) -> list[list[int]]:

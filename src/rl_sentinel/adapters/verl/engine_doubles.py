@@ -164,7 +164,7 @@ class SequenceRanks:
 
 
 class WorkerGroupDouble:
-    """verl's group of workers: it runs the engine on the ranks that share sequences, and returns rank 0's answer."""
+    """verl's group of workers: it runs the engine on the ranks that share sequences, and returns rank 0's result."""
 
     def __init__(self, engine: Any, about: Mapping[str, Any], tensors: Any, ranks: int) -> None:  # noqa: ANN401 - of the target
         """``about`` are defaults of the worker's configuration, ``tensors`` is verl's module for ``TensorDict``."""
@@ -195,7 +195,7 @@ def pass_of_trainer(  # noqa: PLR0913 - what the trainer, the engine and the mod
 ) -> Any:  # noqa: ANN401 - a DataProto
     """The trainer's pass over a batch: ``method`` of the trainer, with workers whose engine has a model double.
 
-    ``columns`` are the logits ``[B, T, V]`` or the values ``[B, T]`` that the model answers; ``wrap`` gives the model
+    ``columns`` are the logits ``[B, T, V]`` or the values ``[B, T]`` that the model returns; ``wrap`` gives the model
     the interface that the engine expects. The trainer then passes values to ``estimate``, which must accept them.
     """
     batch = data.batch

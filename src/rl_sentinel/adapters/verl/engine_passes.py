@@ -172,7 +172,7 @@ def trainer_step(  # noqa: PLR0913 - the parts in which the passes differ
     more: Mapping[str, Codec] | None = None,
     doubles: Mapping[str, Callable[..., Any]],
 ) -> Step:
-    """The step that runs a method of the trainer with an engine; the model answers ``columns``.
+    """The step that runs a method of the trainer with an engine; the model returns ``columns``.
 
     ``wrap`` makes the model that the engine calls; ``squares`` asks for sums of squared probabilities too; ``more`` are
     other arguments of the call.
@@ -235,7 +235,7 @@ class PerToken(Padded):
     """``[B, T]``, or ``[B, T, 1]`` of a head with one output: whether the trainer accepts it shows in its next step."""
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """``[B, T]``."""
+        """One number per token, ``[B, T]``."""
         return Padded.read(self, value.squeeze(-1) if value.dim() > 2 else value, sizes)
 
     def source(self, expression: str, sizes: Sizes) -> str:

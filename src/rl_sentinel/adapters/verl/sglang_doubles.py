@@ -85,11 +85,11 @@ class Mesh:
         return one_process_group()
 
     def get_rank(self) -> int:
-        """The first."""
+        """The first rank."""
         return 0
 
     def get_local_rank(self) -> int:
-        """The first."""
+        """The first rank."""
         return 0
 
     def size(self, _dimension: int = 0) -> int:

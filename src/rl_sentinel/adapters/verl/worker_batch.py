@@ -53,7 +53,7 @@ def equal_rows(batch: Batch) -> Batch:
 
 
 def rows_are_equal(inputs: Inputs) -> str:
-    """Require rows that train equally many tokens: a micro-batch counts by its rows, whatever their lengths."""
+    """Require rows that train equally many tokens: a micro-batch is weighted by its rows, not by their lengths."""
     counts = inputs.batch.mask.sum(1)
     equal = bool((counts == counts[:1]).all()) and bool((inputs.batch.length == inputs.batch.width).all())
     return "" if equal else "rows train different numbers of tokens, and a micro-batch counts by its rows"

@@ -282,5 +282,5 @@ def _end(code: str, output: str) -> list[str]:
 
 
 def no_script(reason: str) -> list[str]:
-    """A placeholder for a script that cannot be written: it prints why, and ends with status 2, neither answer."""
+    """A placeholder for a script that cannot be written: it prints why, and ends with status 2 (undecided)."""
     return [f"print({f'no script: {reason}'!r})", "raise SystemExit(2)"]

@@ -49,7 +49,7 @@ class Replay:
         return replay_event(self.number, "not-reproducible", reason, law=piece)
 
     def run(self, send: Callable[[Event], None]) -> None:
-        """Check the law on the case; the answer is ``reproduced``, ``fixed`` or ``not-reproducible``."""
+        """Check the law on the case; the result is ``reproduced``, ``fixed`` or ``not-reproducible``."""
         send({"event": "start", "law": CANARY})
         law = self.unit.laws[0]
         try:
@@ -76,7 +76,7 @@ def replays(
     laws: dict[str, Law],
     unit: Callable[[Boundary, str, list[Law]], Unit],
 ) -> Iterator[Replay | Event]:
-    """A replay for each record, or its answer if the target lacks the boundary.
+    """A replay for each record, or its result if the target lacks the boundary.
 
     Raises:
         SentinelError: if a record contradicts the target: another stage, an unknown setting, or (for a target with the

@@ -83,7 +83,7 @@ def _raw_table(file: Path) -> Any:  # noqa: ANN401 - validated by pydantic
     """The table as it is written; None if the file has none.
 
     Raises:
-        SentinelError: if the file cannot be read as TOML, or ``tool`` is no table.
+        SentinelError: if the file cannot be read as TOML, or ``tool`` is not a table.
     """
     if file.is_dir():
         raise SentinelError(f"{file} is a folder, expected a file in TOML: rename the folder")

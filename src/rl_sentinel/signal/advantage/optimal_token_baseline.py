@@ -55,7 +55,7 @@ def advantages(
             sum of squared probabilities above 1, by more than rounding, or below 0.
 
     Source:
-        The Optimal Token Baseline, arXiv 2602.07078. Rows without trained tokens are no part of a group; the tail
+        The Optimal Token Baseline, arXiv 2602.07078. Rows without trained tokens are not part of a group; the tail
         of the longest response is found from the tokens, not by a setting.
 
     Example:

@@ -45,7 +45,7 @@ def advantages(
     Source:
         Optimizing Language Models for Inference Time Objectives using Reinforcement Learning, arXiv 2503.19595: the
         largest reward of all responses less the largest of all but this one, with k the responses of the group. Rows
-        without a trained token are no part of it.
+        without a trained token are not part of it.
 
     Example:
         >>> import torch

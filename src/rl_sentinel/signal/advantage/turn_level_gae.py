@@ -50,7 +50,7 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
         value: the critic's value of each token, in reward units; only that of a turn's first trained token is read.
         mask: True on trained tokens; other values are ignored.
         turn: number of the turn that a trained token belongs to; any integers that never fall along a row. A number
-            that no trained token has is no step.
+            that no trained token has is not a step.
         discount: factor per turn on later rewards, from 0 to 1 (gamma).
         decay: factor per turn on later differences, from 0 to 1 (lambda).
 

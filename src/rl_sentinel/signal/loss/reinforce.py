@@ -30,7 +30,7 @@ def loss(
         aggregation: mode and denominator of the aggregation.
 
     Returns:
-        The loss; 0 where no token is trained. Its value is no distance to anything: only its gradient counts.
+        The loss; 0 where no token is trained. Its value has no meaning; only its gradient counts.
 
     Raises:
         InputError: if a dtype or shape is wrong, or a number on a trained token is not finite.

@@ -23,7 +23,7 @@ _START = "start them with torchrun, or unset WORLD_SIZE and RANK for a single pr
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among all; a single process is rank 0 of 1, and communicates with nobody.
+    """This process among all ranks; a single process is rank 0 of 1, without communication.
 
     Example:
         >>> import torch

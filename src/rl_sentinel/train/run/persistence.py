@@ -87,6 +87,6 @@ def _data_digest(run: Run) -> str:
 
 
 def _pending(run: Run) -> list[tuple[int, int, Weights]]:
-    """The prefetched steps for a checkpoint; None stands for the newest weights, which the checkpoint has anyway."""
+    """The prefetched steps for a checkpoint; None means the newest weights, which the checkpoint already has."""
     pending = run.prefetcher.pending()
     return [(step, version, None if version == run.state.step else weights) for step, version, weights in pending]

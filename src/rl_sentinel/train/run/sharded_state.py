@@ -88,7 +88,7 @@ def read_whole(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _cause_of_failure() -> Iterator[None]:
-    """Raise what failed on this rank, or else on the first that failed: torch's own error is no ``Exception``."""
+    """Raise the exception of this rank, or else of the first failed rank; torch's own error is not an ``Exception``."""
     from torch.distributed.checkpoint.api import CheckpointException  # noqa: PLC0415 - slow to import
 
     try:

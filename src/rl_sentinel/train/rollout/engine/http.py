@@ -33,8 +33,8 @@ MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, Overfl
 class Address:
     """A server's address.
 
-    A failed request is tried ``tries`` times, with pauses that double from ``pause`` seconds. A request that gets no
-    answer within ``timeout`` seconds is not repeated, since the server hangs.
+    A failed request is tried ``tries`` times, with pauses that double from ``pause`` seconds. A request without a
+    reply within ``timeout`` seconds is not repeated, since the server hangs.
     """
 
     url: str
@@ -43,7 +43,7 @@ class Address:
     timeout: float = 600.0
 
     def post(self, path: str, content: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a value of JSON
-        """Post JSON and return the JSON answer; None if the answer is empty.
+        """Post JSON and return the JSON reply; None if the reply is empty.
 
         Raises:
             SentinelError: if the server does not answer, with its last error.
