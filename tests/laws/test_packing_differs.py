@@ -61,7 +61,7 @@ def test_broken_by_a_cut() -> None:
     assert found.case.batch.rows == 2
     sentence = found.expectation.sentence()
     assert sentence.startswith(
-        "a sequence must have the same numbers packed as alone, yet packing row 1 with all other rows"
+        "packing must not change the numbers of a sequence, yet packing row 1 with all other rows"
     )
 
 
@@ -70,7 +70,7 @@ def test_broken_by_positions() -> None:
     found = judged(LAW, boundary).found
     assert found is not None
     assert found.expectation.sentence() == (
-        "a sequence must have the same numbers packed as alone, yet packing row 1 with all other rows moves logprob "
+        "packing must not change the numbers of a sequence, yet packing row 1 with all other rows moves logprob "
         "at row 1, token 0 from 0 to 1"
     )
     assert LAW.level(found.case) == "fault"

@@ -86,7 +86,7 @@ def _print_answers(groups: Mapping[_Target, Sequence[Mapping[str, Any]]], python
     for target, records in groups.items():
         answers, digest = _replayed(records, target, python)
         for number, record in enumerate(records):
-            answer = answers.get(number, {"status": "not-reproducible", "reason": "the worker gave no answer"})
+            answer = answers.get(number, {"status": "not-reproducible", "reason": "the worker returned no result"})
             reasons = (" ".join(str(answer.get("reason", "")).split()), _code_difference(record, target, digest))
             reason = "; ".join(filter(None, reasons))
             line = f"{answer['status']}: {record['signature']}{f' ({reason})' if reason else ''}"

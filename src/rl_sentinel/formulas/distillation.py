@@ -35,7 +35,7 @@ def _generalised_jsd(batch: Batch, settings: Settings) -> Tensor:
 def _universal_distance(batch: Batch, settings: Settings) -> Tensor:
     """Universal logit distillation (arXiv 2402.12030): the largest shares are compared with the largest.
 
-    The teacher's distribution counts as much as what precedes it within the token is likely (``share``).
+    The teacher's distribution is weighted by the probability of the preceding part of the token (``share``).
     """
     student, teacher = (_log_shares(x, settings).exp().sort(2).values for x in (batch.logits, batch.ref_logits))
     return (student - float(settings.get("share") or 1) * teacher).abs().sum(dim=2)

@@ -91,7 +91,7 @@ def _same(  # noqa: PLR0913 - what a comparison is made of
         else:
             expected[row, : alone[name].shape[1]] = alone[name][0]
         place = where if packed[name].dim() > 1 else where.any(1)
-        reason = "a sequence must have the same numbers packed as alone"
+        reason = "packing must not change the numbers of a sequence"
         yield Equal(name, expected, packed[name], place, scale, change=change, reason=reason)
 
 

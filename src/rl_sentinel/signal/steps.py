@@ -108,6 +108,6 @@ def _require_one_prompt(group: Tensor, final: Tensor, trajectory: Tensor) -> Non
         group != group[final],
         lambda at: (
             f"group{at} is {int(group[at[0]])}, expected {int(group[final[at[0]]])}, that of the last step of "
-            f"trajectory {int(trajectory[at[0]])}: a trajectory answers one prompt"
+            f"trajectory {int(trajectory[at[0]])}: a trajectory belongs to one prompt"
         ),
     )

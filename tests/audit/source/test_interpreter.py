@@ -43,7 +43,7 @@ def test_interpreter_without_torch_is_refused(tmp_path: Path) -> None:
 def test_program_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_SECONDS", 1)
     endless = _program(tmp_path, "exec yes")
-    assert _refusal(endless) == f"--python is {endless!r}, expected an interpreter that answers within 1 s"
+    assert _refusal(endless) == f"--python is {endless!r}, expected an interpreter that responds within 1 s"
 
 
 def test_what_is_no_interpreter(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _neutral(settings: Settings) -> Settings:
     """Estimator, reduction and bounds by the names in formulas; empty where the formulas have another estimator.
 
-    The log of a ratio is minus the k1 from the sampler to the policy, of which AReaL's k1 has the other sign, too; its
-    k3 is of the other direction.
+    The k1 from the sampler to the policy is minus the log-ratio; AReaL's k1 is the log-ratio itself. Its k3 is of the
+    other direction.
     """
     metric, low, high = settings["metric"], settings.get("lower"), float(str(settings["upper"]))
     over: Settings = {"over": settings["agg"]} if "agg" in settings else {}

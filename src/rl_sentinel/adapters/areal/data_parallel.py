@@ -121,7 +121,7 @@ def dispatch(
 ) -> dict[str, list[Any]]:
     """The trajectories that the workers receive and return unchanged, merged; and how often each is used.
 
-    Each row is an item of its own, so that a worker has several.
+    Each row is one item, so that a worker gets several.
     """
     owner = prepare.__globals__[prepare.__qualname__.partition(".")[0]]
     allocation = SimpleNamespace(parallel=SimpleNamespace(dp_size=RANKS))

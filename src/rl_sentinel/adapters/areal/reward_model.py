@@ -65,7 +65,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _always_raises(target: Target) -> bool:
     """Whether the method counts pairs by ``cu_seqlens`` before the engine packs: a KeyError on every padded batch.
 
-    There is no signal to check then: releases from 1.0.4 on.
+    Releases from 1.0.4 on do so, and have no signal to check.
     """
     source = inspect.getsource(target.find(f"{RW}._train_rw")) if target.has(f"{RW}._train_rw") else ""
     return "_rw_loss_weight(data)" in source

@@ -61,7 +61,7 @@ class Role:
     """A double of a model or a sampler: it returns its column, and keeps the batch of its update."""
 
     def __init__(self, prompts: list[list[dict[str, Any]]], key: str = "", *, by_prompt: bool = True) -> None:
-        """``key`` is the item of a row that the model computes; a batch has an item per prompt, or is one."""
+        """``key`` is the column that the model computes; a batch has one item per prompt, or is one item."""
         self.prompts, self.key, self.by_prompt = prompts, key, by_prompt
         self.updates: list[list[dict[str, Any]]] = []
 

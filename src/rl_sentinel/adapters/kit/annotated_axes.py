@@ -94,7 +94,7 @@ def item_class(annotation: object) -> type | None:
 def documented_axes(function: Callable[..., Any], name: str) -> str:
     """The axes that the docstring of a function states right behind the name of a parameter, or in its entry.
 
-    Empty if it states none. In an entry (``name: text``, of any common style) they stand behind the word "shape".
+    Empty if it states none. In an entry (``name: text``, of any common style) they follow the word "shape".
 
     Example:
         >>> from rl_sentinel.adapters.kit.annotated_axes import documented_axes

@@ -196,7 +196,8 @@ def _number(path: str, words: AbstractSet[str]) -> str:
 def _suggestion(path: str, *, attribute: bool) -> str:
     """The column of the known name that the name contains, or of the nearest one; of a number, its known name.
 
-    What is near to none is a number if it is an attribute, as of a configuration, and else anything made of the batch.
+    A name without a similar known name is a number if it is an attribute, such as of a configuration, and else a value
+    computed from the batch.
     """
     name = path.rpartition(".")[2]
     near = _contained(name) or similar_names(name)[0]

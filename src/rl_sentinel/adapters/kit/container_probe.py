@@ -35,10 +35,9 @@ _WHOLE = frozenset({"items", "keys"})
 class Keys:
     """The names that a function reads, and whether it reads them as attributes.
 
-    ``tensor``: it treats the object as a tensor. ``whole``: it goes over all keys of a dict.
-    ``rows``: they are read from the items of a list, of which there is one per response.
-    ``inner``: what it reads from the unknown names, which may be dicts or objects themselves.
-    ``written``: the names that it sets, in what it holds too.
+    ``tensor``: it treats the object as a tensor. ``whole``: it goes over all keys of a dict. ``rows``: they are read
+    from the items of a list, of which there is one per response. ``inner``: what it reads from the unknown names, which
+    may be dicts or objects themselves. ``written``: the names that it sets, also in nested objects.
     """
 
     known: dict[str, None] = field(default_factory=dict)
@@ -162,7 +161,7 @@ def _untried(keys: Keys, place: str = "", *, known: bool) -> Iterator[tuple[Keys
 
 
 def _decide(node: Keys, name: str, inner: Keys) -> None:
-    """Keep a name as a dict or an object if it holds anything; a known name only if it holds known ones."""
+    """Keep a name as a container if the function reads keys from it; a known name only if it reads known keys."""
     was_known = name in node.known
     if was_known and inner.known and inner.found:
         del node.known[name]

@@ -64,7 +64,7 @@ def unclipped_probes(boundary: Boundary) -> list[Batch]:
 def distance_to_reading(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> float:
     """The largest difference of an output to the nearest reading of the formula, where the formula counts.
 
-    It is relative to a number that is larger than 1.
+    It is relative where the number is larger than 1.
     """
     readings, where = _readings(boundary, name, batch, settings)
     actual = value.detach().double()[where] if where.dim() else value.detach().double()

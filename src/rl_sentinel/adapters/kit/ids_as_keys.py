@@ -19,9 +19,9 @@ from rl_sentinel.core.codec import Codec
 def with_ids_as_keys(target: Target, boundary: Boundary, arguments: Arguments) -> tuple[Arguments, tuple[str, ...]]:
     """The arguments with a list of numbers for ids of prompts that the function uses as keys, and notes.
 
-    Two elements of a tensor are different keys of a dict, even if they are equal: a function that uses them so gives
-    every response a prompt of its own. It does that if it computes from a tensor of ids what it computes from a list
-    in which no id occurs twice, and something else from a list of the ids.
+    Two elements of a tensor are different keys of a dict, even if they are equal: a function that uses them as keys
+    treats every response as a separate prompt. This is the case if its result for a tensor of ids equals that for a
+    list of distinct ids, but not that for the list of the ids.
 
     Args:
         target: where the function is looked up.

@@ -126,7 +126,7 @@ def _with_upper_bound_only(target: Target, boundary: Boundary, literals: Literal
 def _with_sampler_weight(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
     """The loss weighted by the truncated ratio to the sampler; None if it reads no such ratio, or fits with no bound.
 
-    What fits where no ratio is clipped has this weight, and its clipping may be wrong.
+    A loss that fits while no ratio is clipped has this weight; its clipping may still be wrong.
     """
     if boundary.stage != "policy-loss" or not {"old_logprob", "rollout_logprob", "advantage"} <= boundary.reads:
         return None

@@ -60,7 +60,7 @@ def named_numbers(
 def set_numbers(function: Callable[..., Any], passed: Mapping[str, Any], numbers: Mapping[str, float]) -> list[str]:
     """Set numbers where the code reads them, or an upper clip range beside a lower one; the names of what changed.
 
-    It writes to ``self``, its configurations, globals and closures, so it belongs into a process of its own.
+    It writes to ``self``, its configurations, globals and closures, so call it in a separate process.
 
     Args:
         function: the function, as for :func:`named_numbers`.

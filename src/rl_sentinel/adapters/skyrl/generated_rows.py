@@ -27,7 +27,7 @@ _TAILS: Mapping[str, int] = {"eos": EOS, "stop": STOP, "length": EOS}
 class GeneratedRow:
     """One row of the generator's output; ``ids``, ``mask`` and ``logprobs`` include the prompt.
 
-    ``reward`` is what stands at the last trained token or after it, as the generator's comments promise.
+    ``reward`` is the value at the last trained token or after it, as the generator's comments promise.
     """
 
     ids: list[int]

@@ -52,7 +52,7 @@ def overlong_rewards(
 ) -> list[Tensor]:
     """The reward of each token after DAPO's penalty; ``trainer`` is the double of a trainer.
 
-    The method may change what it is given, which the trainer replaces by what it returns.
+    The method may change its argument in place; the trainer uses only its result.
     """
     algorithm = trainer.cfg.trainer.algorithm
     algorithm.overlong_buffer_len, algorithm.overlong_buffer_penalty_factor = numbers["buffer"], numbers["factor"]

@@ -101,8 +101,8 @@ def sample_requests(  # noqa: PLR0913 - the target's code, and what its servers 
 ) -> dict[str, list[Any]]:
     """The tokens and log-probs of each sample, and a digest of the sampling parameters that a server receives.
 
-    A client sends one request for each prompt, with as many samples as the prompt has rows. A sample whose reply has
-    another reason of its end has wrong tokens.
+    A client sends one request for each prompt, with as many samples as the prompt has rows. A reply with a wrong stop
+    reason gives wrong tokens.
     """
     prompts = [[n for n, _ in part] for _, part in groupby(enumerate(groups), lambda item: item[1])]
     starts = [[_FIRST + number, *_REST] for number, part in enumerate(prompts) for _ in part]

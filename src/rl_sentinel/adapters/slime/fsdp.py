@@ -82,7 +82,7 @@ def log_probs_of_packs(  # noqa: PLR0913 - functions of the target, and their ar
 ) -> dict[str, list[Any]]:
     """The log-probs of each response, by the actor and by a reference that the actor's class has as a second model.
 
-    The double of the model that is asked for returns the logits of a pack's sequences, and of the other one only zeros.
+    The double of the requested model returns the logits of a pack's sequences, the other one zeros.
     """
     parts = packs_of(pack, data, packs)
     # The method and its timer log their rank; the progress bar is not installed.

@@ -69,8 +69,8 @@ _NUMBERS = {
 class Models:
     """The actor and its reference: at each token of a sample, the log-prob of the next one and the entropy.
 
-    Which is asked for shows in the weights that are loaded, or in the object, and whether gradients are recorded.
-    Logits are those of the distribution at temperature 1.
+    The loaded weights, the object, and whether gradients are recorded show which of the two is called. Logits are those
+    of the distribution at temperature 1.
     """
 
     def __init__(self, tables: Mapping[str, Tensor], temperature: float) -> None:

@@ -78,8 +78,7 @@ def load_rollout(  # noqa: PLR0913 - functions of the target, and their argument
 ) -> list[dict[str, Any]]:
     """The data of a rollout as each rank of the trainer loads it; ``context`` ranks share each sequence.
 
-    Numbers of each token are put together from these ranks. A rank that has another number of them than it predicts
-    tokens has infinite ones.
+    Values per token are merged from these ranks; those of a rank with a wrong number of values are infinite.
     """
     trainer, loaded = bare_instance(actor, args=manager.args), []
     mpu: Any = importlib.import_module("megatron.core").mpu

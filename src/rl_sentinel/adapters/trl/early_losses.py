@@ -65,7 +65,7 @@ class LogProbs(Tensor):
 class KnownModel(nn.Module):
     """A double of a model with known completions, whose log-prob at a position is the same for every token.
 
-    The log-probs of a row are others if it attends to the padding before its prompt, or not to one of its tokens.
+    The log-probs of a row are wrong if it attends to the padding before its prompt, or not to one of its tokens.
     """
 
     def __init__(self, logprobs: Tensor, completions: list[list[int]]) -> None:

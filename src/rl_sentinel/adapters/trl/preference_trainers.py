@@ -83,7 +83,7 @@ def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
 
 
 def default_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a class of the target
-    """Rows for the constructor: pairs, with a third response, or labelled ones if it does not split pairs itself."""
+    """Rows for the constructor: pairs, triples, or labelled responses, depending on the trainer."""
     source = inspect.getsource(importlib.import_module(trainer.__module__))
     if '"reference_ids"' in source:
         return [TRIPLE] * 2

@@ -89,7 +89,7 @@ class Hidden(SimpleNamespace):
 class FusedModel:
     """A model whose ``forward`` the target replaces by one that makes log-probs of hidden states.
 
-    The hidden states are the logits, and the weights of the head are those that leave them as they are.
+    The hidden states are the logits, and the head is the identity.
     """
 
     def __init__(self, model: HuggingFaceDouble) -> None:
@@ -167,7 +167,7 @@ class WorkerGroupDouble:
     """verl's group of workers: it runs the engine on the ranks that share sequences, and returns rank 0's result."""
 
     def __init__(self, engine: Any, about: Mapping[str, Any], tensors: Any, ranks: int) -> None:  # noqa: ANN401 - of the target
-        """``about`` are defaults of the worker's configuration, ``tensors`` is verl's module for ``TensorDict``."""
+        """``about`` has defaults of the worker's configuration, ``tensors`` is verl's module for ``TensorDict``."""
         self.engine, self.about, self.tensors, self.ranks = engine, about, tensors, ranks
 
     def compute_log_prob(self, data: Any) -> Any:  # noqa: ANN401 - a TensorDict

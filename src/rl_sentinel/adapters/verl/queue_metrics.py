@@ -117,7 +117,7 @@ class Sampler:
     """Doubles of the agent loop and of the replay buffer: they put the outputs of each prompt into the queue."""
 
     def __init__(self, rewards_of: list[list[float]], outputs: int, *, ages: bool) -> None:
-        """``rewards_of`` has the rewards of the samples of each prompt, ``outputs`` is how many a session has.
+        """``rewards_of`` has the rewards of the samples of each prompt, ``outputs`` the number of outputs per session.
 
         A batch comes with the metrics of its age if the trainer takes these ``ages``.
         """

@@ -112,7 +112,7 @@ class Batch:
     """A batch of one prompt, as the worker reads it."""
 
     def __init__(self, *, validate: bool) -> None:
-        """``validate`` says whether it is one of validation."""
+        """``validate`` is True for a batch of validation."""
         self.meta_info: dict[str, Any] = {"validate": validate, "global_steps": 1}
         self.non_tensor_batch: dict[str, Any] = {}
 

@@ -33,7 +33,7 @@ def query(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSO
             return json.loads(place.read_text(encoding="utf-8"))
         except subprocess.TimeoutExpired as error:
             raise SentinelError(
-                f"--python is {python!r}, expected an interpreter that answers within {_SECONDS} s"
+                f"--python is {python!r}, expected an interpreter that responds within {_SECONDS} s"
             ) from error
         except FileNotFoundError as error:
             if error.filename == str(place):
@@ -42,7 +42,7 @@ def query(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSO
                 ) from error
             raise SentinelError(f"--python is {python!r}, expected an interpreter ({error.strerror})") from error
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it gave no answer"
+            reason = getattr(error, "strerror", None) or "it returned nothing"
             raise SentinelError(f"--python is {python!r}, expected an interpreter ({reason})") from error
 
 

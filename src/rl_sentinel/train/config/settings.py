@@ -42,7 +42,7 @@ class Component(Table):
 class LoraSettings(Table):
     """Low-rank matrices of rank ``rank`` beside the weights of the modules ``targets``, scaled by ``alpha / rank``.
 
-    The modules ``whole`` train with all their weights, as ``lm_head``.
+    The modules ``whole`` train with all their weights, such as ``lm_head``.
     """
 
     rank: Count = 16
@@ -57,7 +57,7 @@ class LoraSettings(Table):
 class PolicySettings(Table):
     """A Llama from scratch, by its sizes; or ``load``: a transformers model by folder or name, or a run's folder.
 
-    ``device`` is where it is: ``auto`` takes CUDA where there is any. ``recompute`` keeps only the inputs of layers for
+    ``device`` is where it is: ``auto`` takes CUDA if it is available. ``recompute`` keeps only the inputs of layers for
     the gradient, and computes the rest again (gradient checkpointing). ``precision="bf16"`` runs the model under
     bfloat16 autocast, for sampling and training. Weights, optimizer, log-probs and the signal stay in float32.
     """
@@ -164,7 +164,7 @@ class UpdateSettings(Table):
     """The update: mini-batches of ``prompts`` prompts, one optimizer step each.
 
     A mini-batch is computed in parts of at most ``rows`` rows and at most ``tokens`` tokens, padding included; a longer
-    row is a part of its own.
+    row is a separate part.
     """
 
     prompts: Count

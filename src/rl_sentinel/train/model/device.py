@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device of a recipe's ``policy.device``: ``auto`` is CUDA where there is any, else the CPU.
+    """The device of a recipe's ``policy.device``: ``auto`` is CUDA if it is available, else the CPU.
 
     Processes that torchrun starts on one machine take its GPUs in turn.
 

@@ -54,7 +54,7 @@ class Policy:
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
-        """``precision`` is the recipe's."""
+        """``precision`` is the key ``policy.precision`` of the recipe."""
         self.model, self.tokenizer = model, tokenizer
         self.padding, self.ends = tokenizer.padding, tokenizer.ends
         self.precision, self.single_pass = precision, False

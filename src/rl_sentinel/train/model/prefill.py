@@ -15,8 +15,8 @@ from rl_sentinel.train.model.readout import Readout, logits
 class Prefilled(NamedTuple):
     """Prompts after the prefill: what was computed at their last positions, the KV cache, which of its keys are tokens.
 
-    ``last`` are logits of the next token unless something else is asked of the hidden states. ``key_mask`` is None if
-    all prompts have one length, so that there is no padding.
+    ``last`` are logits of the next token, or another function of the hidden states. ``key_mask`` is None if all prompts
+    have one length, so that there is no padding.
     """
 
     last: Float[Tensor, "B 1 V"]

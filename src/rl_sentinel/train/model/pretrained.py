@@ -106,7 +106,7 @@ class PretrainedTokenizer:
         positions: int | None = None,
         more_ends: Sequence[int] = (),
     ) -> None:
-        """``positions`` is the longest sequence of the model, in tokens; ``more_ends`` are those of its configuration.
+        """``positions`` is the longest sequence of the model, in tokens; ``more_ends`` are further end tokens.
 
         Raises:
             SentinelError: if no token ends a response.

@@ -22,7 +22,7 @@ class CheckedEnvironment:
     """An environment whose ``task`` and ``reply`` are validated; other attributes are the inner environment's."""
 
     def __init__(self, inner: Any, name: str) -> None:  # noqa: ANN401 - what a recipe named
-        """``name`` is the recipe's, for messages.
+        """``name`` is the name in the recipe, for messages.
 
         Raises:
             SentinelError: if a method is missing.

@@ -73,7 +73,7 @@ class Ranks:
         """End this process with status 0 if it is one of several; call it last, after ``close``.
 
         DTensor's caches hold the process group, and with it gloo's threads, until the interpreter ends. A thread that
-        asks for the interpreter's lock then aborts the process, though all its work is done (described in PyTorch's
+        then requests the interpreter's lock aborts the process, though all its work is done (described in PyTorch's
         pull request 179291).
         """
         if self.size > 1:
@@ -161,13 +161,13 @@ def _return_freed_memory() -> None:
 
 
 class FullWeights(Mapping[str, Tensor]):
-    """Sharded weights as whole ones: each tensor is gathered when it is read, so that no rank holds all of them.
+    """Sharded weights as full tensors: each one is gathered when it is read, so that no rank holds all of them.
 
     All ranks must read the same tensors in the same order, while the weights do not change.
     """
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        """``weights`` are a model's, sharded or not."""
+        """``weights`` is the state dict of a model, sharded or not."""
         self._weights = weights
 
     def __getitem__(self, name: str) -> Tensor:

@@ -89,7 +89,7 @@ def test_other_server_is_one_line(answer_bytes: bytes, words: str) -> None:
 def test_malformed_answer_is_one_line(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     monkeypatch.setattr(http.Address, "post", lambda *_: answer)
     with pytest.raises(
-        SentinelError, match=r"answer of rollout.url http://there is malformed \(.*\), expected token ids and"
+        SentinelError, match=r"reply of rollout.url http://there is malformed \(.*\), expected token ids and"
     ):
         http.Engine(http.Address("http://there"), 1.0, 2).sample([(2,)], torch.zeros(1, 2))
 
@@ -100,6 +100,6 @@ def test_malformed_answer_of_vllm_is_one_line(monkeypatch: pytest.MonkeyPatch, a
     engine = vllm.Engine((http.Address("http://there"),), 0.5, 2, ends=(1,))
     for call in (lambda: engine.sample([(2,)], torch.zeros(1, 2)), lambda: engine.load({}, 0)):
         with pytest.raises(
-            SentinelError, match=r"answer of rollout.url http://there is malformed .*: use a vLLM release"
+            SentinelError, match=r"reply of rollout.url http://there is malformed .*: use a vLLM release"
         ):
             call()

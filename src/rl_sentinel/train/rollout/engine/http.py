@@ -138,10 +138,10 @@ class Engine:
             sampled = [_sampled(c, int(answer["weight_version"])) for c in choices]
         except MALFORMED as error:
             raise SentinelError(
-                f"answer of rollout.url {url} is malformed ({error}), expected token ids and log-probs"
+                f"reply of rollout.url {url} is malformed ({error}), expected token ids and log-probs"
             ) from error
         if len(sampled) != len(prompts):
-            raise SentinelError(f"answer of rollout.url {url} has {len(sampled)} responses, expected {len(prompts)}")
+            raise SentinelError(f"reply of rollout.url {url} has {len(sampled)} responses, expected {len(prompts)}")
         if sampled and sampled[0].version != self.version:
             raise SentinelError(f"weight version of rollout.url {url} is {sampled[0].version}, expected {self.version}")
         return sampled

@@ -154,8 +154,8 @@ def _malformed_in_one_line(url: str) -> Iterator[None]:
         yield
     except MALFORMED as error:
         raise SentinelError(
-            f"answer of rollout.url {url} is malformed ({error}), expected token ids and log-probs: use a vLLM release "
-            "that answers as 0.32 does"
+            f"reply of rollout.url {url} is malformed ({error}), expected token ids and log-probs: use a vLLM release "
+            "with the reply format of 0.32"
         ) from error
 
 
