@@ -34,7 +34,7 @@ class LiveTarget(Target):
         """The function.
 
         Raises:
-            Unbindable: if ``path`` is another one.
+            Unbindable: if ``path`` is not that of the function.
         """
         if path != self.path:
             raise Unbindable(f"{path} is absent, expected {self.path}")

@@ -173,7 +173,7 @@ def _function(target: Target, path: str) -> Callable[..., Any]:
     """Find the function at a path.
 
     Raises:
-        Unbindable: if what the path names cannot be called.
+        Unbindable: if the object at the path is not callable.
     """
     function: object = target.find(path)
     if not callable(function):

@@ -27,7 +27,7 @@ class KnownNumbers:
         held: name in the code -> number, outside of the parameters.
         settings: numbers by their names in formulas.
         literals: numbers in the code without a known name.
-        notes: what the check changes, and what the function does not read.
+        notes: notes on changed numbers, and on numbers that the function does not read.
     """
 
     held: Mapping[str, float]

@@ -92,7 +92,7 @@ def require_pairs(target: TargetSpec, job: Request, audit: Audit, *, prints: boo
 
     Args:
         target: the target.
-        job: what was asked of it.
+        job: the request.
         audit: the results.
         prints: whether a report is printed or written in any case.
 

@@ -1,8 +1,8 @@
 """PAD002 packing-differs: packing a sequence with others changes its results.
 
 What it says:
-    A sequence that is packed with others has the same numbers as alone: the same log-prob, entropy, mask and
-    weight at each of its tokens, whichever sequences stand before and after it, and however many packs there are.
+    A sequence gives the same results whether it is packed with others or alone: the same log-prob, entropy, mask and
+    weight at each of its tokens, for any sequences before and after it, and any number of packs.
 
 Why it matters:
     Sequences are packed end to end to save padding. A boundary that is one token off, positions that go on from the

@@ -3,7 +3,7 @@
 What it says:
     A setting that is passed on arrives under its own name and with its own value: the engine that samples gets the
     temperature, the limits and the penalties of the configuration. An option that the user gives is not replaced by
-    its default, and a text stays that text, whatever else it looks like.
+    its default, and a text stays a text, even if it looks like a number.
 
 Why it matters:
     A sampler with another temperature, or without the limit of its nucleus, samples from another policy than the one

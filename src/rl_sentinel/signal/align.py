@@ -26,8 +26,8 @@ def response_aligned(
         prompt_length: tokens of each prompt, in tokens.
         length: tokens of each response, in tokens.
         width: number of response positions ``T`` of the result.
-        predicts_next: True where position t holds what belongs to token t + 1 (log-probs of a
-            model's logits), False where it holds what belongs to token t.
+        predicts_next: True if position t holds the value of token t + 1 (log-probs of a model's logits), False if it
+            holds that of token t.
 
     Returns:
         Response token t at position t; 0 after the response.

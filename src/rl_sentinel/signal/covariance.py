@@ -47,7 +47,7 @@ def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Boo
     """Select a share of the trained tokens, those of largest covariance; at least one if any is trained.
 
     Args:
-        covariance: what each token adds to the covariance, of the whole mini-batch.
+        covariance: the contribution of each token to the covariance of the whole mini-batch.
         mask: True on trained tokens.
         share: of the trained tokens, above 0 and at most 1.
 

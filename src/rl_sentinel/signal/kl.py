@@ -132,7 +132,7 @@ def importance_weighted(
     samples is then that of the KL.
 
     Args:
-        estimate: what an estimator of this module gives, in nats per token.
+        estimate: the result of an estimator of this module, in nats per token.
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy that sampled, in nats.
         mask: True on trained tokens; other values are ignored.

@@ -24,7 +24,7 @@ def logprobs(
         logits: one row of logits per position, of any floating dtype; the gradient is taken to these.
         token: the token whose log-prob is asked, at the position of the logits that predict it.
         mask: True where the log-prob is wanted; logits elsewhere are not read.
-        temperature: what logits are divided by, above 0; the one that sampled the token.
+        temperature: the divisor of the logits, above 0; the one at which the token was sampled.
 
     Returns:
         Log-probs in nats, in float32 or wider; exactly 0, with gradient 0, where ``mask`` is False.
@@ -141,7 +141,7 @@ def logprobs_and_entropy_from_hidden(
         weight: as for ``logprobs_from_hidden``.
         token: as for ``logprobs_from_hidden``.
         mask: True where both are wanted; hidden states elsewhere are not read.
-        temperature: what logits are divided by, above 0.
+        temperature: the divisor of the logits, above 0.
 
     Returns:
         Log-probs and entropies, each in nats, in float32 or wider; exactly 0, with gradient 0, where

@@ -245,7 +245,7 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
 
     Args:
         value: the critic's values, in reward units.
-        returns: what they are fitted to, in reward units.
+        returns: the targets of the values, in reward units.
         mask: True on trained tokens; other values are ignored.
 
     Returns:

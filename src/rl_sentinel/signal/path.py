@@ -38,7 +38,7 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
        or of tokens, where every trajectory is one row.
 
     Args:
-        rollout: what was sampled.
+        rollout: the sampled responses.
         by: the choice at each stage.
 
     Returns:

@@ -78,7 +78,7 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
             decides the gradient: that of ``kl.k2``, ``kl.k1_plus`` and ``kl.k3_plus`` is the KL's own.
         mask: True on trained tokens; other values are ignored.
         coefficient: weight of the KL beside the policy loss, 0 or more.
-        aggregation: how tokens become one number, and by what they are divided; take the policy loss's own.
+        aggregation: mode and denominator of the aggregation; use that of the policy loss.
 
     Returns:
         The term, in units of the loss; 0 where no token is trained.

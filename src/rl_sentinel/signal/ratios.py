@@ -12,7 +12,7 @@ def weighed(ratio: Float[Tensor, "*S"], gain: Float[Tensor, "*S"]) -> Float[Tens
 
     Args:
         ratio: exponentials of log-ratios, infinite where one overflows its type.
-        gain: what they weigh.
+        gain: the factors of the ratios.
 
     Returns:
         The product; NaN where either is NaN. No bound is put on the ratio.

@@ -58,7 +58,7 @@ def prompts_apart(ready: Ready, *, prompts: int, generator: torch.Generator | No
     """Split into mini-batches of a number of prompts, one optimizer step each.
 
     Args:
-        ready: what ``path.loss_ready`` gave.
+        ready: the output of ``path.loss_ready``.
         prompts: prompts per mini-batch, at least 1; all rows of a prompt, and of its trajectories, go together.
         generator: shuffles the prompts; None leaves them in order.
 

@@ -157,7 +157,7 @@ def require_span(  # noqa: PLR0913 - a column, where it counts, and its possible
         where: True where they count.
         span: the smallest and the largest possible number.
         slack: by how much rounding may exceed the largest.
-        why: what the numbers are.
+        why: the end of the message, which says what the numbers are.
 
     Raises:
         InputError: naming the first such place.

@@ -38,7 +38,7 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
     Args:
         value: the critic's values, in reward units; the gradient is taken to these.
         old_value: its values before the update, in reward units.
-        returns: what values are fitted to, in reward units.
+        returns: the targets of the values, in reward units.
         mask: True on trained tokens; other values are ignored.
         value_clip: how far a value may move from the old one, in reward units; infinity for the plain error.
         aggregation: mode and denominator of the aggregation.

@@ -31,7 +31,7 @@ class CausalModel:
         answers: ``[n, K]`` per row, the answer at each of its tokens: K logits, or one value.
 
     A token gets its answer if it attends to exactly the tokens of its sequence up to itself, at the position ids 0, 1,
-    2, ...; otherwise another one, as in a real model. Padding gets 0.
+    2, ...; otherwise another one. Padding gets 0.
     """
 
     sequences: list[list[int]]

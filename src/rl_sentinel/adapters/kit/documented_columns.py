@@ -52,7 +52,7 @@ def documented_columns(
     Args:
         function: the function.
         names: names of its parameters.
-        only_clear: only those whose entry begins with the known name, with no other noun behind it.
+        only_clear: only those whose entry begins with the known name, without a noun after it.
 
     Example:
         >>> from rl_sentinel.adapters.kit.documented_columns import documented_columns

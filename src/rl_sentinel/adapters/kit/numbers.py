@@ -115,7 +115,7 @@ def visible_numbers(
 
     Args:
         numbers: name in the code -> number.
-        columns: the columns that the function reads: without that of a term, its weight is left as it is.
+        columns: the columns that the function reads: a weight whose column is not among them is unchanged.
         kept: numbers, by their names in formulas, that the user states.
         of_logits: the function computes log-probs from logits.
 

@@ -35,7 +35,7 @@ def named_numbers(
 
     Args:
         function: the function; the functions of its module and the methods of its object that it names are read too.
-        passed: objects that are passed as they are, by parameter.
+        passed: objects that are passed unchanged, by parameter.
         unread: roles of numbers that count although the code does not read them, because it should.
 
     Example:

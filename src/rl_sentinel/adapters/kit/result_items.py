@@ -33,7 +33,7 @@ def with_result_item(
         word: the word that names the output.
 
     Raises:
-        Unbindable: if the first item may be the output, and only another one is what the algorithm computes.
+        Unbindable: if the first item may be the output, but only another one is computed by the algorithm.
     """
     if not items:
         return first

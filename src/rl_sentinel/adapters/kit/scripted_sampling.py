@@ -36,7 +36,7 @@ class ScriptedResponse:
         """Continue the response after the token ids of a request.
 
         Args:
-            ids: prompt and tokens sampled so far; others than the script's give tokens of :data:`WRONG`.
+            ids: prompt and tokens sampled so far; tokens that differ from the script give :data:`WRONG`.
             most: maximum number of new tokens.
             room: maximum length of a response. One of this length has no end: more tokens follow if requested.
         """

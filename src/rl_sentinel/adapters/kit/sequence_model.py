@@ -81,8 +81,8 @@ class Policy:
         """Create a model of these sequences.
 
         Args:
-            logits: ``[B, P + T, V]``, those of tokens with their own context.
-            distracted: those of tokens with another, as a real model has others.
+            logits: ``[B, P + T, V]``, the logits if the model reads the right context.
+            distracted: ``[B, P + T, V]``, the logits if it reads another context.
             tokens: ``[B, P + T]``, the ids of the sequences.
             prompts: ``[B, P]``, True at the tokens of the prompts.
         """

@@ -175,7 +175,7 @@ def _loss(path: str) -> Boundary:
 
 
 def _metrics(path: str) -> Boundary:
-    """The metrics of the sampled responses."""
+    """The logged metrics of the sampled responses."""
     place = Use("trained")["logs"]
     return Boundary(
         path=path,

@@ -160,7 +160,7 @@ def _missing_eos(path: str) -> Boundary:
 
 
 def _objective(path: str) -> Boundary:
-    """The metrics of the sampled responses."""
+    """The logged metrics of the sampled responses: KL, entropy, scores and rewards."""
     settings: Settings = {"kl_coef": 0.25}
     step = loop_step(path, settings, {**COMPARED, "scores": SCORES})
     return Boundary(

@@ -87,7 +87,7 @@ class VLLM:
     llm_engine = SimpleNamespace(list_loras=list)
 
     def __init__(self, known: KnownResponses, *, padded: bool) -> None:
-        """Answer with these responses."""
+        """Return these responses."""
         self.known, self.padded = known, padded
 
     def generate(
@@ -165,7 +165,7 @@ def worker_with(owner: Any, engine: str, config: Any, known: KnownResponses) -> 
 
 @contextmanager
 def engine_doubles(names: dict[str, Any], known: KnownResponses, *, padded: bool) -> Iterator[None]:
-    """Replace what the module of a worker, with these globals, imports from the packages of its engine."""
+    """Replace the names that a worker's module, with these globals, imports from the packages of its engine."""
 
     def engine(*_about: object, **_more: object) -> VLLM:
         return VLLM(known, padded=padded)

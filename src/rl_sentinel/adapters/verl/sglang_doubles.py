@@ -46,7 +46,7 @@ class SGLang:
     _engine = None
 
     def __init__(self, known: KnownResponses) -> None:
-        """Answer with these responses."""
+        """Return these responses."""
         self.known = known
 
     def generate(self, *, input_ids: list[list[int]], sampling_params: Mapping[str, Any], **_about: object) -> Any:  # noqa: ANN401
@@ -98,7 +98,7 @@ class Mesh:
 
 
 def worker_class(owner: type, known: KnownResponses) -> type:
-    """A worker's class that starts no processes and loads no model, where it has methods for it."""
+    """A subclass of a worker that starts no processes and loads no model, if the worker has methods for that."""
 
     def enter_cluster(self: Any, **_about: object) -> None:  # noqa: ANN401 - of the target
         self._device_mesh_cpu, self._rank, self._tp_rank, self._tp_size = Mesh(), 0, 0, 1
@@ -112,7 +112,7 @@ def worker_class(owner: type, known: KnownResponses) -> type:
 
 @contextmanager
 def sglang_doubles(names: dict[str, Any], known: KnownResponses) -> Iterator[None]:
-    """Replace what the module of a worker, with these globals, imports from SGLang, and what it asks of processes."""
+    """Replace the names that a worker's module imports from SGLang, and its calls of torch's process groups."""
 
     def gather(results: list[Any], value: object, _group: object = None) -> None:
         results[:] = [value]

@@ -94,7 +94,7 @@ class Source:
         """Include the source of a function or class of this package in the script, with everything that it uses.
 
         Raises:
-            Unwritable: if it has no source, or uses what cannot be written.
+            Unwritable: if it has no source, or uses a value that cannot be written.
         """
         name: str = definition.__name__
         if name in self.included:

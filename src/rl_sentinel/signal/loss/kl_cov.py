@@ -45,7 +45,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
         advantage: advantage per token, in reward units or deviations.
         mask: True on trained tokens; other values are ignored.
         chosen: True at the tokens that are held, as ``covariance.largest`` finds them in the whole mini-batch.
-        penalty: what the absolute log-ratio is multiplied by (beta), in units of the advantage per nat.
+        penalty: the factor of the absolute log-ratio (beta), in units of the advantage per nat.
         aggregation: mode and denominator of the aggregation.
 
     Returns:

@@ -33,7 +33,7 @@ def resolve_in_package(  # noqa: PLR0913 - the name, where to look for it, and t
         table: the recipe's table, for messages.
         component: the name and its parameters.
         package: the package of the shipped components.
-        attribute: what each of its modules defines.
+        attribute: the name that each of its modules defines.
         columns: parameters that the trainer passes; the recipe sets all others.
         check: checks the result of user code.
 

@@ -1,4 +1,4 @@
-"""Write checkpoints in the thread of the loop, or in a thread of their own while training goes on."""
+"""Write checkpoints in the thread of the loop, or in a separate thread while training continues."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,15 +18,15 @@ class CheckpointWriter:
     """
 
     def __init__(self, *, background: bool) -> None:
-        """With ``background``, functions run in a thread of their own."""
+        """With ``background``, functions run in a separate thread."""
         self._thread = ThreadPoolExecutor(1, "checkpoint") if background else None
         self._running: Future[object] | None = None
 
     def write(self, save: Callable[[], object]) -> None:
-        """Run a function, after the one before has ended.
+        """Run a function after the earlier one has ended.
 
         Raises:
-            Exception: what that one raised, or without ``background`` this one.
+            Exception: the error of the earlier function, or, without ``background``, of this one.
         """
         self._wait()
         if self._thread is None:

@@ -57,7 +57,7 @@ def train(
         recipe: the recipe.
         cache: the cache of warm starts, with the signature of ``audit.cache.kept``.
         callbacks: progress reports.
-        ranks: this process among those that train together.
+        ranks: this process among all that train together.
         wrap_path: wraps the path, for twin runs.
 
     Raises:

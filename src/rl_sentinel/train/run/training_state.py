@@ -68,7 +68,7 @@ class TrainingState:
         """Restore a checkpoint; of one with shards each rank reads its own. Call it on all ranks.
 
         Raises:
-            SentinelError: if it is of another model.
+            SentinelError: if the checkpoint belongs to another model.
         """
         from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
 
