@@ -19,7 +19,7 @@ How to fix it:
     that differ.
 
 Where it does not apply:
-    Boundaries that do not report of how many columns a sample's row holds those of another one (an output of the
+    Boundaries that do not report how many columns of a row belong to another sample (an output of the
     quantity ``columns_of_others``).
 
 Seen in:

@@ -25,7 +25,7 @@ How to fix it:
 
 Where it does not apply:
     Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,
-    masked at its last token, or a step. At a function of the user's own it is a hazard.
+    masked at its last token, or a step. In a user's function it is a hazard.
 
 Seen in:
     See the audit's reports.

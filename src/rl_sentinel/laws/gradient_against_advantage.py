@@ -21,7 +21,7 @@ How to fix it:
     ``rl_sentinel.signal.loss.ppo.loss`` has both right.
 
 Where it does not apply:
-    Losses that claim no ratio of two policies. A loss without any gradient there.
+    Losses that claim no ratio of two policies. A loss without a gradient there.
 
 Seen in:
     See the audit's reports.

@@ -5,8 +5,8 @@ What it says:
     result, or a refusal that names what else it needs. A bare exception, an accident and "unknown value" are neither.
 
 Why it matters:
-    Who selects a listed value has followed the documentation. The run ends after its start-up, or falls back to another
-    value where a caller catches the exception, and the value is reported as unknown although it is promised.
+    A user who selects a listed value follows the documentation. The run ends after its start-up, or falls back to
+    another value where a caller catches the exception, and the value is reported as unknown although it is promised.
 
 A boundary that breaks it:
     >>> def kl(gap, kind):  # documented: "k1", "k2"; with "+" the gradient of k2

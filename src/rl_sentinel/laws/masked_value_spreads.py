@@ -23,9 +23,9 @@ How to fix it:
     ``rl_sentinel.signal.reduce.selected`` does it, and its gradient is 0 there.
 
 Where it does not apply:
-    Boundaries that read no mask, or no log-probs and make no such claim (``masked-slots: any``), or
-    make log-probs from logits or with a model, whose answer at an untrained position is another one. All policies
-    carry the fill together, since a fill in one of them alone is no batch that a framework makes.
+    Boundaries that read no mask, or no log-probs and make no such claim (``masked-slots: any``), or compute log-probs
+    from logits or with a model, whose output at an untrained position differs. All policies carry the fill together,
+    since no framework makes a batch with the fill in only one of them.
 
 Seen in:
     See the audit's reports.

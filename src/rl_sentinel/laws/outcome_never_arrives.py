@@ -6,9 +6,8 @@ What it says:
     trajectory is at its last step. It reaches each step that trains, also if the last step does not.
 
 Why it matters:
-    An outcome is often written on the last token. If that token is masked, and rewards are
-    multiplied by the mask, the response trains on no outcome at all. With the sign lost on the way,
-    what was rewarded is unlearned.
+    An outcome is often written on the last token. If that token is masked, and rewards are multiplied by the mask, the
+    response trains on no outcome at all. If the sign is lost on the way, rewarded behaviour is unlearned.
 
 A boundary that breaks it:
     >>> import torch
@@ -24,9 +23,9 @@ How to fix it:
     ``rl_sentinel.signal.steps.over_trajectories``.
 
 Where it does not apply:
-    Order statistics, that few outcomes move; a row with no live sibling that has a token at the same
-    position; a discount of zero; outcomes that are suppressed. Steps are joined only where that is
-    claimed, and where the whole trajectory is credited; one with no other live trajectory of its prompt.
+    Order statistics, which few outcomes move; a row with no live sibling that has a token at the same position; a
+    discount of zero; outcomes that are suppressed. Steps are joined only where that is claimed and the whole trajectory
+    is credited. A trajectory whose prompt has no other live one.
 
 Seen in:
     See the audit's reports.

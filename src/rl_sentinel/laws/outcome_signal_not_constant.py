@@ -5,8 +5,8 @@ What it says:
     tokens.
 
 Why it matters:
-    The outcome says nothing of single tokens. If they get different values all the same, some are
-    trained harder by where they stand: by their position, their length, a mask that is off by one.
+    The outcome says nothing about single tokens. If they still get different values, some are trained harder for
+    another reason: their position, their length, a mask that is off by one.
 
 A boundary that breaks it:
     >>> import torch

@@ -22,8 +22,8 @@ How to fix it:
     ``rl_sentinel.signal.reduce.row_sums``.
 
 Where it does not apply:
-    Boundaries whose claimed normaliser is the width; batches with a response that never ended, since
-    it is the full width that says so. Logged numbers that declare no population.
+    Boundaries whose claimed normaliser is the width; batches with a response that never ended, since the full width
+    marks it. Logged numbers that declare no population.
 
 Seen in:
     See the audit's reports.

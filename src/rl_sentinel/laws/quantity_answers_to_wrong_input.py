@@ -1,14 +1,13 @@
 """MET004 quantity-answers-to-wrong-input: a quantity changes with an input that its definition does not contain.
 
 What it says:
-    An exposed quantity answers to its own inputs only: a KL, a ratio or an entropy to log-probs
-    and logits, a clip fraction also to the advantage, a length to none. Moving any other column
-    that is read by 1 and by 100, either way, changes it nowhere; nor does the coefficient by which
-    a KL is weighed afterwards.
+    An exposed quantity depends on its own inputs only: a KL, a ratio or an entropy on log-probs and logits, a clip
+    fraction also on the advantage, a length on none. Moving any other column that is read by 1 and by 100, either way,
+    changes it nowhere; nor does the coefficient by which a KL is weighed afterwards.
 
 Why it matters:
-    A curve called KL that is really a shaped reward looks calm while the policy runs away, and
-    every alarm and controller that is fed by it is fed with something else.
+    A curve called KL that is really a shaped reward looks calm while the policy runs away, and every alarm and
+    controller that uses it gets another quantity.
 
 A boundary that breaks it:
     >>> import torch

@@ -23,8 +23,8 @@ How to fix it:
     two.
 
 Where it does not apply:
-    Estimators not claimed to standardise, or that read a reference policy (a KL term in the reward
-    has a unit of its own); rows and groups that SHF001 leaves out.
+    Estimators not claimed to standardise, or that read a reference policy (a KL term in the reward has another unit);
+    rows and groups that SHF001 leaves out.
 
 Seen in:
     See the audit's reports.

@@ -21,7 +21,7 @@ How to fix it:
     rows in any order.
 
 Where it does not apply:
-    Batches of one row, and those in which a trajectory has several rows, whose order is its own;
+    Batches of one row, and those in which a trajectory has several rows, whose order matters;
     boundaries that claim that the order counts (they draw rows or tokens at random).
 
 Seen in:

@@ -4,7 +4,7 @@ What it says:
     The same call with the same seed gives the same result, to the last bit.
 
 Why it matters:
-    A signal that keeps state between calls, or reads memory that nobody wrote, cannot be replayed:
+    A signal that keeps state between calls, or reads uninitialised memory, cannot be replayed:
     no run can be resumed and no bug bisected.
 
 A boundary that breaks it:
@@ -21,7 +21,7 @@ How to fix it:
     ``torch.empty`` without filling it.
 
 Where it does not apply:
-    Boundaries that claim a state of their own (a running mean, an adaptive coefficient).
+    Boundaries that claim to keep state (a running mean, an adaptive coefficient).
 
 Seen in:
     See the audit's reports.

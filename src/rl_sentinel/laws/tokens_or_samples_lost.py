@@ -24,7 +24,7 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that do not claim to keep all rows and tokens (``conserves: yes``), since merging,
-    filtering and drawing anew are trades of their own. Outputs that are no column of the batch.
+    filtering and drawing anew are other tasks. Outputs that are not a column of the batch.
 
 Seen in:
     See the audit's reports.

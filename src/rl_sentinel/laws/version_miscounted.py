@@ -6,8 +6,8 @@ What it says:
     counting dropped samples (arXiv 2505.24298, equation 3). The count continues after a restart.
 
 Why it matters:
-    Asynchronous training corrects for stale samples as far as they are stale. One sample too many per update, and
-    staleness grows without an error; one too few, and generation waits for training, at last for ever.
+    Asynchronous training corrects for the staleness of its samples. One sample too many per update, and
+    staleness grows without an error; one too few, and generation waits for training, in the end forever.
 
 A boundary that breaks it:
     >>> finished, staleness, batch = 2, 1, 4
@@ -17,7 +17,7 @@ A boundary that breaks it:
     16
 
 How to fix it:
-    Keep one counter of admitted samples, take thrown-away ones out of it, compare it with the updates that are
+    Keep one counter of admitted samples, subtract discarded ones, compare it with the updates that are
     finished, and save it with the checkpoint.
 
 Where it does not apply:

@@ -44,7 +44,7 @@ class HasLabel(OneColumn):
         return int(column[0]) == self.value
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a bool
-        """The value, or 0."""
+        """The label's value if the flag is set, else 0."""
         return {self.name: torch.tensor([self.value if value else 0])}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:

@@ -37,7 +37,7 @@ class Head:
     """
 
     def __init__(self, logits: Tensor) -> None:
-        """Take ``[B, T, V]`` logits apart."""
+        """Split ``[B, T, V]`` logits into hidden states, weight and bias."""
         flat = logits.flatten(0, 1)
         self.bias = flat.mean(0)
         half = (flat - self.bias) / 2
