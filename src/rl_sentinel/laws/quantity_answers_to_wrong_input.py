@@ -20,7 +20,7 @@ A boundary that breaks it:
 How to fix it:
     Compute the logged quantity from its own columns before anything is added to them: a KL from two log-probs
     (``rl_sentinel.signal.metrics.mean_kl``), not from a shaped reward. ``rl_sentinel.signal.penalty.in_reward``
-    returns both apart.
+    returns both separately.
 
 Where it does not apply:
     Quantities that the table of allowed inputs does not know. A KL that is not computed at

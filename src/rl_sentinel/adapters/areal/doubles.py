@@ -101,7 +101,7 @@ class PlacedModel:
     """A double of the model that looks up its output by place: what :func:`read_outputs` reads, or a value."""
 
     def __init__(self) -> None:
-        """Without outputs, which an update sets."""
+        """Start without outputs; an update sets them."""
         self.columns: list[Tensor] = []
 
     def __call__(self, **inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns

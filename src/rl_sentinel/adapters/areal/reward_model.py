@@ -78,7 +78,7 @@ class ScoreModel:
     """
 
     def __init__(self) -> None:
-        """Without responses, which an update sets."""
+        """Start without responses; an update sets them."""
         self.responses = list[tuple[list[int], Tensor]]()
 
     def __call__(self, input_ids: Tensor, **_more: object) -> Any:  # noqa: ANN401 - what a model returns

@@ -239,7 +239,7 @@ def _not_of_formula(boundary: Boundary) -> str:
         return ""
     return (
         f"not compared with the formula of {algorithm}, which {why}: "
-        f"check the function of the {other} and that of the loss apart, or state no algorithm"
+        f"check the function of the {other} and that of the loss separately, or state no algorithm"
     )
 
 

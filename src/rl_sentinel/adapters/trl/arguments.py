@@ -197,7 +197,7 @@ class PromptsOfRanks(OneColumn):
         return frozenset({"ranks"})
 
     def put(self, inputs: Inputs) -> list[list[dict[str, str]]]:
-        """The lists."""
+        """One list of prompts per rank."""
         size = inputs.batch.rows // inputs.layout.ranks
         prompts = Prompts().put(inputs)
         return [prompts[n * size : (n + 1) * size] for n in range(inputs.layout.ranks)]
