@@ -14,12 +14,13 @@ from rl_sentinel.adapters.loading import forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import FIXED_SEED, canary, search
+from rl_sentinel.audit.engine.judge import canary, search
 from rl_sentinel.audit.sandbox.job import CANARY, Event
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.errors import NotApplicable, Refused
 from rl_sentinel.core.law import Law
+from rl_sentinel.search.case_selection import FIXED_SEED
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.small_cases import small_cases
 

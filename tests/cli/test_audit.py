@@ -58,10 +58,10 @@ def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str])
 @pytest.mark.slow
 def test_thorough_is_a_number_of_cases(tree: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", "verl", "--thorough", "--budget", "8") == (
-        "--thorough means --budget 128, and --budget is 8: drop one"
+        "--thorough means --budget 24, and --budget is 8: drop one"
     )
     tried = []
-    for options in ((), ("--thorough",), ("--budget", "128")):
+    for options in ((), ("--thorough",), ("--budget", "24")):
         run_cli(capsys, "audit", tree, *GRPO[:2], "--law", "PRM001", "--json", str(tmp_path / "report.json"), *options)
         report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
         tried.append(sum(v["tried"] for v in report["verdicts"]))

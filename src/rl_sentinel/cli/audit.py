@@ -9,7 +9,6 @@ from rich.console import Console
 
 from rl_sentinel.audit import known as knowledge
 from rl_sentinel.audit.law_codes import codes
-from rl_sentinel.audit.sandbox.request import MOST_CASES
 from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.cli.against import base_of, compare
 from rl_sentinel.cli.audit_run import AuditRun, print_total
@@ -18,6 +17,7 @@ from rl_sentinel.cli.options import (
     AxesOption,
     BindOption,
     BoundaryOption,
+    BudgetOption,
     ClaimOption,
     FunctionOptions,
     LevelOption,
@@ -31,8 +31,8 @@ from rl_sentinel.cli.progress import fetch
 from rl_sentinel.cli.recipe_audit import recipe_options
 from rl_sentinel.core.errors import SentinelError
 
-#: Random cases per pair with ``--thorough``: eight times the default.
-THOROUGH = 128
+#: Random cases per pair with ``--thorough``.
+THOROUGH = 24
 
 
 def audit(  # noqa: PLR0913 - the options of the command
@@ -51,9 +51,9 @@ def audit(  # noqa: PLR0913 - the options of the command
     boundary: BoundaryOption = None,
     level: LevelOption = "contested",
     seed: SeedOption = 0,
-    budget: Annotated[int, typer.Option(min=2, max=MOST_CASES, help="Random cases per pair.")] = 16,
+    budget: BudgetOption = None,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help=f"{THOROUGH} random cases per pair, for a nightly run.")
+        bool, typer.Option("--thorough", help=f"All small cases and {THOROUGH} random ones per pair.")
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Number of processes that run at a time.")] = 2,
     python: Annotated[str, typer.Option(help="Python interpreter of the environment to audit in.")] = sys.executable,
@@ -86,7 +86,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     quiet: Annotated[bool, typer.Option("--quiet", help="Print findings, and what could not be judged.")] = False,
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0: no findings, 1: findings, 2: could not run."""
-    chosen, ignored, cases = codes(law), codes(ignore), _cases(context, budget, thorough=thorough)
+    chosen, ignored, cases = codes(law), codes(ignore), _cases(budget, thorough=thorough)
     if chosen and set(chosen) <= set(ignored):
         raise SentinelError(f"--ignore leaves out every law of --law ({', '.join(chosen)}): drop one")
     specs = [parse_target(t) for t in targets or ()]
@@ -99,14 +99,14 @@ def audit(  # noqa: PLR0913 - the options of the command
         "ignore": ignored,
         "boundaries": tuple(boundary or ()),
         "seed": seed,
-        "budget": cases or budget,
+        "budget": cases,
         "jobs": jobs,
     }
     options |= recipe_options(recipe, specs) if recipe else {}
     if specs:
         plan = plan_of_targets(specs, own, options, level)
     else:
-        unset = {"seed": None if _is_default(context, "seed") else seed, "budget": cases}
+        unset = {"seed": None if _is_default(context, "seed") else seed}
         plan = plan_of_project(own, {**options, **unset}, None if _is_default(context, "level") else level)
         known = known or plan.known
     outputs = Outputs.checked(report or [], json_path, known if known_update else None)
@@ -140,12 +140,11 @@ def audit(  # noqa: PLR0913 - the options of the command
     raise typer.Exit(max(statuses))
 
 
-def _cases(context: typer.Context, budget: int, *, thorough: bool) -> int | None:
+def _cases(budget: int | None, *, thorough: bool) -> int | None:
     """The random cases per pair; None if no option gives their number."""
-    given = not _is_default(context, "budget")
-    if thorough and given:
+    if thorough and budget is not None:
         raise SentinelError(f"--thorough means --budget {THOROUGH}, and --budget is {budget}: drop one")
-    return THOROUGH if thorough else budget if given else None
+    return THOROUGH if thorough else budget
 
 
 def _is_default(context: typer.Context, name: str) -> bool:

@@ -10,10 +10,11 @@ from rich.console import Console
 
 from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.audit.release_history import Release, audited_release
+from rl_sentinel.audit.sandbox.request import LEADING_CASES
 from rl_sentinel.audit.source.releases import releases as listed
 from rl_sentinel.audit.source.releases import target_of
 from rl_sentinel.audit.source.target_spec import TargetSpec, parse_target
-from rl_sentinel.cli.options import BoundaryOption, LevelOption, SeedOption
+from rl_sentinel.cli.options import BoundaryOption, BudgetOption, LevelOption, SeedOption
 from rl_sentinel.cli.output_paths import put, writable
 from rl_sentinel.cli.progress import fetch, run_audit
 from rl_sentinel.core.errors import SentinelError
@@ -32,7 +33,7 @@ def history(  # noqa: PLR0913 - the options of the command
     boundary: BoundaryOption = None,
     level: LevelOption = "contested",
     seed: SeedOption = 0,
-    budget: Annotated[int, typer.Option(min=2, max=100_000, help="Random cases per pair.")] = 16,
+    budget: BudgetOption = None,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Number of processes that run at a time.")] = 2,
     json_path: Annotated[Path | None, typer.Option("--json", metavar="PATH", help="One JSON object.")] = None,
 ) -> None:
@@ -43,7 +44,7 @@ def history(  # noqa: PLR0913 - the options of the command
         "laws": codes(law),
         "boundaries": tuple(boundary or ()),
         "seed": seed,
-        "budget": budget,
+        "budget": budget or LEADING_CASES,
         "jobs": jobs,
     }
     names = [name for name in (part.strip() for part in releases.split(",")) if name] or listed(spec)

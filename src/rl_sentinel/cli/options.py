@@ -12,6 +12,7 @@ from rl_sentinel.adapters.kit.bind_text import WRITTEN_AXES
 from rl_sentinel.adapters.kit.numbers import STATED_NAMES
 from rl_sentinel.adapters.user_boundary import STAGES
 from rl_sentinel.adapters.user_function import stage_claims
+from rl_sentinel.audit.sandbox.request import MOST_CASES
 from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.phrasing import nearest
@@ -46,6 +47,16 @@ NumberOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=NUMBER", help="A number of your function's formula that is not a parameter; may be repeated."
+    ),
+]
+BudgetOption = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        max=MOST_CASES,
+        help="All small cases and this many random ones per pair. Without it, the leading cases of a framework, and "
+        "16 random ones at a function.",
+        show_default=False,
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the random cases.")]

@@ -7,10 +7,14 @@ from typing import Any
 
 from rl_sentinel.adapters.user_claims import EXAMPLES
 from rl_sentinel.audit.law_codes import codes
+from rl_sentinel.audit.sandbox.request import LEADING_CASES
 from rl_sentinel.audit.source.project_table import FunctionTable, Project, read_project
 from rl_sentinel.audit.source.target_spec import TargetSpec, parse_target
 from rl_sentinel.cli.options import FunctionOptions, function_request, with_axes
 from rl_sentinel.core.errors import SentinelError
+
+#: Random cases per pair at a user's function.
+OF_A_FUNCTION = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,13 @@ def plan_of_targets(
         SentinelError: if an option does not fit the targets.
     """
     merged = {**options, **function_request(targets, function)}
-    return Plan(planned=[Planned(target=t, options=merged, level=level) for t in targets])
+    planned = [Planned(target=t, options=merged | {"budget": _budget(t, options)}, level=level) for t in targets]
+    return Plan(planned=planned)
+
+
+def _budget(target: TargetSpec, options: Mapping[str, Any]) -> int:
+    """The stated random cases per pair; else the leading cases, and at a function, whose calls are short, all."""
+    return options["budget"] or (OF_A_FUNCTION if target.form == "function" else LEADING_CASES)
 
 
 def plan_of_project(function: FunctionOptions, options: Mapping[str, Any], level: str | None) -> Plan:

@@ -11,7 +11,7 @@ from typing import Any
 
 import rl_sentinel
 from rl_sentinel.audit.engine.function_filter import entry_matches, path_matches
-from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.audit.sandbox.request import LEADING_CASES, Request
 from rl_sentinel.audit.sandbox.worker_process import events, request
 from rl_sentinel.audit.source.cache import digest_of, home
 from rl_sentinel.audit.source.target_spec import parse_target
@@ -19,9 +19,6 @@ from rl_sentinel.core.errors import SentinelError
 
 #: Parts of this package that no verdict depends on.
 _IRRELEVANT = frozenset({"cli", "known", "recall", "remedies", "report", "train"})
-
-#: Random cases per pair, as in an audit without options.
-_BUDGET = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,9 @@ def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int, python: 
     ``python`` is the interpreter of the environment in which it is imported.
     """
     try:
-        job, _ = request(parse_target(target), "audit", python=python, enters=functions, budget=_BUDGET, jobs=jobs)
+        job, _ = request(
+            parse_target(target), "audit", python=python, enters=functions, budget=LEADING_CASES, jobs=jobs
+        )
         place = home() / "recall" / f"{_key(job, python)}.json"
         if place.exists():
             return _read(json.loads(place.read_text(encoding="utf-8")))

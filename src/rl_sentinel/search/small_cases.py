@@ -1,4 +1,4 @@
-"""Small cases in a fixed order, smallest first, so that the first counterexample is small for every seed."""
+"""Small cases in a fixed order, small ones first, so that the first counterexample is small for every seed."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -15,14 +15,19 @@ def _plain() -> Iterator[Batch]:
     yield filled([[1, 1], [1, 1]], reward=[1, 0], group=[0, 0])
     yield filled([[1, 1, 1], [1, 0, 0]], reward=[1, 0], group=[0, 0], length=[3, 1])
     yield filled([[1, 1], [1, 1], [1, 1]], reward=[1, 0, 0.5], group=[0, 0, 0])
+
+
+def _of_several_prompts() -> Iterator[Batch]:
+    mask = [[1, 0], [1, 1], [1, 0], [1, 1], [1, 0]]
+    yield filled(mask, reward=[2, 1, 0, 0.5, 1], group=[1, 1, 0, 0, 0], length=[1, 2, 1, 2, 1])
     yield filled([[1, 1], [1, 1], [1, 0]], reward=[1, 0, 2], group=[0, 0, 1], length=[2, 2, 1])
     yield filled([[1, 1]] * 4, reward=[1, 0, 2, 5], group=[0, 0, 1, 1])
     yield filled([[1, 1]] * 4, reward=[1, 0, 2, 5], group=[0, 1, 0, 1])
 
 
 def _with_dead_rows() -> Iterator[Batch]:
-    yield filled([[1, 1], [0, 0]], reward=[1, 0], group=[0, 0])
     yield filled([[1, 1], [0, 0], [1, 1]], reward=[1, 0, 0.5], group=[0, 0, 0])
+    yield filled([[1, 1], [0, 0]], reward=[1, 0], group=[0, 0])
     yield filled([[1, 1], [0, 0], [1, 1]], reward=[1, 0, 2], group=[0, 0, 1])
     yield filled([[1, 1], [1, 1], [0, 0], [1, 1]], reward=[1, 0, 0.5, 2], group=[0, 0, 0, 1])
     yield filled(
@@ -31,6 +36,9 @@ def _with_dead_rows() -> Iterator[Batch]:
         group=[0, 0, 0, 1, 1],
         length=[2, 1, 3, 3, 2],
     )
+
+
+def _with_a_dead_group() -> Iterator[Batch]:
     yield filled([[0, 0], [0, 0], [1, 1], [1, 1]], reward=[1, 0, 2, 1], group=[0, 0, 1, 1])
 
 
@@ -93,13 +101,30 @@ def _step_wise_without_its_end() -> Iterator[Batch]:
     )
 
 
-def _degenerate() -> Iterator[Batch]:
+def _of_one_position() -> Iterator[Batch]:
+    yield filled([[1], [0], [1]], reward=[1, 0, 2], group=[0, 0, 0])
+
+
+def _of_single_responses() -> Iterator[Batch]:
     yield filled([[1]], reward=[0.75], group=[0])
     yield filled([[1, 1]], reward=[0.75], group=[0])
     yield filled([[1, 1], [1, 1]], reward=[0.75, 0.25], group=[0, 1])
-    yield filled([[1, 1], [1, 1]], reward=[0.1, 0.1], group=[0, 0])
+
+
+def _with_equal_rewards() -> Iterator[Batch]:
     yield filled([[1, 1]] * 3, reward=[0.9, 0.9, 0.9], group=[0, 0, 0])  # whose float32 mean is not 0.9
+    yield filled([[1, 1], [1, 1]], reward=[0.1, 0.1], group=[0, 0])
     yield filled([[1, 1]] * 4, reward=[1, 0, 0.75, 0.75], group=[0, 0, 1, 1])
+
+
+def _with_one_trained_token() -> Iterator[Batch]:
+    """A single trained token, which the sampler held to be far less probable: a correction may give it no weight."""
+    near, far = (torch.full((2, 3), x, device="cpu") for x in (-0.25, -2.0))
+    mask = [[0, 0, 0], [1, 0, 0]]
+    yield filled(mask, reward=[1, 0], group=[0, 1], length=[3, 2], old_logprob=near, rollout_logprob=far)
+
+
+def _with_nothing_trained() -> Iterator[Batch]:
     yield filled([[0, 0], [0, 0]], reward=[1, 0], group=[0, 0])
     yield filled([[0]], reward=[1], group=[0])
 
@@ -131,12 +156,18 @@ def _without_neighbours() -> Iterator[Batch]:
 
 _KINDS = (
     _plain,
+    _of_several_prompts,
     _with_dead_rows,
+    _with_a_dead_group,
     _with_masked_tokens,
     _with_suppressed_rewards,
     _step_wise,
     _signs_mixed,
-    _degenerate,
+    _of_one_position,
+    _of_single_responses,
+    _with_equal_rewards,
+    _with_one_trained_token,
+    _with_nothing_trained,
     _with_token_rewards,
     _step_wise_without_its_end,
     _without_neighbours,
@@ -150,7 +181,7 @@ def _batches() -> tuple[tuple[str, Batch], ...]:
 
 
 def small_cases(setting: str = "default", seed: int = 0) -> list[Case]:
-    """All small cases, smallest first within each kind; common kinds before unusual ones.
+    """All small cases, common kinds before unusual ones; the first of each kind is a leading case.
 
     The batches are the same objects at each call; do not modify them.
     """

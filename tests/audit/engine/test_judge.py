@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import LEADING, canary, search
+from rl_sentinel.audit.engine.judge import canary, search
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Case, with_draw
+from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
-from rl_sentinel.search.small_cases import small_kinds
+from rl_sentinel.search.case_selection import ENOUGH, all_cases, selection
 from specimens import specimen
 
 
@@ -84,29 +84,32 @@ def _twice(ask: Ask, case: Case) -> Iterator[Expectation]:
     yield Equal("advantage", before, after)
 
 
-def test_variants_in_turn() -> None:
-    seen: dict[int, list[object]] = {}
+def test_other_cases_are_tried_only_until_enough_fit() -> None:
+    law = _counted(fits=1)
+    leading, few = (selection(law, 0, 0, long_run=long_run).leading for long_run in (False, True))
+    assert _tried(law) == leading
+    assert _tried(law, long_run=True) == few
+    assert 0 < _tried(_counted(fits=9)) <= ENOUGH  # no leading case has nine rows
+    assert _tried(replace(_counted(fits=1, gap=1.0), fails="on-all-cases")) == len(all_cases(0, 0))
+
+
+def _counted(*, fits: int, gap: float = 0.0) -> Law:
+    """A law whose precondition is a number of rows, with the distance that it finds on each such case."""
 
     def expect(_ask: Ask, case: Case) -> Iterator[Expectation]:
-        seen.setdefault(id(case.batch), []).append(case.draw["variant"])
-        yield Equal("x", torch.zeros(1), torch.zeros(1))
+        if case.batch.rows >= fits:
+            yield Equal("x", torch.zeros(1), torch.full((1,), gap))
 
-    def vary(case: Case, variant: int) -> Case | None:
-        return with_draw(case, variant=variant) if variant != 1 else None
-
-    law = Law(
+    return Law(
         code="XXX001",
-        name="in-turn",
+        name="toy",
         stages=frozenset({"advantage"}),
         applies=lambda _boundary: "",
-        vary=vary,
+        vary=lambda case, _variant: case,
         expect=expect,
-        variants=3,
     )
+
+
+def _tried(law: Law, *, long_run: bool = False) -> int:
     boundary = specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask")
-    search(law, Asker(boundary, {}), "default", seed=0, budget=6)
-    turns, kinds = list(seen.values()), small_kinds()
-    assert len(turns) == len(kinds) + 6 + 2  # the last are of many prompts, and of many responses
-    for number, kind in enumerate(kinds):
-        assert turns[number] == [0, 2] if kinds[:number].count(kind) < LEADING else len(turns[number]) == 1
-    assert {one for turn in turns if len(turn) == 1 for one in turn} == {0, 2}
+    return search(law, Asker(boundary, {}), "default", seed=0, budget=0, long_run=long_run).tried

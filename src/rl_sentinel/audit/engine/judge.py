@@ -1,32 +1,25 @@
 """Check one law at one boundary: smoke check, search for a counterexample, shrinking, verdict."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import reduce
 
 import torch
 
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.audit.engine.float64_check import is_rounding
-from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.batch import COLUMNS, Batch
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.search.companion_cases import Domain, companion_pool, inside_domain
-from rl_sentinel.search.many_prompts import many_prompts, one_success
+from rl_sentinel.search.case_selection import FIXED_SEED, all_cases, selection
+from rl_sentinel.search.companion_cases import companion_pool, inside_domain
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.shrinking import shrunk
-from rl_sentinel.search.small_cases import small_cases, small_kinds
+from rl_sentinel.search.small_cases import small_cases
 from rl_sentinel.search.transforms import moved
-
-#: Seed of the random cases that every audit tries before the cases of its own seed.
-FIXED_SEED = 17
-
-#: Number of small cases of each kind that are tried under every variant of a law.
-LEADING = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,11 +52,13 @@ def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
     companion_pool()
     for law in laws:
         with suppress(Exception):  # a law that cannot create its cases is reported when it is checked
-            _varied(law, seed, budget)
+            selection(law, seed, budget)
 
 
-def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Judgement:
-    """Check the law on small cases, then on fixed random cases, then on random cases of ``seed``.
+def search(  # noqa: PLR0913 - what decides the cases
+    law: Law, ask: Asker, setting: str, *, seed: int, budget: int, long_run: bool = False
+) -> Judgement:
+    """Check the law on the cases of its selection, until one breaks it.
 
     Raises:
         Crashed: if no case breaks the law, and the target crashed on one.
@@ -71,8 +66,11 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
     tried, first = 0, None
     raised: list[Exception] = []
     _keep_shared(ask, seed, budget)
-    cases = [replace(varied, setting=setting) for varied in _varied(law, seed, budget, ask.boundary.domain)]
+    selected = selection(law, seed, budget, ask.boundary.domain, long_run=long_run)
+    cases = [replace(varied, setting=setting) for varied in selected.cases]
     for number, case in enumerate(cases):
+        if law.fails == "on-one-case" and selected.is_enough(number, tried):
+            break
         outcome = _outcome(law, ask, case)
         if isinstance(outcome, Exception):
             raised.append(outcome)
@@ -83,12 +81,20 @@ def search(law: Law, ask: Asker, setting: str, *, seed: int, budget: int) -> Jud
         if isinstance(outcome, Break):
             first = first or outcome
             if law.fails == "on-one-case":
-                worst = _worst(law, ask, outcome, cases[number + 1 :])
-                return Judgement(tried, worst, "", *_outcome_names(law, ask, cases[number:], worst.expectation.name))
+                later = cases[number : max(number + 1, selected.leading)]
+                worst = _worst(law, ask, outcome, later[1:])
+                return Judgement(tried, worst, "", *_outcome_names(law, ask, later, worst.expectation.name))
         elif law.fails == "on-all-cases":
             return Judgement(tried, None)  # one case that holds is enough
-    if first is not None:
-        return Judgement(tried, first, broken=(first.expectation.name,))
+    return Judgement(tried, first, broken=(first.expectation.name,)) if first else _no_break(tried, raised)
+
+
+def _no_break(tried: int, raised: list[Exception]) -> Judgement:
+    """The judgement of a law that no case breaks.
+
+    Raises:
+        Crashed: if the target crashed on a case.
+    """
     for error in raised:
         if isinstance(error, Crashed):
             raise error
@@ -121,7 +127,7 @@ def _outcome_names(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> t
 
 def _keep_shared(ask: Asker, seed: int, budget: int) -> None:
     """Cache the results on batches that all laws share."""
-    for case in (*_all_cases(seed, budget), *companion_pool()):
+    for case in (*all_cases(seed, budget), *companion_pool()):
         ask.cache.setdefault(id(inside_domain(ask.boundary.domain, case).batch), {})
 
 
@@ -134,31 +140,6 @@ def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | Non
         return _first_break(law, ask, case)
     except (Refused, NotApplicable, Crashed) as error:
         return error
-
-
-@cache
-def _varied(law: Law, seed: int, budget: int, domain: Domain = None) -> tuple[Case, ...]:
-    """The first small cases of each kind under every variant of the law, each other case under one variant.
-
-    The cases have no setting yet.
-    """
-    kinds, number_of, varied = small_kinds(), Counter[str](), list[Case]()
-    for number, base in enumerate(_all_cases(seed, budget)):
-        case = inside_domain(domain, base)
-        variants = [variant for v in range(law.variants) if (variant := law.vary(case, v)) is not None]
-        kind = kinds[number] if variants and number < len(kinds) else ""
-        number_of[kind] += 1
-        leads = bool(kind) and number_of[kind] <= LEADING
-        varied += variants if leads else variants[number % max(1, len(variants)) :][:1]
-    return tuple(varied)
-
-
-@cache
-def _all_cases(seed: int, budget: int) -> tuple[Case, ...]:
-    """The small and random cases, one of many prompts that a function could confuse, and one with an outlier."""
-    half = budget // 2
-    fixed = small_cases() + random_cases(FIXED_SEED, half)
-    return (*fixed, *random_cases(seed + 1000, budget - half), many_prompts(), one_success())
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
@@ -245,29 +226,35 @@ def _smoke_cases(ask: Asker, setting: str) -> Iterator[Case]:
 
 
 def _moves(ask: Asker, case: Case) -> bool:
-    """Whether the first output moves with a column: moved in the first, all or the last row, or in every other entry.
+    """Whether the first output moves with a column.
 
     Raises:
-        Refused: if it moves with none, and the target refuses one of these batches.
+        Refused: if it moves with none, and the target refuses one of the moved batches.
     """
+    signals = [name for name in sorted(ask.boundary.reads) if COLUMNS[name]["role"] == "signal"]
     before, main = ask(case), next(iter(ask.boundary.outputs))
-    place, rows = torch.arange(case.batch.rows), torch.ones(case.batch.rows, dtype=torch.bool)
     refusal: Refused | NotApplicable | None = None
-    for name in sorted(ask.boundary.reads):
-        if COLUMNS[name]["role"] != "signal":
+    for batch in _moved_batches(case, signals):
+        try:
+            after = ask(Case(batch, case.setting, case.override, {}, case.seed))
+        except (Refused, NotApplicable) as refused:  # the moved batch is one that the target never makes
+            refusal = refused
             continue
-        for where in (place == 0, rows, place == case.batch.rows - 1, None):
-            batch = moved(case.batch, name, _every_other_entry(case, name, where), -0.5)
-            try:
-                after = ask(Case(batch, case.setting, case.override, {}, case.seed))
-            except (Refused, NotApplicable) as refused:  # the moved batch is one that the target never makes
-                refusal = refused
-                continue
-            if not torch.equal(before.values[main], after.values[main]):
-                return True
+        if not torch.equal(before.values[main], after.values[main]):
+            return True
     if refusal is not None:
         raise refusal
-    return not any(COLUMNS[n]["role"] == "signal" for n in ask.boundary.reads)
+    return not signals
+
+
+def _moved_batches(case: Case, columns: Sequence[str]) -> Iterator[Batch]:
+    """All columns moved together, by which mostly one call decides; then each alone, at several places."""
+    if len(columns) > 1:
+        yield reduce(lambda b, name: moved(b, name, _every_other_entry(case, name, None), -0.5), columns, case.batch)
+    place, rows = torch.arange(case.batch.rows), torch.ones(case.batch.rows, dtype=torch.bool)
+    for name in columns:
+        for where in (place == 0, rows, place == case.batch.rows - 1, None):
+            yield moved(case.batch, name, _every_other_entry(case, name, where), -0.5)
 
 
 def _every_other_entry(case: Case, column: str, rows: torch.Tensor | None) -> torch.Tensor:

@@ -27,6 +27,7 @@ from rl_sentinel.core.errors import Crashed, NotApplicable, Refused, TargetRaise
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
+from rl_sentinel.search.case_selection import LONG_RUN
 
 
 @dataclass(slots=True)
@@ -120,7 +121,8 @@ class Unit:
         try:
             with forbid_stand_ins():
                 seed, budget = self.request.seed, self.request.budget
-                judgement = search(law, ask, self.setting, seed=seed, budget=budget)
+                long_run = len(self.names) > LONG_RUN
+                judgement = search(law, ask, self.setting, seed=seed, budget=budget, long_run=long_run)
                 if judgement.found is None:
                     outcome = "holds" if judgement.tried else "not-applicable"
                     return self._verdict(law, outcome, tried=judgement.tried, reason=judgement.reason)

@@ -7,6 +7,9 @@ from typing import Any, Literal
 #: Maximum number of random cases per pair of a law and a boundary.
 MOST_CASES = 100_000
 
+#: The budget by which only the leading cases are tried.
+LEADING_CASES = 0
+
 Task = Literal["audit", "boundaries", "entered", "influence", "replay"]
 
 
@@ -14,14 +17,16 @@ Task = Literal["audit", "boundaries", "entered", "influence", "replay"]
 class Request:
     """One job for a worker.
 
-    ``root`` is the folder that holds the target's import package; ``boundaries`` are path patterns, one of which must
-    match; ``enters`` are functions of the target, ``FILE:NAME``, one of which a boundary must enter on a case of its
-    smoke check; ``function`` is a user's ``module:name`` with its ``stage``, ``algorithm``, ``claims``, its bindings
-    (``bind``) and the ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and ``search_path``
-    the folders where modules that it names are found; ``records`` are the stored findings to replay; ``target`` is
-    provenance for the evidence. With ``records_code``, events say which functions of the target decided each verdict;
-    boundaries in ``unchanged`` (path and setting, joined by a line break, with the digest of the description) are not
-    asked if they are still described like that, and ``modules`` are still the ones that are loaded.
+    ``root`` is the folder that holds the target's import package; ``boundaries`` are path patterns, one of which
+    must match; ``budget`` is the number of random cases per pair beside all small ones, or 0 for the leading cases;
+    ``enters`` are functions of the target, ``FILE:NAME``, one of which a boundary must enter on a case of its smoke
+    check; ``function`` is a user's ``module:name`` with its ``stage``, ``algorithm``, ``claims``, its bindings
+    (``bind``) and the ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and
+    ``search_path`` the folders where modules that it names are found; ``records`` are the stored findings to
+    replay; ``target`` is provenance for the evidence. With ``records_code``, events say which functions of the
+    target decided each verdict; boundaries in ``unchanged`` (path and setting, joined by a line break, with the
+    digest of the description) are not asked if they are still described like that, and ``modules`` are still the
+    ones that are loaded.
     """
 
     task: Task

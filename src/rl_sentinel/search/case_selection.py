@@ -1,0 +1,122 @@
+"""The cases that a law is tried on, in order: the leading ones of an ordinary audit, or all."""
+
+from collections import Counter
+from functools import cache
+from typing import NamedTuple
+
+from rl_sentinel.core.case import Case
+from rl_sentinel.core.law import Law
+from rl_sentinel.search.companion_cases import Domain, inside_domain
+from rl_sentinel.search.many_prompts import many_prompts, one_success
+from rl_sentinel.search.random_cases import random_cases
+from rl_sentinel.search.small_cases import small_cases, small_kinds
+
+#: Seed of the random cases that every audit tries before the cases of its own seed.
+FIXED_SEED = 17
+
+#: Number of small cases of each kind that are tried under every variant of a law if all cases are tried.
+FULLY_VARIED = 2
+
+#: Random cases of the fixed seed among the leading ones, richest first, and how many of the audit's own seed.
+LEADING_FIXED, LEADING_DRAWN = (1, 4, 0, 2, 3, 5), 2
+
+#: A boundary that enters more functions of the target is a long run, and is tried on fewer leading cases.
+LONG_RUN = 40
+
+#: The kinds of small cases, and the number of random cases, on which a long run is tried.
+LONG_RUN_KINDS = (
+    "_plain",
+    "_of_several_prompts",
+    "_with_dead_rows",
+    "_with_masked_tokens",
+    "_with_suppressed_rewards",
+    "_with_equal_rewards",
+    "_of_one_position",
+    "_step_wise_without_its_end",
+)
+LONG_RUN_RANDOM = 3
+
+#: The kinds of leading cases that are tried under every variant of a law.
+VARIED_KINDS = ("_of_several_prompts", "_with_dead_rows")
+
+#: Number of leading cases that must fulfil a law's precondition; with fewer, other cases are tried until so many do.
+ENOUGH = 3
+
+
+class Selection(NamedTuple):
+    """Cases in the order in which they are tried, without a setting; the first ``leading`` ones always are."""
+
+    cases: tuple[Case, ...]
+    leading: int
+
+    def is_enough(self, number: int, tried: int) -> bool:
+        """Whether the case at a place of the order is not needed, after so many that fulfilled the precondition."""
+        return number >= self.leading and tried >= ENOUGH
+
+
+@cache
+def selection(law: Law, seed: int, budget: int, domain: Domain = None, *, long_run: bool = False) -> Selection:
+    """The cases of a law, changed into a boundary's domain; with a budget all of them, else the leading ones first."""
+    if budget:
+        everything = _everything(law, all_cases(seed, budget), domain)
+        return Selection(everything, len(everything))
+    small, random, reserve = _leading(seed, long_run=long_run)
+    first = [variant for kind, case in small for variant in _leading_variants(law, kind, case, domain)]
+    first += _in_turn(law, random, domain)
+    return Selection((*first, *_in_turn(law, reserve, domain)), len(first))
+
+
+@cache
+def all_cases(seed: int, budget: int) -> tuple[Case, ...]:
+    """The small and random cases, one of many prompts that a function could confuse, and one with an outlier."""
+    if not budget:
+        small, random, reserve = _leading(seed, long_run=False)
+        return (*(case for _, case in small), *random, *reserve)
+    half = budget // 2
+    fixed = small_cases() + random_cases(FIXED_SEED, half)
+    return (*fixed, *random_cases(seed + 1000, budget - half), many_prompts(), one_success())
+
+
+@cache
+def _leading(seed: int, *, long_run: bool) -> tuple[tuple[tuple[str, Case], ...], tuple[Case, ...], tuple[Case, ...]]:
+    """The first small case of each kind, with the kind; rich random cases; all others."""
+    leading, others = dict[str, Case](), list[Case]()
+    for kind, case in zip(small_kinds(), small_cases(), strict=True):
+        if kind in leading or (long_run and kind not in LONG_RUN_KINDS):
+            others.append(case)
+        else:
+            leading[kind] = case
+    fixed = random_cases(FIXED_SEED, len(LEADING_FIXED))
+    drawn = (*(fixed[n] for n in LEADING_FIXED), *random_cases(seed + 1000, LEADING_DRAWN))
+    most = LONG_RUN_RANDOM if long_run else len(drawn)
+    return tuple(leading.items()), drawn[:most], (*others, *drawn[most:], many_prompts(), one_success())
+
+
+def _leading_variants(law: Law, kind: str, base: Case, domain: Domain) -> list[Case]:
+    variants = _variants(law, base, domain)
+    return variants if kind in VARIED_KINDS else variants[:1]
+
+
+def _everything(law: Law, bases: tuple[Case, ...], domain: Domain) -> tuple[Case, ...]:
+    """The first small cases of each kind that fit under every variant of the law, each other case under one."""
+    kinds, number_of, chosen = small_kinds(), Counter[str](), list[Case]()
+    for number, base in enumerate(bases):
+        variants = _variants(law, base, domain)
+        kind = kinds[number] if variants and number < len(kinds) else ""
+        number_of[kind] += 1
+        chosen += variants if kind and number_of[kind] <= FULLY_VARIED else _one_of(variants, number)
+    return tuple(chosen)
+
+
+def _in_turn(law: Law, bases: tuple[Case, ...], domain: Domain) -> list[Case]:
+    """Each case under one variant, from the second on, because small leading cases have the first."""
+    return [case for n, base in enumerate(bases) for case in _one_of(_variants(law, base, domain), n + 1)]
+
+
+def _variants(law: Law, base: Case, domain: Domain) -> list[Case]:
+    case = inside_domain(domain, base)
+    return [variant for v in range(law.variants) if (variant := law.vary(case, v)) is not None]
+
+
+def _one_of(variants: list[Case], number: int) -> list[Case]:
+    return variants[number % max(1, len(variants)) :][:1]
