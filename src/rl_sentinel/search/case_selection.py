@@ -1,6 +1,7 @@
 """The cases that a law is tried on, in order: the leading ones of an ordinary audit, or all."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -75,6 +76,13 @@ def all_cases(seed: int, budget: int) -> tuple[Case, ...]:
     half = budget // 2
     fixed = small_cases() + random_cases(FIXED_SEED, half)
     return (*fixed, *random_cases(seed + 1000, budget - half), many_prompts(), one_success())
+
+
+def leading_cases(setting: str) -> list[Case]:
+    """The leading cases under a setting, but for those of the audit's own seed."""
+    small, random, _ = _leading(0, long_run=False)
+    cases = [*(case for _, case in small), *random[: len(LEADING_FIXED)]]
+    return [replace(case, setting=setting) for case in cases]
 
 
 @cache

@@ -14,7 +14,7 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
-from rl_sentinel.search.case_selection import FIXED_SEED, all_cases, selection
+from rl_sentinel.search.case_selection import FIXED_SEED, all_cases, leading_cases, selection
 from rl_sentinel.search.companion_cases import companion_pool, inside_domain
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.shrinking import shrunk
@@ -213,11 +213,11 @@ def canary(ask: Asker, setting: str) -> str:
 
 
 def call_all(ask: Asker, setting: str) -> None:
-    """Call the boundary on every case of the smoke check, forward and backward; results are ignored."""
+    """Call the boundary on the leading cases, forward and backward; results are ignored."""
     columns = tuple(name for name in ("logits", "logprob", "value") if name in ask.boundary.reads)
-    for case in _smoke_cases(ask, setting):
+    for case in leading_cases(setting):
         with suppress(Exception):
-            ask(case, gradients=columns)
+            ask(inside_domain(ask.boundary.domain, case), gradients=columns)
 
 
 def _smoke_cases(ask: Asker, setting: str) -> Iterator[Case]:
