@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rl_sentinel.audit.sandbox import heartbeat
-from rl_sentinel.audit.sandbox.job import CANARY, Event
+from rl_sentinel.audit.sandbox.job import SMOKE_CHECK, Event
 from rl_sentinel.audit.sandbox.supervisor import run_all
 
 HERE = Path(__file__).parent
@@ -15,11 +15,11 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class MisbehavingWork:
-    """Pieces that each call one function; ``canary`` is called before them."""
+    """Pieces that each call one function; ``smoke_check`` is called before them."""
 
     path: str
     calls: dict[str, Callable[[], Any]]
-    canary: Callable[[], Any] = field(default=lambda: None)
+    smoke_check: Callable[[], Any] = field(default=lambda: None)
     root: Path = HERE
 
     @property
@@ -37,9 +37,9 @@ class MisbehavingWork:
 
     def run(self, send: Callable[[Event], None]) -> None:
         """Send a heartbeat before each call, as a unit does."""
-        send({"event": "start", "law": CANARY})
+        send({"event": "start", "law": SMOKE_CHECK})
         heartbeat.beat()
-        self.canary()
+        self.smoke_check()
         for piece, call in self.calls.items():
             send({"event": "start", "law": piece})
             heartbeat.beat()

@@ -16,7 +16,7 @@ from mutants.planted import plant
 from mutants.sites import Mutant
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.sandbox.heartbeat import beat
-from rl_sentinel.audit.sandbox.job import CANARY, Event
+from rl_sentinel.audit.sandbox.job import SMOKE_CHECK, Event
 
 ROOT = Path(__file__).parents[2]
 SIGNAL = ROOT / "src" / "rl_sentinel" / "signal"
@@ -53,7 +53,7 @@ class Beside:
 
     def pieces(self) -> list[str]:
         """One piece."""
-        return [CANARY]
+        return [SMOKE_CHECK]
 
     def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - one piece
         """The same: there is nothing to leave out."""
@@ -67,7 +67,7 @@ class Beside:
         """Send one event with the outcome."""
         if self.mutant is not None:
             plant(self.mutant)
-        send({"event": "start", "law": CANARY})
+        send({"event": "start", "law": SMOKE_CHECK})
         send({"event": "result", "detail": "", **self.ask(self.mutant)})
 
 

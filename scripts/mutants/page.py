@@ -36,9 +36,9 @@ HEAD = """\
 
 How many small faults do the laws find? One fault at a time is put into `rl_sentinel.signal`. There are two figures:
 
-1. **Laws on the signal**: faults in what is computed. Each faulty library is audited as any framework is: canary, then
-   every law at every boundary that runs the changed function, with the cases that an audit tries by default. No unit
-   test takes part.
+1. **Laws on the signal**: faults in what is computed. Each faulty library is audited as any framework is: a smoke
+   check, then every law at every boundary that runs the changed function, on all small cases and 16 random ones. No
+   unit test takes part.
 2. **Contract checks**: faults in what is refused (argument checks). The laws do not judge these; the unit tests do.
 
 `make mutants` repeats this and rewrites this page; an interrupted run continues where it stopped.

@@ -14,8 +14,8 @@ from rl_sentinel.adapters.loading import forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import canary, search
-from rl_sentinel.audit.sandbox.job import CANARY, Event
+from rl_sentinel.audit.engine.judge import search, smoke_check
+from rl_sentinel.audit.sandbox.job import SMOKE_CHECK, Event
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.errors import NotApplicable, Refused
@@ -24,7 +24,7 @@ from rl_sentinel.search.case_selection import FIXED_SEED
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.small_cases import small_cases
 
-#: As ``rl-sentinel audit`` searches by default.
+#: All small cases and this many random ones, from this seed.
 SEED, BUDGET = 0, 16
 
 #: Laws that recompute a quantity from its definition; all others are relations between calls.
@@ -72,7 +72,7 @@ class Trial:
 
     def pieces(self) -> list[str]:
         """One piece: a mutant that ends its child is loud."""
-        return [CANARY]
+        return [SMOKE_CHECK]
 
     def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - one piece
         """The same trial: there is nothing to leave out."""
@@ -116,7 +116,7 @@ class Trial:
                     why[path, setting] = _fails(ask, setting, baseline.refused[path, setting])
                     loud = loud or why[path, setting]
                 for law in wanted if not why.get((path, setting)) else ():
-                    send({"event": "start", "law": CANARY})
+                    send({"event": "start", "law": SMOKE_CHECK})
                     asked_once |= {(law.code, once)} if law.at_once else set()
                     try:
                         with forbid_stand_ins():
@@ -136,10 +136,10 @@ class Trial:
 
     def _measured(self, send: Send) -> None:
         for boundary, setting in self._boundaries():
-            send({"event": "start", "law": CANARY})
+            send({"event": "start", "law": SMOKE_CHECK})
             ask = Asker(boundary, {})
             with entered(self.target.root) as names, forbid_stand_ins():
-                canary(ask, setting)
+                smoke_check(ask, setting)
                 refused = _refused(ask, setting)
                 _differentiated(ask, setting)
             inside = {f"{n.split(':')[0].removeprefix('rl_sentinel/signal/')}:{_outer(n)}" for n in names}
@@ -174,7 +174,7 @@ def _fails(ask: Asker, setting: str, before: int) -> str:
     """Why the laws cannot run at a boundary, or that it refuses more cases than before; empty otherwise."""
     try:
         with forbid_stand_ins():
-            why, refused = canary(ask, setting), _refused(ask, setting)
+            why, refused = smoke_check(ask, setting), _refused(ask, setting)
     except Exception as error:  # noqa: BLE001 - whatever a mutant raises is loud
         return f"{type(error).__name__}: {error}"
     return why or (f"{ask.boundary.path} refuses {refused} cases instead of {before}" if refused > before else "")

@@ -6,7 +6,8 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import Judgement, canary, search
+from rl_sentinel.audit.engine.judge import Judgement, search, smoke_check
+from rl_sentinel.audit.sandbox.request import LEADING_CASES
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.case import Case
@@ -30,7 +31,7 @@ def answering(boundaries: dict[tuple[str, str], Boundary], target: Target | None
     for (name, setting), boundary in boundaries.items():
         ask = Asker(boundary, {}, gate=target)
         try:
-            reason = canary(ask, setting)
+            reason = smoke_check(ask, setting)
         except NotApplicable as words:
             reason = str(words)
         if reason:
@@ -44,6 +45,6 @@ def outputs_of(target: Target, boundary: Boundary, setting: str, batch: Batch) -
 
 
 def judged_at(law: Law, boundary: Boundary, setting: str, target: Target | None = None) -> Judgement:
-    """The law searched at one boundary under one of its settings."""
+    """The law searched at one boundary under one of its settings, on the cases that an audit tries by default."""
     assert law.applies(boundary) == ""
-    return search(law, Asker(boundary, {}, gate=target), setting, seed=0, budget=16)
+    return search(law, Asker(boundary, {}, gate=target), setting, seed=0, budget=LEADING_CASES)

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.library.rewards import NORMALISATIONS
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import canary
+from rl_sentinel.audit.engine.judge import smoke_check
 from rl_sentinel.cli.main import app
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.modules import defined
@@ -46,10 +46,10 @@ def test_unknown_parameter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("boundary", FOUND, ids=lambda b: b.path)
-def test_canary(boundary: Boundary) -> None:
+def test_smoke_check(boundary: Boundary) -> None:
     """Each boundary answers with tensors that move."""
     for setting in boundary.settings:
-        assert canary(Asker(boundary, {}), setting) == ""
+        assert smoke_check(Asker(boundary, {}), setting) == ""
 
 
 @pytest.mark.slow
@@ -64,7 +64,7 @@ def test_sizes_are_put_back() -> None:
     before = sizes.BLOCK
     assert before > 6
     asked = [b for b in FOUND if isinstance(b, Boundary) and "blocks.summed" in b.path]
-    after = [sizes.BLOCK for b in asked for setting in b.settings if not canary(Asker(b, {}), setting)]
+    after = [sizes.BLOCK for b in asked for setting in b.settings if not smoke_check(Asker(b, {}), setting)]
     assert set(after) == {before}
 
 
@@ -76,7 +76,7 @@ def test_settings_of_kernels_enter_them(name: str) -> None:
     ran = []
     for setting in boundary.settings:
         with entered(TARGET.root) as names:
-            canary(Asker(boundary, {}), setting)
+            smoke_check(Asker(boundary, {}), setting)
         ran.append({n for n in names if "signal/kernels/" in n and "argument_checks" not in n})
     assert ran[1] - ran[0]
 
@@ -99,7 +99,7 @@ def test_every_function_runs() -> None:
         assert isinstance(boundary, Boundary)
         for setting in boundary.settings:
             with entered(TARGET.root) as names:
-                canary(Asker(boundary, {}), setting)
+                smoke_check(Asker(boundary, {}), setting)
             inside |= {f"{n.split(':')[0]}:{n.split(':')[-1]}" for n in names}
     wanted = {
         f"{path.relative_to(TARGET.root)}:{name}"

@@ -10,7 +10,7 @@ from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters import own_trainer
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import canary
+from rl_sentinel.audit.engine.judge import smoke_check
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.dead_row_shifts_signal import LAW as DEAD_ROW
@@ -30,10 +30,10 @@ def _named(name: str) -> Boundary:
 
 
 @pytest.mark.parametrize("boundary", FOUND, ids=lambda b: next(iter(b.settings)))
-def test_canary(boundary: Boundary) -> None:
+def test_smoke_check(boundary: Boundary) -> None:
     """Each boundary answers with tensors that move."""
     for setting in boundary.settings:
-        assert canary(Asker(boundary, {}), setting) == ""
+        assert smoke_check(Asker(boundary, {}), setting) == ""
 
 
 def test_every_call_reads_back() -> None:

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.own_trainer.composed_recipe import boundaries
 from rl_sentinel.adapters.own_trainer.composition import SETTING
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import canary
+from rl_sentinel.audit.engine.judge import smoke_check
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.errors import SentinelError
@@ -77,7 +77,7 @@ def test_recipe_is_bound_and_answers(more: Mapping[str, Any], reads: set[str]) -
     advantages, loss = _bound(more)
     assert advantages.reads == reads
     for boundary in (advantages, loss):
-        assert canary(Asker(boundary, {}, gate=TARGET), SETTING) == ""
+        assert smoke_check(Asker(boundary, {}, gate=TARGET), SETTING) == ""
         check_round_trips(TARGET, [boundary])
 
 
@@ -85,7 +85,7 @@ def test_parts_of_the_reward_are_as_many_as_the_environment_has() -> None:
     gdpo = {"name": "gdpo", "weight": (1.0, 0.5, 2.0), "epsilon": 0.1}
     advantages, _ = _bound({"estimator": gdpo}, ("a", "b", "c"))
     assert advantages.reads == (PLAIN - {"reward"}) | {"reward_parts"}
-    assert canary(Asker(advantages, {}, gate=TARGET), SETTING) == ""
+    assert smoke_check(Asker(advantages, {}, gate=TARGET), SETTING) == ""
     assert advantages.claims.algorithm is None  # the formula has no weights of the recipe's own
 
 

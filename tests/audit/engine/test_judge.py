@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import canary, search
+from rl_sentinel.audit.engine.judge import search, smoke_check
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Inputs
@@ -18,24 +18,24 @@ from rl_sentinel.search.case_selection import ENOUGH, all_cases, selection
 from specimens import specimen
 
 
-def test_canary_sees_what_cannot_move() -> None:
+def test_smoke_check_sees_what_cannot_move() -> None:
     still = specimen(lambda batch: torch.zeros_like(batch.reward).unsqueeze(1) * batch.mask, reads="reward mask")
     moving = specimen(lambda batch: batch.reward.unsqueeze(1) * batch.mask, reads="reward mask")
-    assert canary(Asker(still, {}), "default") == "output advantage does not change with any column that it reads"
-    assert canary(Asker(moving, {}), "default") == ""
+    assert smoke_check(Asker(still, {}), "default") == "output advantage does not change with any column that it reads"
+    assert smoke_check(Asker(moving, {}), "default") == ""
 
 
-def test_canary_moves_single_entries() -> None:
+def test_smoke_check_moves_single_entries() -> None:
     """What does not change where whole rows, tokens or vocabularies move equally."""
     along_tokens = specimen(lambda batch: batch.value.softmax(1), reads="value")
     along_both = specimen(lambda batch: batch.value - batch.value.mean(1, keepdim=True), reads="value")
     logits = specimen(lambda batch: batch.logits.log_softmax(1)[..., 0], reads="logits")
     rows = specimen(lambda batch: batch.logits.log_softmax(0)[..., 0], reads="logits")
     for boundary in (along_tokens, along_both, logits, rows):
-        assert canary(Asker(boundary, {}), "default") == ""
+        assert smoke_check(Asker(boundary, {}), "default") == ""
 
 
-def test_canary_moves_another_column_where_one_must_stay() -> None:
+def test_smoke_check_moves_another_column_where_one_must_stay() -> None:
     """Advantages that the target could not compute are no reason to leave the boundary unchecked."""
     seen = dict[int, Tensor]()
 
@@ -47,7 +47,7 @@ def test_canary_moves_another_column_where_one_must_stay() -> None:
     boundary = specimen(
         lambda batch: batch.reward.unsqueeze(1) * batch.mask, reads="advantage reward mask", requires=(as_first,)
     )
-    assert canary(Asker(boundary, {}), "default") == ""
+    assert smoke_check(Asker(boundary, {}), "default") == ""
 
 
 def test_a_drawn_batch_is_asked_once_for_all_laws_unless_fresh() -> None:

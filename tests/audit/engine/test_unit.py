@@ -1,4 +1,4 @@
-"""One boundary under one setting: canary first, then each law."""
+"""One boundary under one setting: smoke check first, then each law."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -123,7 +123,7 @@ def test_script_shows_another_output_that_breaks_on_the_case() -> None:
     ],
     ids=["constant", "nothing", "elsewhere"],
 )
-def test_canary_settles_all_laws(compute: Any, root: Path, outcome: str, reason: str) -> None:
+def test_smoke_check_settles_all_laws(compute: Any, root: Path, outcome: str, reason: str) -> None:
     def made(batch: Batch) -> Any:
         return {"advantage": compute(batch)}
 

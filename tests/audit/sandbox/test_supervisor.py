@@ -29,8 +29,8 @@ def test_accident_costs_one_piece(call: Callable[[], object], reason: str) -> No
     assert found == {("f", "A"): "did", ("f", "B"): reason, ("f", "C"): "did"}
 
 
-def test_canary_that_dies_costs_the_whole_job_and_no_other() -> None:
-    work = [MisbehavingWork("f", {"A": lambda: None, "B": lambda: None}, canary=lambda: os._exit(3))]
+def test_smoke_check_that_dies_costs_the_whole_job_and_no_other() -> None:
+    work = [MisbehavingWork("f", {"A": lambda: None, "B": lambda: None}, smoke_check=lambda: os._exit(3))]
     found = outcomes([*work, MisbehavingWork("g", {"A": lambda: None})], jobs=2)
     dead = "the call ended with exit status 3"
     assert found == {("f", "A"): dead, ("f", "B"): dead, ("g", "A"): "did"}

@@ -187,7 +187,7 @@ def recheck(law: Law, ask: Asker, case: Case) -> Break | bool | None:
     return None if varied is None else _first_break(law, ask, varied)
 
 
-def canary(ask: Asker, setting: str) -> str:
+def smoke_check(ask: Asker, setting: str) -> str:
     """The smoke check: return why the boundary cannot be checked, or an empty string.
 
     Raises:

@@ -14,12 +14,12 @@ from rl_sentinel.audit.engine.code_use import CodeUse
 from rl_sentinel.audit.engine.evidence import evidence
 from rl_sentinel.audit.engine.executor import Asker, Misbehaved
 from rl_sentinel.audit.engine.function_filter import entry_matches, path_matches
-from rl_sentinel.audit.engine.judge import Break, call_all, canary, recheck, search, smallest
+from rl_sentinel.audit.engine.judge import Break, call_all, recheck, search, smallest, smoke_check
 from rl_sentinel.audit.repro.literal import Unwritable
 from rl_sentinel.audit.repro.provenance import Marker, views
 from rl_sentinel.audit.repro.recorded_run import ScriptRecorder
 from rl_sentinel.audit.repro.script import no_script, script
-from rl_sentinel.audit.sandbox.job import CANARY, Event
+from rl_sentinel.audit.sandbox.job import SMOKE_CHECK, Event
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.call import same_numbers
@@ -76,8 +76,8 @@ class Unit:
             send(self.code_use.event())
 
     def _run(self, send: Callable[[Event], None]) -> None:
-        send({"event": "start", "law": CANARY})
-        outcome, reason = self._canary()
+        send({"event": "start", "law": SMOKE_CHECK})
+        outcome, reason = self._smoke_check()
         if not self._is_selected():
             return
         send({"event": "entered", "names": self.names})
@@ -95,11 +95,11 @@ class Unit:
             path_matches(self.boundary.path, f) or any(entry_matches(n, f) for n in self.names) for f in functions
         )
 
-    def _canary(self) -> tuple[str, str]:
+    def _smoke_check(self) -> tuple[str, str]:
         ask = Asker(self.boundary, self.by_path, gate=self.target)
         try:
             with entered(self.target.root, self.target.files) as self.names, forbid_stand_ins():
-                problem = canary(ask, self.setting)
+                problem = smoke_check(ask, self.setting)
                 if self.request.enters or self.request.task == "entered":
                     call_all(ask, self.setting)  # a function may be entered on one of the cases only
         except NotApplicable as error:
@@ -139,7 +139,7 @@ class Unit:
         Raises:
             NotApplicable: if the boundary refuses the case or fails its smoke check; the finding is then not fixed.
         """
-        failed, reason = self._canary()
+        failed, reason = self._smoke_check()
         if failed:
             raise NotApplicable(reason)
         with forbid_stand_ins():

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from rl_sentinel.audit.engine.judge import Break
 from rl_sentinel.audit.engine.unit import Unit
-from rl_sentinel.audit.sandbox.job import CANARY, Event
+from rl_sentinel.audit.sandbox.job import SMOKE_CHECK, Event
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, SentinelError
@@ -50,7 +50,7 @@ class Replay:
 
     def run(self, send: Callable[[Event], None]) -> None:
         """Check the law on the case; the result is ``reproduced``, ``fixed`` or ``not-reproducible``."""
-        send({"event": "start", "law": CANARY})
+        send({"event": "start", "law": SMOKE_CHECK})
         law = self.unit.laws[0]
         try:
             status, broken = self.unit.replayed(law, self.case)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 Event = dict[str, Any]
 
 #: Name of the smoke check in events.
-CANARY = "canary"
+SMOKE_CHECK = "smoke check"
 
 
 class Job(Protocol):

@@ -14,7 +14,7 @@ from rl_sentinel.audit.sandbox import heartbeat as pulse
 from rl_sentinel.audit.sandbox import limits
 from rl_sentinel.audit.sandbox.hang_detector import Suspects, Time
 from rl_sentinel.audit.sandbox.heartbeat import Pulse
-from rl_sentinel.audit.sandbox.job import CANARY, Event, Job
+from rl_sentinel.audit.sandbox.job import SMOKE_CHECK, Event, Job
 from rl_sentinel.audit.sandbox.stack_dump import StackDump
 
 #: Number of crashes or hangs after which the remaining pieces of a job are not tried.
@@ -28,7 +28,7 @@ class _Child:
     pipe: int
     pulse: Pulse
     stack_dump: StackDump
-    piece: str = CANARY
+    piece: str = SMOKE_CHECK
     beats: int = 0
     #: Processor time and wall-clock time at the start of the piece, and at the start of the last call.
     piece_start: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
@@ -46,7 +46,7 @@ def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> No
     """Run every job, ``jobs`` at a time, each in its own child, and send their events.
 
     A piece that crashes or hangs is not retried: its job goes on without it, until ``MOST_CRASHES`` pieces
-    have crashed or hung, or the canary has.
+    have crashed or hung, or the smoke check has.
     """
     gc.collect()
     gc.freeze()  # a child that scanned loaded modules would copy every page
@@ -164,10 +164,10 @@ def _handle_dead_child(
     crashes[job.name] = crashes.get(job.name, 0) + 1
     reason = overdue or (f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}")
     unfinished = [piece for piece in job.pieces() if piece not in child.done]
-    gives_up = child.piece == CANARY or crashes[job.name] >= MOST_CRASHES
+    gives_up = child.piece == SMOKE_CHECK or crashes[job.name] >= MOST_CRASHES
     for piece in unfinished:
         if gives_up or piece == child.piece:
-            was_running = child.piece in {piece, CANARY}
+            was_running = child.piece in {piece, SMOKE_CHECK}
             why = f"the call {reason}" if was_running else f"untried: {MOST_CRASHES} crashes or hangs in this function"
             send({"boundary": job.name[0], "setting": job.name[1]} | job.unfinished(piece, why))
     remaining = [piece for piece in unfinished if piece != child.piece]
