@@ -156,7 +156,6 @@ def _without_neighbours() -> Iterator[Batch]:
 
 _KINDS = (
     _plain,
-    _of_several_prompts,
     _with_dead_rows,
     _with_a_dead_group,
     _with_masked_tokens,
@@ -166,6 +165,7 @@ _KINDS = (
     _of_one_position,
     _of_single_responses,
     _with_equal_rewards,
+    _of_several_prompts,
     _with_one_trained_token,
     _with_nothing_trained,
     _with_token_rewards,
