@@ -27,7 +27,8 @@ LONG_RUN = 40
 #: The kinds of small cases, and the number of random cases, on which a long run is tried.
 LONG_RUN_KINDS = (
     "_plain",
-    "_of_several_prompts",
+    "_of_equal_groups",
+    "_of_unequal_groups",
     "_with_dead_rows",
     "_with_masked_tokens",
     "_with_suppressed_rewards",
@@ -38,7 +39,7 @@ LONG_RUN_KINDS = (
 LONG_RUN_RANDOM = 3
 
 #: The kinds of leading cases that are tried under every variant of a law.
-VARIED_KINDS = ("_of_several_prompts", "_with_dead_rows")
+VARIED_KINDS = ("_of_unequal_groups", "_with_dead_rows")
 
 #: Number of leading cases that must fulfil a law's precondition; with fewer, other cases are tried until so many do.
 ENOUGH = 3

@@ -17,10 +17,13 @@ def _plain() -> Iterator[Batch]:
     yield filled([[1, 1], [1, 1], [1, 1]], reward=[1, 0, 0.5], group=[0, 0, 0])
 
 
-def _of_several_prompts() -> Iterator[Batch]:
+def _of_unequal_groups() -> Iterator[Batch]:
     mask = [[1, 0], [1, 1], [1, 0], [1, 1], [1, 0]]
     yield filled(mask, reward=[2, 1, 0, 0.5, 1], group=[1, 1, 0, 0, 0], length=[1, 2, 1, 2, 1])
     yield filled([[1, 1], [1, 1], [1, 0]], reward=[1, 0, 2], group=[0, 0, 1], length=[2, 2, 1])
+
+
+def _of_equal_groups() -> Iterator[Batch]:
     yield filled([[1, 1]] * 4, reward=[1, 0, 2, 5], group=[0, 0, 1, 1])
     yield filled([[1, 1]] * 4, reward=[1, 0, 2, 5], group=[0, 1, 0, 1])
 
@@ -45,6 +48,10 @@ def _with_a_dead_group() -> Iterator[Batch]:
 def _with_masked_tokens() -> Iterator[Batch]:
     yield filled([[1, 0], [1, 1]], reward=[1, 0], group=[0, 0])
     yield filled([[0, 1], [1, 1]], reward=[1, 0], group=[0, 0])
+
+
+def _with_a_gap() -> Iterator[Batch]:
+    """Untrained tokens between trained ones, such as the observations of a tool."""
     yield filled([[1, 0, 1], [1, 1, 1]], reward=[1, 0], group=[0, 0])
     yield filled([[1, 0, 1, 0], [1, 1, 0, 0], [0, 1, 1, 1]], reward=[1, 0, 2], group=[0, 0, 1], length=[4, 2, 4])
 
@@ -66,6 +73,11 @@ def _with_suppressed_rewards() -> Iterator[Batch]:
         length=[1, 3, 2, 3],
         scored=torch.tensor([True, False, True, False], device="cpu"),
     )
+
+
+def _with_suppressed_and_dead_rows() -> Iterator[Batch]:
+    scored = torch.tensor([False, True, True], device="cpu")
+    yield filled([[1, 1], [0, 0], [1, 0]], reward=[1, 0, 2], group=[0, 0, 0], length=[2, 2, 1], scored=scored)
 
 
 def _step_wise() -> Iterator[Batch]:
@@ -159,13 +171,16 @@ _KINDS = (
     _with_dead_rows,
     _with_a_dead_group,
     _with_masked_tokens,
+    _with_a_gap,
     _with_suppressed_rewards,
+    _with_suppressed_and_dead_rows,
     _step_wise,
     _signs_mixed,
     _of_one_position,
     _of_single_responses,
     _with_equal_rewards,
-    _of_several_prompts,
+    _of_equal_groups,
+    _of_unequal_groups,
     _with_one_trained_token,
     _with_nothing_trained,
     _with_token_rewards,
