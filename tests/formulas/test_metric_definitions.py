@@ -22,6 +22,26 @@ BATCH = batch_of(
 
 
 @pytest.mark.parametrize(
+    ("name", "lengths"),
+    [
+        ("prompt tokens", [1, 2, 3]),
+        ("tokens that do not train", [2, 4, 5]),
+        ("tokens before the first trained one", [2, 2, 5]),
+    ],
+)
+def test_lengths_of_prompts(name: str, lengths: list[int]) -> None:
+    """A response whose first token does not train, one with a gap, one that does not train."""
+    batch = batch_of(
+        torch.tensor([[False, True, True], [True, False, False], [False, False, False]]),
+        length=torch.tensor([3, 3, 2]),
+        prompt_length=torch.tensor([1, 2, 3]),
+    )
+    output = Output("B", "", "prompt_length")
+    found = definitions(output, batch, frozenset({"length", "prompt_length", "mask"}), {})
+    assert found[name].tolist() == lengths
+
+
+@pytest.mark.parametrize(
     ("output", "name", "value"),
     [
         (Output("", "", "reward.mean"), "mean of outcome reward over live rows", 2.0),

@@ -76,6 +76,9 @@ ROWS: Mapping[str, Mapping[str, Callable[[Batch], Tensor]]] = {
     "prompt_length": {
         "prompt tokens": lambda b: b.prompt_length.double(),
         "tokens that do not train": lambda b: (b.prompt_length + b.length - b.mask.sum(1)).double(),
+        "tokens before the first trained one": lambda b: (
+            b.prompt_length + torch.where(b.live, b.mask.int().argmax(1), b.length)
+        ).double(),
     },
     "oldest_version": {"oldest of the trained tokens": lambda b: _of_trained(b.version, b, torch.amin)},
     "newest_version": {"newest of the trained tokens": lambda b: _of_trained(b.version, b, torch.amax)},

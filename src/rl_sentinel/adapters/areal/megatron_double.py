@@ -60,6 +60,7 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
         "get_version": lambda _engine: 0,
         "train_batch": train_batch,
         "losses": losses,
+        "_awex_adapter": None,  # the adapter of weights that share a device with the sampler
         **dict.fromkeys(
             ("is_vision_model", "enable_tree_training", "enable_fp8", "use_padded_seq", "is_offload"), False
         ),
