@@ -51,18 +51,28 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
     sizes = ("pipeline_parallel_size", "context_parallel_size", "tensor_parallel_size")
     own: dict[str, Any] = {
         "config": config,
+        "mcore_config": getattr(config, "megatron", None),
         "model": [SimpleNamespace()],
         "parallel_strategy": SimpleNamespace(**dict.fromkeys(sizes, 1)),
         "optimizer": SimpleNamespace(get_loss_scale=lambda: torch.tensor(1.0)),
         "data_parallel_group": one_process_group(),
         "device": torch.device("cpu"),
+        "dtype": torch.float32,
         "logger": logging.getLogger("areal"),
         "get_version": lambda _engine: 0,
         "train_batch": train_batch,
         "losses": losses,
         "_awex_adapter": None,  # the adapter of weights that share a device with the sampler
         **dict.fromkeys(
-            ("is_vision_model", "enable_tree_training", "enable_fp8", "use_padded_seq", "is_offload"), False
+            (
+                "is_vision_model",
+                "enable_tree_training",
+                "enable_fp8",
+                "use_padded_seq",
+                "use_model_packed_seq",
+                "is_offload",
+            ),
+            False,
         ),
         **dict.fromkeys(("train", "_ensure_ready", "optimizer_zero_grad", "optimizer_step"), do_nothing),
     }
