@@ -46,7 +46,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def regression_trainer(kind: Any, beta: float) -> Any:  # noqa: ANN401 - a class of the target
-    """A trainer of the class without its constructor, in training."""
+    """A trainer of the class in training mode, made without calling its constructor."""
     trainer = object.__new__(kind)
     trainer.__dict__ |= {
         "args": SimpleNamespace(beta2=beta),

@@ -49,7 +49,7 @@ PLACES: Mapping[str, str] = {"reward_weight": "reward_funcs.0.weight"}
 
 
 def trainer(kind: str, settings: Settings, described: frozenset[str] = frozenset(), derived: str = "") -> Object:
-    """The trainer with a setting, built once; settings in ``described`` are for formulas and not passed to it.
+    """The trainer with these settings, built once; only formulas read the settings in ``described``.
 
     ``derived`` is the path of a subclass of the trainer.
     """
@@ -141,7 +141,7 @@ def completions(*, tools: bool) -> dict[str, Codec]:
 
 
 def micro_batch(columns: Mapping[str, Codec], *, tools: bool) -> Table:
-    """The dict of a micro-batch with advantages, and more columns."""
+    """The dict of a micro-batch with advantages and ``columns``."""
     return Table({**completions(tools=tools), "advantages": PerResponse("advantage"), **columns})
 
 
@@ -159,9 +159,9 @@ def trains_every_completion(inputs: Inputs) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prompts(OneColumn):
-    """One dict per row with its prompt, repeated as by the data loader; group labels become a partition.
+    """One dict per row with its prompt, repeated as by the data loader; rows of a group have equal prompts.
 
-    With ``varied``, every other prompt has a word more.
+    With ``varied``, every other prompt has one more word.
     """
 
     name: str = "group"

@@ -43,10 +43,10 @@ def learn_at_a_fixed_point(
     logprobs: Tensor,
     ref_logprobs: Tensor,
 ) -> Tensor:
-    """The loss of one micro-batch, with the running mean of the rewards fixed at 0, its value after many steps."""
+    """The loss of one micro-batch, with the running mean of the rewards fixed at 0."""
     learner.running = SimpleNamespace(mean=0.0, update=_nothing)
     return train_on_logprobs(entry, learner, features, logprobs, ref_logprobs)
 
 
 def _nothing(*_arguments: object, **_more: object) -> None:
-    """Do not move the mean."""
+    """Leave the mean unchanged."""

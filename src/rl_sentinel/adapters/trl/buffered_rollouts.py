@@ -37,7 +37,7 @@ _BUFFER = (
 
 
 class Student:
-    """A double of ``vllm_generation``: completions in order; records the prompts."""
+    """A double of ``vllm_generation``, which returns known completions in order and records the prompts."""
 
     def __init__(self, completions: list[list[int]]) -> None:
         """Store the completions."""
@@ -51,7 +51,7 @@ class Student:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rows of each trainer with vLLM: with prompts that fit, and with some that the limit cuts."""
+    """The rows of each trainer that samples with vLLM, with prompts that fit, and with prompts that are truncated."""
     for path in METHODS:
         if target.has(path) and not target.fails(path.rpartition(".")[0]):
             yield from bindable(target, *(_rows(path, limited=limited) for limited in (False, True)))
@@ -60,7 +60,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def sampled_slices(
     entry: Callable[..., Any], trainer: type, lengths: Tensor, *, limited: bool
 ) -> dict[str, list[float]]:
-    """The trained tokens of each row, and how many of its parts differ: prompt that was read, and completion."""
+    """The number of trained tokens of each row, and how many of its two parts differ from the engine's row."""
     counts, tokenizer = lengths.sum(1).tolist(), make_byte_tokenizer()
     rows = [[*id_tokens(row), *[FILL] * (count - 1), END] for row, count in enumerate(counts)]
     longest = max(map(len, rows))

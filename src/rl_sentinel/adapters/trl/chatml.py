@@ -86,10 +86,10 @@ def conversations(counts: Sequence[int]) -> list[list[dict[str, str]]]:
 
 
 def collated_rows(make: Callable[..., Any], lengths: Tensor, *, cuts: bool, offsets: bool) -> dict[str, list[float]]:
-    """Count the tokens of each collated row that differ from its template or, if none does, are wrongly trained.
+    """Count, per collated row, the tokens that differ from the template, and the tokens with a wrong mask.
 
-    With ``cuts`` the longest conversation keeps :data:`KEPT` tokens of its prompt. With ``offsets`` tokens that are not
-    at their byte offset are counted too.
+    Masks are compared only in rows whose tokens are right. With ``cuts``, the conversation with the longest completion
+    keeps :data:`KEPT` tokens of its prompt. With ``offsets``, tokens that are not at their byte offset are counted too.
     """
     tokenizer = make_byte_tokenizer() if offsets else make_tokenizer()
     counts = lengths.sum(1).tolist()

@@ -1,4 +1,4 @@
-"""The metrics that TRL's online trainers log after a resume, compared with an uninterrupted run."""
+"""The token count that TRL's online trainers log after a resume, compared with an uninterrupted run."""
 
 import tempfile
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def _resumed(target: Target, path: str, kind: str, counters: list[str]) -> Bound
 
 
 def before_and_after(entry: Any, whole: Any, first: Any, second: Any, inputs: list[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401 - a method, trainers
-    """Two rollouts of one trainer; and the second rollout of a new trainer, restored from a save after the first."""
+    """A trainer after two rollouts, and a new trainer that was restored between the same two rollouts."""
     entry(whole, inputs)
     entry(whole, inputs)
     entry(first, inputs)

@@ -91,7 +91,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> dict[str, list[float]]:
-    """Per row: the tokens, the tokens that the collator changes, and the labels that differ from the trained tokens."""
+    """Count, per row, the tokens, the tokens that are wrong after collation, and the wrong labels."""
     form, words = FORMS[name], lengths.sum(1).tolist()
     settings: dict[str, Any] = {"padding_free": True, "attention": FLAT_ATTENTION} if form.flat else {}
     ready = make_pair_trainer(trainer, rows=[form.row(count) for count in words], padding=form.padding, **settings)
@@ -139,10 +139,10 @@ def rows_of(batch: Any, lengths: Sequence[int], *, flat: bool) -> list[Collated]
 
 
 def _differences(row: dict[str, Any], found: Collated, *, flat: bool) -> tuple[float, float]:
-    """The numbers of tokens and positions, and of labels, that are not the row's.
+    """The number of wrong tokens and positions, and the number of wrong labels.
 
-    A row has no label for its first token: nothing predicts it. Padded batches may have one, which the loss shifts
-    away; in flat batches the last token of the row before would predict it.
+    No token predicts the first token of a row, so it has no label. Padded batches may have one, because the loss
+    drops it; in flat batches, the last token of the previous row would predict it.
     """
     ids, trained = list(row["input_ids"]), _trained(row)
     expected = [token if trains else IGNORED for token, trains in zip(ids, trained, strict=True)]

@@ -104,7 +104,7 @@ def _table(target: Target, kind: str, owner: str) -> Boundary:
 
 
 def write_table(log: Callable[..., Any], trainers: list[Any], inputs: list[dict[str, str]]) -> dict[str, list[float]]:
-    """The advantage of each completion in the table, and how many columns of its row belong to another one."""
+    """The advantage of each completion in the table, and how many columns of its row belong to another completion."""
     rewards = [reward for ready in trainers for reward in ready.rollout.rewards]
     sampled = [ready.rollout.completions for ready in trainers]
     named = iter(map(id_tokens, range(len(inputs))))
@@ -147,12 +147,12 @@ def _compare(
 
 
 def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - numbers or texts
-    """Whether two cells are equal; numbers in the precision in which they were written."""
+    """Whether two cells are equal; numbers may differ by rounding."""
     if isinstance(other, str):
         return bool(one == other)
     return not isinstance(one, str) and abs(float(one) - float(other)) <= 1e-5 * max(1.0, abs(float(other)))
 
 
 def _empty(logged: Any, rows: int) -> Any:  # noqa: ANN401 - a deque, or a dict of them
-    """An empty buffer of the trainer's for as many rows as it generates at once."""
+    """An empty log buffer for as many rows as the trainer generates at once."""
     return deque(maxlen=rows) if isinstance(logged, deque) else defaultdict(lambda: deque(maxlen=rows))

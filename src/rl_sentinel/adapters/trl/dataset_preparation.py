@@ -145,7 +145,7 @@ def prepared_tokens(row: dict[str, Any], side: str) -> tuple[list[int], list[int
 def compare_rows(
     trainer: Callable[..., Any], sides: Sequence[str], lengths: Tensor, *, chat: bool
 ) -> dict[str, list[float]]:
-    """The trained tokens of each row, the tokens that differ from the template, and the tokens with a wrong mask.
+    """Count, per row, the trained tokens, the tokens that differ from the template, and the tokens with a wrong mask.
 
     A BOS token at the start is optional.
     """
@@ -164,7 +164,7 @@ def compare_rows(
 
 
 def _differences(expected: tuple[list[int], list[int]], found: tuple[list[int], list[int]]) -> tuple[float, float]:
-    """The number of tokens that differ; if none does, the offset of the start of the completion."""
+    """The number of tokens that differ and, if none differs, by how many tokens the completion's start is wrong."""
     before, prompt = found[0], expected[0]
     before = before[1:] if before[:1] == [END] and prompt[:1] != [END] else before
     whole, right = [*before, *found[1]], [*prompt, *expected[1]]

@@ -48,7 +48,7 @@ RELATIVES = (
 )
 
 _DOC = "gkd_trainer.py, generalized_jsd_loss, docstring: equation 1 of https://huggingface.co/papers/2306.13649"
-_BETA = "gkd_config.py, GKDConfig, docstring of beta: 0.0 is the KL divergence, 1.0 the inverse one"
+_BETA = "gkd_config.py, GKDConfig, docstring of beta: 0.0 is the KL divergence, 1.0 is the inverse KL divergence"
 _JSD = claims(_DOC, algorithm="generalised jsd")
 _BATCHMEAN = claims(
     "gkd_trainer.py, reduction 'batchmean': divided by the tokens whose label is not -100", aggregation="token-mean"

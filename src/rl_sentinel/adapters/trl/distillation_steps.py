@@ -182,7 +182,7 @@ class Part:
         }
 
     def with_answers(self) -> dict[str, Tensor]:
-        """The collated tokens with the completions of the data set, in whose place the student samples its own."""
+        """The prompts with fixed completions of the data set, in whose place the student samples completions."""
         prompts, mask = self.inputs["prompts"], self.inputs["prompt_attention_mask"]
         answers = torch.tensor(ANSWER).expand(len(prompts), -1)
         return {

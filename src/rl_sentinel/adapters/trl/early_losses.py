@@ -65,7 +65,8 @@ class LogProbs(Tensor):
 class KnownModel(nn.Module):
     """A double of a model with known completions, whose log-prob at a position is the same for every token.
 
-    The log-probs of a row are wrong if it attends to the padding before its prompt, or not to one of its tokens.
+    The log-probs of a row are wrong if it attends to the padding before its prompt, or fails to attend to one of its
+    tokens.
     """
 
     def __init__(self, logprobs: Tensor, completions: list[list[int]]) -> None:
@@ -75,7 +76,7 @@ class KnownModel(nn.Module):
         self.rollout = Rollout(completions=completions)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **more: int) -> SimpleNamespace:
-        """The log-probs as logits; each position is about the next token. A release may ask for the last ones only."""
+        """The log-probs as logits; each position is about the next token. A release may request only the last ones."""
         width = max(map(len, self.rollout.completions))
         tokens = input_ids != PADDING
         attended = torch.ones_like(tokens) if attention_mask is None else attention_mask.bool()

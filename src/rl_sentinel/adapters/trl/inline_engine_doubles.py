@@ -31,7 +31,7 @@ Row = tuple[list[int], list[float]]
 
 
 class TextEngine:
-    """A double of vLLM, as server client or colocated engine: known rows by the last word of a prompt.
+    """A double of vLLM, as server client or colocated engine: it finds known rows by the last word of a prompt.
 
     Attributes:
         rows: last word of a prompt -> the rows that it has not returned yet.
@@ -97,7 +97,7 @@ def client_names() -> frozenset[str]:
 
 
 def make_inline_sampler(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer that calls a vLLM ``server``, or a ``colocate`` engine, after its construction."""
+    """A trainer with the vLLM mode ``server`` or ``colocate``, which is set after its construction."""
     module = vars(importlib.import_module(f"trl.trainer.{kind}_trainer"))
     for name in _VLLM_CLASSES:
         module.setdefault(name, SimpleNamespace)
@@ -117,8 +117,8 @@ def sample_inline(  # noqa: PLR0913 - the parts of a request
 ) -> tuple[list[dict[str, list[Any]]], TextEngine]:
     """The results of each rank: ``completion_ids``, ``prompt_ids``, and ``logprobs`` if the method returns them.
 
-    The server samples for all ranks; an engine on the ranks' own devices for each of them. With ``split``, that engine
-    extends over all ranks: each of them sends it the prompts of all and gets all rows.
+    The server samples for all ranks. A colocated engine samples for its own rank; with ``split``, it extends over all
+    ranks, each of which sends the prompts of all ranks and gets all rows.
     """
     size, tokenizer = len(rows) // ranks, trainer.processing_class
     last = [text.split()[-1] for text in prompts]
@@ -152,7 +152,7 @@ def _arguments(entry: Callable[..., Any], prompts: list[str]) -> dict[str, Any]:
 
 
 def as_lists(entry: Callable[..., Any], answer: Any) -> dict[str, list[Any]]:  # noqa: ANN401 - tensors by name, or a tuple
-    """Prompts, completions and log-probs of a rank, one list per row; completions of tensors end with padding."""
+    """Prompts, completions and log-probs of a rank, one list per row; completions from a tensor keep their padding."""
     if not isinstance(answer, dict):
         source = inspect.getsource(inspect.unwrap(entry)).rpartition("return ")[2]
         return dict(zip((name.strip() for name in source.split(",")), answer, strict=True))

@@ -45,14 +45,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def make_text_sampler(kind: str, engine: str, limit: int | None = None) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer whose tokenizer, like those of language models, gives spaces to words and none to special tokens."""
+    """A trainer with a byte-level tokenizer: a space belongs to the next word, and special tokens have none."""
     trainer = make_inline_sampler(kind, engine, {})
     trainer.processing_class, trainer.max_prompt_length = make_byte_tokenizer(), limit
     return trainer
 
 
 def text_of(label: int) -> str:
-    """A prompt of a label: some words, a special token, and the label as a word."""
+    """The prompt for a label: some words, a special token, and the label as a word."""
     return " ".join([*["w20"] * _WORDS[label % len(_WORDS)], f"<eos> w{label}"])
 
 
@@ -62,7 +62,7 @@ def compare_prompts(
     prompts: list[dict[str, str]],
     rows: list[dict[str, Any]],
 ) -> dict[str, list[float]]:
-    """The number of tokens of each trained prompt, and 1 where the engine read another prompt, or else 0."""
+    """The number of tokens of each trained prompt, and 1 where the engine read another prompt, 0 elsewhere."""
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
     texts = [text_of(labels[row["prompt"]]) for row in prompts]
     sampled = [([5] * len(row["tokens"]), [0.0] * len(row["tokens"])) for row in rows]

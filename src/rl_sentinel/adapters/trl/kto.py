@@ -56,7 +56,7 @@ _LOGS = "kto_trainer.mdx, Logged metrics: log-probs, and rewards of chosen and r
 class LabelledFeatures(PairFeatures):
     """One dict per response: prompt, completion, label, and the completion that the KL term pairs with the prompt.
 
-    Even rows are desirable. With ``whole``, a sequence joins prompt and completion, with labels.
+    Even rows are desirable. With ``whole``, prompt and completion form one sequence, with labels.
     """
 
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Liger's fused losses in TRL's trainers: PyTorch code that runs without a GPU."""
+"""Helpers that let TRL's trainers run Liger's fused losses without a GPU and without ``torch.compile``."""
 
 import importlib.util
 import sys
@@ -20,7 +20,7 @@ def installed() -> bool:
 
 @contextmanager
 def layers_unchanged() -> Iterator[None]:
-    """Have transformers keep the layers of a model: Liger's compute the same numbers, and need a GPU."""
+    """Keep transformers from replacing a model's layers by Liger's, which compute the same but need a GPU."""
     double = ModuleType(LAYERS)
     double._apply_liger_kernel_to_instance = _leave_layers  # type: ignore[attr-defined] # noqa: SLF001 - as Liger's
     before = sys.modules.get(LAYERS)
@@ -38,7 +38,7 @@ def _leave_layers(model: object, **_options: object) -> None:
 
 
 def without_compiler(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer, whose losses of Liger run as they are written: ``torch.compile`` only changes their speed."""
+    """Turn off ``torch.compile`` in the trainer's Liger losses, and return the trainer: it only changes speed."""
     for value in vars(trainer).values():
         if type(value).__module__.startswith(f"{PACKAGE}."):
             value.compiled = False

@@ -99,7 +99,7 @@ def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float], s
 
 
 def write_metrics(entry: Callable[..., Any], kind: Any, metrics: Mapping[str, list[Any]]) -> dict[str, Any]:  # noqa: ANN401 - a class of the target
-    """The entries that ``log`` writes during training, for these metrics since the last call."""
+    """The entries that ``log`` writes during training, if the trainer appended ``metrics`` since the last call."""
     from transformers import TrainerControl, TrainerState  # noqa: PLC0415 - in the target's overlay
 
     written: dict[str, Any] = {}

@@ -21,7 +21,7 @@ def logged_elsewhere(
     evaluate: Callable[[], object],
     train: Callable[[], object],
 ) -> float:
-    """The number of metrics logged under the other mode.
+    """The number of metrics that evaluation and training log under the wrong mode.
 
     Run an evaluation that the user starts while none is scheduled, then a training step before a scheduled one.
     """
@@ -76,7 +76,7 @@ def _evaluated(
 
 
 def _log(trainer: Any, logs: dict[str, float]) -> set[str]:  # noqa: ANN401 - a trainer
-    """Names that ``log`` adds to these metrics in the trainer's history."""
+    """The names that ``log`` adds to ``logs`` in the trainer's history."""
     with contextlib.redirect_stdout(io.StringIO()):
         trainer.log(dict(logs))
     return set(trainer.state.log_history[-1]) - set(logs)

@@ -25,7 +25,7 @@ SIZES = ("_CHUNKED_LOGPROB_CHUNK_SIZE", "TOKEN_CHUNK_SIZE", "VOCAB_CHUNK_SIZE")
 def of_shared_weights(logits: Tensor, known: Tensor) -> Tensor:
     """The logits plus 0 times all known ones, as if they came from weights that all positions share.
 
-    A gradient that is NaN at padding is NaN at every token then, as it is in the weights.
+    A gradient that is NaN at a padding position is then NaN at every token, as it would be in real weights.
     """
     return logits + 0 * known.sum()
 
@@ -33,7 +33,7 @@ def of_shared_weights(logits: Tensor, known: Tensor) -> Tensor:
 class Head:
     """The output layer of :class:`Logits`: half of each logit is in its weight, the mean over tokens in its bias.
 
-    The other half is in the hidden states, so that the gradient of a logit comes through all three.
+    The other half is in the hidden states, so that the gradient of a logit flows through all three.
     """
 
     def __init__(self, logits: Tensor) -> None:
@@ -49,8 +49,8 @@ class Head:
 class Logits(nn.Module):
     """A double of a model or its backbone; the logits at position p predict token p + 1.
 
-    The last token of the prompt is the row's number, so that the trainer may pass rows in any chunks. The
-    logits of a row are equal for all words if it attends to padding, or not to a token.
+    The last token of the prompt is the row's number, so that the trainer may pass rows in any chunks. The logits of
+    a row are equal for all words if it attends to padding, or fails to attend to one of its tokens.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ def compute_log_probs(
 
 @contextmanager
 def fused_head(trainer: Any, logits: Tensor) -> Iterator[None]:  # noqa: ANN401 - a trainer
-    """Give the model these logits by :class:`Head`, which the target takes in chunks."""
+    """Give the model these logits through a :class:`Head`, which the target applies in chunks."""
     head = Head(logits)
     trainer.known.logits = head.hidden
     trainer.model.get_output_embeddings = partial(getattr, SimpleNamespace(head=head), "head")
@@ -129,7 +129,7 @@ def fused_head(trainer: Any, logits: Tensor) -> Iterator[None]:  # noqa: ANN401 
 
 @contextmanager
 def in_chunks() -> Iterator[None]:
-    """Have fused heads take :data:`CHUNK` tokens and words at once, in releases that have such heads."""
+    """Make fused heads process :data:`CHUNK` tokens and words at a time, in releases that have such heads."""
     with ExitStack() as stack:
         for module in CHUNKED:
             if module in sys.modules:

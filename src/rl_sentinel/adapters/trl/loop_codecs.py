@@ -122,7 +122,7 @@ ENDED = Column("scored", PerRow())
 
 
 def with_final_state(batch: Batch) -> Tensor:
-    """The values, and after the last token the outcome: there the value model is trained to return it."""
+    """The values, with the outcome after the last token, where the value model is trained to return it."""
     final = torch.arange(batch.width) == batch.length.unsqueeze(1)
     return torch.where(final, batch.reward.unsqueeze(1), batch.value)
 
@@ -181,6 +181,6 @@ def several_tokens(inputs: Inputs) -> str:
 
 
 def fills_width(inputs: Inputs) -> str:
-    """Require that every response fills the width, where no state after the last token is stored."""
+    """Require that every response fills the width, because then no state after the last token is stored."""
     full = bool(inputs.batch.mask.all()) and not inputs.layout.extra
     return "" if full else "the state after the last token of a shorter response has a reward, which no column has"

@@ -30,10 +30,11 @@ UNREAD = 3.0
 class Responses:
     """One batch of sampled responses, and the numbers that models compute for it.
 
-    ``mask`` ``[B, T]`` is 1 at their tokens, ``ended`` ``[B]`` True where the last one is EOS, ``prompts`` has the
-    prompt of each row. The log-probs and values ``[B, T]`` are those of the policy that trains (``logprobs``), of the
-    one that sampled (``old_logprobs``), of the reference, and of the value model in both phases; the value at the
-    position after the last token is that of the final state. ``scores`` ``[B]`` is what the reward model returns.
+    ``mask`` ``[B, T]`` is 1 at response tokens, ``ended`` ``[B]`` is True where the last token is EOS, and ``prompts``
+    has the prompt of each row. The log-probs ``[B, T]`` are those of the policy that trains (``logprobs``), of the
+    policy that sampled (``old_logprobs``) and of the reference. The value model returns ``values`` in training and
+    ``old_values`` before; the value after the last token is that of the final state. ``scores`` ``[B]`` are those of
+    the reward model.
     """
 
     mask: Tensor
@@ -47,7 +48,7 @@ class Responses:
     scores: Tensor
 
     def __post_init__(self) -> None:
-        """Write the tokens: the first one has the number of the response among those of its prompt."""
+        """Write the tokens; the first token encodes the number of the response among the responses of its prompt."""
         self.lengths: list[int] = self.mask.sum(1).tolist()
         self.width = self.mask.shape[1]
         labels = list(dict.fromkeys(self.prompts))
@@ -101,7 +102,8 @@ class Policy(nn.Module):
     def generate(self, input_ids: Tensor, generation_config: Any, **_options: object) -> SimpleNamespace:  # noqa: ANN401 - of transformers
         """The responses of these prompts, and the scores of their tokens, after the temperature.
 
-        Rows end at the longest one if generation stops at EOS, and else at the width, with words after EOS.
+        If generation stops at EOS, rows are as long as the longest response; otherwise they fill the width, with words
+        after EOS.
         """
         rows, known = [], self.known
         for prompt in (input_ids[:, CONTEXT - 1] - FIRST_PROMPT).tolist():
@@ -118,7 +120,7 @@ class Policy(nn.Module):
 
 
 def log_distributions(logprobs: Tensor, tokens: Tensor, lengths: list[int], after: float = ELSEWHERE) -> Tensor:
-    """``[B, T, V]``: a token has its log-prob, or ``after`` behind the end; :data:`OTHER` has the rest."""
+    """``[B, T, V]``: each token has its log-prob, or ``after`` past the end; :data:`OTHER` has the rest."""
     width = tokens.shape[1]
     own = nn.functional.pad(logprobs, (0, max(0, width - logprobs.shape[1])), value=ELSEWHERE)[:, :width]
     inside = torch.arange(width) < torch.tensor(lengths).unsqueeze(1)
@@ -143,10 +145,10 @@ class Scorer(nn.Module):
 
 
 class Scored(nn.Module):
-    """The backbone of a :class:`Scorer`; its hidden state is the number."""
+    """The backbone of a :class:`Scorer`; its hidden state is the model's number for a position."""
 
     def __init__(self, scorer: Scorer) -> None:
-        """Belong to a model; a list hides the cycle from torch."""
+        """Store the model in a list, which hides the reference cycle from torch."""
         super().__init__()
         self.owner = [scorer]
         self.unused = nn.Parameter(torch.zeros(1))

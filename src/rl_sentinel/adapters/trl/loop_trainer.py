@@ -43,9 +43,10 @@ LOCALS = ("rewards", "advantages", "returns", "kl", "rlhf_reward", "non_score_re
 
 
 class LoopAccelerator(RankAccelerator):
-    """The accelerator of one process: losses are recorded as they are scaled, and nothing is printed.
+    """The accelerator of one process, which records the scaled losses and prints nothing.
 
-    All accelerators of a process share the number of accumulation steps of the last one: each keeps its own here.
+    In accelerate, all accelerators of a process share the accumulation steps that were set last; here each keeps its
+    own number.
     """
 
     def __init__(self, own: Any) -> None:  # noqa: ANN401 - accelerate's
@@ -133,7 +134,7 @@ def build(  # noqa: PLR0913 - a trainer's settings and sizes
 def run_loop(
     entry: Callable[..., Any], loop: Loop, known: Responses, micro_batches: int, mini_batches: int = 1
 ) -> dict[str, Any]:
-    """Train on one batch; the loss that is differentiated, what ``train`` logs, and some of its local variables.
+    """Train on one batch; return the differentiated loss, the logs of ``train``, and some of its local variables.
 
     Tensors with a row per response are returned in the order of ``known``.
     """
@@ -160,13 +161,13 @@ def queries(prompts: int) -> Tensor:
 
 
 def sampled_order(known: Responses, prompts: int) -> list[int]:
-    """The row of each sampled response: all prompts once, then all once more."""
+    """The row of each sampled response: the first responses of all prompts, then the second ones, and so on."""
     own = [[row for row, other in enumerate(known.numbers) if other == p] for p in range(prompts)]
     return [own[p][n] for n in range(len(known.numbers) // prompts) for p in range(prompts)]
 
 
 def in_order(tensor: Tensor, order: list[int]) -> Tensor:
-    """The rows of a tensor of the loop, in the order of the batch; a number stays a number."""
+    """The rows of a tensor of the loop, in the order of the batch; a scalar is returned unchanged."""
     flat = tensor if tensor.dim() == 0 or len(tensor) == len(order) else tensor.flatten()
     if flat.dim() == 0 or len(flat) != len(order):
         return tensor

@@ -38,7 +38,7 @@ _DOCS = (
     "docs/source/online_dpo_trainer.md: pairs of sampled completions, the one with the higher reward is preferred; "
     "logged metrics: objective/kl is the mean KL between the model and the reference"
 )
-_PRODUCER = "online_dpo_trainer.py, training_step: two completions of each prompt, all prompts once and then once more"
+_PRODUCER = "online_dpo_trainer.py, training_step: the first completions of all prompts, then the second ones"
 
 #: Logged name -> output.
 LOGGED: Mapping[str, Output] = {

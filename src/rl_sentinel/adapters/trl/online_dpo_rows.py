@@ -56,9 +56,9 @@ def generated_pairs(  # noqa: PLR0913 - a method of the target, a trainer, a bat
     *,
     varied: bool,
 ) -> dict[str, list[float]]:
-    """The tokens of each completion, in pairs, and how many of its columns belong to another prompt or completion.
+    """The number of tokens of each completion, and how many columns of its row belong to another prompt or completion.
 
-    With ``varied``, every other prompt has a word more.
+    With ``varied``, every other prompt has one more word.
     """
     counts, tokenizer = lengths.sum(1).tolist(), trainer.processing_class
     prompts = [f"w20 w{n}" if varied and n % 2 else f"w{n}" for n in range(len(counts) // TWO)]
@@ -97,7 +97,7 @@ def _ready(trainer: Any, engine: str, rank: int, ranks: int, longest: int) -> An
 
 
 def ranks_of_pairs(inputs: Inputs) -> int:
-    """Two, unless the pairs do not divide into two equal parts."""
+    """Two ranks, or one if the pairs do not divide into two equal parts."""
     return 2 if inputs.batch.rows % (TWO * 2) == 0 else 1
 
 
@@ -122,7 +122,7 @@ def _rows(target: Target, path: str, engine: str, *, varied: bool) -> Boundary:
             "varied": Knob("varied"),
         },
         doubles=collectives(target, path),
-        produced_by={"lengths": "online_dpo_trainer.py, _generate: prompts of the batch; the engine ends each row"},
+        produced_by={"lengths": "online_dpo_trainer.py, _generate: the engine ends each completion with an end token"},
     )
     form = PerRow("list")
     return Boundary(

@@ -132,7 +132,7 @@ def _collator(name: str, settings: Settings) -> Boundary:
 
 
 def conversation(row: int, length: int, *, several: bool) -> tuple[list[int], list[bool]]:
-    """The tokens of a conversation, and which of them are a reply; with ``several``, odd rows have two turns."""
+    """The tokens of a conversation, and whether each belongs to a reply; with ``several``, odd rows have two turns."""
     reply = [4 + n % 20 for n in range(length)]
     turns = [([3, 3], reply)] + ([([4], [5, 3])] if several and row % 2 else [])
     ids, trains = list[int](), list[bool]()

@@ -28,7 +28,7 @@ class NoPadding(Padded):
 
     @property
     def axes(self) -> frozenset[Any]:
-        """None: the layout adds no padding."""
+        """No fields: the layout adds no padding."""
         return frozenset()
 
 
@@ -71,8 +71,8 @@ class PairFeatures(Codec):
     """One dict per pair with the token ids of prompt, chosen and rejected completion, as in the tokenized data set.
 
     A completion is the trained tokens of a row, since preference data sets have no mask. Prompts have 1 to
-    ``prompts`` tokens. With ``whole``, a sequence joins prompt and completion, with labels. With ``cut``, sequences
-    exceed :func:`longest` by tokens that the trainer truncates.
+    ``prompts`` tokens. With ``whole``, prompt and completion form one sequence, with labels. With ``cut``,
+    sequences exceed :func:`longest` by tokens that the trainer truncates.
     """
 
     whole: bool = False
@@ -148,7 +148,7 @@ class PairFeatures(Codec):
 
 @dataclass(frozen=True, slots=True)
 class TripleFeatures(PairFeatures):
-    """:class:`PairFeatures` with a third response, which is the preferred one again."""
+    """:class:`PairFeatures` with a third response, which equals the preferred one."""
 
     def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
         """The tokens of one pair, and those of the third response."""

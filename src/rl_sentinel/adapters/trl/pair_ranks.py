@@ -66,11 +66,9 @@ _LOGS = (
     "docs/source/dpo_trainer.md, Logged metrics: means over the batch of an optimizer step, which all processes share"
 )
 
-_IN_ORDER = (
-    "transformers, Trainer: micro-batches of consecutive responses, with as many desirable ones as fall into them"
-)
+_IN_ORDER = "transformers, Trainer: micro-batches of consecutive responses, each with any number of desirable responses"
 
-_PRODUCER = "accelerate, BatchSamplerShard: each process takes other batches of the data set, all of one size"
+_PRODUCER = "accelerate, BatchSamplerShard: the processes take different batches of the data set, all of one size"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -87,7 +85,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rows_are_pairs_of_ranks(inputs: Inputs) -> str:
-    """The rows of each rank are pairs of responses."""
+    """Require that the rows of each rank are pairs of responses."""
     rows, ranks = inputs.mini_batch.rows, inputs.layout.ranks
     return "" if rows and rows % (2 * ranks) == 0 else "the rows do not divide into pairs for each rank"
 
@@ -105,7 +103,7 @@ def _features(release: Release, *, paired: bool) -> PairFeatures:
 
 
 def _log_probs(release: Release) -> dict[str, Codec]:
-    """The log-probs of all rows, and those of the reference where there is one."""
+    """The log-probs of all rows from the model and, if the trainer has one, from the reference."""
     columns = {"logprobs": "logprob", **({"ref_logprobs": "ref_logprob"} if release.reference else {})}
     return {name: TokenLogprobs(column, leaf=False) for name, column in columns.items()}
 

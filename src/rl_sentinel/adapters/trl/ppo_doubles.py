@@ -13,7 +13,7 @@ from rl_sentinel.adapters.trl.token_model import ValueModel
 
 
 class UpdatedModel:
-    """A double of the policy, which an update changed after the forward passes without a gradient."""
+    """A double of the policy: passes without a gradient come before its update, those with a gradient after it."""
 
     def __init__(self, before: ValueModel, after: ValueModel) -> None:
         """Take the model before and after the update."""
@@ -33,7 +33,7 @@ class Accumulation:
     """A double of accelerate's accelerator and optimizer.
 
     Losses are divided by the number of micro-batches. ``step`` applies the gradients of all losses since ``zero_grad``
-    cleared them; after a micro-batch that is not the last one, both do nothing.
+    cleared them; both methods do nothing after a micro-batch that is not the last one.
     """
 
     num_processes = 1

@@ -142,7 +142,7 @@ def _advantages(path: str, name: str, settings: Settings, step: Step | None = No
 
 
 def _discounted(path: str) -> Boundary:
-    """With a discount, in batches whose responses fill the width: after a shorter one the loop discounts once more."""
+    """With a discount, if responses fill the width: after a shorter response the loop discounts once more."""
     boundary = _advantages(path, "discounted", {"gamma": 0.9, "lam": 0.8})
     return replace(
         boundary,

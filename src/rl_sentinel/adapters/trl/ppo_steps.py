@@ -171,9 +171,10 @@ def _logged(outputs: Mapping[str, Output]) -> dict[str, Output]:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Responses ``[B, T]`` with the numbers of policy, reference and value model, and scores ``[B]``.
+    """Responses ``[B, T]`` with log-probs of policy and reference, values, and scores ``[B]``.
 
-    The model has the ``old`` numbers before the step's first update and the others afterwards.
+    The policy and its value head return ``old_logprobs`` and ``old_values`` without a gradient, ``logprobs`` and
+    ``values`` with one.
     """
 
     lengths: Tensor

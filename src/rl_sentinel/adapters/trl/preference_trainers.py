@@ -50,9 +50,8 @@ def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
 ) -> Any:  # noqa: ANN401 - a trainer
     """A trainer of class ``trainer``, built by its own constructor from its own configuration.
 
-    ``padding`` is the word that the tokenizer pads with; ``attention``, where it is not empty, the name of an
-    implementation that the model claims to use; ``scores`` the number of scores that it claims to return.
-    ``tokenizer`` makes the trainer's tokenizer.
+    ``padding`` is the word that the tokenizer pads with. The model claims to use the ``attention`` implementation, if
+    it is not empty, and to return this number of ``scores``. ``tokenizer`` makes the trainer's tokenizer.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 

@@ -52,7 +52,7 @@ LOGGED = {"accuracy": "implicit reward accuracy", "margin": "implicit reward mar
 
 _DOCS = (
     "docs/source/reward_trainer.md: the loss of Bradley and Terry on a pair's scores; center_rewards_coefficient "
-    "weights the squared sum of the scores; logged are the accuracy and the margin, averaged over the pairs"
+    "weights the squared sum of the scores; the logged accuracy and margin are averaged over the pairs"
 )
 _PRODUCER = "reward_trainer.py, _prepare_dataset: token ids of prompt and completion; the trainer's own collator"
 
@@ -86,7 +86,7 @@ class Scores:
     """A double of a reward model's forward pass: the score of a sequence is the sum of its tokens' log-probs."""
 
     def __init__(self, logprobs: Tensor) -> None:
-        """Store ``[B, T]`` log-probs of the response tokens; other tokens have none."""
+        """Store ``[B, T]`` log-probs of the response tokens; other tokens count as 0."""
         before, after = logprobs.new_zeros(FIRST), logprobs.new_zeros(VOCABULARY - FIRST - logprobs.numel())
         self.table = torch.cat([before, logprobs.flatten(), after])
 

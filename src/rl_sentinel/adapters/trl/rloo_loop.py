@@ -223,7 +223,7 @@ def _policy(path: str) -> Boundary:
 
 
 def _of_values(path: str, name: str, output: Output) -> Boundary:
-    """A metric of a value model that the loop logs, beside one of the sampled responses; RLOO has no value model."""
+    """A metric of a value model that the loop logs, although RLOO has no value model, and the mean score."""
     boundary = _objective(path, logprobs=Column("logprob"))
     outputs = {"objective/scores": OBJECTIVE["objective/scores"], name: output}
     return replace(boundary, outputs=logged(outputs), settings={name: {}}, claims=Claims())
@@ -259,7 +259,7 @@ NEAR = 1e-6
 
 
 def is_centred(inputs: Inputs) -> str:
-    """Require advantages that leave-one-out baselines give."""
+    """Require advantages that a leave-one-out baseline can give."""
     batch = inputs.mini_batch
     same = bool((batch.advantage == batch.advantage[:, :1])[batch.mask].all())
     fits = same and float(group_means(batch).abs().max()) < NEAR

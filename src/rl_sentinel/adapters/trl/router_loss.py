@@ -37,7 +37,7 @@ _DOC = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step of a release that knows the router's loss."""
+    """The step, in releases that have the router's loss."""
     path = f"{SFT}.compute_loss"
     if not target.has(path) or target.fails(path):
         return
@@ -64,7 +64,7 @@ def acting_coefficient(entry: Any, trainers: list[Any], coefficient: float) -> d
 
 
 def routed(forward: Callable[..., Any], coefficient: float, router: float, *inputs: Any, **more: Any) -> Any:  # noqa: ANN401 - as a model
-    """The outputs of a model whose loss includes the router's, as those of transformers do."""
+    """The outputs of a model whose loss includes the router's loss, as in transformers."""
     more.pop("output_router_logits", None)
     found = forward(*inputs, **more)
     found.aux_loss = torch.tensor(router)

@@ -48,7 +48,7 @@ def boundary(target: Target, path: str) -> Boundary:
 
 
 def longest_fills_the_width(batch: Batch) -> Batch:
-    """Require completions that are trained whole, in a batch as wide as the longest one."""
+    """Train completions whole, in a batch as wide as the longest one."""
     whole = every_completion_trains(batch)
     longest = int(whole.length.max()) if whole.rows else whole.width
     return whole if longest == whole.width else take_positions(whole, torch.arange(longest))

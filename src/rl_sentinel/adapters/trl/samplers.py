@@ -78,10 +78,10 @@ def uses(
     shuffle: bool,  # noqa: FBT001 - a setting
     prompts: int,
 ) -> dict[str, list[float]]:
-    """The draws of each prompt per epoch, divided by their mean; and the number of draws, divided by the planned one.
+    """The draws of each prompt per epoch relative to the mean, and the number of all draws relative to the plan.
 
-    For the first, the number of prompts per generation divides the data set: the sampler drops an incomplete last
-    generation, which the sampler's length must not count.
+    The sampler's length is the plan. It must not count an incomplete last generation, which the sampler drops; for
+    the draws per prompt, the number of prompts per generation therefore divides the data set.
     """
     whole = method(_trainer(completions, rows, prompts if rows % prompts == 0 else 1, shuffle=shuffle))
     draws = Counter(whole)

@@ -225,10 +225,10 @@ def sampled_rows(  # noqa: PLR0913 - the parts of a request
 
 
 def as_tuple(answer: Any) -> tuple[Any, ...]:  # noqa: ANN401 - one value or several
-    """The values that a method returns."""
+    """The values that a method returns, as a tuple."""
     return answer if isinstance(answer, tuple) else (answer,)
 
 
 def _of_rank(rows: Sequence[list[Any]], size: int) -> list[list[Any]]:
-    """The rows of a rank, in its own number: a missing one has no tokens."""
+    """As many rows as the rank has: a missing row has no tokens."""
     return [*rows, *[[] for _ in range(size)]][:size]

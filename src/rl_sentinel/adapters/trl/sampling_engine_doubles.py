@@ -29,7 +29,7 @@ OTHER_OPTION = {"transformers": "no_repeat_ngram_size", "server": "seed", "coloc
 
 
 class Engine:
-    """A double of vLLM, as server client or colocated engine: known rows by prompt; records the options of requests."""
+    """A double of vLLM, as server client or colocated engine: it finds rows by prompt, and records request options."""
 
     def __init__(self) -> None:
         """Start without rows and requests."""
@@ -107,7 +107,7 @@ def start(generation: Any) -> None:  # noqa: ANN401 - of the target
 
 
 def request_options(entry: Callable[..., Any], trainer: Any, engine: str) -> dict[str, float]:  # noqa: ANN401 - a trainer
-    """The numbers among the options of the first request for two prompts."""
+    """The numeric options of the first request for two prompts."""
     if engine != "transformers":
         rows = [([5], [-0.5])] * 2
         _, sent = sample(entry, trainer, [[3], [4]], rows, 1)
@@ -137,8 +137,8 @@ def sample(  # noqa: PLR0913 - the parts of a request
 ) -> tuple[list[Any], list[dict[str, Any]]]:
     """The rows that each rank gets from the engine, and the options of the requests.
 
-    The server samples for all ranks; an engine on the ranks' own devices for each of them. With ``split``, that engine
-    extends over all ranks: each of them sends it the prompts of all and gets all rows.
+    The server samples for all ranks. A colocated engine samples for its own rank; with ``split``, it extends over all
+    ranks, each of which sends the prompts of all ranks and gets all rows.
     """
     if not hasattr(trainer, "vllm_generation"):
         texts = [f"w{ids[0] - FIRST_WORD}" for ids in prompts]
@@ -166,7 +166,7 @@ def sample(  # noqa: PLR0913 - the parts of a request
 
 
 def _copied(ready: Any) -> Any:  # noqa: ANN401 - a trainer, its generation
-    """The trainer's generation on its rank, without a transfer of weights."""
+    """A copy of the trainer's generation object for its rank, which transfers no weights."""
     generation = copy(ready.vllm_generation)
     generation.accelerator, generation.sync_weights = ready.accelerator, lambda: None
     return generation

@@ -113,7 +113,7 @@ def _rollout_trainer(kind: str, settings: Settings, described: frozenset[str], p
 
 
 def _environment(inputs: Inputs) -> list[list[int]]:
-    """1 at tokens of the model, for each completion; all tokens of a truncated one, which TRL masks later."""
+    """Per completion, 1 at tokens of the model; at all tokens of a truncated completion, which TRL masks later."""
     batch = inputs.batch
     mask = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid).int()
     return [row[:n] for row, n in zip(mask.tolist(), batch.length.tolist(), strict=True)]
@@ -202,7 +202,7 @@ def _advantages(path: str, kind: str, name: str, settings: Settings, claimed: Cl
 
 
 def _over_ranks(target: Target, path: str, kind: str, settings: Settings, claimed: Claims) -> Boundary:
-    """The advantages that two ranks get of a rollout; the completions of a prompt may be on both."""
+    """The advantages that two ranks get of a rollout; the completions of a prompt may be on both ranks."""
     boundary = _advantages(path, kind, "two ranks", settings, claimed)
     step = Step(
         call=rank_advantages,

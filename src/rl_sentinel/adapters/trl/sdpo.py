@@ -50,7 +50,7 @@ _TYPES: Mapping[str, Claims] = {
 class Model:
     """A double of the trained model, whose first logit is the log-prob of the next token.
 
-    All logits are 0 if the model is passed other tokens than those of the completion.
+    All logits are 0 if the tokens passed to the model are not those of the completion.
     """
 
     training = True

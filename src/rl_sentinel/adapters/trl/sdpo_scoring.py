@@ -120,7 +120,7 @@ def sampled(batch: Mapping[str, Any], *_rows: object, **_more: object) -> dict[s
 
 
 def _nothing(*_arguments: object, **_more: object) -> None:
-    """Do nothing, where the trainer only calls back or warns."""
+    """Do nothing: a double of methods that only warn or call callbacks."""
 
 
 def score_completions(entry: Callable[..., Any], trainers: list[Any], inputs: list[dict[str, str]]) -> dict[str, Any]:

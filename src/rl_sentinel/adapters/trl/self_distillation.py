@@ -125,7 +125,7 @@ def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapp
 
 
 def loss(path: str, name: str, settings: Settings, make: Callable[..., Any], teacher: type[Any]) -> Boundary:
-    """The loss of a trainer that ``make`` builds around a ``teacher``, whose class says where the trainer has it."""
+    """The loss of a trainer that ``make`` builds; its teacher is in the attribute ``teacher.place``."""
     trainer = Object(
         make,
         {

@@ -84,7 +84,7 @@ class Teacher:
     def get_sequence_logprobs(
         self, sequences: list[list[int]], prompt_lengths: list[int], top_logprobs: int, temperature: float = 1.0
     ) -> dict[str, Any]:
-        """Of each token of a completion: its log-prob, and the likeliest tokens with theirs."""
+        """For each token of a completion, its log-prob, and the most likely tokens with their log-probs."""
         found: dict[str, list[Any]] = {"actual_logprobs": [], "logprobs": [], "logprob_token_ids": []}
         for row, (ids, before) in enumerate(zip(sequences, prompt_lengths, strict=True)):
             known = (self.logits[row, : len(ids) - before] / temperature).log_softmax(-1)
@@ -141,7 +141,7 @@ def distil(
     inputs: Mapping[str, Tensor],
     count: Tensor | None = None,
 ) -> Tensor:
-    """The loss of a batch, whose sequences are also joined, with labels, as earlier releases read them.
+    """The loss of a batch, which also has whole sequences with labels, as earlier releases read them.
 
     ``count`` is the number of trained tokens of the optimizer step.
     """
@@ -162,7 +162,7 @@ def distil(
 
 
 def make_weighted_distiller(kind: Any, teacher: Teacher) -> Any:  # noqa: ANN401 - a class of the target
-    """The trainer of :func:`make_distiller`, which weights the log-ratio of a token by those before it."""
+    """The trainer of :func:`make_distiller`, which weights the log-ratio of a token by the earlier log-ratios."""
     made = make_distiller(kind, 1.0, teacher)
     vars(made).update(distillation_objective="iw_opd", iw_opd_gamma=0.5, iw_opd_epsilon=1e-8)
     return made

@@ -96,8 +96,8 @@ def alone(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
 def count_wrong_modes(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
     """The number of metrics that evaluation and training log under the wrong mode, and the loss of the step.
 
-    ``mixed`` counts those of an evaluation of the first row into which a step before it is averaged. ``entry`` is not
-    called here: it names the target's method that both call.
+    ``mixed`` is the number of metrics of an evaluation of the first row that include the training step before it.
+    ``entry`` is not called here: it names the target's method that evaluation and training call.
     """
     (trainer,) = trainers
     columns, losses = trainer.train_dataset.column_names, list[Tensor]()

@@ -83,7 +83,7 @@ def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
         outputs={"words": Output("B", "tokens", at=Use("differ")["count"], form=ROWS), **outputs},
         settings={f"{name}, thoughts" if thinks else name: {"thinks": thinks}},
         claims=claims(_FORMATS),
-        reach="conversational data, and a template that opens a thought" if thinks else "conversational data",
+        reach="conversational data, and a template that opens a reasoning block" if thinks else "conversational data",
         requires=(no_empty_response,),
         domain=a_few_rows,
     )
@@ -225,7 +225,7 @@ def sampled_prompts(
     *,
     chat: bool,
 ) -> dict[str, list[float]]:
-    """Count these tokens of the prompts that reach the model, in releases whose method tokenizes and samples."""
+    """Count the tokens of each prompt that differ from its template, in releases whose method also samples."""
     ready, prompts = ready_to_train(owner, 1), prompts_of(lengths, chat=chat)
     asked: list[list[int]] = []
     ready.model.generate = partial(_asked, asked)
@@ -234,7 +234,7 @@ def sampled_prompts(
 
 
 def _asked(asked: list[list[int]], input_ids: Tensor, attention_mask: Tensor, **_options: object) -> Tensor:
-    """A double of the model's ``generate``: keeps the tokens that it may attend to, and samples one token."""
+    """A double of the model's ``generate``: it records the tokens that it may attend to, and samples one token."""
     asked += [ids[own.bool()].tolist() for ids, own in zip(input_ids, attention_mask, strict=True)]
     return torch.cat([input_ids, torch.full_like(input_ids[:, :1], END)], 1)
 

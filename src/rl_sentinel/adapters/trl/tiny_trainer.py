@@ -66,7 +66,7 @@ def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
 
 
 def make_byte_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
-    """A byte-level tokenizer for the same words: like in BPE, a space belongs to the next word."""
+    """A byte-level tokenizer for the same words: as in BPE, a space belongs to the next word."""
     from tokenizers import Regex, decoders, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
 
     words = [f"{space}w{n}" for n in range(WORDS) for space in ("", SPACE)]

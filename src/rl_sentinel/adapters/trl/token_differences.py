@@ -17,7 +17,7 @@ def count_differences(found: Sequence[Any], expected: Sequence[Any]) -> float:
 
 
 def token_outputs(result: Use, count: str = "tokens") -> dict[str, Output]:
-    """Outputs of a result: the tokens of each row, named ``count``, and how many of them differ from the template."""
+    """Two outputs per row: the number of tokens, named ``count``, and how many of them differ from the template."""
     return {
         count: Output("B", "tokens", at=result["count"], form=ROWS),
         "number of tokens that differ from the template": Output(

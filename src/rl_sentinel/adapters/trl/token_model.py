@@ -83,7 +83,7 @@ class ValueModel:
 class LogitBackbone:
     """A double of the backbone with the logits of a batch, at the id of the next token and at a few fixed ids.
 
-    Other ids have probability 0; with ``level`` they have the mean logit, which does not change the mean.
+    Other ids have probability 0; with ``level`` they have the mean logit, so that the mean stays the same.
     """
 
     def __init__(self, logits: Tensor, tokens: Tensor, *, level: bool = False) -> None:
@@ -123,7 +123,7 @@ class HeadedPolicy:
 
     @property
     def lm_head(self) -> SimpleNamespace:
-        """The head, a word for each token and one more."""
+        """The head: the identity over the words of all tokens and one more."""
         words = int(self.tokens.max()) + 2 if self.tokens.numel() else 2
         return SimpleNamespace(weight=torch.eye(words, dtype=self.logprobs.dtype), bias=None)
 

@@ -31,7 +31,7 @@ RESULT = "w9"
 
 _LOOP = (
     "grpo_trainer.py, _generate: the ids that were sampled and their parsed messages go into _tool_call_loop; a parser "
-    "keeps of a reply what its schema names, so that the message is not the text that was sampled"
+    "keeps only the parts of a reply that its schema names, so the message can differ from the sampled text"
 )
 
 
@@ -129,7 +129,7 @@ def _parameters(entry: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def prompt_ids(tokenizer: Any, prompt: list[Any]) -> list[int]:  # noqa: ANN401 - a tokenizer
-    """The ids of a prompt: a conversation before a reply, or ids, which stay."""
+    """The ids of a prompt, which is a conversation before a reply or already a list of ids."""
     if not isinstance(prompt[0], dict):
         return prompt
     return ids_of(tokenizer, tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True))

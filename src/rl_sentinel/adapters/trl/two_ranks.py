@@ -20,7 +20,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 
 
 def rank_count(inputs: Inputs) -> int:
-    """Two, unless the rows do not divide into two equal parts."""
+    """Two ranks, or one if the rows do not divide into two equal parts."""
     return 1 if inputs.batch.rows % 2 else 2
 
 
@@ -37,8 +37,8 @@ class EachRank(EachPart):
 def rollout_ranks(kind: str, settings: Settings, cut: str = "scored", room: int = 0) -> EachRank:
     """The trainers of the ranks before a rollout; the completions of a prompt may be on both ranks.
 
-    ``cut`` marks truncated completions as of :class:`Completions`. RLOO sums the log-probs of the old policy, which are
-    0 here; ``room`` is the number of tokens by which the step lengthens completions.
+    ``cut`` is the column that marks truncated completions, as in :class:`Completions`. RLOO sums the log-probs of the
+    old policy, which are 0 here. ``room`` is the number of tokens by which the step lengthens completions.
     """
     parts: dict[str, Codec] = {
         "trainer": trainer(kind, settings),

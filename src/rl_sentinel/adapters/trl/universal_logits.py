@@ -58,7 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def words_differ(batch: Batch) -> Batch:
-    """Completions that are trained whole, no two of whose words are equally likely: at a tie the order is arbitrary."""
+    """Train completions whole, and make no two words equally likely, because the order of ties is arbitrary."""
     whole = every_completion_trains(batch)
     if not ties(Inputs(whole)):
         return whole
@@ -67,7 +67,7 @@ def words_differ(batch: Batch) -> Batch:
 
 
 def ties(inputs: Inputs) -> str:
-    """No two words are equally likely for the student."""
+    """Require that no two words are equally likely for the student."""
     ordered = inputs.batch.logits.sort(2).values
     return "two words are equally likely" if bool((ordered.diff(dim=2) == 0).any()) else ""
 
@@ -105,14 +105,14 @@ def distance(  # noqa: PLR0913 - the parts of a loss
 
 
 def halved(logits: Tensor, share: float) -> Tensor:
-    """``[B, 2T, V]``: before the logits of each token those of its first half, token 0, which has this probability."""
+    """``[B, 2T, V]``: before the logits of each token, those of its first half: token 0 with probability ``share``."""
     first = torch.full_like(logits, -torch.inf)
     first[..., 0], first[..., 1] = torch.tensor([share, 1 - share]).log().tolist()
     return torch.stack([first, logits], 2).flatten(1, 2)
 
 
 def _labels(trained: Tensor) -> Tensor:
-    """Token 0 where a token trains, after a prompt of one token."""
+    """The labels after a prompt of one token: 0 where a token trains."""
     return pad(torch.where(trained, 0, _IGNORED), (1, 0), value=_IGNORED)
 
 

@@ -116,7 +116,7 @@ def _logged(target: Target, path: str, kind: str, settings: Settings) -> Boundar
 
 
 def some_are_scored(inputs: Inputs) -> str:
-    """Each prompt has two completions with a reward or more."""
+    """Require that each prompt has two or more completions with a reward."""
     batch = inputs.batch
     scored = [int(batch.live[batch.group == label].sum()) for label in torch.unique(batch.group).tolist()]
     return "" if min(scored) > 1 else "a prompt has one completion with a reward, or none"
@@ -135,7 +135,7 @@ CONDITIONS = (
 def score_by_two_functions(entry: Any, ready: Any, inputs: list[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401 - a method, a trainer
     """The scored rollout, and the trainer with its logs; two weighted reward functions add up to the case's reward.
 
-    A completion without a reward has none of either function.
+    A completion without a reward gets None from both functions.
     """
     (first,) = ready.reward_funcs
     shares = [None if value is None else value * SHARE for value in first.values]

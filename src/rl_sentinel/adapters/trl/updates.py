@@ -147,7 +147,7 @@ def _loss(target: Target, kind: str, name: str, family: Family, *, alone: bool =
 
 
 def _off_policy_mask(target: Target, family: Family) -> Boundary:
-    """The completions that a step keeps; those far from the sampling policy are dropped."""
+    """The completions that a step keeps; it drops completions that are far from the sampling policy."""
     boundary = _loss(target, "grpo", "off-policy mask, vLLM", family, alone=True)
     kept = Output("B", "", "keep", at=Use("trained")["trainer"].attribute("kept"))
     settings = {name: {n: v for n, v in values.items() if n != _MASKED} for name, values in boundary.settings.items()}
