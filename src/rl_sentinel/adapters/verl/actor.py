@@ -30,13 +30,13 @@ _REQUIRED: Settings = {"rollout_n": 4, "ppo_micro_batch_size_per_gpu": 4}
 
 
 def required(target: Target, section: str) -> dict[str, Codec]:
-    """The fields that the configuration class of this release requires."""
+    """The required fields of the configuration class in this release."""
     known = {field.name for field in fields(target.find(section))}
     return constants(**{name: value for name, value in _REQUIRED.items() if name in known})
 
 
 def section_names(settings: Settings) -> dict[str, Codec]:
-    """Knobs for the names in ``settings``, under verl's names in the actor section."""
+    """A knob for each name in ``settings``, under verl's name in the actor section."""
     return {word: Knob(name) for name, word in SECTION.items() if name in settings}
 
 

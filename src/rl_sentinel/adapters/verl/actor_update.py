@@ -69,7 +69,7 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update with the PPO loss: of padded sequences by the trainer, of packed ones by the v1 trainer."""
+    """The update with the PPO loss: the trainer passes padded sequences, the v1 trainer packed sequences."""
     for method, owner in ((UPDATE, TRAINER), (OF_QUEUE, V1_TRAINER)):
         needed = (method, owner, TRAIN, LM_HEAD, CONFIG, LOSS, POSITIONS)
         if all(target.has(path) for path in needed) and not target.fails(TRAINING_WORKER) and not target.fails(owner):
@@ -88,7 +88,7 @@ def training_engine(kind: Any, config: Any, use_remove_padding: bool) -> Any:  #
 
 
 def logits_of(log_probs: Tensor, tokens: Tensor, temperature: float) -> Tensor:
-    """``[B, T, V]``: logits whose log-probs of the tokens are given, at a temperature; the others share the rest."""
+    """``[B, T, V]``: logits that give the tokens these log-probs at a temperature; other tokens share the rest."""
     rest = (-torch.expm1(log_probs)).log() - torch.tensor(VOCABULARY - 1.0).log()
     chosen = torch.nn.functional.one_hot(tokens, VOCABULARY).bool()
     return temperature * torch.where(chosen, log_probs.unsqueeze(-1), rest.unsqueeze(-1))
@@ -110,7 +110,7 @@ def updated(  # noqa: PLR0913 - what the trainer, the worker, the engine and the
 ) -> list[Tensor]:
     """Run the trainer's update of the actor on a batch; return the losses of its micro-batches.
 
-    ``log_probs`` ``[B, T]`` are those of the model at the temperature of the rollout; ``about`` are defaults of the
+    ``log_probs`` ``[B, T]`` are the model's log-probs at the temperature of the rollout; ``about`` has defaults of the
     worker's configuration. The batch is ``queued`` for a trainer that passes keys of its rows.
     """
     batch, width = data.batch, log_probs.shape[1]
@@ -142,7 +142,7 @@ def updated(  # noqa: PLR0913 - what the trainer, the worker, the engine and the
 
 
 def _domain(batch: Batch) -> Batch:
-    """The batch with log-probs of tokens that are not certain."""
+    """The batch with log-probs below 0."""
     own = prompts_differ(batch)
     return with_columns(own, logprob=own.logprob.clamp(max=_LARGEST))
 

@@ -73,7 +73,7 @@ class PaddingTokenizer:
 
 
 def make_worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 - of that class
-    """A worker without its ``__init__``, because that starts clients; text only, no teacher, no reward worker."""
+    """A worker made without its ``__init__``, which starts clients; it has no images, teacher or reward worker."""
     worker: Any = object.__new__(owner)
     scorer = SimpleNamespace(enable=False, enable_resource_pool=False, use_reward_loop=False)
     vars(worker).update(

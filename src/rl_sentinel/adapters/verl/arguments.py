@@ -94,7 +94,7 @@ def trainer_data(target: Target, entered: str, **more: Codec) -> Object:
 
 
 def every_token_is_trained(inputs: Inputs) -> str:
-    """All response tokens are trained: the trainer of this release has only the attention mask."""
+    """Require that all response tokens are trained: the trainer of this release has only the attention mask."""
     whole = torch.equal(inputs.batch.mask, inputs.batch.valid)
     return "" if whole else "this release trains every response token: it has only the attention mask"
 

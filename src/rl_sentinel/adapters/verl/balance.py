@@ -43,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def divides(inputs: Inputs) -> str:
-    """The rows divide evenly among the ranks."""
+    """Require that the rows divide evenly among the ranks."""
     rows = inputs.batch.rows
     return f"{rows} rows do not divide among {RANKS} ranks" if rows % RANKS else ""
 

@@ -64,7 +64,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sizes that each worker keeps, in releases whose workers make them those of a rank."""
+    """The sizes that each worker keeps, in releases whose workers divide them by the number of ranks."""
     for path, section in WORKERS.items():
         if target.has(path) and not target.fails(path):
             yield from try_bind(target, path, "config", partial(_sizes, target, path, section))
@@ -105,7 +105,7 @@ def kept_sizes(  # noqa: PLR0913 - classes of the target, and settings
     sequence: int,
     n: int,
 ) -> dict[str, float]:
-    """The sizes that a worker keeps, times the ranks: the prompts of a mini-batch and the rows of a micro-batch."""
+    """The sizes that a worker keeps, times the number of ranks: prompts of a mini-batch and rows of a micro-batch."""
     parts = ranks // sequence
     with untraced():
         config = copy.deepcopy(config)  # a worker changes its configuration

@@ -48,10 +48,7 @@ def default_config(
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Run without the trace function that records calls: OmegaConf makes a million calls per file.
-
-    None of them is a call of the target.
-    """
+    """Run without the trace function that records calls: OmegaConf makes a million calls per file."""
     before = sys.gettrace()
     sys.settrace(None)
     try:

@@ -42,8 +42,8 @@ FAMILIES: Mapping[str, Settings] = {
 }
 
 _DOCS = (
-    "multiturn_sft_dataset.py, docstrings: multi-turn conversations where each assistant response should be trained, "
-    "without the generation prompt; a whole sequence with the tokens of the chat template; truncation left or right"
+    "multiturn_sft_dataset.py, docstrings: each assistant response is trained, without its generation prompt; the "
+    "tokens are those of the chat template for the whole conversation; it is truncated left or right"
 )
 _ROWS = (
     "a Parquet file with a column of messages, as examples/data_preprocess/gsm8k_multiturn_sft.py writes it; "
@@ -128,8 +128,8 @@ def tokenized_differences(  # noqa: PLR0913 - a setting has several parts
 ) -> dict[str, list[float]]:
     """Count the tokens of each conversation that differ from its template, and the mask values that are wrong.
 
-    Position ids that do not count the tokens of the whole conversation count as wrong tokens, trained padding as
-    wrong mask values.
+    A position id that is not one above the previous position id counts as a wrong token. A trained padding token counts
+    as a wrong mask value.
     """
     conversations = [conversation(mask, answer) for mask in masks]
     config = {
@@ -157,12 +157,12 @@ def tokenized_differences(  # noqa: PLR0913 - a setting has several parts
 
 
 def _gaps(positions: Tensor) -> float:
-    """The number of position ids that do not follow the previous one by 1."""
+    """The number of position ids that are not one above the previous position id."""
     return float((positions.diff() != 1).sum())
 
 
 def same_path(path: str, **_about: object) -> str:
-    """The path: nothing is downloaded."""
+    """Return the path; nothing is downloaded."""
     return path
 
 
@@ -181,7 +181,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def a_few_turns(batch: Batch) -> Batch:
     """The first :data:`ROWS` rows with at most :data:`TOKENS` tokens, which begin with a reply to the first question.
 
-    A conversation does not depend on others, and some releases refuse one without that reply.
+    Conversations do not depend on each other, and some releases refuse a conversation without that reply.
     """
     few = take_rows(batch, torch.arange(ROWS)) if batch.rows > ROWS else batch
     few = take_positions(few, torch.arange(TOKENS)) if few.width > TOKENS else few
@@ -199,7 +199,7 @@ def _conversations(target: Target) -> Iterator[Boundary]:
 
 
 def _reach(settings: Settings) -> str:
-    """When supervised fine-tuning has the setting: the options of ``data`` that matter for it."""
+    """The options of ``data`` under which supervised fine-tuning has this setting."""
     if "limit" not in settings:
         return "every step of supervised fine-tuning on conversations"
     options = {"truncation": settings["truncation"], "pad_mode": settings.get("pad_mode", "no_padding")}

@@ -77,7 +77,7 @@ _KEEP = claims(
 
 
 def _neutral_weight(knobs: Settings) -> Settings:
-    """Level and bounds of a weight, by the names in formulas."""
+    """Level and bounds of a weight, by their names in formulas."""
     low, _, high = str(knobs["rollout_is_threshold"]).rpartition("_")
     neutral: Settings = {
         "level": knobs["rollout_is"],
@@ -88,7 +88,7 @@ def _neutral_weight(knobs: Settings) -> Settings:
 
 
 def neutral_options(knobs: Settings) -> Settings:
-    """Estimator, reduction and bounds of one or two options, by the names in formulas; empty for the first releases."""
+    """Estimator, reduction and bounds of one or two options, as formulas name them; empty for the first releases."""
     names, thresholds = (str(knobs[n]).split(",") for n in ("rollout_rs", "rollout_rs_threshold"))
     if str(knobs["rollout_rs"]) not in _OPTIONS:
         return {}
@@ -163,7 +163,7 @@ def _names_options(name: str, source: str) -> bool:
 
 
 def supports(target: Target, knobs: Settings) -> bool:
-    """Whether this release has these knobs, and accepts two bounds in one string if the knobs have them."""
+    """Whether this release has these knobs and, if a knob has two bounds, accepts both in one string."""
     try:
         takes = inspect.signature(target.find(BOTH)).parameters
     except Unbindable:

@@ -100,7 +100,7 @@ def _mask_requirements(source: str) -> tuple[Callable[[Inputs], str], ...]:
 
 
 def _update(target: Target, mode: str, source: str, *, dynamic: bool = False) -> Boundary:
-    """The update; ``dynamic`` is in micro-batches of about equally many tokens, on rows of equal length."""
+    """The update; if ``dynamic``, in micro-batches of about equally many tokens, on rows of equal length."""
     fields: dict[str, Codec] = {
         "cliprange_value": Knob("value_clip"),
         **(dynamic_batch_size() if dynamic else {}),

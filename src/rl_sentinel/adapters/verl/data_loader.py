@@ -77,7 +77,7 @@ def stateful_loader(**options: Any) -> Any:  # noqa: ANN401 - the loader's own o
 
 
 def run_epochs(create: Callable[..., Any], config: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401
-    """The prompt order of a run, of a run restored in the second epoch, and the number of uses of each prompt."""
+    """The prompt orders of a run and of a run restored in the second epoch, and the number of uses of each prompt."""
     config.data.train_files = config.data.val_files = rows
 
     def loaders() -> Any:  # noqa: ANN401 - a trainer double
@@ -117,7 +117,7 @@ def _places(order: list[int], rows: int) -> torch.Tensor:
 
 
 def fills_two_batches(inputs: Inputs) -> str:
-    """The prompts fill at least two whole batches of two."""
+    """Require that the prompts fill at least two whole batches of two."""
     rows = inputs.batch.rows
     return "" if rows % 2 == 0 and rows > 2 else f"{rows} prompts do not fill two or more batches of 2"
 

@@ -87,7 +87,7 @@ def _updates(target: Target) -> Iterator[Boundary]:
 def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Boundary:
     """The update of an actor with policy loss, entropy and KL loss; ``source`` is the source of the actor's class.
 
-    ``masked`` is whether the trainer passes a mask of trained tokens.
+    ``masked`` says whether the trainer passes a mask of trained tokens.
     """
     logged = {name: output for name, output in LOGGED.items() if name in source and mode == "token-mean"}
     step = _step(target, _vanilla(target, mode, source), source)

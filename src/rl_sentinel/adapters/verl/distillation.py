@@ -43,7 +43,7 @@ _NEXT = (
 
 @dataclass(frozen=True, slots=True)
 class NextTokenNested(Packed):
-    """A nested tensor ``[B, 1 + length, 1]`` with a one-token prompt: position t holds the number of token t + 1."""
+    """A nested tensor ``[B, 1 + length, 1]`` with a one-token prompt: position t has the number of token t + 1."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """Each response, followed by a 0."""

@@ -20,7 +20,7 @@ def cpu_device() -> str:
 
 
 def return_unmoved(data: Any, *_device: object) -> Any:  # noqa: ANN401 - tensors in a container
-    """Return the data, in place of a copy to an accelerator."""
+    """Return the data themselves: a double of the copy to an accelerator."""
     return data
 
 
@@ -71,7 +71,7 @@ class EngineDouble:
         return loss, {"loss": loss.detach().item(), "metrics": logged}
 
     def record(self, loss: Tensor) -> None:
-        """Record a loss as it is trained: some releases scale it between this step and its backward pass."""
+        """Record a loss as it is differentiated: some releases scale it between this step and its backward pass."""
         if loss.requires_grad:
             trained: Any = loss  # torch gives the hook no types
             trained.register_hook(lambda scale: self.losses.append(loss.detach() * scale))
@@ -200,7 +200,7 @@ def data_parallel_actor(kind: Any, config: Any, answers: dict[str, Tensor]) -> A
 
 @contextmanager
 def record_losses(losses: list[Tensor]) -> Iterator[None]:
-    """Record each tensor whose ``backward`` is called."""
+    """Record each tensor on which ``backward`` is called."""
     original: Callable[..., None] = torch.Tensor.backward
 
     def backward(loss: Tensor, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as of backward
@@ -234,7 +234,7 @@ def run_supervised_batch(  # noqa: PLR0913 - the inputs of the trainer's loop
 ) -> list[Tensor]:
     """Run one batch through the training engine, as the collator and the loop of the SFT trainer pass it.
 
-    ``answers`` are the log-probs and ``masks`` the loss masks of the responses. Returns the losses of the
+    ``answers`` are the log-probs and ``masks`` are the loss masks of the responses. Returns the losses of the
     micro-batches.
     """
     zero, nested = torch.zeros(1), partial(torch.nested.as_nested_tensor, layout=torch.jagged)

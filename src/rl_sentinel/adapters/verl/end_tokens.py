@@ -52,7 +52,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Rows:
-    """A double of a batch of the trainer, which stays on its device, and of its tensors."""
+    """A double of the trainer's batch and of its ``batch``, which stays on its device."""
 
     def __init__(self, **tensors: Tensor) -> None:
         """Store the tensors."""
@@ -85,9 +85,9 @@ class NoSharding:
 
 
 def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> dict[str, list[Tensor]]:  # noqa: ANN401
-    """The counted tokens of each response, without its end token; every second one has the model's other end token.
+    """The tokens that count in each response, without its end token; every second response has the other end token.
 
-    A response that is too long or too short has other tokens.
+    If the mask is too long or too short, the result has wrong tokens.
     """
 
     def generate_sequences(prompts: Rows) -> Rows:
@@ -115,7 +115,7 @@ def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> 
 
 
 def _nothing(*_about: object, **_options: object) -> None:
-    """Do nothing, in place of the accelerator and of other ranks."""
+    """Do nothing: a double of calls of the accelerator and of other ranks."""
 
 
 _DOUBLES: dict[str, Any] = {

@@ -187,8 +187,8 @@ def _actor(target: Target) -> Iterator[Boundary]:
 def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, Codec], Mapping[str, Codec], Claims]]:
     """Yield name, aggregation mode, numbers, knobs of the actor and loss sections, and claims of each loss.
 
-    The PPO loss is bound in each mode, the others with a sequence mean. Losses that read the counts of the mini-batch
-    from the configuration are left out, because they are bound directly; the denominators of the others show only here.
+    The PPO loss is bound in each mode, other losses with a sequence mean. Losses that read the counts of the mini-batch
+    from the configuration are bound directly instead; only here do the denominators of the remaining losses show.
     """
     for mode in MODES:
         knobs: dict[str, Codec] = {SECTION.get(k, k): Knob(k) for k in NUMBERS}
@@ -216,7 +216,7 @@ def outputs_of(logged: Mapping[str, Output]) -> dict[str, Output]:
 
 
 def reduce_step(logged: Mapping[str, Output]) -> tuple[Step, ...]:
-    """The trainer's step that reduces the metrics; empty if no metric is read."""
+    """The trainer's step that reduces the metrics; no step if no metric is read."""
     cite = "trainer/ppo/ray_trainer.py: reduce_metrics of the metrics that a worker returns"
     arguments: dict[str, Codec] = {"metrics": Earlier(Use("trained")["metrics"])}
     return (Step(call=REDUCE, name="logged", arguments=arguments, produced_by={"metrics": cite}),) if logged else ()

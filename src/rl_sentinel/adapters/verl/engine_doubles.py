@@ -47,7 +47,7 @@ def fsdp_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
 
 
 def fsdp_engine(kind: Any, config: Any, use_remove_padding: bool) -> Any:  # noqa: ANN401, FBT001 - objects of the target
-    """An engine for a configuration of verl; float32 in place of mixed precision."""
+    """An engine for a configuration of verl, in float32 instead of mixed precision."""
     one_process_group()
     about = {"lora_rank": 0, "hf_config": SimpleNamespace()}
     model_config = SimpleNamespace(use_remove_padding=use_remove_padding, **about)
@@ -76,7 +76,7 @@ class HuggingFaceDouble:
 
 
 class Hidden(SimpleNamespace):
-    """What the body of a model returns; its first entry is the last hidden states."""
+    """The output of a model's body, whose first entry is the last hidden states."""
 
     states: Tensor
     past_key_values = hidden_states = attentions = None
@@ -87,7 +87,7 @@ class Hidden(SimpleNamespace):
 
 
 class FusedModel:
-    """A model whose ``forward`` the target replaces by one that makes log-probs of hidden states.
+    """A model whose ``forward`` the target replaces by a forward pass that computes log-probs from hidden states.
 
     The hidden states are the logits, and the head is the identity.
     """
@@ -103,7 +103,7 @@ class FusedModel:
         return Hidden(states=self.body(input_ids, attention_mask, position_ids).logits)
 
     def forward(self, **_arguments: object) -> Any:  # noqa: ANN401 - the output of the target
-        """Replaced by the target.
+        """A forward pass that the target must replace.
 
         Raises:
             TypeError: always: the target did not choose a forward pass.
@@ -167,7 +167,7 @@ class WorkerGroupDouble:
     """verl's group of workers: it runs the engine on the ranks that share sequences, and returns rank 0's result."""
 
     def __init__(self, engine: Any, about: Mapping[str, Any], tensors: Any, ranks: int) -> None:  # noqa: ANN401 - of the target
-        """``about`` has defaults of the worker's configuration, ``tensors`` is verl's module for ``TensorDict``."""
+        """Store ``about``, defaults of the worker's configuration, and ``tensors``, verl's TensorDict module."""
         self.engine, self.about, self.tensors, self.ranks = engine, about, tensors, ranks
 
     def compute_log_prob(self, data: Any) -> Any:  # noqa: ANN401 - a TensorDict

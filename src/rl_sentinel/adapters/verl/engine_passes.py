@@ -93,7 +93,7 @@ def prompts_differ(batch: Batch) -> Batch:
 
 
 def _longest(inputs: Inputs) -> int:
-    """A token limit of two rows: the dynamic batches differ from the order of the rows."""
+    """The tokens of two rows as the limit: dynamic batches then change the order of the rows."""
     return 2 * int((inputs.batch.prompt_length + inputs.batch.length).max())
 
 
@@ -174,8 +174,8 @@ def trainer_step(  # noqa: PLR0913 - the parts in which the passes differ
 ) -> Step:
     """The step that runs a method of the trainer with an engine; the model returns ``columns``.
 
-    ``wrap`` makes the model that the engine calls; ``squares`` asks for sums of squared probabilities too; ``more`` are
-    other arguments of the call.
+    ``wrap`` makes the model that the engine calls. ``squares`` requests sums of squared probabilities. ``more`` has
+    further arguments of the call.
     """
     about = constants(calculate_sum_pi_squared=squares)
     config = section({"actor_rollout_ref": Table({"actor": Table(about)})}, shared=True)
@@ -232,7 +232,7 @@ def log_prob_boundary(  # noqa: PLR0913 - the parts in which the passes differ
 
 @dataclass(frozen=True, slots=True)
 class PerToken(Padded):
-    """``[B, T]``, or ``[B, T, 1]`` of a head with one output: whether the trainer accepts it shows in its next step."""
+    """``[B, T]``, or ``[B, T, 1]`` from a head with one output; the trainer's next step shows whether it accepts it."""
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """One number per token, ``[B, T]``."""

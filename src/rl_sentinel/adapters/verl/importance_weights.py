@@ -41,12 +41,12 @@ LEVELS = ("token", "sequence", "geometric")
 
 _WEIGHT = claims(
     "mismatch_helper.compute_rollout_importance_weights, docstring: ratios of the training to the rollout policy, per "
-    "token, as the product of a sequence or its geometric mean; truncate clamps them at the upper threshold",
+    "token, as the product over a sequence or their geometric mean; truncate clamps them at the upper threshold",
     algorithm="weight of the sampler",
 )
 
 _KEEP = claims(
-    "mismatch_helper.compute_rollout_importance_weights, docstring: outside of the bounds a token or sequence is "
+    "mismatch_helper.compute_rollout_importance_weights, docstring: a token or sequence outside of the bounds is "
     "rejected; a token below the veto threshold rejects its sequence",
     algorithm="kept against the sampler",
 )
@@ -111,7 +111,7 @@ def log_metrics(target: Target, level: str, quantities: Mapping[str, str]) -> tu
 
 
 def separates(target: Target) -> bool:
-    """Whether rejected tokens leave the mask; before, their weights were 0."""
+    """Whether rejected tokens leave the mask; earlier, their weights were 0."""
     return "modified_response_mask" in inspect.getsource(inspect.unwrap(target.find(WEIGHED)))
 
 
@@ -173,7 +173,7 @@ def _truncated(level: str) -> Settings:
 
 
 def _weights(made: tuple[Step, Use], level: str, *, masking: str, apart: bool) -> Boundary:
-    """The weights, truncated, and with two bounds, which make them 0 outside or leave them as they are."""
+    """The weights: truncated; and with two bounds, outside of which they become 0 or stay as they are."""
     truncated = _truncated(level)
     masked = {**truncated, f"{_PREFIX}mode": masking, f"{_PREFIX}threshold_lower": LOW}
     settings = {

@@ -63,7 +63,7 @@ def fewer_rows_than_updates(inputs: Inputs) -> str:
 
 
 def rates(schedule: Callable[..., Any], count: int, warm_up: int, **options: float) -> list[float]:
-    """The learning rates of ``count`` updates of one parameter; the schedule steps after each of them."""
+    """The learning rates of ``count`` updates of one parameter; the schedule steps after each update."""
     return _of_updates(lambda optimizer: schedule(optimizer, num_warmup_steps=warm_up, **options), count)
 
 

@@ -105,7 +105,7 @@ def loss_mode(target: Target, name: str) -> LossMode:
 
 
 def selectable(target: Target) -> list[str]:
-    """Names of the losses that a worker can select, without the PPO loss and bypass mode.
+    """Names of the losses that a worker can select, except the PPO loss and bypass mode.
 
     The PPO loss is bound separately in each mode; bypass mode needs the log-probs of the sampler.
     """

@@ -46,7 +46,7 @@ _PRODUCED = f"{MASK_PRODUCER}; workers/megatron_workers.py, update_actor: an ite
 
 
 class MegatronDouble(ModelDouble):
-    """A double for model chunk and optimizer; the logits are a log-prob and an entropy per position."""
+    """A double of a model chunk and of the optimizer; its logits are a log-prob and an entropy per position."""
 
     training = True
     param_groups = ({"lr": 1.0},)  # some releases log the learning rate
@@ -142,7 +142,7 @@ def log_probs_in_place(logits: Tensor, _labels: object) -> Tensor:
 
 
 class NoRouting:
-    """A double for the router replay of mixture-of-experts models, which is off."""
+    """A double of the router replay of mixture-of-experts models, which is off."""
 
     is_replay_backward_action = staticmethod(lambda *_about: False)
     is_replay_forward_action = staticmethod(lambda *_about: False)

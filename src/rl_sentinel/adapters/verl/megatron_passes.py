@@ -94,7 +94,7 @@ class GptDouble:
     pre_process = post_process = True
 
     def __init__(self, model: CausalModel, attention: str) -> None:
-        """Wrap the model; ``attention`` is the variant of its attention, by which the engine splits sequences."""
+        """Wrap the model; the engine splits sequences by the variant of its ``attention``."""
         self.model = model
         self.config = SimpleNamespace(**_TRANSFORMER, experimental_attention_variant=attention or None)
 
@@ -106,7 +106,7 @@ class GptDouble:
         packed_seq_params: Any = None,  # noqa: ANN401 - Megatron's class, or its double
         **_about: object,
     ) -> Tensor:
-        """Logits (or values) of padded sequences, or of this rank's pieces of packed ones."""
+        """Logits (or values) of padded sequences, or of this rank's pieces of packed sequences."""
         if packed_seq_params is None:
             places = torch.arange(input_ids.shape[1]).expand_as(input_ids) if position_ids is None else position_ids
             mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask

@@ -48,7 +48,7 @@ def aggregate(
     batch: Any,  # noqa: ANN401 - a DataProto
     sizes: list[int],
 ) -> dict[str, float]:
-    """The metrics of steps of these numbers of rows, reduced to one value each."""
+    """The metrics of several steps, reduced to one value each; ``sizes`` has the number of rows of each step."""
     aggregator = kind(total_gpus=1) if "total_gpus" in inspect.signature(kind).parameters else kind()
     start = 0
     for size in sizes:

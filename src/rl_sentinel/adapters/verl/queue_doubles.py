@@ -42,7 +42,7 @@ class Queue:
     def kv_batch_get(
         cls, keys: Sequence[str], partition_id: str, select_fields: Iterable[str] | None = None, **_about: object
     ) -> Any:  # noqa: ANN401 - a TensorDict
-        """The rows of these keys, tensors as jagged ones, other values as a stack; absent fields are left out."""
+        """The rows of these keys: tensors as a jagged tensor, other values as a stack; absent fields are left out."""
         from tensordict import NonTensorStack, TensorDict  # noqa: PLC0415 - installed only with the target
 
         del partition_id

@@ -1,4 +1,4 @@
-"""Boundaries of the metrics of verl's v1 trainer: those of a step, with synthetic rows, and those of validation."""
+"""Boundaries of the metrics of verl's v1 trainer: the metrics of a step with synthetic rows, and of validation."""
 
 import inspect
 import re
@@ -83,9 +83,9 @@ def compute_metrics(  # noqa: PLR0913 - a trainer has several parts
     added: dict[str, Tensor],
     valid: Tensor,
 ) -> dict[str, Any]:
-    """Metrics of a batch to which the trainer adds a synthetic row; ``made`` are columns of the rollout.
+    """Metrics of a batch to which the trainer adds a synthetic row; ``made`` has the columns of the rollout.
 
-    ``added`` are columns that the trainer computes for all rows, the synthetic one among them.
+    ``added`` has the columns that the trainer computes for all rows, including the synthetic row.
     """
     lengths = valid.sum(1)
     rows = len(lengths)
@@ -117,15 +117,15 @@ class Sampler:
     """Doubles of the agent loop and of the replay buffer: they put the outputs of each prompt into the queue."""
 
     def __init__(self, rewards_of: list[list[float]], outputs: int, *, ages: bool) -> None:
-        """``rewards_of`` has the rewards of the samples of each prompt, ``outputs`` the number of outputs per session.
+        """Store the rewards of each prompt's samples (``rewards_of``) and the number of outputs per session.
 
-        A batch comes with the metrics of its age if the trainer takes these ``ages``.
+        If the trainer takes ``ages``, each batch comes with the metrics of its age.
         """
         self.rewards_of, self.outputs, self.ages = rewards_of, outputs, ages
         self.keys: list[str] = []
 
     def generate_sequences(self, batch: Any) -> None:  # noqa: ANN401 - a TensorDict
-        """Sample responses to the prompts of a batch, the last prompt first, as they may finish."""
+        """Sample responses to the prompts of a batch, the last prompt first: responses may finish in any order."""
         self.keys = []
         prompts = zip(list(batch["uid"]), batch["number"].tolist(), list(batch["data_source"]), strict=True)
         for uid, number, source in reversed(list(prompts)):

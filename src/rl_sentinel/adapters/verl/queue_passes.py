@@ -75,7 +75,7 @@ def fill_queue(batch: Mapping[str, Tensor], more: Mapping[str, Tensor]) -> Queue
 
 
 def data_of_queue(batch: QueuedBatch, about: Mapping[str, Any], assign: Callable[..., None]) -> Any:  # noqa: ANN401 - a TensorDict
-    """What a worker gets for a batch of the queue: its rows, ``extra_info``, and ``about`` where that is missing."""
+    """The data that a worker gets for a batch of the queue: its rows, ``extra_info``, and defaults from ``about``."""
     data = Queue.kv_batch_get(batch.keys, batch.partition_id)
     assign(data, **{**about, **batch.extra_info})
     return data

@@ -38,10 +38,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Agents:
-    """The manager of the agent loops: each prompt is sampled at once."""
+    """A double of the manager of the agent loops, which samples each prompt at once."""
 
     def __init__(self, workers: Workers) -> None:
-        """``workers`` record the prompts."""
+        """Store the workers, which record the prompts."""
         self.workers = workers
 
     def generate_sequences(self, batch: Any) -> None:  # noqa: ANN401 - a TensorDict
@@ -50,7 +50,7 @@ class Agents:
 
 
 class Samples(Silence):
-    """The transfer queue and the replay buffer, which samples one row."""
+    """A double of the transfer queue and of the replay buffer, which samples one row."""
 
     def sample(self, **_about: object) -> Any:  # noqa: ANN401 - a batch and its metrics, or a batch
         """A batch and the metrics of its age."""
@@ -58,7 +58,7 @@ class Samples(Silence):
 
 
 class SamplesWithoutAge(Samples):
-    """:class:`Samples` for trainers of earlier releases, which take no age."""
+    """:class:`Samples` for trainers of earlier releases, which take no metrics of an age."""
 
     def sample(self, **about: object) -> QueuedBatch:
         """A batch."""
@@ -112,7 +112,7 @@ def _updated(workers: Workers, batch: QueuedBatch, **_about: object) -> QueuedBa
 
 
 def data_set(files: Any, data: Any, *_about: object, **_more: object) -> Prompts:  # noqa: ANN401 - of the configuration
-    """The numbered prompts, whose number the name of the file gives."""
+    """A data set of numbered prompts; the file name is their number."""
     del data
     return Prompts(int(files), tokenized=False)
 

@@ -89,7 +89,7 @@ def _advantages(target: Target) -> Iterator[Boundary]:
 
 
 def _advantage(target: Target, name: str, claimed: Claims, more: Mapping[str, Codec] | None = None) -> Boundary:
-    """The method under one estimator, with ``more`` columns, whose KL is then subtracted from the reward."""
+    """The method under one estimator; if there are ``more`` columns, their KL is subtracted from the reward."""
     columns: dict[str, Codec] = {"response_mask": MASK, "rm_scores": TokenRewards(), **(more or {})}
     columns |= {"values": Column("value")} if name == "gae" else {}
     discounts = {f"algorithm.{knob}": Knob(knob, 1.0) for knob in ("gamma", "lam")}

@@ -26,7 +26,7 @@ FOLDERS = ("verl", "recipe")
 def registered(target: Target, table: str) -> dict[str, Callable[..., Any]] | None:
     """Registered name -> function; None if this release has no such registry.
 
-    Modules of the tree that use the decorator are imported first. :func:`failed_registrations` reports those that
+    Modules of the tree that use the decorator are imported first. :func:`failed_registrations` reports modules that
     cannot be imported.
 
     Raises:

@@ -27,7 +27,7 @@ class Text(Padded):
         return Padded.lay_out(self, torch.where(inputs.batch.valid, column.abs() + 1, SPECIAL), inputs)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The ids, 0 in the padding."""
+        """The ids, with 0 in the padding."""
         return (Padded.read(self, value, sizes) - 1).clamp(min=0)
 
     def canonical(self, column: Tensor, batch: Batch) -> Tensor:
@@ -36,7 +36,7 @@ class Text(Padded):
 
 
 class Tokens:
-    """A tokenizer that decodes a token id to its number."""
+    """A tokenizer double that decodes a token id to its number."""
 
     eos_token = "</s>"  # noqa: S105 - a token of the vocabulary, not a secret
 
@@ -55,7 +55,7 @@ def ground_truth(reward: float, response: Tensor) -> dict[str, Any]:
 
 
 def _scored(text: str, truth: dict[str, Any]) -> float:
-    """The reward of the correct text; 1 more for any other text, so that wrong texts are visible."""
+    """The reward of the correct text; for any other text 1 more, so that wrong texts are visible."""
     return float(truth["reward"]) + (0.0 if text == truth["text"] else 1.0)
 
 
@@ -91,9 +91,9 @@ async def _scores(manager: Any, data: Any) -> list[float]:  # noqa: ANN401 - as 
 
 
 def _assembled(manager: Any, data: Any, scores: list[float]) -> Tensor:  # noqa: ANN401 - as of score_each
-    """The scores by token.
+    """The scores ``[B, T]``, each at the last token of its response.
 
-    Before verl's f81209aca, agent_loop.py, _postprocess, assembled them: each at the last token of its response.
+    Before verl's f81209aca, ``_postprocess`` in agent_loop.py assembled them.
     """
     if hasattr(manager, "assemble_rm_scores"):
         assembled: Tensor = manager.assemble_rm_scores(data, scores)

@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class RewardModel:
-    """A model whose score at the last token is the row's reward, and elsewhere more; its first token names a row."""
+    """A model whose score at the last token is the row's reward, and more elsewhere; the first token names the row."""
 
     _handle = SimpleNamespace(reshard=lambda *_about: None)  # of FSDP
 
@@ -62,10 +62,10 @@ class RewardModel:
 
 
 class _NoSharding(nullcontext[None]):
-    """The manager of sequence parallelism in one process."""
+    """A double of the manager of sequence parallelism in one process."""
 
     def preprocess_data(self, data: Any) -> Any:  # noqa: ANN401 - a DataProto
-        """The data as they are."""
+        """The data, unchanged."""
         return data
 
     postprocess_data = preprocess_data

@@ -84,7 +84,7 @@ def pass_of_worker(  # noqa: PLR0913 - what the worker, the engine and the model
     about: dict[str, Any],
     ranks: int,
 ) -> Any:  # noqa: ANN401 - tensors of a DataProto
-    """Run the worker's pass over a batch, with a model that returns ``columns``; the result of rank 0."""
+    """Run the worker's pass over a batch, with a model that returns ``columns``; return the result of rank 0."""
     batch = data.batch
     answers = with_prompt_tokens(columns) if columns.dim() > 2 else columns.unsqueeze(-1)
     engine.module = wrap(model_of(batch["input_ids"], batch["attention_mask"], batch["responses"].shape[1], answers))

@@ -49,7 +49,7 @@ ASK = f"{TEACHER}.compute_teacher_logprobs_single"
 
 
 class Server(NamedTuple):
-    """One of verl's servers: its class, and doubles of what it imports from its engine."""
+    """One of verl's servers: its class, and doubles of the names that it imports from its engine."""
 
     owner: str
     doubles: Mapping[str, Callable[..., Any]]
@@ -121,7 +121,7 @@ def distribution(name: str, number: str = "9999.0") -> Iterator[None]:
 
 
 def options_sent(worker: type, server: type, rollout: Any, validate: bool) -> dict[str, float]:  # noqa: ANN401, FBT001
-    """The numbers among the options that reach the engine, for one request of the worker."""
+    """The numeric options of one request of the worker that reach the engine."""
     engine = Engine(ScriptedResponse([0], [1], [-1.0], [0]), 1)
     serving = server_of(server, rollout, engine)
     asking = make_worker(worker, rollout)

@@ -58,7 +58,7 @@ def columns_in_order(batch: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 -
 
 
 def row_outputs(result: Use) -> Mapping[str, Output]:
-    """The outputs for the results of :func:`columns_by_row` and :func:`columns_in_order`."""
+    """Outputs that read a result of :func:`columns_by_row` or :func:`columns_in_order`."""
     form: Form = PerRow()
     return {
         "old_logprob": Output("B T", "nats", "old_logprob", at=result["logprobs"], form=Padded()),

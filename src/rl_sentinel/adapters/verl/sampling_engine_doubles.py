@@ -1,7 +1,7 @@
 """Doubles of the engines inside verl's workers: each row of a prompt gets its known response.
 
-Token ids are shifted so that the padding token and the end token occur in no response. A response that is shorter than
-the response length ends with the end token, as the engine's does; a longer one is cut there.
+Token ids are shifted so that the padding token and the end token occur in no response. As in real engines, a response
+that is shorter than the response length ends with the end token, and a longer response is truncated.
 """
 
 import inspect
@@ -50,7 +50,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 @dataclass
 class KnownResponses:
-    """The responses by row: tokens without a shift, and their log-probs; ``width`` is the response length.
+    """The responses by row: unshifted tokens and their log-probs; ``width`` is the response length.
 
     ``sent`` are the sampling options of each request.
     """
@@ -62,7 +62,7 @@ class KnownResponses:
     sent: list[Mapping[str, Any]] = field(default_factory=list)
 
     def answers(self, requests: Sequence[Sequence[int]], options: Mapping[str, Any]) -> list[list[Any]]:
-        """The responses to each request, as often as the options ask for; the options are kept."""
+        """The responses to each request, as many as the options request; the options are recorded."""
         self.sent.append(options)
         times = options.get("n") or options.get("num_return_sequences") or 1
         return [[self._sample(request)] * times for request in requests]
@@ -82,12 +82,12 @@ def shifted(tokens: Sequence[int]) -> list[int]:
 
 
 class VLLM:
-    """vLLM's ``LLM``; ``padded`` is verl's own copy of its first versions, which returns tensors."""
+    """A double of vLLM's ``LLM``; if ``padded``, of verl's own copy of its first versions, which returns tensors."""
 
     llm_engine = SimpleNamespace(list_loras=list)
 
     def __init__(self, known: KnownResponses, *, padded: bool) -> None:
-        """Return these responses."""
+        """Store the responses that the engine returns."""
         self.known, self.padded = known, padded
 
     def generate(
@@ -119,10 +119,10 @@ class VLLM:
 
 
 class HuggingFace:
-    """A model of transformers that samples."""
+    """A double of a model of transformers that samples."""
 
     def __init__(self, known: KnownResponses) -> None:
-        """Answer with these responses."""
+        """Store the responses that the model returns."""
         self.known = known
 
     def generate(self, input_ids: Tensor, attention_mask: Tensor, generation_config: object, **about: object) -> Any:  # noqa: ANN401
@@ -142,15 +142,15 @@ class HuggingFace:
 
 
 class SamplingOptions(SimpleNamespace):
-    """vLLM's ``SamplingParams``."""
+    """A double of vLLM's ``SamplingParams``."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - numbers, flags and lists
-        """Set options over the defaults."""
+        """Set the options, and defaults for the other fields."""
         super().__init__(**{**DEFAULTS, **options})
 
 
 def worker_with(owner: Any, engine: str, config: Any, known: KnownResponses) -> Any:  # noqa: ANN401 - of the target
-    """A worker of the class whose engine samples known responses; for vLLM inside of :func:`engine_doubles`."""
+    """A worker of the class whose engine samples known responses; for vLLM, call it inside :func:`engine_doubles`."""
     if engine == "hf":
         return owner(HuggingFace(known), config)
     one_process_group()

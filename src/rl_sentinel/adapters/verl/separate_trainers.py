@@ -47,7 +47,7 @@ class Asynchronous:
     """A double of the rollout manager with asynchronous methods."""
 
     def __init__(self, workers: Any) -> None:  # noqa: ANN401 - a double
-        """``workers`` sample at once."""
+        """Store the workers, which sample at once."""
         self.workers = workers
 
     async def generate_sequences(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
@@ -108,7 +108,7 @@ def no_metrics(*_about: object) -> dict[str, float]:
 
 
 async def _one_step_off(trainer: Any, batch: dict[str, Any]) -> None:  # noqa: ANN401 - of the target
-    """Sample with the weights before the step, as the loop does one step ahead, and train."""
+    """Sample with the weights before the step, as the loop samples one step ahead, and train."""
     future = trainer._async_gen_next_batch(iter([(0, batch)]))  # noqa: SLF001 - as the trainer's loop
     await trainer.fit_step(future, iter(()))
 

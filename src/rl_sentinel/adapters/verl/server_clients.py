@@ -59,7 +59,7 @@ def sample(
 ) -> dict[str, list[Any]]:
     """The tokens and log-probs of each response, and the weight version of each routed expert.
 
-    ``room`` is the maximum length, and ``limited`` requests name it.
+    ``room`` is the maximum length of a response; if ``limited``, requests contain it.
     """
     rollout = SimpleNamespace(response_length=room, name="vllm", full_determinism=False)
     asynchronous = SimpleNamespace(partial_rollout=True)
@@ -83,7 +83,7 @@ def sample(
 
 
 class Loop:
-    """The functions of ``asyncio`` that the client uses; it does not wait before it asks again."""
+    """A double of ``asyncio`` with the functions that the client uses: a sleep returns at once."""
 
     gather = staticmethod(asyncio.gather)
 
@@ -97,20 +97,20 @@ async def _acquired(server: Any, *_about: object, **_more: object) -> tuple[str,
 
 
 def merges_arrays(client: type) -> bool:
-    """Whether the client expects the routed experts of a reply as an array of numpy."""
+    """Whether the client expects the routed experts of a reply as a NumPy array."""
     return "np.concatenate" in inspect.getsource(inspect.unwrap(client.generate))  # type: ignore[attr-defined] # the target's
 
 
 def _routed(answer: Any, prompt: list[int]) -> list[int]:  # noqa: ANN401 - a reply of the target
-    """The version of the weights that routed each response token, ``[]`` without routed experts."""
+    """The version of the weights that routed each response token; empty without routed experts."""
     experts = getattr(answer, "routed_experts", None)
     return [] if experts is None else [int(one) for one in experts[len(prompt) :, 0, 0]]
 
 
 def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, full: Callable[..., Any]) -> Any:  # noqa: ANN401 - a double
-    """A server that samples a known response; without a limit in the request, it takes the maximum length.
+    """A server that samples a known response; without a limit in the request, the maximum length applies.
 
-    The experts of all tokens, ``[S, 1, 1]``, are the version that the request meets; ``full`` makes them.
+    ``full`` makes the experts ``[S, 1, 1]`` of all tokens; their number is the version of the server's weights.
     """
 
     async def generate(prompt_ids: list[int], sampling_params: dict[str, Any], **_about: object) -> Any:  # noqa: ANN401

@@ -12,7 +12,7 @@ PROMPT_LOGPROB = -7.0
 
 
 class Prompt(dict[str, Any]):
-    """The prompt of a request to vLLM."""
+    """A double of the prompt of a request to vLLM."""
 
 
 class Options(SimpleNamespace):
@@ -37,7 +37,7 @@ class Engine:
         self.sent: list[dict[str, Any]] = []
 
     async def list_loras(self) -> list[int]:
-        """The adapters that are loaded: none."""
+        """The loaded adapters: an empty list."""
         return []
 
     async def generate(

@@ -82,9 +82,10 @@ def fit_on_ranks(  # noqa: PLR0913 - classes of the target, and what the trainer
     masks: list[Tensor],
     ranks: int,
 ) -> dict[str, Any]:
-    """Run one step and a validation on the same rows; return the losses behind the gradient, and what rank 0 logs.
+    """Run one step and a validation on the same rows; return the losses behind the gradient, and rank 0's logs.
 
-    ``answers`` are the log-probs and ``masks`` the loss masks of the responses. Each rank has an equal share of rows.
+    ``answers`` are the log-probs and ``masks`` are the loss masks of the responses. Each rank has an equal share of the
+    rows.
     """
     copies = [answer.detach().clone().requires_grad_() for answer in answers]
     rows = [_row(number, mask) for number, mask in enumerate(masks)]

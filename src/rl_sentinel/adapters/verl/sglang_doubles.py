@@ -41,16 +41,16 @@ ATTRIBUTES: Mapping[str, Any] = {
 
 
 class SGLang:
-    """SGLang's engine: one output per request and sample, with the log-prob of each token."""
+    """A double of SGLang's engine: one output per request and sample, with the log-prob of each token."""
 
     _engine = None
 
     def __init__(self, known: KnownResponses) -> None:
-        """Return these responses."""
+        """Store the responses that the engine returns."""
         self.known = known
 
     def generate(self, *, input_ids: list[list[int]], sampling_params: Mapping[str, Any], **_about: object) -> Any:  # noqa: ANN401
-        """The outputs of all requests; those of one request stand together."""
+        """The outputs of all requests; the outputs of one request are consecutive."""
         answers = self.known.answers(input_ids, dict(sampling_params))
         return [_output(*one) for answer in answers for one in answer]
 

@@ -47,7 +47,7 @@ PROMPT_FAMILIES: Mapping[str, Settings] = {
 
 _PROMPTS = (
     "docs/examples/config.rst, data: filter_overlong_prompts and max_prompt_length drop prompts above the limit, "
-    "truncation cuts them left, right or in the middle; prompts have the tokens of the chat template, padded left"
+    "truncation cuts them left, right or in the middle; prompts are tokenized by the chat template and padded left"
 )
 _REPLIES = (
     "sft_dataset.py, __getitem__, comments: the prompt is masked out for SFT, and the last token of the response, for "
@@ -57,7 +57,7 @@ _PAIRS = "rm_dataset.py: prompt and response with EOS, padded or cut at the righ
 
 
 def unmoved(src: str, *_about: object, **_options: object) -> str:
-    """The path, unchanged: the file is local already."""
+    """The path, unchanged, because the file is already local."""
     return src
 
 

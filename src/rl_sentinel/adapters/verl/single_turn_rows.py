@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
 
 
 class TensorTokenizer(ChatTokenizer):
-    """The tokenizer with tensors of one row, and the mask of their tokens."""
+    """A tokenizer double that returns the tokens of one row and their mask as tensors."""
 
     def __call__(self, text: str, **options: object) -> Any:  # noqa: ANN401 - lists or tensors
         """The tokens of a text and their mask."""
@@ -21,7 +21,7 @@ class TensorTokenizer(ChatTokenizer):
 
 
 class Table(list[dict[str, Any]]):
-    """The parts of a table of the package datasets, and of pandas' data frames, that the data sets use."""
+    """A double of the tables of datasets and the data frames of pandas, with the methods that the data sets use."""
 
     def __getitem__(self, place: Any) -> Any:  # noqa: ANN401 - a row, or a column
         """A copy of a row; or the values of a column, or of the first of several."""
@@ -36,7 +36,7 @@ class Table(list[dict[str, Any]]):
 
 
 def files_of(rows: Table) -> SimpleNamespace:
-    """A double of datasets and of pandas, whose files hold these rows."""
+    """A double of datasets and of pandas, whose files have these rows."""
     return SimpleNamespace(
         load_dataset=lambda *_about, **_options: {"train": rows},
         concatenate_datasets=lambda parts: parts[0],
@@ -66,9 +66,9 @@ def _text(row: int, words: int) -> str:
 def compare_prompts(
     dataset: Callable[..., Any], rows: list[list[int]], truncation: str, system: str, limit: int
 ) -> dict[str, Any]:
-    """The number of wrong tokens in each prompt, and how often it is used: 1 if it is not filtered.
+    """The number of wrong tokens in each prompt, and a count that is 1 if the prompt is filtered as documented.
 
-    A prompt that must be filtered counts as used once if it is dropped, and twice if it is kept.
+    The count is the number of uses of a prompt that must stay, and one plus that number for a prompt that must go.
     """
     filtered = truncation == "error"
     options: dict[str, Any] = {"system": system} if system else {}
@@ -113,7 +113,7 @@ def _kept(truncation: str, limit: int) -> Callable[[list[int]], list[int]]:
 def _prompt_differs(
     row: dict[str, Any], ids: list[int], turns: list[dict[str, Any]], kept: Callable[[list[int]], list[int]]
 ) -> float:
-    """The number of tokens and positions of a row that differ from its prompt; newer releases keep only the turns."""
+    """The number of wrong tokens and positions of a row or, in newer releases without these, 1 if its turns differ."""
     if "input_ids" not in row:
         return float(row["raw_prompt"] != turns)
     expected, own = kept(ids), row["attention_mask"].bool()

@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, Settings] = {
 _DOCS = (
     "docs/advance/fully_async.md, async_training.staleness_threshold: the rollouter generates "
     "(1 + staleness_threshold) * (trigger_parameter_sync_step * require_batches * ppo_mini_batch_size) samples between "
-    "two updates, less those that are left"
+    "two updates, less the samples that are left"
 )
 
 #: Turns of the event loop after which nothing moves any more, per sample.
@@ -68,7 +68,7 @@ class Queue:
         return True
 
     async def put_validate(self, _data: object) -> None:
-        """Nothing is validated."""
+        """Ignore the data: no step validates."""
 
     async def get_queue_size(self) -> int:
         """The number of samples that no update has used."""
@@ -87,7 +87,7 @@ class Servers:
     """A double of the inference servers: the first ``unfinished`` samples of a version wait for the next one."""
 
     def __init__(self, unfinished: int, many: int) -> None:
-        """No sample is known yet; ``many`` servers."""
+        """Store the number of unfinished samples and of servers (``many``)."""
         self.unfinished, self.held, self.seen = unfinished, list[asyncio.Future[bool]](), set[int]()
         self.server_handles = [None] * many
 
@@ -116,7 +116,7 @@ class Servers:
         self.release(cancelled=True)
 
     async def resume(self) -> None:
-        """Do nothing: nothing sleeps."""
+        """Do nothing: the double has no state to resume."""
 
     def get_active_server_count(self) -> int:
         """The number of servers."""
@@ -124,7 +124,7 @@ class Servers:
 
 
 def count_submitted(owner: Any, rows: int, finished: int, max_staleness: int, unfinished: int) -> int:  # noqa: ANN401 - a class
-    """Samples that are submitted before and after ``finished`` updates of ``rows`` samples each."""
+    """The number of samples that are submitted before and after ``finished`` updates of ``rows`` samples each."""
     code = inspect.unwrap(owner._processor_worker).__globals__  # noqa: SLF001 - the loop that the trainer starts
     ray = SimpleNamespace(cloudpickle=SimpleNamespace(dumps=lambda sample: sample))
     with redirect_stdout(None), patch.dict(code, ray=ray):

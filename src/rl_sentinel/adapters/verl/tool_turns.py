@@ -55,7 +55,7 @@ _PRODUCED = (
 
 @dataclass
 class Script:
-    """The server, the tool parser and the tool of a conversation: each reply is sampled, with its calls answered.
+    """A double of the server, the tool parser and the tool of a conversation with known replies and tool results.
 
     ``turns`` are replies with the results of the tools that they call; ``output`` and ``call`` build what the server
     and the parser return.
@@ -73,7 +73,7 @@ class Script:
     tool_schema: Any = None
 
     async def generate(self, *, prompt_ids: list[int], **_request: object) -> SimpleNamespace:
-        """Tokens and log-probs of the next reply, and experts of all tokens so far, whose numbers are positions."""
+        """Tokens and log-probs of the next reply, and the experts of all tokens so far: each expert is a position."""
         self.turn += 1
         tokens = self.tokenizer(self.turns[self.turn][0] + END)["input_ids"]
         log_probs = [-(self.sampled + n + 1) / 8 for n in range(len(tokens))]
@@ -103,15 +103,15 @@ class Script:
         return self.response(text=self.turns[self.turn][1][arguments["number"]]), 0.0, {}
 
     async def release(self, *_about: object, **_options: object) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class ParserDouble:
-    """The class of tool parsers; the loop gets its parser from the script after construction."""
+    """A double of the class of tool parsers; after construction, the loop gets its parser from the script."""
 
     @staticmethod
     def get_tool_parser(*_about: object) -> None:
-        """No parser."""
+        """Return no parser."""
 
 
 def untimed(name: str, timings: dict[str, float]) -> AbstractContextManager[None]:

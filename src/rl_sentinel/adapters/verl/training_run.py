@@ -148,9 +148,9 @@ def make_trainer(kind: Any, config: Any, prompts: int, folder: Path) -> Any:  # 
 def run_and_resume(kind: Any, config: Any, prompts: int, make: Make) -> dict[str, Any]:  # noqa: ANN401 - classes of the target
     """Train; then restore at each of :data:`RESTORES`, and continue from there.
 
-    Returns how often each prompt was sampled, by the number of epochs; how often, and where first and last, in the
-    rest of the run, as it went on and as it was restored; the number of steps; and for each prompt, how many updates
-    the weights that sampled it were behind at most, in the run and after a restart.
+    Returns the number of draws of each prompt per epoch, and the number of steps. For the rest of the run after each
+    restore point, returns the number of draws and the first and last position of each prompt, without and with the
+    restart. Also returns by how many updates, at most, the weights that sampled each prompt were behind.
     """
     pristine = pickle.dumps(config)  # the trainer changes its own; ``deepcopy`` takes four times as long
     behind: dict[str, list[float]] = {when: [0.0] * prompts for when in ("the run", "a restart")}
@@ -177,7 +177,7 @@ def _copy_of(pickled: bytes) -> Any:  # noqa: ANN401 - an OmegaConf configuratio
 
 
 def _drawn(trainer: Any, behind: list[float]) -> list[list[int]]:  # noqa: ANN401 - a trainer of the target
-    """Train; return the prompts of each step, and raise the numbers of ``behind`` to those of this run."""
+    """Train; return the prompts of each step, and raise ``behind`` to the numbers of this run where they are larger."""
     train(trainer)
     drawn: list[list[int]] = trainer.actor_rollout_wg.drawn
     for numbers, late in zip(drawn, trainer.actor_rollout_wg.behind, strict=True):

@@ -91,7 +91,7 @@ class Workers(Silence):
         self.published = -1  # an engine starts without the weights of a checkpoint
 
     def generate_sequences(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
-        """Sample each row, greedily where the trainer asks for the baseline of ReMax."""
+        """Sample each row, greedily if the trainer requests the baseline of ReMax."""
         numbers = _prompt_numbers(batch)
         sampling = batch.non_tensor_batch.get("__do_sample__", [batch.meta_info.get("do_sample", True)] * len(numbers))
         self.draw(numbers)
@@ -102,7 +102,7 @@ class Workers(Silence):
         return self.data_proto.from_dict(tensors=tensors, non_tensors=labels, meta_info={"timing": {}})
 
     def draw(self, numbers: list[int]) -> None:
-        """Record the prompts of a step, and how many updates the weights that sample them are behind."""
+        """Record the prompts of a step, and by how many updates the weights that sample them are behind."""
         self.drawn.append(list(dict.fromkeys(numbers)))
         self.behind.append(len(self.updates) - self.published)
 
@@ -153,7 +153,7 @@ def rewards(data: Any, return_dict: bool = False) -> Any:  # noqa: ANN401, FBT00
 
 
 class Logger:
-    """The target's ``Tracking``: keeps the metrics of each step."""
+    """A double of the target's ``Tracking``, which keeps the metrics of each step."""
 
     logged: list[dict[str, Any]]
 
@@ -172,7 +172,7 @@ class Timer:
     last = 1.0
 
     def __init__(self, **_about: object) -> None:
-        """Accept the name and the logger."""
+        """Ignore the name and the logger."""
 
     def __enter__(self) -> Self:
         """Start."""
@@ -183,7 +183,7 @@ class Timer:
 
 
 class SkipManager:
-    """The target's manager of recorded rollouts, which are off by default."""
+    """A double of the target's manager of recorded rollouts, which are off by default."""
 
     @staticmethod
     def init(config: Any) -> None:  # noqa: ANN401 - an OmegaConf configuration
@@ -214,7 +214,7 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
     *,
     critic: bool = False,
 ) -> Any:  # noqa: ANN401 - an object of the class
-    """A trainer of the target's class without its constructor, with doubles for its workers and its data set."""
+    """A trainer of the target's class, made without its constructor; its workers and its data set are doubles."""
     config.trainer.default_local_dir = str(folder)
     trainer = bare_trainer(kind, config, sampled, critic=critic)
     compute_in_process(trainer, trainer.actor_rollout_wg, _source(inspect.unwrap(kind.fit)))
@@ -239,7 +239,7 @@ def train(trainer: Any) -> None:  # noqa: ANN401 - a trainer of :func:`trainer_o
 
 
 def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = False) -> Any:  # noqa: ANN401 - as above
-    """A trainer of the target's class without its constructor and its loaders, with doubles for its workers."""
+    """A trainer of the target's class, made without its constructor and without loaders; its workers are doubles."""
     workers = Workers(inspect.unwrap(kind.fit).__globals__["DataProto"], sampled)
     trainer = object.__new__(kind)
     unused = ("use_rm", "use_reference_policy", "use_teacher_policy", "ref_in_actor", "use_reward_loop")

@@ -94,7 +94,7 @@ def updated(  # noqa: PLR0913 - a run has several parts
 
 
 def sampled_prompts(columns: Mapping[str, Tensor], groups: list[str], size: int) -> tuple[int, Sampled]:
-    """The number of prompts, and a sampler that gives each its rows of ``columns``, ``size`` of them in order."""
+    """The number of prompts, and a sampler that draws ``size`` rows of ``columns`` for each prompt, in order."""
     names = list(dict.fromkeys(groups))
     rows_of = [[row for row, own in enumerate(groups) if own == name] for name in names]
 
@@ -119,7 +119,7 @@ def one_baseline_per_prompt(batch: Batch) -> Batch:
 
 
 def has_one_baseline_per_prompt(inputs: Inputs) -> str:
-    """The rows of a prompt have one baseline."""
+    """Require that the rows of a prompt have one baseline."""
     batch = inputs.batch
     same = torch.equal(batch.reward_baseline, one_baseline_per_prompt(batch).reward_baseline)
     return "" if same else "responses of a prompt have different greedy responses"

@@ -110,7 +110,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
 
 
 def _copies(answers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of the model's outputs, with gradients of their own."""
+    """Copies of the model's outputs, each with its own gradient."""
     return {name: column.detach().clone().requires_grad_(column.requires_grad) for name, column in answers.items()}
 
 
@@ -170,7 +170,7 @@ class Trained:
         return rank_number()
 
     def is_mp_src_rank_with_outputs(self) -> bool:
-        """True: no rank shares a model with another, so each has outputs."""
+        """True: each rank has a whole model, so it has outputs."""
         return True
 
     def train_mode(self, **_about: object) -> AbstractContextManager[None]:

@@ -107,7 +107,7 @@ def split_tensors_by_tokens(cut: Callable[..., Any], back: Callable[..., Any], b
 
 
 def divides(inputs: Inputs) -> str:
-    """The rows fill whole mini-batches."""
+    """Require that the rows fill whole mini-batches."""
     rows = inputs.batch.rows
     return f"{rows} rows do not fill mini-batches of {MINI_BATCH}" if rows % MINI_BATCH else ""
 

@@ -69,12 +69,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def few_samples(inputs: Inputs) -> str:
-    """Every prompt has at least two samples, and few enough to enumerate all draws."""
+    """Require two or more samples of each prompt, but few enough to enumerate all draws."""
     return "" if 2 <= min(group_sizes(inputs)) <= MOST else f"a prompt has fewer than 2 samples or more than {MOST}"
 
 
 def one_prompt(inputs: Inputs) -> str:
-    """All samples belong to one prompt."""
+    """Require that all samples belong to one prompt."""
     return "" if len(group_sizes(inputs)) == 1 else "the function is called for the samples of one prompt"
 
 
@@ -122,7 +122,7 @@ def _extracted_answers(inputs: Inputs) -> list[str]:
 
 
 def _texts(inputs: Inputs) -> list[str]:
-    """Prompt texts; two prompts share a text each, and differ in their image."""
+    """Prompt texts; each pair of prompts has the same text and different images."""
     return [f"<image> question {number // 2}" for number in partition(inputs.batch.group).tolist()]
 
 

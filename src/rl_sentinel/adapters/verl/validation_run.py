@@ -47,7 +47,7 @@ QUIET: Mapping[str, Any] = {
 
 _PRODUCED = (
     "experimental/agent_loop/agent_loop.py, _postprocess: rm_scores, the reward at the last response token; older "
-    "releases: a reward manager, which val_reward_fn is"
+    "releases: the reward manager val_reward_fn"
 )
 
 
@@ -67,7 +67,7 @@ def validate(  # noqa: PLR0913 - a run has several parts
 ) -> dict[str, Any]:
     """Validate prompts of two sources in two batches; return what the trainer logs.
 
-    ``rewards`` has those of the samples, ``groups`` the prompt of each, ``size`` the number of samples of a prompt;
+    ``rewards`` has the reward and ``groups`` the prompt of each sample; ``size`` is the number of samples of a prompt.
     ``reward_model`` says whether a reward model gives the rewards.
     """
     names = list(dict.fromkeys(groups))
@@ -100,7 +100,7 @@ def whole_prompts(batch: Batch) -> Batch:
 
 
 def shared_text(ids: Tensor, **_about: object) -> str:
-    """The text of a prompt or a response; two prompts with different images share theirs."""
+    """The text of a prompt or a response; two prompts with different images have the same text."""
     return f"<image> question {(int(ids[-1]) + 1) // 2}"
 
 

@@ -53,7 +53,7 @@ class _Called:
         self.remote = act
 
     async def __call__(self) -> None:
-        """Act."""
+        """Call the method."""
         self.remote()
 
 
@@ -70,7 +70,7 @@ class Prompts(dict[str, Any]):
 def sampled(method: Callable[..., Any], owner: type, frees: bool, rows: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: FBT001
     """The log-probs of each step's responses, and the version of the weights of each token.
 
-    Each row is a step. Older weights than those of the step have the version before.
+    Each row is a step. If the weights are older than the step, the versions are one lower.
     """
     server = Server()
 
@@ -103,7 +103,7 @@ def sampled(method: Callable[..., Any], owner: type, frees: bool, rows: list[dic
 
 
 def _only(parts: list[Prompts]) -> Prompts:
-    """The one part of a batch."""
+    """The only part of a batch."""
     (part,) = parts
     return part
 

@@ -48,12 +48,12 @@ def dynamic_batch_size() -> dict[str, Codec]:
 
 
 def equal_rows(batch: Batch) -> Batch:
-    """Rows that all train every token, so that a mean over tokens is the same in any cut."""
+    """Rows that all train every token, so that a mean over tokens is the same for any split into micro-batches."""
     return with_columns(batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.width))
 
 
 def rows_are_equal(inputs: Inputs) -> str:
-    """Require rows that train equally many tokens: a micro-batch is weighted by its rows, not by their lengths."""
+    """Require rows that train equally many tokens: a micro-batch is weighted by its number of rows, not of tokens."""
     counts = inputs.batch.mask.sum(1)
     equal = bool((counts == counts[:1]).all()) and bool((inputs.batch.length == inputs.batch.width).all())
     return "" if equal else "rows train different numbers of tokens, and a micro-batch counts by its rows"

@@ -105,9 +105,9 @@ def sampled(
     repeats: bool,  # noqa: FBT001 - passed by name
     rows: list[dict[str, Any]],
 ) -> dict[str, list[Any]]:
-    """The tokens and log-probs of each response that the attention mask covers, and the wrong positions of its row.
+    """The tokens under the attention mask and the log-probs of each response, and its number of wrong positions.
 
-    Each prompt is sampled ``config.n`` times: by the worker if it ``repeats`` prompts, else the trainer has done so.
+    Each prompt is sampled ``config.n`` times: by the worker if it ``repeats`` prompts, else by the trainer.
     """
     prompts = [prompt_tokens(row, len(one["prompt"]), VOCABULARY) for row, one in enumerate(rows)]
     times, width = int(config.n), int(config.response_length)
@@ -142,7 +142,7 @@ def _columns(found: Any, sizes: list[int], lengths: list[int], width: int) -> di
 
 
 def _agreed(copies: list[Tensor], wrong: float) -> Tensor:
-    """The common value of all samples of a prompt, as the engine returns one for all; ``wrong`` if they differ."""
+    """The common value of all samples of a prompt, which the engine makes equal; ``wrong`` if they differ."""
     return copies[0] if all(one.equal(copies[0]) for one in copies) else torch.full_like(copies[0], wrong)
 
 
@@ -153,7 +153,7 @@ def options_sent(
     validate: bool,  # noqa: FBT001 - passed by name
     texts: tuple[str, ...],
 ) -> dict[str, float]:
-    """The numbers among the options that reach the engine; of ``texts``, whether they do."""
+    """The numeric options that reach the engine, and for each option in ``texts``, whether its value does."""
     known = KnownResponses([[VOCABULARY]], [[0]], [[-1.0]], config.response_length)
     _generated(owner, engine, config, known, known.prompts, validate=validate)
     (sent, *_) = known.sent
@@ -184,12 +184,12 @@ def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
 
 
 def _unconverted(config: Any, dataclass_type: object = None) -> Any:  # noqa: ANN401, ARG001 - as the target's
-    """The section itself instead of a dataclass with its fields, which only an absent package could build."""
+    """The section itself, instead of a dataclass that only an absent package could build."""
     return config
 
 
 def _tokens(covered: list[int], size: int, width: int) -> Tensor:
-    """The tokens of a response without its end token and the shift; one that lacks its end token is too long."""
+    """The tokens of a response, unshifted and without its end token; a response without end token is too long."""
     ends = size < width
     own = covered[:-1] if ends and covered[-1:] == [END] else [*covered, PAD] if ends else covered
     return fit_to_length([token - SHIFT for token in own], size, -1)
