@@ -1,4 +1,4 @@
-"""SkyRL: its boundaries, what they need installed, and the stubs of what it imports."""
+"""SkyRL: its boundaries, the packages that they need, and stubs of packages that SkyRL imports."""
 
 import importlib
 import json
@@ -126,7 +126,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _ray() -> ModuleType:
-    """A stub of Ray: never initialised; ``ray.remote`` returns the class unchanged."""
+    """A stub of Ray, which is never initialized; ``ray.remote`` returns the class unchanged."""
 
     def remote(*decorated: object, **_options: object) -> object:
         return decorated[0] if decorated else lambda thing: thing
@@ -144,14 +144,14 @@ def _environment(module: str, name: str) -> ModuleType:
 
 
 def _pydantic() -> ModuleType:
-    """A stub of pydantic: models that keep their fields and check nothing."""
+    """A stub of pydantic, whose models store their fields and check nothing."""
     module = ModuleType("pydantic")
     vars(module).update(BaseModel=Record, Field=field)
     return module
 
 
 def _orjson() -> ModuleType:
-    """A double of orjson by the standard library, which reads and writes the same."""
+    """A double of orjson that uses the standard library, which reads and writes the same data."""
     module = ModuleType("orjson")
     vars(module).update(
         loads=json.loads,
@@ -162,7 +162,7 @@ def _orjson() -> ModuleType:
 
 
 def _trainer_config() -> ModuleType:
-    """The configuration class of releases that have only a YAML file: it loads the defaults of that file."""
+    """A configuration class for releases that have only a YAML file: it loads the defaults of that file."""
 
     def load() -> object:
         package = importlib.import_module("skyrl_train")

@@ -40,7 +40,7 @@ def with_metadata(batch: Any, metadata: Mapping[str, Any]) -> Any:  # noqa: ANN4
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """How a release's trainer lays out its tensors: found by calling its code, not from its version number."""
+    """How a release's trainer lays out its tensors, found by a call of its code, not from its version number."""
 
     form: Form
     last_step_is_metadata: bool

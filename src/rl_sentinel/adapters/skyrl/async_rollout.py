@@ -37,7 +37,7 @@ FAMILIES: Mapping[str, Settings] = {
 
 _DOCS = claims(
     "fully_async_trainer.py, convert_generation_group_mini_batch_to_training_input: groups are concatenated and "
-    "converted; dropped groups are used for metrics only, never trained",
+    "converted; dropped groups are used for metrics only and never trained",
     conserves=True,
 )
 _QUEUE = (

@@ -36,7 +36,8 @@ _SUMS: Settings = {
 LENGTHS: Mapping[str, Settings] = {"max_seq_len": {**_SUMS, LENGTH: 64}, "no_max_seq_len": _SUMS}
 
 _WHY = (
-    "trainer.py: the advantage of the last step is broadcast to all steps, but a temporal estimator has one per token"
+    "trainer.py: the advantage of the last step is broadcast to all steps, but a temporal estimator has one advantage "
+    "per token"
 )
 
 _BROADCAST = "a temporal estimator's advantages, one per token, cannot be taken from the last step alone"

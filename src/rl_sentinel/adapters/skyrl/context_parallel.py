@@ -42,7 +42,7 @@ _SHARDED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs, in releases whose ranks compute those of their own chunks."""
+    """The log-probs, in releases whose ranks compute the log-probs of their own chunks."""
     if all(target.has(path) and not target.fails(path) for path in _CODE.values()):
         yield from bindable(target, _boundary())
 
@@ -94,7 +94,7 @@ def packed_log_probs(code: Mapping[str, Any], logits: Tensor, tokens: Tensor, le
 
 
 def _context_of(ranks: int, *modules: dict[str, Any]) -> Any:  # noqa: ANN401 - a context manager
-    """Replace Megatron's parallel state in the modules, and torch's collectives, by those of the threads."""
+    """Replace Megatron's parallel state in the modules, and torch's collectives, by doubles for the threads."""
     state = SimpleNamespace(**parallel_state_of_one_process())
     state.get_context_parallel_world_size = lambda **_options: ranks
     state.get_context_parallel_rank = lambda **_options: rank_number()
@@ -111,7 +111,7 @@ def _context_of(ranks: int, *modules: dict[str, Any]) -> Any:  # noqa: ANN401 - 
 
 
 def _all_gather(tensor_list: list[Tensor], tensor: Tensor, group: object = None) -> None:
-    """Write the tensors of all ranks to the list."""
+    """Write the tensors of all ranks to ``tensor_list``."""
     for place, part in zip(tensor_list, gather_from_ranks(tensor) if group is _CONTEXT else [tensor], strict=True):
         place.copy_(part)
 

@@ -57,7 +57,7 @@ def _after_end(encode: Callable[..., Any]) -> bool | None:
 
 
 def dataset_differences(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> dict[str, list[float]]:
-    """Count where a conversation of a data set differs from the chat template; one without a reply has no count."""
+    """Count where a conversation of a data set differs from the chat template, if it has a reply."""
     tokenizer = ChatTokenizer(added)
     counts = []
     for mask in masks:

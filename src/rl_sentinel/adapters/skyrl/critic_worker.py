@@ -45,7 +45,7 @@ _CLIPPED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step, in releases that average over its micro-batches: in the update, or by the loss of each."""
+    """The step, in releases that average over micro-batches in the update or in the loss of each micro-batch."""
     path = UPDATE if target.has(UPDATE) else STEP
     if not target.has(path) or target.fails(path) or not target.has(CRITIC):
         return
@@ -61,7 +61,7 @@ class Model:
     """A double of the critic: it looks up the values of a row, whose number is the row's first token."""
 
     def __init__(self, values: Tensor) -> None:
-        """Store the values of all rows, and one parameter, whose gradient is a number of the step."""
+        """Store the values of all rows, and one parameter, whose gradient the step logs."""
         self.values = values
         self.weight = torch.nn.Parameter(torch.ones(()))
 

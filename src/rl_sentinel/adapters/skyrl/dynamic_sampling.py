@@ -110,8 +110,8 @@ class Rollouts:
     def rounds(self, cfg: Any) -> list[list[dict[str, Any]]]:  # noqa: ANN401 - the target's class
         """Rows to sample until the batch is full, whose size is set in the configuration.
 
-        An informative prompt is sampled before those of the case if prompts are filtered, one beside them, and as many
-        as are still missing after them.
+        The rows of the case come together with one informative prompt. If prompts are filtered, another informative
+        prompt comes before; as many as the case has come afterwards.
         """
         prompts = len({row["group"] for row in self.rows})
         cfg.generator.n_samples_per_prompt, cfg.trainer.train_batch_size = self.samples, prompts + 2
@@ -123,7 +123,7 @@ class Rollouts:
         ]
 
     def output(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """The generator's output for these rows; every column but mask and reward has the number of its row."""
+        """The generator's output for these rows; every column except mask and reward has the number of its row."""
         output = {
             "prompt_token_ids": [[row["number"]] for row in rows],
             "response_ids": [[row["number"]] * len(row["mask"]) for row in rows],
@@ -165,7 +165,7 @@ def sample_batch(
     trajectory: Callable[..., Any] | None,
     of_sampler: Sequence[str],
 ) -> dict[str, list[float]]:
-    """Sample until the batch is full: whether each row of the case is in it, and how many columns are of other rows."""
+    """Sample until the batch is full; return whether each row of the case is in it, and its number of wrong columns."""
     rollouts = Rollouts(rows, trajectory, of_sampler)
     rounds = rollouts.rounds(cfg)
     trainer = bare_instance(owner, cfg=cfg, dynamic_sampling_state=None)
@@ -188,7 +188,7 @@ def sample_batch(
 
 
 def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place: int, same_uid: bool) -> int:  # noqa: FBT001 - a fact
-    """The number of columns at a position of the batch that differ from the row ``own``, or are lost; also the uid."""
+    """The number of columns (and the uid) at a position of the batch that are lost or differ from the row ``own``."""
     names = [name for name in own if name != "rollout_metrics"]
     wrong = [name for name in names if not output.get(name) or output[name][place] != own[name][0]]
     return len(wrong) + int(not same_uid)
@@ -226,7 +226,7 @@ def columns_read(*, step_wise: bool) -> frozenset[str]:
 
 
 def requirements(*, step_wise: bool) -> tuple[Callable[[Inputs], str], ...]:
-    """Prompts of equal size, with several responses."""
+    """Require prompts of equal size, with several responses."""
     plain = (groups_are_equal, several_responses)
     sizes = (steps_in_order, several_trajectories) if step_wise else plain
     return (prompts_are_contiguous, no_empty_response, *sizes)

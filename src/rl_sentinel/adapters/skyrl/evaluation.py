@@ -90,7 +90,7 @@ class Tokenizer:
 
 
 class Generator:
-    """A stub of the generator: it returns the rewards of a prompt's responses in order, and 0 once none remains."""
+    """A stub of the generator: it returns the rewards of a prompt's responses in order, and then 0."""
 
     def __init__(self, rewards: Mapping[str, list[float]]) -> None:
         """Store the rewards of each prompt."""
@@ -132,7 +132,7 @@ class StepGenerator(Generator):
 
 
 def _last_steps(row: int) -> list[bool]:
-    """Whether each step of a trajectory is its last one; trajectories in turn have 2, 3 and 1 steps."""
+    """Whether each step is the last of its trajectory; trajectories have 2, 3 and 1 steps in turn."""
     return [*[False] * ((row + 1) % 3), True]
 
 
@@ -144,7 +144,7 @@ def evaluate(  # noqa: PLR0913 - the function, objects that it needs, and the re
     rewards: list[float],
     groups: list[int],
 ) -> dict[str, float]:
-    """Evaluate the prompts in batches of at most two, one per worker; training samples another number of responses."""
+    """Evaluate in batches of at most two prompts, one per worker; training samples a different number of responses."""
     by_prompt: dict[str, list[float]] = {}
     for group, reward in zip(groups, rewards, strict=True):
         by_prompt.setdefault(str(group), []).append(reward)

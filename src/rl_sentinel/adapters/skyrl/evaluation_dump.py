@@ -43,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def dump(write: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """The score and the response in the record of each row; two data sets take turns.
 
-    A token is :data:`WRONG` where it is not the row's; all tokens are if the record has another row's prompt or task.
+    A token is :data:`WRONG` where it differs from the row's, as are all tokens of a record with a wrong prompt or task.
     """
     numbers = range(len(rows))
     output = {

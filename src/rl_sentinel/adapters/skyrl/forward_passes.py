@@ -1,4 +1,4 @@
-"""SkyRL's forward passes before the update: the columns they add, and the logged gap to the sampler."""
+"""SkyRL's forward passes before the update: the columns that they add, and the logged gap to the sampler."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -88,7 +88,7 @@ class Dispatch:
     """A double of the dispatch to workers: a forward pass of a model returns a column of the batch."""
 
     def __init__(self, passes: Mapping[str, Tensor]) -> None:
-        """Keep the passes by the key that the trainer stores them at."""
+        """Store the passes by the keys under which the trainer stores them."""
         self.passes = passes
 
     def forward(self, model: str, _data: Any) -> Passed:  # noqa: ANN401 - the target's batch

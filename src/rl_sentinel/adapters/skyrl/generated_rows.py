@@ -104,7 +104,7 @@ class RowReader:
         self.masks = [bool(trained) for trained in self.row["mask"]]
 
     def read(self, prompts: Sequence[list[int] | None], tails: Sequence[int | None]) -> dict[str, Any]:
-        """The columns; ``prompts`` are the engine's prompts by turn, None where it received messages."""
+        """The columns. ``prompts`` has the engine's prompt of each turn, or None where the engine received messages."""
         for turn, is_sampled, places in self._turns():
             row = self.generated[min(turn, len(self.generated) - 1)]
             first = self._read_segment(row, places, is_sampled=is_sampled)
@@ -132,7 +132,7 @@ class RowReader:
             yield turn, is_sampled, places
 
     def _read_segment(self, row: GeneratedRow, places: list[int], *, is_sampled: bool) -> int | None:
-        """Read a segment and return its start; None, with tokens of -1, if it is missing, repeated or interrupted."""
+        """Read a segment and return its start, or None and tokens of -1 if it is missing, repeated or interrupted."""
         ids = [id_of(self.number, place) for place in places]
         starts = [at for at, token in enumerate(row.ids) if token == ids[0]]
         if len(starts) != 1 or row.ids[starts[0] : starts[0] + len(ids)] != ids:
@@ -146,7 +146,7 @@ class RowReader:
         return starts[0]
 
     def _read_tail(self, row: GeneratedRow, at: int, tail: int | None, place: int) -> None:
-        """Check the stop token after a turn; a wrong one is marked at ``place``, the turn's last token."""
+        """Check the stop token after a turn; a wrong stop token is marked at ``place``, the turn's last token."""
         if at >= len(row.ids) or row.ids[at] != tail:
             self.tokens[place] = -1
         elif not row.mask[at]:
@@ -156,5 +156,5 @@ class RowReader:
 
 
 def _runs(row: dict[str, Any]) -> list[tuple[bool, list[int]]]:
-    """Runs of equal mask in the response: whether the model sampled the run, and its positions."""
+    """Runs of equal mask values in the response: for each run, whether the model sampled it, and its positions."""
     return [(bool(sampled), list(at)) for sampled, at in groupby(range(len(row["mask"])), row["mask"].__getitem__)]

@@ -120,7 +120,7 @@ def output_of(  # noqa: PLR0913 - classes of the target, and their arguments
     *,
     asked: bool = False,
 ) -> Any:  # noqa: ANN401 - the target's output
-    """What the generator returns for a prompt per script, which the engine and the environment follow.
+    """The generator's output for one prompt per script, which the engine and the environment follow.
 
     The call requests log-probs if ``asked``, regardless of the configuration.
     """
@@ -156,9 +156,9 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
 ) -> dict[str, list[Any]]:
     """Run the generator on one conversation per row, and read its output at the positions of the batch.
 
-    A token is -1 where it or the stop token after it is lost, duplicated or moved, or where the engine received
-    another prompt than the row's. An untrained token keeps the log-prob of the batch. Where responses that are cut off
-    are filtered, the mask is the row's if no token is trained, and False otherwise.
+    A token is -1 where it or the stop token after it is lost, duplicated or moved, or where the engine received a wrong
+    prompt. An untrained token keeps the log-prob of the batch. If truncated responses are filtered, the returned mask
+    is the row's mask if the generator trains no token, and False otherwise.
     """
     scripts = [script_of(number, row, end, closing=closing) for number, row in enumerate(rows)]
     engine = Engine(scripts)
@@ -252,7 +252,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
         settings={name: settings},
         claims=claims(_DOCS, conserves=True),
         reach=", ".join(f"{path}={settings[path]}" for path in settings if "." in path)
-        + (", log-probs in the sampling_params of the call alone" if settings.get("asked") else ""),
+        + (", with log-probs requested only in the call's sampling_params" if settings.get("asked") else ""),
         requires=(no_empty_response, _sampled_at_both_ends, *([one_turn] if settings[_BATCHED] else [])),
     )
 
@@ -273,7 +273,7 @@ def _sampled_at_both_ends(inputs: Inputs) -> str:
 
 
 def one_turn(inputs: Inputs) -> str:
-    """Require one turn per conversation: a batched call samples no more."""
+    """Require one turn per conversation, because a batched call samples one turn."""
     valid = torch.arange(inputs.batch.mask.shape[1]) < inputs.batch.length.unsqueeze(1)
     return (
         "" if torch.equal(inputs.batch.mask, valid) else "a row has observations, but a batched call samples one turn"

@@ -18,7 +18,7 @@ FIRST, PER_ROW = 1_000, 1_000
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn as token ids: what the model samples, and the environment's observation after it."""
+    """One turn as token ids: the sampled tokens, and the environment's observation after them."""
 
     sampled: Sequence[int]
     logprobs: Sequence[float]
@@ -45,7 +45,7 @@ def text_of(ids: Sequence[int]) -> str:
 
 
 class Tokenizer:
-    """A tokenizer with one token per character, a template like ChatML, and a custom one with another start token."""
+    """A tokenizer of single characters, with a ChatML-like template and a template with another start token."""
 
     eos_token_id = EOS
     eos_token = chr(EOS)
@@ -82,7 +82,7 @@ class Tokenizer:
 
 
 class Engine:
-    """An inference engine that returns the turns of the scripts in order, and records the prompts that it receives."""
+    """A double of the inference engine that returns the turns of the scripts in order, and records the prompts."""
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         """Start every script at its first turn."""
@@ -148,7 +148,7 @@ class Environment:
 
 
 class Environments:
-    """The environments' section of the configuration: no settings, and no worker threads."""
+    """The environments' section of the configuration, without settings and without worker threads."""
 
     max_env_workers = 0
 

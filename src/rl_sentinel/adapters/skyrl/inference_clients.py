@@ -1,4 +1,4 @@
-"""SkyRL's clients of the inference engines: requests with sampling parameters, and the replies in order."""
+"""SkyRL's clients of the inference engines: sampling parameters of requests, and the order of replies."""
 
 import asyncio
 import copy
@@ -64,7 +64,7 @@ _PRODUCED = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each client of the release: with one request per response, with one for all, and its sampling parameters."""
+    """Each client of the release: one request per response, one request for all responses, and sampling parameters."""
     sampling = next((path for path in SAMPLING if target.has(path)), "")
     for client in CLIENTS:
         if not sampling or not target.has(f"{client}.generate") or target.fails(client):
@@ -92,7 +92,7 @@ def _has(target: Target, name: str) -> bool:
 
 @dataclass(slots=True)
 class Servers:
-    """Doubles of the engines, which sample known responses; requests that start first are answered last.
+    """Doubles of the engines, which sample known responses and answer the first request last.
 
     ``room`` is the maximum length of a response.
     """
@@ -160,7 +160,7 @@ def sample(  # noqa: PLR0913 - functions and classes of the target, and their ar
 ) -> dict[str, list[Any]]:
     """The tokens and log-probs of each response, and a digest of the sampling parameters that the servers receive.
 
-    Of ``options``, ``batched`` asks for all responses at once; the others are fields of the sampling parameters.
+    The option ``batched`` requests all responses at once; the other options are fields of the sampling parameters.
     """
     section = copy.deepcopy(config.sampling_params)
     section.max_generate_length = room
@@ -190,7 +190,7 @@ def sample(  # noqa: PLR0913 - functions and classes of the target, and their ar
 
 
 def _client_of(owner: Any, servers: Servers) -> Any:  # noqa: ANN401 - the target's classes
-    """The client of the servers; a client of engines would start an HTTP endpoint when it is made."""
+    """The client of the servers; a client of engines is made without its constructor, which starts an endpoint."""
     known = inspect.signature(owner).parameters
     tokenizer = SimpleNamespace(
         decode=lambda _ids, **_options: "", batch_decode=lambda ids, **_options: [""] * len(ids)
@@ -218,7 +218,7 @@ async def _request(
     *,
     batched: bool,
 ) -> list[tuple[list[int], list[float] | None]]:
-    """Tokens and log-probs of each response: of one request for all, or of one for each at the same time."""
+    """Tokens and log-probs of each response, from one request for all responses or from simultaneous requests."""
     prompts = [script.prompt for script in servers.scripts]
     if batched:
         outputs = [await client.generate({"prompt_token_ids": prompts, "sampling_params": dict(params)})]
@@ -266,7 +266,7 @@ def _step(client: str, sampling: str, *, versions: bool) -> Step:
 
 
 def _responses(client: str, sampling: str, *, retries: bool, batched: bool = False) -> Boundary:
-    """The responses that the client returns; if it ``retries``, a weight update may abort a request."""
+    """The responses that the client returns; if the client ``retries``, weight updates may abort requests."""
     return Boundary(
         path=f"{client}.generate",
         stage="batch",

@@ -70,7 +70,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rates(build: Callable[..., Any], owner: type, cfg: Any, model: str, count: int) -> list[float]:  # noqa: ANN401 - the target's class
-    """The learning rates of ``count`` optimizer steps, as fractions of the peak, of a cosine without warm-up."""
+    """The learning rates of ``count`` steps of a cosine schedule without warm-up, as fractions of the peak."""
     planned: dict[str, int | None] = {}
 
     class Group:

@@ -14,7 +14,7 @@ async def nothing_later(*_passed: object, **_options: object) -> None:
 
 
 class Prompts:
-    """A stateful data loader of one prompt per batch: after a restart, its first pass goes on where it was."""
+    """A stateful data loader of one prompt per batch, which continues at the saved position after a restart."""
 
     def __init__(self, rows: int) -> None:
         """Start at the first prompt."""
@@ -25,7 +25,7 @@ class Prompts:
         return self.rows
 
     def __iter__(self) -> Iterator[list[dict[str, Any]]]:
-        """The batches that remain; then, at the next pass, all of them."""
+        """The remaining batches; in the next pass, all batches."""
         first, self.position = self.position, 0
         chat = [{"role": "user", "content": "prompt"}]
         rows = range(first, self.rows)
@@ -44,7 +44,7 @@ class Data(dict[str, Any]):
     """A training batch of one prompt, without tensors."""
 
     def __init__(self, uids: list[str]) -> None:
-        """Keep the prompt."""
+        """Store the prompt."""
         super().__init__(sequences=[], **{key: [] for key in ("rewards", "custom_rewards", "rm_rewards")})
         self.uid, self.metadata = uids[0], {"uids": uids}
 
@@ -91,12 +91,12 @@ class Gauges:
 
 
 class Log:
-    """A record of a run: its prompts in order, steps of evaluations, and numbers by the step they are logged at."""
+    """A record of a run: its prompts in order, the steps of evaluations, and the steps at which numbers are logged."""
 
     backend = "wandb"
 
     def __init__(self, *names: str) -> None:
-        """``names`` are the metrics whose value is their step."""
+        """Start empty; ``names`` are the metrics whose value is their step."""
         self.prompts: list[int] = []
         self.evaluations = self.in_place = 0
         self.names = names
@@ -110,5 +110,5 @@ class Log:
 
     @property
     def elsewhere(self) -> int:
-        """How many numbers are logged at another step than their own, or never."""
+        """The number of metrics that are logged at a wrong step, or never."""
         return len(self.prompts) + self.evaluations - self.in_place

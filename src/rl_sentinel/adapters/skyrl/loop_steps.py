@@ -53,15 +53,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def run_twice(owner: Any, loader: Any, manager: Any, cfg: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's
-    """How often each prompt is trained by a trainer, and what it logs; see :func:`compare_runs`."""
+    """How often a trainer trains each prompt, and how many numbers it logs at wrong steps; see :func:`compare_runs`."""
     parts = [] if loader is None else [loader, manager]
     return compare_runs(lambda done: _run(owner, parts, cfg, rows, done), rows)
 
 
 def compare_runs(run: Callable[[int], Log], rows: int) -> dict[str, Any]:
-    """How often each prompt is trained in a run and in one that restarts in its last epoch, by the number of epochs.
+    """How often a run, and a run that restarts in its last epoch, train each prompt, divided by the number of epochs.
 
-    ``run`` trains from the step after a given one to the end.
+    ``run(step)`` trains from the step after ``step`` to the end.
     """
     stop = (EPOCHS - 1) * rows + 1
     whole, again = run(0), run(stop)
@@ -103,7 +103,7 @@ async def _finish(running: Any) -> None:  # noqa: ANN401 - a coroutine
 
 
 def _methods(source: str, log: Log, loader: Prompts, done: int) -> dict[str, Callable[..., Any]]:
-    """Doubles of the methods of a step, which only record; ``source`` of the loop shows which results it reads."""
+    """Doubles of the methods of a step, which only record; the loop's ``source`` shows which results it reads."""
 
     def trained(trainer: Any, uid: str) -> dict[str, float]:  # noqa: ANN401 - the target's class
         log.prompts.append(int(uid))
@@ -171,7 +171,7 @@ def _asynchronous(parts: list[type], loader: Prompts, rows: int) -> dict[str, An
 
 
 def _two_prompts(inputs: Inputs) -> str:
-    return "" if inputs.batch.rows > 1 else "the run stops within an epoch, and one of one prompt has no such place"
+    return "" if inputs.batch.rows > 1 else "the run stops within an epoch, which has no such place with one prompt"
 
 
 def _boundary(owner: str, *, asynchronous: bool) -> Boundary:
@@ -193,7 +193,7 @@ def _boundary(owner: str, *, asynchronous: bool) -> Boundary:
 
 
 def loop_boundary(path: str, step: Step, settings: Mapping[str, Settings], reach: str) -> Boundary:
-    """A boundary whose step returns what :func:`compare_runs` does."""
+    """A boundary whose step returns the result of :func:`compare_runs`."""
     run, form = Use(step.result), PerRow("list")
     return Boundary(
         path=path,

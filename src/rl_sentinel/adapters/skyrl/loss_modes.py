@@ -1,4 +1,4 @@
-"""SkyRL's registered policy losses: what each claims, which numbers it takes, what its clip fraction counts."""
+"""SkyRL's registered policy losses: for each, its claims, its numbers, and the meaning of its clip fraction."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -27,8 +27,8 @@ _CLIP_FIELDS: Mapping[str, str] = {"eps_clip_low": "clip_low", "eps_clip_high": 
 class LossMode:
     """A registered loss.
 
-    ``fields`` maps a field of the algorithm's section to the neutral name of its number. The algorithm is claimed where
-    these are set. ``clipped`` is the quantity of ``clip_ratio``, or empty if the loss logs a constant.
+    ``fields`` maps a field of the algorithm's section to the neutral name of its number. The algorithm is claimed only
+    if these numbers are set. ``clipped`` is the quantity of ``clip_ratio``, or empty if the loss logs a constant.
     """
 
     claims: Claims

@@ -128,7 +128,7 @@ def loss_step(path: str, function: Callable[..., Any], forms: Arguments, advanta
 
 
 def rows_of(whole: Tensor, number: int, parts: int) -> Tensor:
-    """The rows of one micro-batch, as the worker cuts them."""
+    """The rows of one micro-batch, as the worker splits them."""
     return whole.tensor_split(parts)[number]
 
 
@@ -157,7 +157,7 @@ def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Argum
 
 
 def _policies(target: Target, name: str, function: Callable[..., Any], forms: Arguments) -> Iterator[Boundary]:
-    """The loss at the framework's defaults; if its formula is known, also with other numbers, and its metrics."""
+    """The loss with the framework's defaults and, if its formula is known, with other numbers and with its metrics."""
     mode = mode_of(name)
     plain = _policy(target, function, section(name), forms, name)
     legacy = name == PLAIN and target.has(SCALE) and LEGACY in inspect.getsource(target.find(SCALE))

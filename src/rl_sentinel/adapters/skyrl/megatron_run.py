@@ -33,7 +33,7 @@ REPLAY = "skyrl.backends.skyrl_train.utils.replay_utils.clear_router_replay"
 
 
 class Model:
-    """A double of the model on one pipeline stage: returns the next token's log-prob and the entropy at each position.
+    """A double of the model on one pipeline stage, which returns each next token's log-prob, and the entropy.
 
     It looks up the columns of a row, whose number is the row's first token.
     """
@@ -83,10 +83,10 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     packed: bool = False,  # noqa: FBT001, FBT002 - as in the configuration
     **options: object,
 ) -> tuple[Tensor, list[Any]]:
-    """The loss of a mini-batch that each rank trains in ``parts`` micro-batches, and what the step of each returns.
+    """The loss of a mini-batch that each rank trains in ``parts`` micro-batches, and the result of each rank's step.
 
     The double of Megatron's schedule divides each loss by the number of micro-batches (schedules.py, forward_step: a
-    loss function that returns two values); gradients are averaged over the ranks. ``code`` are functions and classes of
+    loss function that returns two values); gradients are averaged over the ranks. ``code`` has functions and classes of
     the target. With ``packed`` the worker removes padding, and the model's outputs are log-probs over a vocabulary.
     """
     total: list[Tensor] = []
@@ -136,7 +136,7 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
 
 
 def _step(step: Callable[..., Any], worker: Any, cfg: Any, share: Any, options: dict[str, object]) -> Any:  # noqa: ANN401
-    """What the step returns; of an update, the numbers that it logs."""
+    """The result of the step; if the step is an update, the numbers that it logs."""
     if step.__name__ != "ppo_train":
         return step(worker, share, **options)
     cfg.trainer.update_epochs_per_batch = 1
@@ -227,7 +227,7 @@ def wrapper_of(target: Target) -> str:
 
 
 def code_of(target: Target, packed_log_probs: str = "", tensor_parallel: int = 1) -> Table:
-    """The functions and classes of the target that :func:`run_on_megatron` calls or replaces.
+    """Functions and classes of the target that :func:`run_on_megatron` calls or replaces.
 
     ``packed_log_probs`` is the path of the log-probs of packed rows; ``tensor_parallel`` ranks share a sequence.
     """

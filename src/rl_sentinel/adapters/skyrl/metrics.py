@@ -72,7 +72,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rewards_logged(trainer: Any) -> dict[str, float]:  # noqa: ANN401 - a double of the trainer
-    """The reward metrics; the name of pass@n has the number of samples in it, so it gets a fixed name here."""
+    """The reward metrics; pass@n gets a fixed name, because its own name contains the number of samples."""
     logged = trainer.all_metrics
     pass_at_n = next(value for name, value in logged.items() if name.startswith("reward/avg_pass_at_"))
     return {"raw": logged["reward/avg_raw_reward"], "pass_at_n": pass_at_n}

@@ -62,7 +62,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Status(dict[str, Any]):
-    """The metrics of a training step: none, as a dict or as an attribute."""
+    """The metrics of a training step, as a dict or as an attribute; both are empty."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -74,7 +74,7 @@ class Dispatch:
     """A double of the workers: one data-parallel rank, which records the rows of each optimizer step."""
 
     def __init__(self, stage: Callable[..., Any]) -> None:
-        """``stage`` cuts the training batch into mini-batches."""
+        """Store ``stage``, which splits the training batch into mini-batches."""
         self.stage, self.steps = stage, list[list[int]]()
 
     def get_lcm_dp_size(self) -> int:
@@ -82,7 +82,7 @@ class Dispatch:
         return 1
 
     def stage_data(self, _model: str, data: Any, mini_batches: Any) -> Any:  # noqa: ANN401 - the target's
-        """The mini-batches, each as the list of its ranks' parts."""
+        """The mini-batches, each as a list of the parts of its ranks."""
         return self.stage(1, data, mini_batches)
 
     def forward_backward_from_staged(self, _model: str, parts: list[Any], **_options: object) -> Status:
@@ -127,7 +127,7 @@ def prepare(trainer: Any, stage: Callable[..., Any]) -> Any:  # noqa: ANN401 - a
 
 
 def train(stage: Callable[..., Any], trainer: Any, uids: list[str]) -> dict[str, list[Any]]:  # noqa: ANN401 - of :func:`convert`
-    """The uid of each row where its mini-batch is that of its prompt, and how often it is trained."""
+    """The uid of each row, or -1 if it is in the mini-batch of another prompt; and how often it is trained."""
     data = trainer.data
     data["advantages"] = torch.zeros_like(data["loss_mask"])
     data["place"] = torch.arange(len(data["loss_mask"]))
@@ -147,12 +147,12 @@ class _Store:
 
     @staticmethod
     def put(value: Any) -> Any:  # noqa: ANN401 - any object
-        """The object."""
+        """The object itself."""
         return value
 
 
 class Uids(PerRow):
-    """Read uids as the labels that they contain; -1 of a row in the mini-batch of another prompt."""
+    """Read uids as the labels that they contain; a row in the mini-batch of another prompt has -1."""
 
     def read(self, value: Any, sizes: Any) -> torch.Tensor:  # noqa: ANN401, ARG002 - a list of strings
         """One number per row, ``[B]``."""
@@ -258,4 +258,4 @@ def one_trajectory_per_prompt(batch: Batch) -> Batch:
 
 def _one_trajectory(inputs: Inputs) -> str:
     same = torch.equal(one_trajectory_per_prompt(inputs.batch).last_step, inputs.batch.last_step)
-    return "" if same else "a prompt has more than one trajectory, and the call takes one number for all"
+    return "" if same else "a prompt has more than one trajectory, and the call takes one number for all trajectories"

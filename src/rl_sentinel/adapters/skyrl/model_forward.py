@@ -50,7 +50,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class HuggingFace:
-    """The interface of transformers' models for a model double."""
+    """A model double with the interface of transformers' models."""
 
     def __init__(self, model: CausalModel) -> None:
         """Wrap the model."""
@@ -59,7 +59,7 @@ class HuggingFace:
     def __call__(
         self, ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor, **_about: object
     ) -> dict[str, Tensor]:
-        """Logits of packed sequences, which have no attention mask, or of padded ones."""
+        """Logits of packed sequences, which have no attention mask, or of padded sequences."""
         if attention_mask is not None:
             return {"logits": self.model.padded(ids, position_ids, attention_mask)}
         places = position_ids[0]

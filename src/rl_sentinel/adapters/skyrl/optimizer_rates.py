@@ -49,7 +49,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class _Made(Exception):  # noqa: N818 - no error: it ends the rest of a worker's start
-    """Ends the start of a worker once the model, the optimizer and the schedule exist."""
+    """An exception that ends the start of a worker when the model, the optimizer and the schedule exist."""
 
 
 class Model(torch.nn.Module):

@@ -102,7 +102,7 @@ def train_packed(  # noqa: PLR0913 - classes of the target, and the arguments of
     parts: int,
     ranks: int,
 ) -> Tensor:
-    """Pack the examples into rows, a ``parts``-th of their tokens each where they fit, and train a row at a time."""
+    """Pack the examples into rows, each with about 1 / ``parts`` of the tokens, and train one row at a time."""
     lengths = [1 + len(mask) for mask in masks]
     collate = collator(
         tokenizer=Padding(),

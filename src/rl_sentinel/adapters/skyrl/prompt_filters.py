@@ -66,7 +66,7 @@ def kept_rows(check: Callable[..., Any], rewards: list[float], uids: list[str], 
 def sampled_rows(handle: Callable[..., Any], output: dict[str, Any], uids: list[str], samples: int) -> list[float]:
     """1 for each row that dynamic sampling collects, else 0; the prompt of a row is its number.
 
-    The batch needs one prompt more than were sampled, so that the collected rows can be read from the state.
+    The batch needs one more prompt than were sampled, so that the collected rows can be read from the state.
     """
     rows = range(len(uids))
     numbered = {**output, "prompt_token_ids": [[row] for row in rows]}
@@ -82,7 +82,7 @@ def rows_of_kept_groups(
     prompts: list[list[dict[str, Any]]],
     per_token: bool,  # noqa: FBT001 - a setting
 ) -> list[float]:
-    """1 for each row of a group that is kept, else 0; rewards are numbers, or lists with the outcome at the end."""
+    """1 for each row of a kept group, else 0; with ``per_token``, rewards are lists that end with the outcome."""
     kept = []
     for number, rows in enumerate(prompts):
         masks = [row["mask"] for row in rows]

@@ -44,10 +44,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def prepare(method: Callable[..., Any], cfg: Any, groups: list[int], samples: int) -> dict[str, list[float]]:  # noqa: ANN401 - the target's class
-    """The prompt of each sample by its uid, and how many other samples can change its extras.
+    """The label of each sample in several columns, and how many other samples can change its extras.
 
-    Environments write to the extras, so samples must not share them. Older releases have the number of samples for
-    training in the same configuration; here it differs from that for evaluation, so that a mix-up shows.
+    Environments write to the extras, so samples must not share them. In older releases, the configuration also has
+    the number of samples for training; here it differs from the number for evaluation, so that a mix-up shows.
     """
     prompts = [
         {
@@ -115,7 +115,7 @@ def _prepared(path: str) -> Boundary:
 
 
 def uses_after_tail(method: Callable[..., Any], groups: list[int], samples: int, workers: int) -> list[float]:
-    """How often each sample is kept in a batch whose samples divide evenly among the workers."""
+    """How often the batch still has each sample; its samples divide evenly among the workers, so 1 is correct."""
     actor_info = SimpleNamespace(rank=SimpleNamespace(dp_size=workers))
     model = SimpleNamespace(actor_infos=[actor_info])
     trainer = SimpleNamespace(

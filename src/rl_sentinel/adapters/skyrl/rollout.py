@@ -63,7 +63,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _carried(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary without the engine's log-probs where the generator's output has none, as in the first releases."""
+    """The boundary, without the engine's log-probs if the generator does not return any, as in the first releases."""
     if not target.has(OUTPUT) or target.fails(OUTPUT) or "rollout_logprobs" in inspect.getsource(target.find(OUTPUT)):
         return boundary
     # The reward comes first: the check before an audit moves signals, and tokens are labels.
@@ -94,7 +94,7 @@ class Dispatch:
     workers: int
 
     def get_lcm_dp_size(self) -> int:
-        """The number of workers: the batch is padded to a multiple of it."""
+        """The number of workers; the batch is padded to a multiple of this number."""
         return self.workers
 
 

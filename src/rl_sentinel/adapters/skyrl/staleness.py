@@ -1,4 +1,4 @@
-"""SkyRL's fully asynchronous trainer: the limit on staleness, and the data loader across a restart."""
+"""SkyRL's fully asynchronous trainer: the limit on staleness, and the data loader after a restart."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -101,7 +101,7 @@ class Prompts:
         return self.rows
 
     def __iter__(self) -> Iterator[list[dict[str, str]]]:
-        """Each prompt in a batch of its own, as the trainer builds its loader."""
+        """Batches of one prompt each, as in the trainer's loader."""
         return iter([[{"uid": str(row)}] for row in range(self.rows)])
 
     def state_dict(self) -> dict[str, int]:

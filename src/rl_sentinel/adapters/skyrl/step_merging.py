@@ -52,7 +52,7 @@ def merge_steps(
     rows: list[dict[str, Any]],
     rewritten: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """The columns of each step as the merged entries have them."""
+    """The columns of each step, read from the merged entries."""
     prompts = _prompts(rows, rewritten=rewritten)
     entries = merge(
         {
@@ -83,7 +83,7 @@ def merge_steps(
 
 
 def with_step_rewards(batch: Batch) -> Batch:
-    """The batch with a reward at each step before the last, as given by environments that judge every step."""
+    """The batch with a reward at each step before the last, as from environments that score every step."""
     return with_columns(batch, reward=torch.where(batch.last_step, batch.reward, 0.25 * (batch.step + 1)))
 
 
@@ -101,7 +101,7 @@ def _prompts(rows: list[dict[str, Any]], *, rewritten: bool) -> list[list[int]]:
 
 
 def _places(entries: Mapping[str, Any], row: dict[str, Any], prompt: list[int]) -> list[tuple[int, int]]:
-    """Merged entries that contain the row's response, each with the position of the response in the entry."""
+    """The merged entries that contain the row's response, each with the position of the response in the entry."""
     whole, found = [*prompt, *row["tokens"]], []
     for entry, own in enumerate(entries["trajectory_ids"]):
         first, response = entries["prompt_token_ids"][entry], entries["response_ids"][entry]

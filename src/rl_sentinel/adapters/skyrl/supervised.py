@@ -70,14 +70,14 @@ def _takes_loss(target: Target, step: str) -> bool:
 
 
 class Model:
-    """A double of the model: looks up the log-probs of a row by its number, the first token that is not padding."""
+    """A double of the model, which looks up a row's log-probs by its number, the first token that is not padding."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""
         self.logprobs = logprobs
 
     def __call__(self, sequences: Tensor, num_actions: int, **_options: object) -> tuple[Tensor, dict[str, Tensor]]:
-        """Log-probs of the last ``num_actions`` positions, and no entropy."""
+        """Log-probs of the last ``num_actions`` positions, and an entropy of 0."""
         numbers = torch.where(sequences < _TOKEN, sequences, 0).amax(1) - 1
         rows = [self.logprobs[number] for number in numbers.tolist()]
         padded = [torch.nn.functional.pad(row, (num_actions - len(row), 0), value=9.0) for row in rows]
@@ -133,9 +133,9 @@ def train_supervised(  # noqa: PLR0913 - classes of the target, and the argument
     parts: int,
     ranks: int,
 ) -> dict[str, Any]:
-    """Collate the responses, and run the worker's step on each rank in ``parts`` micro-batches: loss and logged loss.
+    """Collate the responses and run the worker's step on each rank in ``parts`` micro-batches; return both losses.
 
-    Gradients are averaged over the ranks; the logged loss is that of the last rank.
+    Gradients are averaged over the ranks; the last rank's logged loss is returned.
     """
     size = len(masks) // (parts * ranks)
     data = collated(collator, masks, size)

@@ -44,7 +44,7 @@ class Batches(Prompts):
     """:class:`Prompts` with a batch of one token per prompt."""
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches that remain; then, at the next pass, all of them."""
+        """The remaining batches; in the next pass, all batches."""
         return (Batch(int(prompts[0]["uid"])) for prompts in super().__iter__())
 
 
@@ -52,13 +52,13 @@ class Batch(dict[str, Any]):
     """A batch of one row."""
 
     def __init__(self, number: int) -> None:
-        """Keep the number of the row."""
+        """Store the number of the row."""
         super().__init__(sequences=torch.ones(1, 1), attention_mask=torch.ones(1, 1))
         self.number, self.metadata = number, dict[str, Any]()
 
 
 def run_twice(owner: Any, cfg: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's classes
-    """How often each row is trained, and the numbers that are logged; see :func:`compare_runs`."""
+    """How often each row is trained, and how many numbers are logged at wrong steps; see :func:`compare_runs`."""
     return compare_runs(lambda done: _run(owner, cfg, rows, done), rows)
 
 

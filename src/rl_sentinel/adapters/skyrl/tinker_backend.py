@@ -79,7 +79,7 @@ _LOSSES: Mapping[str, tuple[str, Settings, Claims]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of each kind of request, and the log-probs that a client gets back."""
+    """The loss of each kind of request, and the log-probs that a client receives."""
     if not target.has(BACKEND):
         return
     if why := _lacks(target):
@@ -101,7 +101,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _lacks(target: Target) -> str:
-    """The part of the server that this release lacks or that cannot be imported; empty if none."""
+    """The part of the server that this release lacks or that cannot be imported; empty if no part is missing."""
     for path in (*_CODE.values(), WHOLE_STEP):
         if why := target.fails(path) or ("" if target.has(path) else f"{path} is absent"):
             return why
@@ -109,7 +109,7 @@ def _lacks(target: Target) -> str:
 
 
 class Model:
-    """A double of the model: it looks up the log-probs of a row, whose number, from 1, is every token of the row."""
+    """A double of the model, which looks up the log-probs of a row: each of its tokens is the row's number, from 1."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""
@@ -118,7 +118,7 @@ class Model:
     def __call__(
         self, sequences: Tensor, num_actions: int, attention_mask: Tensor, **_options: object
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Log-probs of the last ``num_actions`` tokens, and an entropy of 0; padding and prompts get 9."""
+        """Log-probs of the last ``num_actions`` tokens (9 at padding and prompts), and an entropy of 0."""
         found = torch.full(sequences.shape, 9.0)
         for row, number in enumerate(sequences.amax(1).tolist()):
             real, own = attention_mask[row].nonzero().squeeze(1), self.logprobs[number - 1]
@@ -133,7 +133,7 @@ class Dispatch:
     """A double of the dispatch over data-parallel workers: it runs their shares one after another."""
 
     def __init__(self, worker: Any, ranks: int) -> None:  # noqa: ANN401 - the target's class
-        """``worker`` trains the share of each of ``ranks`` ranks."""
+        """Store the worker, which trains the shares of all ``ranks`` ranks."""
         self.worker, self.ranks = worker, ranks
 
     def get_lcm_dp_size(self) -> int:
@@ -141,7 +141,7 @@ class Dispatch:
         return self.ranks
 
     def forward_backward(self, _role: str, data: Any, *, model_id: str = "", **options: Any) -> Any:  # noqa: ANN401, ARG002
-        """What the workers return: the outputs of all rows in order, and the metrics of the last rank."""
+        """The outputs of all rows in order, and the metrics of the last rank."""
         size = data.batch_size // self.ranks
         shares = data.chunk(size) if self.ranks > 1 else [data]
         given = {name: value for name, value in options.items() if value is not None}
@@ -167,7 +167,7 @@ def requests_of(
     loss_fn: str,
     bounds: dict[str, float] | None,
 ) -> dict[str, tuple[str, Any]]:
-    """Two requests of one client, with the first half of the rows and the others."""
+    """Two requests of one client, with the first and the second half of the rows."""
     data, tensor = [], code["tensor"]
     for row, mask in enumerate(columns["mask"]):
         tokens = [row + 1] * (_PROMPT + len(mask))
@@ -198,9 +198,9 @@ def train_requests(  # noqa: PLR0913 - the target's code, and the arguments of a
     parts: int,
     ranks: int,
 ) -> dict[str, Any]:
-    """Train two requests in one batch: the loss, and the log-probs that are sent back for each row.
+    """Train two requests in one batch; return the loss, and the log-probs of each row that the client receives.
 
-    Gradients are averaged over the ranks, and in releases of that time over the micro-batches of a rank.
+    Gradients are averaged over the ranks and, in some releases, over the micro-batches of a rank.
     """
     padded = -(-len(columns["mask"]) // ranks)
     cfg.trainer.micro_train_batch_size_per_gpu = -(-padded // parts)

@@ -35,7 +35,7 @@ _IN_TORCH: Mapping[str, SimpleNamespace] = {
     "jax": SimpleNamespace(lax=SimpleNamespace(stop_gradient=torch.detach)),
 }
 
-_SUM = claims("loss_fns.py: each loss is of one token, times the weight of the token", aggregation="token-sum")
+_SUM = claims("loss_fns.py: the loss of each token is multiplied by the token's weight", aggregation="token-sum")
 _LIKELIHOOD = claims("loss_fns.py, cross_entropy_loss, docstring", algorithm="negative log-likelihood")
 
 _COLUMNS: Mapping[str, str] = {
@@ -65,7 +65,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def sum_of_losses(loss: FunctionType, columns: Mapping[str, Tensor], numbers: Mapping[str, float]) -> Tensor:
-    """The sum over tokens; the engine passes the thresholds of each row, as here for all."""
+    """The sum over tokens; as in the engine, each row has its own thresholds, which are equal here."""
     thresholds = SimpleNamespace(
         clip_low_threshold=1 - numbers.get("clip_low", 0.2), clip_high_threshold=1 + numbers.get("clip_high", 0.2)
     )

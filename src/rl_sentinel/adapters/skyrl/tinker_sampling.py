@@ -73,7 +73,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 class SeededServers(Servers):
     """Doubles of servers that give equal replies to equal requests with equal seeds.
 
-    ``prompts`` are the numbers of the scripts of each prompt; a prompt's requests with a new seed get the next script.
+    ``prompts`` has the script numbers of each prompt; a request with a new seed gets the prompt's next script.
     """
 
     prompts: list[list[int]] = field(default_factory=list)
@@ -143,7 +143,7 @@ def sample_requests(  # noqa: PLR0913 - the target's code, and what its servers 
 
 
 def _request(code: Mapping[str, Any], number: int, samples: int, room: int, options: Settings) -> Any:  # noqa: ANN401
-    """The request for the samples of one prompt, as the server's endpoint makes it of a client's."""
+    """The request for the samples of one prompt, as the server's endpoint makes it from a client's request."""
     values = {_FIELD.get(name, name): sampling_option(name, value) for name, value in options.items()}
     chunks = [code["chunk"](tokens=tokens) for tokens in ([_FIRST + number], list(_REST))]
     return code["request"](

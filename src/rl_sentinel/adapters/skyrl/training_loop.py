@@ -124,7 +124,7 @@ class Generator:
     """A double of the generator, which returns the rows of one round after another."""
 
     def __init__(self, rollouts: Rollouts, rounds: list[list[dict[str, Any]]]) -> None:
-        """Keep the rows."""
+        """Store the rows."""
         self.rollouts, self.rounds = rollouts, iter(rounds)
 
     async def generate(self, _prompts: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def train_step(
     trajectory: Callable[..., Any] | None,
     logger: Callable[[], Any],
 ) -> dict[str, list[float]]:
-    """Per row of the case, how many of its columns are another sample's: in the update, and in the table."""
+    """For each row of the case, how many of its columns belong to another sample, in the update and in the table."""
     rollouts = Rollouts(rows, trajectory, [LOGPROBS])
     rounds = rollouts.rounds(cfg)
     if cfg.trainer.algorithm.dynamic_sampling.type != "filter":  # a step trains the prompts that it sampled
@@ -237,14 +237,14 @@ def _rows_of(data: Any) -> Iterator[tuple[list[Any], ...]]:  # noqa: ANN401 - th
 
 
 def _trained(rollouts: Rollouts, known: Mapping[int, Any], row: tuple[list[Any], ...]) -> tuple[int, int]:
-    """The number of a trained row, and how many of its columns are not those of this number."""
+    """The number of a trained row, and how many of its columns do not belong to this row."""
     own = rollouts.output([known[row[0][-1]]])
     right = (own["prompt_token_ids"][0] + own["response_ids"][0], own["loss_masks"][0], own["rollout_logprobs"][0])
     return row[0][-1], sum(found != expected for found, expected in zip(row, right, strict=True))
 
 
 def _logged(known: Mapping[int, Any], row: tuple[Any, ...]) -> tuple[int, int]:
-    """The number of a row of the table, and how many of prompt, reward, turns and tokens are not of this number."""
+    """The number of a row of the table, and how many of prompt, reward, turns and tokens do not belong to this row."""
     _step, reward, turns, text = row
     prompt, _, response = text.partition(">")
     tokens = [int(word) for word in re.findall(r"\d+", response)]
@@ -257,7 +257,7 @@ def _logged(known: Mapping[int, Any], row: tuple[Any, ...]) -> tuple[int, int]:
 
 
 def _counts(rows: int, found: Sequence[tuple[int, float]]) -> list[float]:
-    """The counts by row of the case; a row of another prompt is counted at the row that it replaces."""
+    """The counts for each row of the case; a row of another prompt counts for the row that it replaces."""
     counts = [0.0] * rows
     for place, (number, wrong) in enumerate(found):
         counts[number if number < rows else min(place, rows - 1)] += wrong

@@ -70,7 +70,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     parts: int,
     averages: bool,  # noqa: FBT001 - whether optim_step divides by the number of micro-batches
 ) -> dict[str, Any]:
-    """Run the worker's step over a mini-batch in ``parts`` micro-batches: its loss, entropy and log-probs."""
+    """Run the worker's step over a mini-batch in ``parts`` micro-batches; return its loss, entropy and log-probs."""
     size = data.batch_size // parts
     cfg.trainer.micro_train_batch_size_per_gpu = size
     bare_worker = worker_of(worker, losses, cfg.trainer if section else cfg, cfg, Model(columns), ranks=1)

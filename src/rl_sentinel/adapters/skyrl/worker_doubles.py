@@ -32,14 +32,14 @@ class Strategy:
         self.losses.append(loss)
 
     def all_reduce(self, values: Any, *_args: object, **_options: object) -> Any:  # noqa: ANN401 - numbers by name
-        """The values, unchanged: one rank."""
+        """The values, unchanged: there is one rank."""
         return values
 
     def optimizer_step(self, *_args: object, **_options: object) -> None:
         """Do nothing."""
 
     def is_rank_0(self) -> bool:
-        """The one rank."""
+        """True: there is one rank."""
         return True
 
 
@@ -66,7 +66,7 @@ class Bar(list[Any]):
     """A double of the progress bar over micro-batches."""
 
     def __init__(self, batches: Any, **_options: object) -> None:  # noqa: ANN401 - the target's iterator
-        """The micro-batches."""
+        """Store the micro-batches."""
         super().__init__(batches)
 
     def set_postfix(self, _numbers: object) -> None:
