@@ -1,4 +1,4 @@
-"""AReaL: its boundaries, what they need installed, and the double of Megatron that it imports."""
+"""AReaL: its boundaries, the packages that they need, and the double of Megatron that AReaL imports."""
 
 from collections.abc import Iterator
 from types import ModuleType

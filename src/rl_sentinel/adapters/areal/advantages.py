@@ -155,7 +155,7 @@ def no_lone_response(inputs: Inputs) -> str:
 
 
 def _normalizes_one(target: Target) -> bool:
-    """Whether the release's normalization accepts a batch of one reward: some read a second axis, which it lacks."""
+    """Whether the release's normalization accepts a batch of one reward; some releases read an axis that it lacks."""
     if not target.has(NORMALIZATION) or target.fails(NORMALIZATION):
         return True
     return ".shape[1]" not in inspect.getsource(target.find(NORMALIZATION))

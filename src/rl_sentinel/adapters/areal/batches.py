@@ -31,7 +31,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary: trajectories are concatenated to a batch, which is split by prompt."""
+    """One boundary, which concatenates trajectories to a batch and splits it by prompt."""
     if all(target.has(path) for path in FUNCTIONS):
         yield from bindable(target, _batches())
 

@@ -56,7 +56,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary: the row of a conversation, for each way in which turns end."""
+    """One boundary, the row of a conversation, for each way in which turns end."""
     kind = next((path for path in (INTERACTION, FIRST) if target.has(f"{path}.to_tensor_dict")), "")
     if kind and not target.fails(kind) and "parent" in {field.name for field in fields(target.find(kind))}:
         yield from bindable(target, _conversation(target, kind))
@@ -71,8 +71,8 @@ def build_rows(
 ) -> dict[str, list[Tensor]]:
     """The training rows of conversations: tokens, masks, log-probs and versions of their responses.
 
-    A token is -1 where it or the stop token after it is not the sampled one. An untrained token keeps the log-prob and
-    the version of the batch.
+    A token is -1 where it or the stop token after it differs from the sampled token. An untrained token keeps the
+    log-prob and the version of the batch.
     """
     columns: dict[str, list[Tensor]] = {"tokens": [], "masks": [], "logprobs": [], "versions": []}
     for row in rows:

@@ -48,10 +48,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _neutral(settings: Settings) -> Settings:
-    """Estimator, reduction and bounds by the names in formulas; empty where the formulas have another estimator.
+    """Estimator, reduction and bounds, as formulas name them; empty if the formulas have a different estimator.
 
-    The k1 from the sampler to the policy is minus the log-ratio; AReaL's k1 is the log-ratio itself. Its k3 is of the
-    other direction.
+    In formulas, k1 from the sampler to the policy is minus the log-ratio; AReaL's k1 is the log-ratio itself. AReaL's
+    k3 has the other direction.
     """
     metric, low, high = settings["metric"], settings.get("lower"), float(str(settings["upper"]))
     over: Settings = {"over": settings["agg"]} if "agg" in settings else {}

@@ -64,7 +64,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _items(pad: Callable[..., Any], rows: list[dict[str, Tensor]], prompts: list[int]) -> list[dict[str, Tensor]]:
-    """The trajectories of each prompt, padded to its longest; ``place`` is the row of each in the batch."""
+    """The trajectories of each prompt, padded to the longest one; ``place`` is a trajectory's row in the batch."""
     kind = pad.__globals__.get("TensorDict")  # of the first releases
     numbered = (without_padding(row) | {"place": torch.tensor([n])} for n, row in enumerate(rows))
     if kind is not None:
@@ -79,7 +79,7 @@ def redistribute(
     rows: list[dict[str, Tensor]],
     prompts: list[int],
 ) -> dict[str, list[Any]]:
-    """The trajectories that the ranks train on, and how often each is used; each rank brings consecutive prompts."""
+    """The trajectories that the ranks train on, and how often each is used; ranks start with consecutive prompts."""
     items = _items(pad, rows, prompts)
     share = len(items) // RANKS
     granularity = len(items[0]["place"])
@@ -119,9 +119,9 @@ def dispatch(
     pad: Callable[..., Any],
     rows: list[dict[str, Tensor]],
 ) -> dict[str, list[Any]]:
-    """The trajectories that the workers receive and return unchanged, merged; and how often each is used.
+    """The trajectories that workers receive, and their uses; all are wrong if the merge reorders them.
 
-    Each row is one item, so that a worker gets several.
+    Workers return trajectories unchanged. Each row is one item, so that a worker gets several items.
     """
     owner = prepare.__globals__[prepare.__qualname__.partition(".")[0]]
     allocation = SimpleNamespace(parallel=SimpleNamespace(dp_size=RANKS))
@@ -137,7 +137,7 @@ def dispatch(
 
 
 def _rows_of(items: list[dict[str, Tensor]], rows: list[dict[str, Tensor]]) -> dict[str, list[Any]]:
-    """The sequences of each row, -1 where it is lost, its reward, and how often it is used."""
+    """The sequences of each row (-1 if the row is lost), its reward, and how often it is used."""
     uses = [0] * len(rows)
     columns: dict[str, list[Any]] = {
         key: [torch.full_like(row[key][0, : int(row["attention_mask"].sum())], -1) for row in rows]
@@ -224,12 +224,12 @@ def _boundary(path: str, step: Step, docs: str, reach: str, *conditions: Callabl
 
 
 def even_ranks(inputs: Inputs) -> str:
-    """Require as many rows for each rank: AReaL rejects others."""
+    """Require the same number of rows for each rank, because AReaL rejects other batches."""
     rows = inputs.batch.rows
     return f"{rows} rows do not divide among {RANKS} ranks, which AReaL rejects" if rows % RANKS else ""
 
 
 def _prompts_divide(inputs: Inputs) -> str:
-    """Require as many prompts on each rank: the batch size of a data loader is a multiple of the ranks."""
+    """Require the same number of prompts on each rank: the batch size of a data loader is a multiple of the ranks."""
     prompts = len(group_sizes(inputs))
     return f"{prompts} prompts do not divide among {RANKS} ranks" if prompts % RANKS else ""

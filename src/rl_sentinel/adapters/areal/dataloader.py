@@ -75,7 +75,7 @@ def uses_in_epoch(
 ) -> dict[str, list[float]]:
     """The number of draws of each sample over all ranks, and whether it is drawn at all; 1 is correct for both.
 
-    Training drops the samples after the last full batch: one that is not drawn counts 1.
+    Training drops the samples after the last full batch, so for these samples one draw more is counted.
     """
     dataset_config = config(path="data", type="rl", batch_size=BATCH, num_workers=0, shuffle=False)
     with replaced_globals(create.__globals__, StatefulDataLoader=Loader):

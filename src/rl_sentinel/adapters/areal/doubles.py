@@ -98,14 +98,14 @@ class RecordedLoss:
 
 
 class PlacedModel:
-    """A double of the model that looks up its output by place: what :func:`read_outputs` reads, or a value."""
+    """A double of the model that looks up by place the outputs for :func:`read_outputs`, or a value."""
 
     def __init__(self) -> None:
         """Start without outputs; an update sets them."""
         self.columns: list[Tensor] = []
 
     def __call__(self, **inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
-        """Outputs at each place, ``[1, N, 3]``, or ``[1, N, 1]`` of a critic."""
+        """Outputs at each place: ``[1, N, 3]``, or ``[1, N, 1]`` for a critic."""
         places = own_part(inputs[PLACES].reshape(-1), inputs["input_ids"].numel()).unsqueeze(0)
         return SimpleNamespace(logits=torch.stack([column.reshape(-1)[places] for column in self.columns], -1))
 
@@ -186,13 +186,13 @@ def sharing_sequences(engine: Any, ranks: int) -> Iterator[None]:  # noqa: ANN40
 
 
 def _all_gather(tensor: Tensor, group: object = None) -> tuple[Tensor, ...]:  # noqa: ARG001 - as torch's
-    """The parts of all ranks; a rank has the gradient of its own part, and the ranks' gradients add up to the whole."""
+    """The parts of all ranks; only a rank's own part has a gradient, so that the ranks' gradients add up."""
     parts = gather_from_ranks(tensor)
     return tuple(part if rank == rank_number() else part.detach() for rank, part in enumerate(parts))
 
 
 def own_part(places: Tensor, size: int) -> Tensor:
-    """The places of a rank's part of a sequence, which has ``size`` of them; padding has place 0."""
+    """The ``size`` places of a rank's part of a sequence; padding has place 0."""
     spare = size * rank_count() - len(places)
     return torch.nn.functional.pad(places, (0, spare)).chunk(rank_count())[rank_number()]
 

@@ -1,4 +1,4 @@
-"""AReaL's clients of an inference server: of the trainer, of the inference service, and of the first releases."""
+"""AReaL's clients of an inference server: those of the trainer, of the inference service and of the first releases."""
 
 import asyncio
 import inspect
@@ -33,14 +33,14 @@ BACKENDS = {
 
 
 def clients(target: Target) -> dict[str, Mapping[str, str]]:
-    """The clients of a release with their servers, and the class that translates for each, or an empty path."""
+    """The clients of a release, and for each of their servers the class that translates requests, or an empty path."""
     earlier = {} if target.has(GENERATE) else {client: {name: ""} for name, client in EARLIER.items()}
     known = {**BACKENDS, **earlier}
     return {client: known[client] for client in known if target.has(client) and not target.fails(client)}
 
 
 def server_reply(tokens: list[int], logprobs: list[float], reason: str, *, sglang: bool) -> dict[str, Any]:
-    """The reply of a server in the format of SGLang or vLLM: tokens, their log-probs, and why it ended."""
+    """The reply of a server in the format of SGLang or vLLM: tokens, their log-probs, and the finish reason."""
     if sglang:
         pairs = [[p, t, None] for p, t in zip(logprobs, tokens, strict=True)]
         return {"meta_info": {"finish_reason": {"type": reason}, "output_token_logprobs": pairs}}
@@ -93,7 +93,7 @@ def _through_bridge(  # noqa: PLR0913 - as send
     respond: Callable[..., Any],
     version: Callable[[], int],
 ) -> Any:  # noqa: ANN401
-    """Run the inference service's client; it is never paused here, and its version changes when its server's does."""
+    """Run the inference service's client, which is never paused here and has the version of its server."""
 
     async def transport(http_request: Any, **_options: object) -> Any:  # noqa: ANN401 - AReaL's classes
         reply = await respond(payload=http_request.payload)

@@ -61,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration
     """An engine whose model looks up its outputs in a table, a class attribute that is set before a pass.
 
-    A rank that has a part of a sequence gets the outputs of this part, and zeros where its tokens are of another one.
+    A rank that has a part of a sequence gets the outputs of this part, and zeros where its tokens are of another part.
     """
     engine = fsdp_engine(owner, config)
     kind: Any = type(engine)
@@ -124,7 +124,7 @@ def _log_probs(path: str, forward: str) -> Boundary:
             knobs={"temperature": (0.7, 1.6)},
             packs=True,
         ),
-        reach="actor.recompute_logprob, actor.use_decoupled_loss or a reference model; a context size above 1",
+        reach="actor.recompute_logprob, actor.use_decoupled_loss or a reference model; a context-parallel size above 1",
         requires=(padded_to_longest, no_empty_response),
     )
 
@@ -141,7 +141,7 @@ def _values(path: str, forward: str) -> Boundary:
         outputs={"value": Output("B T", "reward", "value", at=Use("answers"), form=FullSequence(shift=1))},
         settings={"default": {"ranks": 1}, "shared sequences": {"ranks": 2}},
         claims=claims("fsdp_engine.py, forward_batch: outputs in the order of the input", conserves=True, packs=True),
-        reach="a critic; a context size above 1",
+        reach="a critic; a context-parallel size above 1",
         requires=(padded_to_longest, no_empty_response),
     )
 

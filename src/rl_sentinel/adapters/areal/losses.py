@@ -1,4 +1,4 @@
-"""AReaL's policy losses and value loss on packed sequences, and its sequence-level loss on padded ones."""
+"""AReaL's policy losses and value loss on packed sequences, and its sequence-level loss on padded sequences."""
 
 from collections.abc import Iterator, Mapping
 from inspect import signature
@@ -93,7 +93,7 @@ def _ppo(name: str, settings: Settings, numbers: Mapping[str, Codec], sampler: s
 
 
 def _padded() -> Boundary:
-    """The sequence-level loss on padded sequences; it takes tensors of two axes as padded."""
+    """The sequence-level loss on padded sequences; the target treats tensors of two axes as padded."""
     settings: Settings = {"eps_clip": 0.2, "importance_sampling_level": "sequence"}
     arguments = {
         "logprobs": Column("logprob"),

@@ -80,6 +80,6 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
 
 
 def forward(_model: object, inputs: dict[str, Tensor], *_more: object, **_options: object) -> Tensor:
-    """The model's output at each position: the value, ``[N, 1]``, or what :func:`read_outputs` reads, ``[N, 3]``."""
+    """The model's output at each position: the value, ``[N, 1]``, or the input of :func:`read_outputs`, ``[N, 3]``."""
     names = (VALUES,) if VALUES in inputs else (LOGPROBS, ENTROPY, LABELS)
     return torch.stack([inputs[name].reshape(-1).float() for name in names], -1)

@@ -57,10 +57,10 @@ def options_of(number: int) -> dict[str, Any]:
 
 
 class Workers:
-    """A double of the scheduler: engines return the row of their task, if they get its own options."""
+    """A double of the scheduler, whose engines return the row of their task if they get the task's own options."""
 
     def __init__(self, rows: list[dict[str, list[Any]]]) -> None:
-        """Keep the rows, and the pending results."""
+        """Store the rows, and start without pending results."""
         self.rows = rows
         self.controller: Any = None
         self.answers: dict[tuple[str, int], dict[str, list[Any]]] = {}
@@ -78,7 +78,7 @@ class Workers:
 
 
 class Dispatcher:
-    """A double of the queue of tasks, which runs them when they are waited for, in order."""
+    """A double of the task queue, which runs tasks in order when results are requested."""
 
     def __init__(self) -> None:
         """Start with no tasks."""
@@ -100,7 +100,7 @@ class Dispatcher:
 
 
 def submit_all(owner: type, rows: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """The trajectories of one task per row; a lost one has tokens of :data:`WRONG`."""
+    """The trajectories of one task per row; a lost trajectory has tokens of :data:`WRONG`."""
     scheduler, dispatcher = Workers(rows), Dispatcher()
     counts = SimpleNamespace(on_rollout_accepted=lambda: None, on_rollout_rejected=lambda: None)
     controller = bare_instance(

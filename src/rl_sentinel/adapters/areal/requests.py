@@ -41,7 +41,7 @@ FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
 }
 
 _DOCS = "remote_inf_engine.py, agenerate: tokens and log-probs of all replies to a request, and the version of each"
-_EXPERTS = "sglang_remote.py, parse_generation_response: the experts of prompt and completion, without the last token"
+_EXPERTS = "sglang_remote.py, parse_generation_response: experts of each prompt and completion token, except the last"
 _PRODUCED = {
     "rows": "areal/workflow/rlvr.py, arun_episode, and openai/client.py, create (inference service): ModelRequest with "
     "the prompt and gconfig"
@@ -76,7 +76,7 @@ class Server:
         self.payloads: list[dict[str, Any]] = []
 
     async def respond(self, payload: dict[str, Any], **_request: object) -> dict[str, Any]:
-        """The reply, in the format of SGLang or vLLM, as in the payload."""
+        """The reply, in the payload's format: SGLang or vLLM."""
         self.payloads.append(dict(payload))
         params = payload.get("sampling_params", payload)
         is_sglang = "sampling_params" in payload
@@ -92,7 +92,7 @@ class Server:
 
 
 def _experts(ids: list[int]) -> str:
-    """The experts of each token that the model has read, as SGLang encodes them; their numbers encode the token."""
+    """The experts of each token that the model has read, in SGLang's encoding; the expert numbers encode the token."""
     numbers = [number for token in ids for number in (token, -token)]
     return base64.b64encode(array.array("i", numbers).tobytes()).decode()
 
@@ -105,9 +105,9 @@ def request_experts(  # noqa: PLR0913 - functions and classes of the target, and
     rows: list[dict[str, Any]],
     room: int,
 ) -> dict[str, list[Any]]:
-    """The log-probs of each response, and the tokens that its experts were chosen for, except the last one.
+    """The log-probs of each response, and its tokens, decoded from the experts.
 
-    No model has read the last token, so it has no experts.
+    The last token has no experts, because no model has read it.
     """
     columns: dict[str, list[Any]] = {"logprobs": [], "tokens": []}
     with replaced_globals(vars(inspect.getmodule(backend)), pybase64=base64):

@@ -63,9 +63,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _always_raises(target: Target) -> bool:
-    """Whether the method counts pairs by ``cu_seqlens`` before the engine packs: a KeyError on every padded batch.
+    """Whether the method reads ``cu_seqlens`` before the engine packs, which is a KeyError on every padded batch.
 
-    Releases from 1.0.4 on do so, and have no signal to check.
+    This is the case from release 1.0.4 on, which therefore has no signal to check.
     """
     source = inspect.getsource(target.find(f"{RW}._train_rw")) if target.has(f"{RW}._train_rw") else ""
     return "_rw_loss_weight(data)" in source
@@ -74,7 +74,7 @@ def _always_raises(target: Target) -> bool:
 class ScoreModel:
     """A double of a reward model: the score of a sequence at its last token, which is odd, and its opposite elsewhere.
 
-    The other tokens of row ``b`` have the id ``2 b + 2``; the last has the next one.
+    The last token of row ``b`` has the id ``2 b + 3``, the other tokens ``2 b + 2``.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ def train_pairs(
     masks: list[list[int]],
     logprobs: list[Tensor],
 ) -> dict[str, Any]:
-    """The loss of one update on pairs, whose scores are sums of log-probs of trained tokens, and what it logs."""
+    """The loss and the logs of one update on pairs, whose scores are sums of log-probs of trained tokens."""
     trainer.engine.model.responses = list(zip(masks, logprobs, strict=True))
     ids = [[2 * n + 2] * len(row) + [2 * n + 3] for n, row in enumerate(logprobs)]
     items = [{"chosen_ids": ids[n], "rejected_ids": ids[n + 1]} for n in range(0, len(ids), 2)]

@@ -33,8 +33,8 @@ _DOCS = (
 )
 _PRODUCER = (
     "openai/client.py: each model call is one entry, with the messages before it; openai/proxy/workflow.py: "
-    "apply_reward_discount, then export_interactions(style='individual'); the rewards that the agent sets are those "
-    "whose discounted sums are the rewards of the rows"
+    "apply_reward_discount, then export_interactions(style='individual'); the agent sets rewards whose discounted "
+    "sums are the rewards of the rows"
 )
 
 

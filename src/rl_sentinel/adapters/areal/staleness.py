@@ -58,10 +58,10 @@ class Weights:
 def count_admitted(
     make: Callable[..., Any], rows: int, finished: int, max_staleness: int, filtered: int
 ) -> dict[str, int]:
-    """Rollouts admitted after ``finished`` updates, without rejected ones: in one session, and after a restart.
+    """The number of rollouts, without rejected ones, admitted after ``finished`` updates, with and without a restart.
 
-    All rollouts that have a place run at once, and finish before the next ones start. A restart loses the rollouts that
-    are not trained yet, and the version of the weights is that of the checkpoint.
+    All admitted rollouts run at once, and finish before the next ones start. A restart loses the rollouts that are not
+    trained yet; the version of the weights is that of the checkpoint.
     """
     session = _Session(make, rows, max_staleness)
     admitted = 0
@@ -94,7 +94,7 @@ class _Session:
         return int(self.manager.get_capacity(self.weights.version) if self.asks else self.manager.get_capacity())
 
     def fill(self, filtered: int) -> int:
-        """Run rollouts until none may start; the first ``filtered`` are rejected, the others are counted."""
+        """Run rollouts until no more may start; the first ``filtered`` rollouts are rejected, the rest are counted."""
         admitted = 0
         while True:
             running = 0

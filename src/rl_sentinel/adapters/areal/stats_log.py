@@ -32,19 +32,19 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Services:
-    """A double of the logging services: it keeps the step of each commit."""
+    """A double of the logging services, which records the step of each commit."""
 
     def __init__(self) -> None:
         """Start with no commit."""
         self.steps: list[float] = []
 
     def log(self, numbers: Mapping[str, float], *, step: int) -> None:
-        """Keep the step."""
+        """Record the step."""
         self.steps.append(float(step) if numbers else float("inf"))
 
 
 def commit_steps(owner: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's class
-    """The step of each commit, in a run and in one restarted halfway; and the number of wrong steps."""
+    """The step of each commit in a run and in a run that restarts halfway, and the number of wrong steps."""
     plain, restarted = Services(), Services()
     _commit(owner, plain, range(rows))
     half = rows // 2
@@ -55,7 +55,7 @@ def commit_steps(owner: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the
 
 
 def _commit(owner: Any, services: Services, steps: range, state: Any = None) -> Any:  # noqa: ANN401 - the target's
-    """Commit these steps to a new log, which continues from the state of an earlier one; return its state."""
+    """Commit these steps to a new log, which continues from the ``state`` of an earlier log; return the new state."""
     methods = {"init": _nothing, "print_stats": _nothing}
     config = SimpleNamespace(stats_logger=SimpleNamespace())
     spec = SimpleNamespace(total_train_epochs=1, steps_per_epoch=len(steps), total_train_steps=len(steps))

@@ -25,8 +25,8 @@ from rl_sentinel.core.claims import claims
 SCORE = f"{GENERATE.rpartition('.')[0]}.compute_logp"
 
 _PLACES = (
-    "trainer/ppo/actor.py, grpo_loss_fn: teacher_logp stands beside logprobs and loss_mask, whose position t is about "
-    "token t + 1; engine/fsdp_engine.py, forward_batch, returns them so for a teacher with engine_type 'train'"
+    "trainer/ppo/actor.py, grpo_loss_fn: position t of teacher_logp, as of logprobs and loss_mask, is about token "
+    "t + 1; engine/fsdp_engine.py, forward_batch, returns them so for a teacher with engine_type 'train'"
 )
 _CALLER = "trainer/rl_trainer.py, train: teacher.compute_logp of the rollout, as teacher_logp of each trajectory"
 
@@ -44,7 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def score(method: Callable[..., Any], backend: Callable[..., Any], rows: list[dict[str, Any]]) -> list[Tensor]:
-    """The teacher's log-prob of each trained token, read where the loss reads it; other tokens keep the batch's."""
+    """The teacher's log-prob of each trained token, where the loss reads it; other tokens keep the batch's value."""
     trained = iter([row for row in rows if any(row["mask"])])
     module = SimpleNamespace(request=lambda _method, _url, json, **_options: _Reply(_answer(json, next(trained))))
     engine = SimpleNamespace(
@@ -68,7 +68,7 @@ class _Reply:
     """A double of a reply over HTTP."""
 
     def __init__(self, body: dict[str, Any]) -> None:
-        """A reply with this body."""
+        """Store the body."""
         self.body = body
 
     def raise_for_status(self) -> None:
@@ -80,7 +80,7 @@ class _Reply:
 
 
 def _answer(payload: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """The log-prob of each token of the request under the model, in the format of SGLang or vLLM, as in the payload."""
+    """The log-prob of each token of the request under the model, in the payload's format, SGLang or vLLM."""
     is_sglang = "sampling_params" in payload
     ids = list(payload["input_ids"] if is_sglang else payload["prompt"])
     known = [*[_PROMPT] * len(row["prompt"]), *row["teacher"]]

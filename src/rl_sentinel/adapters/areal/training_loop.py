@@ -46,7 +46,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop of releases that have a trainer class; its models return one item per prompt, or one per batch."""
+    """The loop, in releases that have a trainer class; its models return one item per prompt, or one item per batch."""
     owner = next((path for path in TRAINERS if target.has(f"{path}.train")), "")
     if not owner or target.fails(owner):
         return
@@ -58,15 +58,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Role:
-    """A double of a model or a sampler: it returns its column, and keeps the batch of its update."""
+    """A double of a model or a sampler: it returns its column, and records the batch of its update."""
 
     def __init__(self, prompts: list[list[dict[str, Any]]], key: str = "", *, by_prompt: bool = True) -> None:
-        """``key`` is the column that the model computes; a batch has one item per prompt, or is one item."""
+        """Store the rows and the column ``key`` of the model; a batch has one item per prompt, or is one item."""
         self.prompts, self.key, self.by_prompt = prompts, key, by_prompt
         self.updates: list[list[dict[str, Any]]] = []
 
     def prepare_batch(self, *_passed: object, **_options: object) -> Any:  # noqa: ANN401 - as the release's
-        """The rollout: one item per prompt, or one of all rows."""
+        """The rollout, as one item per prompt or as one item with all rows."""
         items = self.prompts if self.by_prompt else [[row for rows in self.prompts for row in rows]]
         batch = [{name: [row[name] for row in rows] for name in (*_ROLLOUT, "rewards", "number")} for rows in items]
         return batch if self.by_prompt else batch[0]
@@ -84,7 +84,7 @@ class Role:
         return batch
 
     def ppo_update(self, batch: Any) -> None:  # noqa: ANN401 - as the release's
-        """Keep the batch."""
+        """Record the batch."""
         self.updates.append([dict(item) for item in _items(batch)])
 
     def get_device_stats(self) -> SimpleNamespace:
@@ -160,7 +160,7 @@ def train_step(
 
 
 def _rows(prompt: dict[str, Any], key: str) -> list[list[float]]:
-    """The column of a prompt; infinite numbers where the trainer stored none."""
+    """The column of a prompt; infinite numbers if the trainer stored no column."""
     rows: list[list[float]] = prompt.get(key, [[math.inf] * len(tokens) for tokens in prompt["input_ids"]])
     return rows
 

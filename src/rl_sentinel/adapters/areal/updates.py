@@ -147,7 +147,7 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
 
 
 def numbers_of_tokens(form: FullSequence) -> Computed:
-    """The number of each response token in the batch, from 1, so that labels of other places differ; 0 elsewhere."""
+    """The number of each response token in the batch, from 1, so that the labels of all places differ; 0 elsewhere."""
 
     def numbers(inputs: Inputs) -> torch.Tensor:
         every = torch.arange(1, inputs.batch.mask.numel() + 1).view_as(inputs.batch.mask)
@@ -163,7 +163,7 @@ def method_of(target: Target, owner: str, name: str) -> str:
 
 
 def copies_inputs(target: Target) -> bool:
-    """Whether the engine of the release copies the inputs of the loss, and with them tensors that have a gradient."""
+    """Whether the engine of the release copies the inputs of the loss, including tensors that have a gradient."""
     path = f"{ENGINE}.forward_backward_batch"
     return target.has(path) and not target.fails(path) and "asdict(" in inspect.getsource(target.find(path))
 
@@ -250,7 +250,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         settings={f"{name}{', shared sequences' if engine.ranks > 1 else ''}": family.settings},
         claims=family.claims,
         reach=_reach("critic" if stage == "value-loss" else "actor", family)
-        + (", a context size above 1" if engine.ranks > 1 else ""),
+        + (", a context-parallel size above 1" if engine.ranks > 1 else ""),
         domain=spread_ratios if name == "m2po" else None,
         requires=(padded_to_longest, has_trained_token, *((_no_ties,) if name == "m2po" else ())),
     )
@@ -279,6 +279,6 @@ def _tied(batch: Batch) -> bool:
 
 
 def _no_ties(inputs: Inputs) -> str:
-    """Require different log-ratios at trained tokens: where two are equal, M2PO masks only the first."""
+    """Require different squared log-ratios at trained tokens: if two are equal, M2PO masks only the first token."""
     tied = _tied(inputs.mini_batch)
     return "two tokens have the same squared log-ratio, and M2PO masks the first" if tied else ""

@@ -49,7 +49,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def generate(method: Callable[..., Any], request: type, rows: list[dict[str, Any]]) -> dict[str, list[Tensor]]:
-    """The tokens of each response, their log-probs, and the version of the weights that the client notes for each.
+    """The tokens of each response, with the log-prob and the weight version that the client records for each token.
 
     The server replies with the tokens of one version, and loads the next weights before the client reads the reply: an
     update can happen at any time.

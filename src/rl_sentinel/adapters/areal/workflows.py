@@ -51,7 +51,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The workflow of one turn, and that of several."""
+    """The workflows of one turn and of several turns."""
     for path, settings in WORKFLOWS.items():
         if not target.has(f"{path}.arun_episode") or not target.has(CONFIG) or not target.has(RESPONSE):
             continue
@@ -71,7 +71,7 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
 ) -> dict[str, list[Any]]:
     """The training row of each episode, at the positions of the batch.
 
-    A token is -1 where it or a token beside it is not the expected one. An untrained token keeps the log-prob and
+    A token is -1 where it or a token beside it is wrong. An untrained token keeps the log-prob and
     the version of the batch.
     """
     quiet = SimpleNamespace(get=lambda *_a: SimpleNamespace(scalar=lambda **_k: None))
@@ -174,7 +174,7 @@ class Episode:
 
 
 def _turns_of(row: dict[str, Any], end: str) -> list[Turn]:
-    """Split a response into turns: a run of trained tokens is a turn, and the untrained run after it its feedback."""
+    """Split a response into turns: a run of trained tokens is a turn, the untrained run after it its feedback."""
     turns: list[Turn] = []
     for trained, run in groupby(range(len(row["mask"])), row["mask"].__getitem__):
         places = list(run)
