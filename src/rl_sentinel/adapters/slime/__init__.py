@@ -1,4 +1,4 @@
-"""slime: its boundaries, what they need installed, and the doubles of Megatron that it imports."""
+"""slime: its boundaries, the packages that they need, and the doubles of Megatron that slime imports."""
 
 from collections.abc import Iterator
 from types import ModuleType

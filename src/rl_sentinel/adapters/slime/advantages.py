@@ -102,7 +102,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _has_estimator(target: Target, boundary: Boundary) -> bool:
-    """Whether the release has the estimator of the boundary; it raises for any other."""
+    """Whether the release has the estimator of the boundary; a release raises for an unknown estimator."""
     if not target.has(PATH) or target.fails(PATH):
         return True
     (settings,) = boundary.settings.values()
@@ -199,7 +199,7 @@ def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims
 
 
 def _group_has_deviation(inputs: Inputs) -> str:
-    """Require several samples per prompt if rewards are divided by their deviation."""
+    """Require several samples per prompt if rewards are divided by their standard deviation."""
     alone = max(group_sizes(inputs)) == 1 and bool(inputs.settings["grpo_std_normalization"])
     return "slime_validate_args turns the deviation off if a prompt has one sample" if alone else ""
 

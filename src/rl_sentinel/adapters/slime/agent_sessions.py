@@ -67,7 +67,7 @@ class Replies:
     ClientError = OSError
 
     def __init__(self, tokens: list[int], logprobs: list[float]) -> None:
-        """Store the reply."""
+        """Store the tokens and log-probs of the reply."""
         self.tokens, self.logprobs, self.room, self.status = tokens, logprobs, 0, 200
 
     def ClientTimeout(self, **_seconds: object) -> None:  # noqa: N802 - the name in aiohttp
@@ -87,7 +87,7 @@ class Replies:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     async def json(self, **_options: object) -> dict[str, Any]:
         """The reply, in SGLang's format."""

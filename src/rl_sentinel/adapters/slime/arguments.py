@@ -58,7 +58,7 @@ def packed(column: str) -> Column:
 
 
 def options(*knobs: str, **fixed: object) -> Object:
-    """The namespace of arguments: ``knobs`` come from the setting, ``fixed`` are constants; it has no others."""
+    """The namespace of arguments: ``knobs`` come from the setting, and ``fixed`` has constants."""
     parts: dict[str, Codec] = {name: Constant(value) for name, value in fixed.items()}
     return Namespace(**parts | {name: Knob(name) for name in knobs})
 

@@ -32,13 +32,13 @@ PATH = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
 PASSES = 500
 
 _PRODUCER = (
-    "slime/rollout/data_source.py, get_samples and add_samples: prompts in order, and those that the worker puts back "
-    "because the server aborted a request at a weight update"
+    "slime/rollout/data_source.py, get_samples and add_samples: prompts in order, and prompts that the worker puts "
+    "back because the server aborted a request at a weight update"
 )
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary: how often each sample is trained when the worker finishes more prompts than one rollout uses."""
+    """One boundary: how often each sample is trained if the worker finishes more prompts than one rollout uses."""
     module = next((name for name in MODULES if target.has(f"{name}.generate_and_rm_group")), "")
     if module and target.has(PATH) and not target.fails(module):
         yield from bindable(target, _asynchronous(f"{module}.generate_and_rm_group"))
@@ -51,7 +51,7 @@ class StartedThread:
     """
 
     def __init__(self, target: Callable[[], object], **_options: object) -> None:
-        """Remember the function."""
+        """Store the function."""
         self._target = target
 
     def start(self) -> None:

@@ -42,7 +42,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Where a run goes on; and, where the reference has a step of its own, the method that loads other models."""
+    """Where a run resumes; and, if the reference has a separate step, the method that loads other models."""
     if target.has(VALIDATE) and "start_rollout_id" in module_source(target, OPTIONS):
         yield from bindable(target, _restarted(target))
     if target.has(PATH) and not target.fails(PATH) and _tags(target.find(PATH)):
@@ -52,7 +52,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, list[float]]:
     """The checkpoint step of each run, the step that is read after other models are loaded, and the changed arguments.
 
-    Run n has the step n, and run 0 the newest, which is -1 here.
+    Run n reads step n; run 0 reads the newest step, which is -1 here.
     """
     columns: dict[str, list[float]] = {"own": [], "read": [], "same": [], "changed": []}
     for run in range(runs):
@@ -74,10 +74,10 @@ def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, 
 
 
 def first_rollouts(validate: Callable[..., Any], runs: int, options: Settings) -> dict[str, list[float]]:
-    """The first rollout of each run after a restart, as it is and as its checkpoint says, and the options that changed.
+    """The first rollout of each run after a restart, the correct first rollout, and the number of changed options.
 
-    Run n has saved rollout n; run 0 has no checkpoint, and starts with rollout 0. An option that changed leaves the
-    optimizer or the random state of a run behind.
+    Run n has saved rollout n; run 0 has no checkpoint, and starts with rollout 0. With a changed option, the run
+    does not load the state of its optimizer or its random numbers.
     """
     columns: dict[str, list[float]] = {"own": [], "first": [], "same": [], "changed": []}
     for run in range(runs):

@@ -165,7 +165,7 @@ def _all_reduce(
     group: object = None,
     **_options: object,
 ) -> None:
-    """The sum or maximum over the ranks, in place; another group than the context-parallel one has one rank."""
+    """The sum or maximum over the context-parallel ranks, in place; every other group has one rank."""
     if group is not None and group is not _CONTEXT:
         return
     tensors = torch.stack(gather_from_ranks(tensor.detach().clone()))

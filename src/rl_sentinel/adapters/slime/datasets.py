@@ -43,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Settings) -> dict[str, list[float]]:
     """How often each row of a file becomes a sample, and how many of its columns come from another row.
 
-    A row that must not become a sample gets one extra use, so that 1 is correct for every row. ``prompts`` has the
+    For a row that must not become a sample, one use is added, so that 1 is correct for every row. ``prompts`` has the
     number of tokens of each prompt; the label and the metadata of a row contain its number.
     """
     rows = [_row(number, length) for number, length in enumerate(prompts)]
@@ -65,7 +65,7 @@ def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Se
 
 
 def _first(prompt: Any) -> int:  # noqa: ANN401 - a text, or messages
-    """The first number of a prompt."""
+    """The first number in the text of a prompt."""
     text = prompt if isinstance(prompt, str) else prompt[0]["content"]
     return int(text.split()[0])
 

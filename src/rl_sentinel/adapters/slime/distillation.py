@@ -65,7 +65,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 class Teacher:
     """A double of aiohttp whose server returns the teacher's log-probs of one sequence, in SGLang's format.
 
-    ``logits`` are those of the response tokens; tokens of the prompt get an arbitrary log-prob, and the first has none.
+    ``logits`` are for the response tokens; prompt tokens get an arbitrary log-prob, except the first, which gets none.
     """
 
     def __init__(self, logits: Tensor) -> None:
@@ -87,10 +87,10 @@ class Teacher:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def raise_for_status(self) -> None:
-        """The request succeeded."""
+        """Do nothing: the request succeeded."""
 
     async def json(self) -> dict[str, Any]:
         """The log-probs of all tokens; SGLang replaces temperature 0, which means greedy sampling, by 1."""

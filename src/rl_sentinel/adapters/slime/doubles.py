@@ -21,7 +21,7 @@ def train_step(
     micro_batches: list[dict[str, Any]],
     global_batch_size: int,
 ) -> dict[str, Any]:
-    """The loss of all micro-batches, reduced as Megatron does, and the report of each.
+    """The loss of all micro-batches, reduced as in Megatron, and the report of each micro-batch.
 
     The item ``output`` of a micro-batch is the model's output: its logits, or a dict with the log-probs and the
     entropy of each sample. The dict replaces the result of ``get_log_probs_and_entropy``.
@@ -118,10 +118,10 @@ def supervised_samples(
     samples: list[Any],
     tools: Mapping[int, list[dict[str, Any]]],
 ) -> dict[str, list[Tensor]]:
-    """The token ids and loss masks of the samples that the supervised rollout makes of conversations.
+    """The token ids and loss masks of the samples that the supervised rollout makes from conversations.
 
-    The prompt of a sample is its token ids and mask, so that no tokenizer is needed. ``tools`` has those of the samples
-    by number; a conversation that is tokenized with others has only tokens of :data:`WRONG`.
+    The prompt of a sample is its token ids and mask, so that no tokenizer is needed. ``tools`` has the tools of each
+    sample, by number; a conversation that is tokenized with different tools has only tokens of :data:`WRONG`.
     """
     for number, described in tools.items():
         samples[number].metadata = {"tools": described}

@@ -83,7 +83,7 @@ def _sources(target: Target) -> Iterator[tuple[str, Claims, str]]:
     present = {name: values for name, values in PARAMETERS.values() if name in known}
     for where, cite in {
         "dataset": "eval_config.py, EvalDatasetConfig: dataset-specific overrides",
-        "defaults": "eval_config.py, build_eval_dataset_configs: defaults apply to what no data set sets",
+        "defaults": "eval_config.py, build_eval_dataset_configs: defaults apply to fields that no data set sets",
     }.items():
         knobs = {f"{where}.{name}": values for name, values in present.items()}
         yield f"--eval-config, {where}", claims(cite, knobs=knobs), f"--eval-config with eval.{where}"
@@ -102,7 +102,7 @@ def run_evaluation(  # noqa: PLR0913 - functions of the target, and the argument
     options: Settings,
     log: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:
-    """The rewards of an evaluation set by row, the parameters of its requests, and the logged metrics."""
+    """The rewards of an evaluation set for each row, the parameters of its requests, and the logged metrics."""
     (samples,), server = samples_of(sample, [rows])
     server.room = room
     values = {name: sampling_option(name, value) for name, value in options.items()}
@@ -187,7 +187,7 @@ def _evaluated(target: Target, evaluate: str, setting: str, knobs: Claims, reach
 
 
 def _by_key(target: Target, evaluate: str) -> Boundary:
-    """The rewards of an evaluation with another key than training; --eval-reward-key has no effect elsewhere."""
+    """The rewards of an evaluation whose reward key differs from that of training; the key has no other effect."""
     boundary = _evaluated(target, evaluate, "reward by key", Claims(), "--eval-reward-key, --reward-key")
     settings: Settings = {"eval_reward_key": "score", "reward_key": "acc"}
     outputs = {"reward": boundary.outputs["reward"]}

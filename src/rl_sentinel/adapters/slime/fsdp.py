@@ -80,9 +80,9 @@ def log_probs_of_packs(  # noqa: PLR0913 - functions of the target, and their ar
     logits: list[Tensor],
     packs: int,
 ) -> dict[str, list[Any]]:
-    """The log-probs of each response, by the actor and by a reference that the actor's class has as a second model.
+    """The log-probs of each response from the actor and, if the actor's class has one, from a second model (reference).
 
-    The double of the requested model returns the logits of a pack's sequences, the other one zeros.
+    The double of the requested model returns the logits of a pack's sequences, the double of the other model zeros.
     """
     parts = packs_of(pack, data, packs)
     # The method and its timer log their rank; the progress bar is not installed.
@@ -120,7 +120,7 @@ class _Model:
         return SimpleNamespace(logits=next(self.outputs))
 
     def cpu(self) -> "_Model":
-        """The model, which stays where it is."""
+        """The model itself, not moved."""
         return self
 
     cuda = eval = cpu
@@ -136,7 +136,7 @@ def packs_of(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list
 
 
 def pack_doubles(target: Target) -> dict[str, Callable[..., Any]]:
-    """The CPU as the current device, in revisions whose packing asks for it."""
+    """The CPU as the current device, in revisions whose packing reads it."""
     asks = "torch.cuda.current_device()" in module_source(target, PACKING)
     return {f"{PACKING}.torch.cuda.current_device": cpu} if asks else {}
 

@@ -67,14 +67,14 @@ _NUMBERS = {
 
 
 class Models:
-    """The actor and its reference: at each token of a sample, the log-prob of the next one and the entropy.
+    """A double of the actor and its reference: at each token of a sample, the next token's log-prob and the entropy.
 
-    The loaded weights, the object, and whether gradients are recorded show which of the two is called. Logits are those
-    of the distribution at temperature 1.
+    It has the reference's log-probs while the reference's weights are loaded, and otherwise those of the trained model
+    if gradients are recorded, those of the old policy if not. Logits are those at temperature 1.
     """
 
     def __init__(self, tables: Mapping[str, Tensor], temperature: float) -> None:
-        """``tables`` has the numbers of each token by its id, ``[1 + N, 2]``."""
+        """Store ``tables`` ``[1 + N, 2]``, which have the numbers of each token by its id."""
         self.tables, self.temperature, self.loaded = tables, temperature, "actor"
 
     def __call__(self, *, input_ids: Tensor, **_inputs: object) -> SimpleNamespace:
@@ -92,7 +92,7 @@ class Models:
         return []
 
     def itself(self, *_device: object) -> "Models":
-        """The model, which stays where it is."""
+        """The model itself, not moved."""
         return self
 
     cuda = cpu = eval = train = to = itself
@@ -107,7 +107,7 @@ def train_on_ranks(  # noqa: PLR0913 - functions of the target, and their argume
     options: Settings,
     numbers: Settings,
 ) -> dict[str, Any]:
-    """The metrics of the training step of all ranks, and ``loss``: the logged one, with the gradient of the update."""
+    """The metrics of the training step of all ranks, and ``loss``: the logged loss, with the gradient of the update."""
     rows = len(columns["logprob"])
     temperature = float(numbers.get("temperature") or 1.0)
     live, tables = _number_tokens(ranks, columns)
@@ -174,7 +174,7 @@ def _actor(  # noqa: PLR0913 - what a rank has
 
 
 class _Quiet:
-    """A double of a profiler, a timer or a module that logs: a method returns its first argument, or nothing."""
+    """A double of a profiler, a timer or a logging module, whose methods return their first argument, or None."""
 
     def __getattr__(self, _name: str) -> Callable[..., Any]:
         return lambda *values, **_options: values[0] if values else None
@@ -193,7 +193,7 @@ class _Group:
         return rank_number()
 
     def barrier(self, **_options: object) -> None:
-        """Do nothing: ranks wait for each other at collectives only."""
+        """Do nothing: ranks only wait for each other at collectives."""
 
     def all_reduce(self, tensor: Tensor, op: Callable[..., Tensor] = torch.sum, group: object = None) -> None:  # noqa: ARG002
         """Reduce in place over the ranks."""
@@ -205,9 +205,9 @@ class _Group:
 
 
 def _number_tokens(ranks: list[dict[str, Any]], columns: dict[str, list[Tensor]]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Number the tokens of all samples from 1; the log-probs of the trained model as a tensor, and tables by number.
+    """Number the tokens of all samples from 1; return the trained model's log-probs as a tensor, and tables by number.
 
-    A table has the log-prob and the entropy of the next token, ``[1 + N, 2]``; that of the trained model is a leaf.
+    A table ``[1 + N, 2]`` has the log-prob and the entropy of the next token; the trained model's table is a leaf.
     """
     places, start = {}, 1
     for data in ranks:
@@ -225,7 +225,7 @@ def _number_tokens(ranks: list[dict[str, Any]], columns: dict[str, list[Tensor]]
 
 
 def _read(logits: Tensor, temperature: float | None) -> tuple[Tensor, Tensor]:
-    """The log-probs and entropies of :class:`Models` at all places but the last."""
+    """The log-probs and entropies of :class:`Models` at all places except the last."""
     logits = logits.squeeze(0) if logits.shape[0] == 1 else logits
     places = logits[..., :-1, :]
     return places[..., 0] / (temperature or 1.0), places[..., 1] / (temperature or 1.0)
@@ -241,7 +241,7 @@ _KERNELS = {
 
 
 def _double_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A double of one of :data:`_KERNELS`, with its parameters: it divides by the temperature that it is given."""
+    """A double of one of :data:`_KERNELS`, with its parameters, which divides by its argument ``temperature``."""
     signature = inspect.signature(kernel)
 
     def double(*values: object, **options: object) -> Any:  # noqa: ANN401 - as the kernel

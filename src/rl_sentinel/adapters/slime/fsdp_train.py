@@ -106,8 +106,8 @@ _PAIRS = {
 }
 
 _CALLER = (
-    "slime/ray/actor_group.py, async_train: each rank's train with the data of the rollout; the log-probs of a token "
-    "are those of the models at the place before it"
+    "slime/ray/actor_group.py, async_train: each rank's train with the data of the rollout; the models return the "
+    "log-probs of a token at the place before it"
 )
 
 
@@ -135,9 +135,9 @@ def constant_in_row(batch: Batch) -> Batch:
 
 
 def is_constant_in_row(inputs: Inputs) -> str:
-    """All tokens of a response have one advantage."""
+    """Require that all tokens of a response have one advantage."""
     same = torch.equal(inputs.batch.advantage, constant_in_row(inputs.batch).advantage)
-    return "" if same else "advantages differ within a response, but this trainer gives all its tokens one value"
+    return "" if same else "advantages differ within a response, but this trainer gives all its tokens one advantage"
 
 
 #: The normalised reward of a response is the advantage of its tokens.

@@ -123,14 +123,14 @@ def generate_all(
 
 
 def _unfinished(group: list[Any]) -> bool:
-    """Whether any sample of a prompt is not finished: then the next rollout continues all samples of the prompt."""
+    """Whether any sample of a prompt is unfinished, so that the next rollout continues all samples of the prompt."""
     return any(sample.status.name in {"PENDING", "ABORTED"} for sample in group)
 
 
 def fit_rows(rows: dict[str, list[Any]], lengths: list[int], prompts: list[int]) -> dict[str, list[Any]]:
     """The data of each response, fitted to the length that the server sampled; see :func:`fit_to_length`.
 
-    ``prompts`` are the lengths of the prompts; a row whose other tokens are not its prompt starts with :data:`WRONG`.
+    ``prompts`` has the lengths of the prompts. If a row has a wrong prompt, its response starts with :data:`WRONG`.
     """
     columns: dict[str, list[Any]] = {
         "rewards": [float("inf") if reward is None else reward for reward in rows["rewards"]]
@@ -152,7 +152,7 @@ def fit_rows(rows: dict[str, list[Any]], lengths: list[int], prompts: list[int])
 
 
 def prompt_of(number: int, length: int) -> list[int]:
-    """The tokens of a prompt of the batch, after the one that tells the server which response to sample."""
+    """The tokens of a prompt of the batch; the first token tells the server which response to sample."""
     return [FIRST + number, *[0] * length]
 
 

@@ -79,7 +79,7 @@ def rates_of_restart(  # noqa: PLR0913 - options of the command line
 ) -> dict[str, list[float]]:
     """The learning rate of each update, in one run and after a restart before it; and the restored update count.
 
-    Every rate of the cosine schedule differs from the one before, and so do those of a warm-up.
+    All rates of the cosine schedule and of a warm-up differ from the previous rate.
     """
     args = _arguments("constant" if warm_up else "cosine", warm_up, updates, floor, share=False)
     columns: dict[str, list[float]] = {"rates": [], "resumed": [], "updates": [], "counted": []}

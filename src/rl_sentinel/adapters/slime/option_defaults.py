@@ -51,7 +51,7 @@ _OF_DEFAULTS: Settings = {
 _FILE = "custom_config_path"
 IN_FILE: Settings = {"eps_clip": 0.375, "rollout_max_context_len": 72}
 
-_DOCS = "slime/utils/arguments.py: the help of the options; slime_validate_args fills in those that are None"
+_DOCS = "slime/utils/arguments.py: the help of the options; slime_validate_args fills in options that are None"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -84,9 +84,9 @@ def options_after(
     restarted: bool,  # noqa: FBT001 - of the boundary
     in_file: bool = False,  # noqa: FBT001, FBT002 - of the boundary
 ) -> dict[str, float]:
-    """The value of each option after validation: a number, or whether a text is unchanged.
+    """The value of each option after validation; for a text, whether it is unchanged.
 
-    The options are those of the command line, or of the file of options.
+    The options come from the command line or, if ``in_file``, from the file of options.
     """
     both: dict[str, Any] = {"rollout_max_context_len": 64, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 48}
     with NamedTemporaryFile("w", suffix=".yaml") as file:

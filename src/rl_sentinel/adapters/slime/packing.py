@@ -79,7 +79,7 @@ def pack_micro_batches(
 ) -> dict[str, list[Tensor]]:
     """The tokens and loss masks of each response, from the packed micro-batches of all ranks.
 
-    A second call with a number per place instead of tokens shows where each place went.
+    A second call, with position numbers instead of tokens, shows where the packing puts each position.
     """
     numbers = place_numbers(pack, iterator, data, cuts, options)
     batches = _all_batches(pack, iterator, data, cuts, options)
@@ -119,7 +119,7 @@ def _all_batches(
 
 
 def each_rank(options: Settings) -> Iterator[int]:
-    """Act as each rank in turn; no rank waits for another one here."""
+    """Act as each rank in turn; no rank waits for another rank."""
     mpu: Any = importlib.import_module("megatron.core").mpu
     size = int(options["ranks"] or 1)
     for rank in range(size):

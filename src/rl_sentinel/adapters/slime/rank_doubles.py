@@ -44,9 +44,9 @@ def _fetched(
     data: dict[str, Any],
     dp_size: int,
 ) -> list[dict[str, Any]]:
-    """:func:`receive_rollout` in the first revisions, whose ranks fetch a rollout and store their part in the module.
+    """:func:`receive_rollout` for the first revisions, whose ranks fetch a rollout and store their part in the module.
 
-    A column that they pass on has the number of each row.
+    The column ``round_number``, which these revisions copy, has the number of each row.
     """
     numbered = {**data, "round_number": list(range(len(data["tokens"])))}
     buffer = SimpleNamespace(get_data=SimpleNamespace(remote=lambda _rollout: numbered))
@@ -63,7 +63,7 @@ def _fetched(
 
 
 def _data_parallel(rank: int, size: int) -> dict[str, Callable[..., int]]:
-    """Megatron's functions for this rank among those that train on other rows."""
+    """Megatron's functions that return this data-parallel rank and the number of ranks."""
     state = {"get_data_parallel_world_size": size, "get_data_parallel_rank": rank}
     return {name: lambda number=number, **_options: number for name, number in state.items()}
 
@@ -78,7 +78,7 @@ def load_rollout(  # noqa: PLR0913 - functions of the target, and their argument
 ) -> list[dict[str, Any]]:
     """The data of a rollout as each rank of the trainer loads it; ``context`` ranks share each sequence.
 
-    Values per token are merged from these ranks; those of a rank with a wrong number of values are infinite.
+    Values per token are merged from these ranks; if a rank has a wrong number of values, its values are infinite.
     """
     trainer, loaded = bare_instance(actor, args=manager.args), []
     mpu: Any = importlib.import_module("megatron.core").mpu
@@ -95,7 +95,7 @@ def load_rollout(  # noqa: PLR0913 - functions of the target, and their argument
 
 
 def _put_together(parts: list[dict[str, Any]], spans: list[list[Spans]]) -> dict[str, Any]:
-    """The data of one data-parallel rank, from those of the ranks that share its sequences."""
+    """The data of one data-parallel rank, merged from the ranks that share its sequences."""
     own = places_of(parts[0])
     spans = [[rank[place] for place in own] for rank in spans]
     whole = dict(parts[0])

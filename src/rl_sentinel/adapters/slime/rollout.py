@@ -67,7 +67,7 @@ def ranks_of(inputs: Inputs) -> int:
 
 
 def even_ranks(inputs: Inputs) -> str:
-    """Require that the samples divide evenly among the ranks: slime rejects others."""
+    """Require that the samples divide evenly among the ranks, because slime rejects other batches."""
     rows, ranks = inputs.batch.rows, inputs.layout.ranks
     return f"{rows} samples do not divide evenly among {ranks} ranks, which slime rejects" if rows % ranks else ""
 
@@ -85,7 +85,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def received(target: Target, also: Mapping[str, Codec] = IMAGES) -> tuple[str, tuple[Step, ...]]:
     """The path of functions from samples to ranks, and the steps that call them; the last returns a dict per rank.
 
-    ``also`` has fields of a sample beside those of every run, or other values of them.
+    ``also`` has further fields of a sample, or different values of fields that every run has.
     """
     function = next((path for path in RECEIVE if target.has(path)), RECEIVE[0])
     convert = _converted(target, sample(target, also=also, with_state=True))
@@ -244,7 +244,7 @@ def _filter(target: Target) -> Boundary:
 
 
 def _tools(inputs: Inputs) -> dict[int, list[dict[str, Any]]]:
-    """The description of another tool for each conversation but the first, which has none."""
+    """A different tool description for each conversation except the first, which has no tool."""
     return {row: [{"type": "function", "function": {"name": f"tool{row}"}}] for row in range(1, inputs.batch.rows)}
 
 

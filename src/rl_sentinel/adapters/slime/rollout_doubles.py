@@ -44,10 +44,10 @@ class Words:
 
 @dataclass(slots=True)
 class Server:
-    """An inference server that samples scripted responses, and stops a request at a weight update.
+    """A double of an inference server that samples scripted responses, and aborts a request at a weight update.
 
     ``room`` is the maximum response length; ``requests`` has the sampling parameters of all requests, by response. With
-    ``exact``, a request for another number of tokens than the response has left gets tokens of :data:`WRONG`.
+    ``exact``, a request whose token limit is not the number of remaining tokens gets tokens of :data:`WRONG`.
     """
 
     responses: list[ScriptedResponse]
@@ -72,7 +72,7 @@ class Server:
         return _reply(sampled, len(ids))
 
     async def get(self, *_passed: object, **_options: object) -> dict[str, Any]:
-        """Return no workers."""
+        """An empty reply: there are no workers."""
         return {"workers": [], "urls": []}
 
 
@@ -139,7 +139,7 @@ def arguments(room: int, samples: int, **more: object) -> Arguments:
 
 
 async def labelled_reward(args: Any, samples: Any, **_more: object) -> Any:  # noqa: ANN401 - a namespace; a sample, or several
-    """The reward of one sample or of several: the number in its label, in a dict if the run has a reward key."""
+    """The reward of one sample or of each of several samples: the number in its label, in a dict with a reward key."""
     if isinstance(samples, list):
         return [await labelled_reward(args, sample) for sample in samples]
     reward = float(samples.label)

@@ -48,7 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def drop_first_prompt(_args: object, samples: list[Any], **_more: object) -> bool:
-    """Drop the first prompt, the third, and so on."""
+    """A filter that drops the first prompt, the third, and so on."""
     return int(samples[0].index) // len(samples) % 2 == 1
 
 
@@ -72,7 +72,7 @@ class Prompts:
     __call__ = get_samples
 
     def add_samples(self, groups: list[list[Any]]) -> None:
-        """Put back samples that are not trained."""
+        """Put back samples that were not trained."""
         self.left = [*groups, *self.left]
 
 
@@ -86,8 +86,8 @@ def uses_in_rollouts(  # noqa: PLR0913 - functions of the target, and the argume
 ) -> dict[str, list[float]]:
     """How often each sample is trained and passed to the hook, so that 1 is correct for every sample.
 
-    Each rollout trains one prompt. A prompt that the filter drops must not be trained: then it counts 1. The hook
-    counts 1 for a prompt that is not drawn.
+    Each rollout trains one prompt. A sample of a prompt that the filter drops must not be trained, and counts 1 if it
+    is not. For prompts that are not drawn, the number of calls of the hook counts as 1.
     """
     groups, server = samples_of(sample, prompts)
     server.room = room

@@ -65,8 +65,8 @@ def replay_experts(  # noqa: PLR0913 - functions and classes of the target
 ) -> list[Tensor]:
     """The response tokens, decoded from the experts that are replayed at the position that predicts each token.
 
-    The experts of a place are numbers made of the next token, the layer and their rank among the experts; -1 stands for
-    experts of another layer or another place.
+    The expert numbers at a position encode the next token, the layer and the rank of the expert. A token is -1 if the
+    experts belong to another layer or position.
     """
     experts = {**data, "rollout_routed_experts": [_experts(row) for row in data["tokens"]]}
     numbers = place_numbers(pack, iterator, data, cuts, options)

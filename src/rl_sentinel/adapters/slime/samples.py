@@ -66,7 +66,7 @@ _FIELDS: dict[str, Codec] = {
 
 
 def _images(inputs: Inputs) -> dict[str, Tensor] | None:
-    """The images of a sample, as its processor encodes them; the first sample is a text."""
+    """The images of a sample, as its processor encodes them; the first sample has only text."""
     row = inputs.part[0]
     return {"pixel_values": torch.full((1, 1), float(row))} if row else None
 
@@ -77,14 +77,14 @@ TEACHER: Mapping[str, Codec] = {"teacher_log_probs": Object(torch.as_tensor, {"d
 
 
 def status_of(kinds: Any, truncated: bool) -> Any:  # noqa: ANN401, FBT001 - the target's enumeration
-    """The state of a sample: cut off at the maximum length, or completed."""
+    """The state of a sample: truncated at the maximum length, or completed."""
     return kinds.TRUNCATED if truncated else kinds.COMPLETED
 
 
 def sample(
     target: Target, *without: str, also: Mapping[str, Codec] = MappingProxyType({}), with_state: bool = False
 ) -> Object:
-    """A sample after the rollout: fields that the revision has, and ``also``; with its state, some are cut off."""
+    """A sample after the rollout, with the revision's fields and ``also``; ``with_state``, it may be truncated."""
     named = {**_FIELDS, **also}
     names = set(named)
     if target.has(SAMPLE) and not target.fails(SAMPLE) and is_dataclass(target.find(SAMPLE)):
@@ -117,7 +117,7 @@ def manager(target: Target) -> str:
 
 
 def normalization_method(target: Target) -> str:
-    """The path of its method that normalizes rewards."""
+    """The path of the rollout manager's method that normalizes rewards."""
     names = (f"{manager(target)}.{name}" for name in ("_post_process_rewards", "post_process_rewards"))
     return next((path for path in names if target.has(path)), f"{manager(target)}._post_process_rewards")
 

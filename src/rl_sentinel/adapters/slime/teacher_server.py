@@ -40,7 +40,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def serve(manager: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Send a request per row; workers take one request each, and reply in another order. Columns are by request."""
+    """Send one request per row; workers take one request each and reply in another order. Columns are by request."""
     put = SimpleNamespace(put=lambda data: data)
     with replaced_globals(manager.submit.__globals__, ray=put):  # type: ignore[attr-defined]
         queue = manager(None, None)

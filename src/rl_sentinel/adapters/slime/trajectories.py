@@ -48,7 +48,7 @@ _DOCS = (
 )
 _PRODUCER = (
     "slime/agent/adapters/common.py, record_turn after each model call: prompt_ids are the tokens of all messages "
-    "before it, output_ids and output_log_probs those of the engine; get_trajectory at the end of the session"
+    "before it, output_ids and output_log_probs come from the engine; get_trajectory at the end of the session"
 )
 
 
@@ -65,7 +65,7 @@ ROW = Table(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The samples of a session; releases before the manager merge turns by a function."""
+    """The samples of a session; releases without the manager merge turns by a function."""
     if not target.has(TURN):
         return
     if why := target.fails(MODULE):
@@ -120,7 +120,7 @@ class Session:
         return turn(prompt_ids=list(prompt), output_ids=output, finish_reason="stop", **more)
 
     def read(self, samples: list[Any]) -> dict[str, Any]:
-        """The row as its samples train it; the mask is True only where exactly one sample trains the token."""
+        """The row, read from its samples; the mask is True where exactly one sample trains the token."""
         first = len(self.row["prompt"]) + 1
         trained = dict[int, list[tuple[int, float]]]()
         context = dict[int, int]()
@@ -190,7 +190,7 @@ def merge(  # noqa: PLR0913 - as manage
     retokenized: bool,  # noqa: FBT001 - a setting
     fork_threshold: int,  # noqa: ARG001 - of later releases
 ) -> dict[str, list[Any]]:
-    """Merge the turns of each row to a segment, write it to a sample, and read that."""
+    """Merge the turns of each row to a segment, write the segment to a sample, and read the sample."""
     write: Any = inspect.getmodule(entry).write_segment_to_sample  # type: ignore[union-attr]  # a module of the target
     columns, tokenizer = empty_columns(), SimpleNamespace(decode=lambda _ids, **_options: "")
     for number, row in enumerate(rows):
@@ -202,7 +202,7 @@ def merge(  # noqa: PLR0913 - as manage
 
 
 def with_turns(batch: Batch) -> Batch:
-    """Train the last token of each row, and in rows with room for three turns each other token."""
+    """Train the last token of each row, and every other token in rows with room for three turns."""
     places = torch.arange(batch.width).expand_as(batch.mask)
     last = places == (batch.length - 1).unsqueeze(1)
     turns = torch.where((batch.length >= THREE_TURNS).unsqueeze(1), places % 2 == 0, batch.mask)
@@ -210,7 +210,7 @@ def with_turns(batch: Batch) -> Batch:
 
 
 def empty_columns() -> dict[str, list[Any]]:
-    """The columns of no rows."""
+    """Columns without rows."""
     return {"tokens": [], "masks": [], "logprobs": [], "rewards": []}
 
 

@@ -78,13 +78,13 @@ def _bound(
 
 
 def _command_line_options(target: Target) -> str:
-    """The source of slime's command line: an option that it offers must reach the loss."""
+    """The source of slime's command-line options; each option must reach the loss."""
     path = target.root / "slime/utils/arguments.py"
     return path.read_text(encoding="utf-8").replace("-", "_") if path.is_file() else ""
 
 
 def _names(family: Family) -> list[str]:
-    """Names that a revision must have for this family: arguments, estimator and custom function."""
+    """Names that the source of a revision must contain for this family: arguments, estimator and custom function."""
     names = [NUMBERS.get(name, name) for name in family.settings if name != "opsm_delta"] + list(family.words)
     chosen = (family.words.get(name, "") for name in ("advantage_estimator", "custom_tis_function_path"))
     return [*names, *(str(value).rpartition(".")[2] for value in chosen)]
