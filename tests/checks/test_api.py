@@ -168,7 +168,7 @@ def test_a_function_that_ends_the_process_is_said(error: BaseException) -> None:
 
     result = rl_sentinel.check(ends, stage="advantage")
     assert not result.ok
-    assert result.errored == [f"the target ends the process with {type(error).__name__}: 3"]
+    assert result.errored == [f"the target tried to end the process ({type(error).__name__}: 3)"]
     assert str(result).endswith("\nnot ok: laws that are errored could not be checked")
 
 
@@ -176,7 +176,7 @@ def test_an_interrupt_by_the_function_is_one_line() -> None:
     def interrupts(rewards: Tensor) -> Tensor:
         raise KeyboardInterrupt("stop")
 
-    with pytest.raises(SentinelError, match=r"^the function ends the process with KeyboardInterrupt: stop$"):
+    with pytest.raises(SentinelError, match=r"^the function tried to end the process \(KeyboardInterrupt: stop\)$"):
         rl_sentinel.check(interrupts, stage="advantage")
 
 
@@ -185,7 +185,7 @@ def test_an_exception_while_the_keys_of_a_dict_are_read() -> None:
         raise Stopped(batch["rewards"].sum().item())
 
     (reason,) = rl_sentinel.check(ends, stage="advantage", laws=["SHF001"]).errored
-    assert reason.startswith("the target ends the process with Stopped: ")
+    assert reason.startswith("the target tried to end the process (Stopped: ")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses deprecated functions of torch

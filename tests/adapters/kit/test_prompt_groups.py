@@ -45,7 +45,7 @@ def test_other_orders_are_no_rounds_of_prompts(group: tuple[int, ...]) -> None:
 def test_rounds_of_prompts_satisfy_the_preconditions() -> None:
     inputs = Inputs(_batch(4, 2, 4, 2, 4, 2))
     assert not any(violated(inputs) for violated in (*BY_STRIDE, GroupsOf(3)))
-    assert GroupsOf(2)(inputs) == "a prompt has other than 2 responses"
+    assert GroupsOf(2)(inputs) == "a prompt does not have 2 responses"
     assert GroupSize(strided=True).put(inputs) == 3
 
 

@@ -44,7 +44,7 @@ _NUMBER_LISTS = re.compile(r"\b(list|Sequence)\[\s*(list|Sequence)\[(float|int|b
 def axes_of(annotation: object) -> str:
     """The axes in an annotation, as letters, or ``"ragged"``, ``"list"`` or ``"lists"``; empty if it has no axes.
 
-    Axes with a time axis that no binding supports, such as ``[T]``, are returned as well, to be refused.
+    Axes with a time axis that no binding supports, such as ``[T]``, are returned as well: the caller refuses them.
 
     Example:
         >>> from typing import Annotated
@@ -94,7 +94,7 @@ def item_class(annotation: object) -> type | None:
 def documented_axes(function: Callable[..., Any], name: str) -> str:
     """The axes that the docstring of a function states right behind the name of a parameter, or in its entry.
 
-    Empty if it states none. In an entry (``name: text``, of any common style) they follow the word "shape".
+    Empty if it states no axes. In an entry (``name: text``, of any common style) they follow the word "shape".
 
     Example:
         >>> from rl_sentinel.adapters.kit.annotated_axes import documented_axes
@@ -121,17 +121,17 @@ def _axes_of_only(function: Callable[..., Any], text: str, name: str) -> str:
 
 
 def _only_shape(text: str) -> str:
-    """The axes behind the word "shape"; empty without one, or if there are several."""
+    """The axes behind the word "shape"; empty if there are no axes, or several."""
     found = re.finditer(_SHAPE, text, re.IGNORECASE)
     axes = {letters for match in found if (letters := _documented(match[1]))}
     return axes.pop() if len(axes) == 1 else ""
 
 
 def _axes_of_entry(text: str, name: str, another: str) -> str:
-    """The axes behind the word "shape" in the entry of a parameter; empty if it states none, or several.
+    """The axes behind the word "shape" in the entry of a parameter; empty if it states no axes, or several.
 
-    An entry is a line that begins with the name and a colon, or with it among ``another`` names as in ``rewards,
-    values:``, and the lines below it that are indented further.
+    An entry is a line that begins with the name and a colon, and the lines below it that are indented further. The line
+    may begin with several names, as in ``rewards, values:``; ``another`` is the pattern of such a name.
     """
     comma = r"(?:[ \t]*(?:,|&|\band\b|/))+[ \t]*"
     begin = rf"^(?P<indent>[ \t]*)(?:[-*] )?(?:[:@]param (?:[\w.]+ )?)?(?:{another}{comma})*"
@@ -147,7 +147,7 @@ def _documented(brackets: str) -> str:
 
 
 def _letters(dims: str) -> str:
-    """The letters of axis names; empty if one is unknown, or if no binding fits, no axis is time, and it is not KG."""
+    """The letters of axis names; empty if a name is unknown, or for axes of no binding without time, except KG."""
     names = re.split(r"[\s,]+", dims.strip(" []()").lower())
     names = [name.lstrip("*#") for name in names]
     letters = "".join(LETTERS.get(name, "?") for name in names)

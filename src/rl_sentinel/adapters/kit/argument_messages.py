@@ -108,8 +108,8 @@ def unknown_message(
 ) -> str:
     """One line about all parameters whose names are unknown, with a suggestion for ``bind``.
 
-    No column is proposed twice, and none that a known parameter has: the proposal would run and compare a column with
-    itself.
+    No column is proposed twice, or if a known parameter already has it, because the audit would then compare a column
+    with itself.
 
     Args:
         function: its name.
@@ -163,7 +163,7 @@ def _beside(name: str, taken: AbstractSet[str]) -> str:
 
 
 def _choice(path: str, uses: Mapping[str, Use]) -> str:
-    """The texts that the code compares a parameter with, or how to write one."""
+    """The texts that the code compares a parameter with, or how to write a text."""
     texts = uses[path][1] if path in uses else ()
     quoted = [f"\"'{text}'\"" for text in texts]
     if not quoted:
@@ -172,7 +172,7 @@ def _choice(path: str, uses: Mapping[str, Use]) -> str:
 
 
 def _plain(path: str, uses: Mapping[str, Use]) -> str:
-    """The proposal for a parameter that is used, or named, as a text, a flag or a number; else empty."""
+    """The proposal for a parameter that is used, or named, as a text, a flag or a number; otherwise empty."""
     name = path.rpartition(".")[2]
     words = set(name.lower().split("_"))
     kind = uses[path][0] if path in uses else ""
@@ -194,10 +194,10 @@ def _number(path: str, words: AbstractSet[str]) -> str:
 
 
 def _suggestion(path: str, *, attribute: bool) -> str:
-    """The column of the known name that the name contains, or of the nearest one; of a number, its known name.
+    """The column of the known name that ``path`` contains or resembles most; for a number, the known name itself.
 
-    A name without a similar known name is a number if it is an attribute, such as of a configuration, and else a value
-    computed from the batch.
+    Without a similar known name, an attribute (such as of a configuration) is proposed as a number, anything else as a
+    value computed from the batch.
     """
     name = path.rpartition(".")[2]
     near = _contained(name) or similar_names(name)[0]
@@ -221,7 +221,7 @@ def _suggestion(path: str, *, attribute: bool) -> str:
 
 
 def _contained(name: str) -> str:
-    """The most words of ``name`` that make a known name; empty if none do, or if as many make several columns."""
+    """The longest part of ``name`` that is a known name; empty if no part is, or if it is ambiguous."""
     words = list(dict.fromkeys(name.lower().split("_")))[:_MOST_WORDS]
     for count in range(len(words), 0, -1):
         parts = {"_".join(part) for part in combinations(words, count)}

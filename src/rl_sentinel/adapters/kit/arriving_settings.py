@@ -13,7 +13,7 @@ from rl_sentinel.core.codec import Codec
 
 
 def arrives(given: Scalar, arrived: object) -> float:
-    """The value at the destination: a number itself, infinity for other types; for a text, 1 if unchanged, else 0.
+    """The value at the destination: the number, or infinity for another type; for a text, 1 if it is unchanged, else 0.
 
     A list of one text counts as this text.
 
@@ -45,16 +45,16 @@ def bind_arriving(  # noqa: PLR0913 - the parts of one description
     cite: str,
     reach: str,
 ) -> Boundary:
-    """The boundary of a call that returns its settings at their destinations, by place.
+    """The boundary of a call that returns, for each place, the value of the setting that arrives there.
 
     Args:
-        path: the function that passes them on.
-        call: the call; it gets ``options``, the settings, and ``places`` beside its arguments.
+        path: the function that passes the settings on.
+        call: the call; besides its arguments, it gets ``options`` (the settings) and ``places``.
         arguments: its other arguments.
         places: place -> the setting that arrives there.
         settings: the settings, by name.
-        cite: where it is written that they arrive.
-        reach: how a user sets them.
+        cite: the documentation of the settings.
+        reach: how a user sets the settings.
     """
     passed = {**arguments, "options": AllSettings(), "places": Constant(dict(places))}
     return Boundary(

@@ -114,10 +114,10 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
     """The codec that a binding's text describes.
 
     Args:
-        text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``; for the column, a known parameter name will do. In
-            single quotes, a text that is passed as it is.
+        text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``; the column may be a known parameter name. A
+            text in single quotes is passed unchanged.
         default: the column, if the text has only axes.
-        array: pass a numpy array, not a tensor; of labels, one of strings unless a dtype is stated.
+        array: pass a numpy array, not a tensor; labels become strings unless a dtype is stated.
 
     Raises:
         Unbindable: if the column, the axes or the dtype does not exist.

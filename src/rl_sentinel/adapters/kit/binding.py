@@ -13,7 +13,7 @@ from rl_sentinel.core.errors import Absent, Unbindable
 def bindable(target: Target, *boundaries: Boundary, optional: bool = False) -> Iterator[Boundary | Unbound]:
     """Adapt each boundary to this target, or yield ``Unbound`` with the reason; equal reasons are yielded once.
 
-    With ``optional``, a function that does not exist is skipped; one that exists and cannot be used is reported.
+    With ``optional``, a function that does not exist is skipped; a function that exists and cannot be used is reported.
     """
     reported: set[Unbound] = set()
     for boundary in boundaries:
@@ -46,7 +46,7 @@ def fit_to_release(target: Target, boundary: Boundary) -> Boundary:
 
 
 def _locate_route(target: Target, path: str) -> str:
-    """A path, or several joined by ``->``, in the layout of this release.
+    """A path, or several paths joined by ``->``, in the layout of this release.
 
     Raises:
         Absent: if the target does not have the package of a path.

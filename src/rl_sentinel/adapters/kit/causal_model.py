@@ -31,7 +31,7 @@ class CausalModel:
         answers: ``[n, K]`` per row, the answer at each of its tokens: K logits, or one value.
 
     A token gets its answer if it attends to exactly the tokens of its sequence up to itself, at the position ids 0, 1,
-    2, ...; otherwise another one. Padding gets 0.
+    2, ...; otherwise it gets another answer. Padding gets 0.
     """
 
     sequences: list[list[int]]
@@ -84,8 +84,8 @@ def model_of(ids: Tensor, attended: Tensor, width: int, columns: Tensor) -> Caus
         ids: ``[B, S]`` token ids of padded prompts and responses.
         attended: ``[B, S]`` attention mask.
         width: number of columns of the responses, at the end of the rows.
-        columns: ``[B, T, K]`` answers that belong to the tokens of the responses: the model gives each one token
-            earlier, because it predicts the next token.
+        columns: ``[B, T, K]`` answers that belong to the tokens of the responses: the model returns each one
+            position earlier, because it predicts the next token.
     """
     sequences, answers = [], []
     for row, (tokens, inside) in enumerate(zip(ids, attended.bool(), strict=True)):

@@ -51,7 +51,7 @@ class ChatTokenizer:
 
     @property
     def pad_token_id(self) -> int:
-        """The token of the padding: the one that ends a message, as for models without a padding token."""
+        """The padding token, which is the token that ends a message, as for models without a padding token."""
         return self.eos_token_id
 
     def encode(self, text: str, **_options: object) -> list[int]:

@@ -17,8 +17,8 @@ _BESIDE, _MOVES = 1e-3, 1e-7
 def clip_bounds(target: Target, boundary: Boundary, candidates: Iterable[float]) -> dict[str, float] | None:
     """The distances from 1 at which the gradient of the loss starts or stops; None if they are not unique.
 
-    They are found whether or not the loss is right: one that takes the larger of its two products stops at the same
-    ratios, for advantages of the other sign.
+    They are found even if the loss is wrong: a loss that takes the larger of its two products stops at the same ratios,
+    for advantages of the other sign.
 
     Args:
         target: where the function is looked up.

@@ -99,7 +99,7 @@ class Column(OneColumn):
         return {self.name: tensor.bool() if role == "mask" else tensor.long() if role == "label" else tensor}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The column without what the layout cannot hold."""
+        """The column without the values that the layout cannot hold."""
         return {self.name: self.form.canonical(getattr(batch, self.name), batch)}
 
 

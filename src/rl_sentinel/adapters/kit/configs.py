@@ -40,8 +40,8 @@ def get_field(config: Any, path: str) -> Any:  # noqa: ANN401 - a framework's co
 class Config(Codec):
     """A nested configuration: the framework's own class at its defaults, with some fields set.
 
-    ``fixed`` maps a field path to a value for every setting, ``knobs_at`` to the neutral name of a setting, which is
-    set if the setting family contains it. With ``section``, only this section is passed.
+    ``fixed`` maps a field path to a value for every setting. ``knobs_at`` maps a field path to the neutral name of a
+    setting; the field is set if the setting family contains that name. With ``section``, only this section is passed.
     """
 
     make: str

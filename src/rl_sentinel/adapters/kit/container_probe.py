@@ -35,9 +35,9 @@ _WHOLE = frozenset({"items", "keys"})
 class Keys:
     """The names that a function reads, and whether it reads them as attributes.
 
-    ``tensor``: it treats the object as a tensor. ``whole``: it goes over all keys of a dict. ``rows``: they are read
-    from the items of a list, of which there is one per response. ``inner``: what it reads from the unknown names, which
-    may be dicts or objects themselves. ``written``: the names that it sets, also in nested objects.
+    ``tensor``: the function treats the object as a tensor. ``whole``: it iterates over all keys of a dict. ``rows``:
+    the names are read from the items of a list with one item per response. ``inner``: the names that it reads from
+    unknown names, which may be dicts or objects. ``written``: the names that it sets, also in nested objects.
     """
 
     known: dict[str, None] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Keys:
 class _KeyRecorder:
     """A dict that also has attributes: it records the names that are read, and returns a column for known names.
 
-    What the function itself writes is read back and not recorded.
+    Names that the function itself has written are returned and not recorded.
     """
 
     def __init__(self, keys: Keys, value_of: Callable[[str], Any]) -> None:
@@ -123,9 +123,9 @@ def keys_read(
 ) -> Keys | None:
     """The keys that a function reads from one parameter; None if the parameter is not a container.
 
-    A parameter of which only unknown names are read is a container too. One that is neither a dict nor an object is
-    tried as a list with one item per response. Other parameters without a codec may be containers as well: they are
-    passed as this one.
+    A parameter from which only unknown names are read is a container, too. A parameter that is neither a dict nor an
+    object is tried as a list with one item per response. Other parameters without a codec may be containers, too, and
+    are passed in the same way.
 
     Args:
         function: the function, called with ``codecs`` for its known parameters.
@@ -152,7 +152,7 @@ def keys_read(
 
 
 def _untried(keys: Keys, place: str = "", *, known: bool) -> Iterator[tuple[Keys, str, str]]:
-    """The names that may be dicts or objects, with their paths; ``known`` ones, as ``actor``, after the unknown."""
+    """The names that may be dicts or objects, with their paths; if ``known``, known names (``actor``) come last."""
     names = [name for name in keys.unknown if name not in keys.inner]
     yield from ((keys, name, f"{place}{name}") for name in names)
     for name, inner in keys.inner.items():
@@ -182,7 +182,7 @@ def _probe(  # noqa: PLR0913 - the arguments of keys_read
     """Call the function once per binding, and add what it reads from the parameter to ``keys``.
 
     Returns:
-        Whether it answered at least once.
+        Whether the function returned at least once.
     """
     answers = False
     for bindings in _BINDINGS:
@@ -200,7 +200,7 @@ def _probe(  # noqa: PLR0913 - the arguments of keys_read
 
 
 def _made(value: Any) -> Any:  # noqa: ANN401 - any argument
-    """An argument, with an object made by its class; unchanged if a field of it is not known yet."""
+    """An argument; an object is made by its class, unless a field is not known yet."""
     if not isinstance(value, Call):
         return value
     make: Any = locate(value.function) if isinstance(value.function, str) else value.function
@@ -211,7 +211,7 @@ def _made(value: Any) -> Any:  # noqa: ANN401 - any argument
 
 
 def _recorder(keys: Keys, codec_of_key: Callable[[str], Codec | None], batch: Batch) -> Any:  # noqa: ANN401 - a double
-    """A recorder that adds the names that are read from it to ``keys``, or a list with one per response."""
+    """A recorder that adds the names that are read from it to ``keys``, or a list with one recorder per response."""
     inputs = Inputs(batch)
 
     def value_of(name: str) -> Any:  # noqa: ANN401 - a column

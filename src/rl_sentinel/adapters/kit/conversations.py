@@ -38,7 +38,7 @@ def differences(  # noqa: PLR0913 - a conversation, its tokens, and how it was c
     """The number of tokens that differ from the template, and of mask values that differ from the replies.
 
     The second number is 0 if any token differs. The newline after a reply may be trained or not, unless ``after_end``
-    says which. ``kept`` is the part of the conversation that a limit on its length leaves.
+    says which. ``kept`` is the part of the conversation that remains under a length limit.
     """
     parts = [(tokenizer(text)["input_ids"], trains) for text, trains in tokenizer.parts(messages)]
     free = tokenizer("\n")["input_ids"]

@@ -47,12 +47,12 @@ _FOLLOWING = frozenset(
 def documented_columns(
     function: Callable[..., Any], names: Iterable[str], *, only_clear: bool = False
 ) -> dict[str, str]:
-    """Parameter -> the text of a binding, for those that a docstring describes with a known name.
+    """Parameter -> the text of a binding, for parameters that a docstring describes with a known name.
 
     Args:
         function: the function.
         names: names of its parameters.
-        only_clear: only those whose entry begins with the known name, without a noun after it.
+        only_clear: use only entries that begin with the known name, without a noun after it.
 
     Example:
         >>> from rl_sentinel.adapters.kit.documented_columns import documented_columns
@@ -84,7 +84,7 @@ def _words(clause: str) -> list[str]:
 
 
 def _column_in(clause: str, *, only_clear: bool) -> str:
-    """The column of the first known name in a clause, the longest that begins at its word; empty without one."""
+    """The column of the first known name in a clause (the longest one at that word); empty without a known name."""
     words = _words(clause)
     first = next((i for i, word in enumerate(words) if word not in _FILLERS), len(words))
     for start in [first] if only_clear else range(len(words)):
@@ -100,6 +100,6 @@ def _column_in(clause: str, *, only_clear: bool) -> str:
 
 
 def _of_policy(column: str, behind: Collection[str]) -> str:
-    """The column, or where the words behind log-probs name another policy, its column; empty if they name several."""
+    """The column; if the words behind log-probs name another policy, its column; empty if they name several."""
     named = [policy for policy, its in POLICIES.items() if its & {*behind}] if column == "logprob" else []
     return (named or [column])[0] if len(named) < 2 else ""

@@ -30,7 +30,7 @@ class StepResults(dict[str, Any]):
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401 - any value
-    """A deep copy; that of a plain tensor takes a tenth of the time of ``deepcopy``."""
+    """A deep copy; plain tensors are cloned, which takes a tenth of the time of ``deepcopy``."""
     plain = type(value) is Tensor and not value.requires_grad and value.is_contiguous() and not vars(value)
     return value.clone() if plain else deepcopy(value)
 
@@ -89,7 +89,7 @@ def invoke_remembered(
     kwargs: dict[str, Any],
     results: Mapping[str, Any],
 ) -> Any:  # noqa: ANN401 - any result
-    """Like :func:`invoke`, with results cached by the arguments: most laws change only what this step does not read.
+    """Like :func:`invoke`, with results cached by the arguments: most laws change no argument of the step.
 
     While calls are recorded, the cache is not used.
     """

@@ -20,10 +20,10 @@ _LETTERS: Mapping[str, Mapping[str, str]] = {
 def evident_columns(
     function: Callable[..., Any], stage: Stage, unknown: Collection[str], taken: AbstractSet[str]
 ) -> dict[str, str]:
-    """Parameter -> the text of a binding, for those of ``unknown`` whose column is clear.
+    """Parameter -> the text of a binding, for the parameters in ``unknown`` whose column is clear.
 
-    It is clear if the entry of a docstring begins with a known name (``R: [G, K], the reward of each answer``), if the
-    name is the usual letter of a column of this stage, or if it is the only one that a normalisation does not know.
+    A column is clear if the entry of a docstring begins with a known name (``R: [G, K], the reward of each answer``),
+    if the name is the usual letter of a column of this stage, or if a normalization has only this unknown parameter.
 
     Args:
         function: the function.
@@ -52,7 +52,7 @@ def evident_columns(
 
 
 def notes_on(evident: Mapping[str, str]) -> list[str]:
-    """One line per parameter that was bound without being asked about."""
+    """One line per parameter that was bound although the user did not state it."""
     return [
         f'{name} was passed as {binding}: if it is something else, bind it, as in bind={{"{name}": ...}}'
         for name, binding in evident.items()

@@ -144,14 +144,14 @@ def _leaf_gradients(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
 
 
 def _explain(step: Step, error: BaseException, passed: Mapping[str, Any]) -> BaseException:
-    """Convert the exception of a call by ``step.explain``; one that would end this process is replaced.
+    """Convert the exception of a call by ``step.explain``; replace an exception that would end this process.
 
-    ``KeyboardInterrupt`` itself stays: it is the user's.
+    A plain ``KeyboardInterrupt`` comes from the user, and is returned unchanged.
     """
     if type(error) is KeyboardInterrupt:
         return error
     if not isinstance(error, Exception):
-        return TargetRaised(f"the target ends the process with {type(error).__name__}: {error}")
+        return TargetRaised(f"the target tried to end the process ({type(error).__name__}: {error})")
     return error if step.explain is None else step.explain(error, passed)
 
 
@@ -271,9 +271,9 @@ def _names(encoded: EncodedCall) -> set[str]:
 
 
 def columns_after(run: Execution, batch: Batch) -> dict[str, Tensor]:
-    """The columns of a batch, read from the passed arguments after the calls: shows what the target modified in place.
+    """The columns of a batch, read from the passed arguments after the calls, to show changes made in place.
 
-    A tensor that the target replaces in a container does not count: the passed tensor is unchanged.
+    A tensor that the target replaces in a container is no such change: the passed tensor is the same as before.
     """
     after: dict[str, Tensor] = {}
     for codec, value in run.references:

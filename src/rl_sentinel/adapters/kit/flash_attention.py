@@ -1,4 +1,4 @@
-"""Doubles of flash-attention's functions that remove padding and put it back; the package needs a GPU."""
+"""Doubles of flash-attention's functions that remove and restore padding; the package needs a GPU."""
 
 import torch
 from torch import Tensor

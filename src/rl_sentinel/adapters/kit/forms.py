@@ -86,7 +86,7 @@ class RightAligned(ZeroPadded):
         return torch.stack([pad(row, (0, width - row.shape[0])) for row in rows])
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Source that takes the end of each row and pads them to one tensor."""
+        """Source that takes the end of each row and pads the parts to one tensor."""
         rows = ", ".join(f"{expression}[{row}, -{n}:]" for row, n in enumerate(lengths_of(sizes)) if n)
         return Ragged().source(f"[{rows}]", sizes)
 
@@ -106,7 +106,7 @@ class Ragged(Unpadded):
         """``[B, T]`` with 0 in the padding.
 
         Raises:
-            ValueError: if a response has more numbers than tokens; cut off, they would be compared with nothing.
+            ValueError: if a response has more numbers than tokens, because nothing would be compared with the rest.
         """
         parts = [torch.as_tensor(part) for part in value]
         for row, (part, tokens) in enumerate(
@@ -124,7 +124,7 @@ class Ragged(Unpadded):
         return Sizes(rows=len(value), length=length)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Source that pads the list to one tensor of width ``T``."""
+        """Source that pads the tensors of the list to one tensor of width ``T``."""
         padded = f"torch.nn.utils.rnn.pad_sequence({expression}, batch_first=True)"
         missing = (sizes.width or 0) - max(lengths_of(sizes), default=0)
         return f"torch.nn.functional.pad({padded}, (0, {missing}))" if missing > 0 else padded

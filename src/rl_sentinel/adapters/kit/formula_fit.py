@@ -1,4 +1,4 @@
-"""Compare a user's function with the readings of its claimed formula, on small batches that tell numbers apart."""
+"""Compare a user's function with its claimed formula, on small batches that distinguish its numbers."""
 
 import math
 
@@ -25,7 +25,7 @@ NEAR = 1e-4
 
 
 def probes_of(boundary: Boundary) -> list[Batch]:
-    """Batches that tell clip ranges apart: each log-ratio meets an advantage of each sign."""
+    """Batches that distinguish clip ranges: each log-ratio occurs with an advantage of each sign."""
     batch = _far_from_reference(domain_probe(boundary), boundary)
     if not {"old_logprob", "advantage"} <= boundary.reads:
         return [batch]
@@ -42,7 +42,7 @@ def probes_of(boundary: Boundary) -> list[Batch]:
 
 
 def _far_from_reference(batch: Batch, boundary: Boundary) -> Batch:
-    """The batch with a reference that makes a KL in a loss larger than what counts as equal."""
+    """The batch with a reference far enough from the policy that a KL in the loss exceeds the tolerance."""
     if boundary.stage != "policy-loss" or "ref_logprob" not in boundary.reads:
         return batch
     count = batch.mask.numel()
@@ -62,9 +62,9 @@ def unclipped_probes(boundary: Boundary) -> list[Batch]:
 
 
 def distance_to_reading(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> float:
-    """The largest difference of an output to the nearest reading of the formula, where the formula counts.
+    """The largest difference between an output and the nearest reading of the formula, where the formula applies.
 
-    It is relative where the number is larger than 1.
+    The difference is relative where the number is larger than 1.
     """
     readings, where = _readings(boundary, name, batch, settings)
     actual = value.detach().double()[where] if where.dim() else value.detach().double()

@@ -17,7 +17,7 @@ from rl_sentinel.core.codec import Codec
 
 
 def with_ids_as_keys(target: Target, boundary: Boundary, arguments: Arguments) -> tuple[Arguments, tuple[str, ...]]:
-    """The arguments with a list of numbers for ids of prompts that the function uses as keys, and notes.
+    """The arguments, with prompt ids as a list of numbers if the function uses them as keys; and notes.
 
     Two elements of a tensor are different keys of a dict, even if they are equal: a function that uses them as keys
     treats every response as a separate prompt. This is the case if its result for a tensor of ids equals that for a
@@ -36,7 +36,7 @@ def with_ids_as_keys(target: Target, boundary: Boundary, arguments: Arguments) -
     open_ = {path: column for path, column in arguments.open.items() if path not in ids}
     notes = (
         f"{path} was passed as {_LISTED}: the elements of a tensor are different keys even if they are equal, so with "
-        f'a tensor every response has a prompt of its own; state the list with bind={{"{path}": "{_LISTED}"}}'
+        f'a tensor every response has its own prompt; state the list with bind={{"{path}": "{_LISTED}"}}'
         for path in sorted(ids)
     )
     return replace(arguments, codecs=as_list, open=open_), tuple(notes)
@@ -47,7 +47,7 @@ _LISTED = "group[list]"
 
 
 def _are_keys(target: Target, boundary: Boundary, as_list: Mapping[str, Codec]) -> bool:
-    """Whether equal ids are equal for the function only in a list."""
+    """Whether the function treats equal ids as equal only if they are in a list."""
     listed = replace(boundary, steps=(replace(boundary.steps[0], arguments=as_list), *boundary.steps[1:]))
     batch = domain_probe(boundary)
     own = with_columns(batch, group=torch.arange(batch.rows, device=batch.group.device))

@@ -18,10 +18,10 @@ _COMPARISONS = frozenset({"eq", "ne", "ge", "gt", "lt", "le"})
 
 
 def ignored_ids(function: Callable[..., Any], names: Collection[str]) -> dict[str, int]:
-    """Name -> the negative id of its untrained tokens, for parameters and keys that the code compares with one.
+    """Name -> the negative id of its untrained tokens, for parameters and keys that the code compares with an id.
 
-    The code says it with ``ignore_index=``, or compares the tokens with a negative number, or with 0. The code is read
-    and not run.
+    The code shows the id by ``ignore_index=``, or by a comparison of the tokens with a negative number or with 0. The
+    code is read and not run.
 
     Args:
         function: the function; the functions of its module and the methods of its object that it names are read too.
@@ -48,7 +48,7 @@ def ignored_ids(function: Callable[..., Any], names: Collection[str]) -> dict[st
 
 @dataclass(slots=True)
 class _Body:
-    """The code of one function: names of tokens, what its other names stand for, and variables of these tokens."""
+    """The code of one function: names of tokens, values of its other names, and variables made from tokens."""
 
     names: Collection[str]
     values: Mapping[str, object]
@@ -110,7 +110,7 @@ class _Body:
 
 
 def _assigned(target: ast.AST, value: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Variables and what they are set to, several in ``logits, tokens = logits[:, :-1], tokens[:, 1:]``."""
+    """Each variable that an assignment sets, with its value; a tuple assignment (``a, b = x, y``) sets several."""
     if isinstance(target, ast.Name):
         yield target.id, value
     elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):

@@ -37,7 +37,7 @@ class KlOfTokens(FormCodec):
     @property
     def unreadable(self) -> Mapping[str, str]:
         """The log-probs of the policy and of the reference."""
-        return dict.fromkeys(self.columns, "a KL holds no log-probs to read")
+        return dict.fromkeys(self.columns, "log-probs cannot be read from a KL")
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
         """The estimates in their layout."""

@@ -1,4 +1,4 @@
-"""Codecs of arguments that count micro-batches, or the rows of one."""
+"""Codecs of arguments that count micro-batches, or the rows of a micro-batch."""
 
 from rl_sentinel.adapters.kit.value_codecs import Derived
 

@@ -33,10 +33,10 @@ def layout_of_formula(
     chosen: Boundary,
     literals: Literals,
 ) -> Boundary:
-    """The chosen boundary, or one with other axes if the function computes its formula only with these.
+    """The chosen boundary, or a boundary with other axes if the function computes its formula only with them.
 
-    Axes that are not stated may be wrong: a function of rewards ``[G, K]`` often accepts ``[B]`` too, and is sound.
-    Only advantages are compared so: a loss that averages over the wrong axis of ``[B, T]`` is right for ``[N]``.
+    Axes that are not stated may be wrong: a sound function of rewards ``[G, K]`` often accepts ``[B]``, too. Only
+    advantages are compared in this way: a loss that averages over the wrong axis of ``[B, T]`` is right for ``[N]``.
     """
     claimed = build(arguments.codecs).claims.algorithm
     if claimed is None or chosen.stage != "advantage" or not arguments.open or fits_formula(target, chosen):
@@ -63,12 +63,12 @@ def layout_of_formula(
 
 
 def _is_packed(changed: Mapping[str, str]) -> bool:
-    """Whether tokens of all responses stand end to end, or in a list."""
+    """Whether a column has the tokens of all responses end to end, or in a list."""
     return any(text.endswith(("[N]", "[ragged]")) for text in changed.values())
 
 
 def _time_first(arguments: Arguments) -> dict[str, str]:
-    """All columns of tokens with the axis of time first, as environments that step together are stored."""
+    """All columns of tokens with the time axis first, as for environments that step together."""
     columns = {path: column.partition("[")[0] for path, column in arguments.open.items()}
     return {
         path: f"{'token_rewards' if column == 'reward' else column}[T B]"

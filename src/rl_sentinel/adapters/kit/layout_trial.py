@@ -69,7 +69,7 @@ def leaves(codecs: Iterable[Codec]) -> Iterator[Codec]:
 
 
 def change_leaves(codecs: Mapping[str, Codec], change: Callable[[Codec], Codec]) -> dict[str, Codec]:
-    """The codecs, each changed by a function; those inside containers too."""
+    """The codecs, each changed by a function, including codecs inside containers."""
     return {
         name: replace(codec, parts=change_leaves(codec.parts, change))  # type: ignore[type-var]  # as in rebind
         if isinstance(codec, Container)
@@ -81,7 +81,7 @@ def change_leaves(codecs: Mapping[str, Codec], change: Callable[[Codec], Codec])
 def choose_binding(
     target: Target, build: Callable[[Mapping[str, Codec]], Boundary], arguments: Arguments
 ) -> tuple[Boundary, tuple[str, ...]]:
-    """Return the boundary with the first binding that the function accepts, and notes on what was changed.
+    """Return the boundary with the first binding that the function accepts, and notes on the changed bindings.
 
     The usual binding is tried first. A policy loss that expects an advantage ``[B]`` may broadcast ``[B, T]`` across
     rows instead of failing; a binding without that effect is preferred. If no binding is accepted, the usual one is
@@ -113,13 +113,13 @@ def _has_ragged(arguments: Arguments) -> bool:
 
 
 def _overruled(arguments: Arguments, changed: Mapping[str, str]) -> list[str]:
-    """The parameters that get other axes than their docstring states."""
+    """The parameters whose new axes differ from their docstring."""
     stated = {p: codec for p, codec in codec_paths(arguments.codecs) if p in arguments.documented & changed.keys()}
     return [path for path, codec in stated.items() if codec != codec_of(changed[path])]
 
 
 def require_documented(arguments: Arguments, changed: Mapping[str, str], does: str) -> None:
-    """Require that no axes are changed that a docstring states; ``does`` is what the function does with others.
+    """Require that axes in a docstring are not changed; ``does`` is the verb for what the function does with others.
 
     Raises:
         Unbindable: names the first such parameter.
@@ -133,7 +133,7 @@ def require_documented(arguments: Arguments, changed: Mapping[str, str], does: s
 
 
 def _with_axes(text: str) -> str:
-    """A binding with its axes, also where they are the usual ones of the column."""
+    """A binding with its axes, even if they are the usual axes of the column."""
     if "[" in text:
         return text
     name, space, dtype = text.partition(" ")
@@ -261,7 +261,7 @@ def _matches_definition(target: Target, boundary: Boundary) -> bool:
 
 
 def has_gradient(target: Target, boundary: Boundary) -> bool:
-    """Whether the output of a function of logits has a gradient by these; one for old policies may have none."""
+    """Whether the output of a function of logits has a gradient with respect to them; an old policy needs none."""
     copy = lazily(domain_probe(boundary), torch.clone)
     copy.logits.requires_grad_(True)  # noqa: FBT003 - torch's own signature
     try:
@@ -272,7 +272,7 @@ def has_gradient(target: Target, boundary: Boundary) -> bool:
 
 
 def mixes_rows(target: Target, boundary: Boundary) -> bool:
-    """Whether the advantage of one row changes the gradient to the log-probs of another row."""
+    """Whether the advantage of one row changes the gradient with respect to the log-probs of another row."""
     if boundary.stage != "policy-loss" or not {"advantage", "logprob"} <= boundary.reads:
         return False
     batch = domain_probe(boundary)
@@ -286,7 +286,7 @@ def mixes_rows(target: Target, boundary: Boundary) -> bool:
 
 
 def logprob_gradient(target: Target, boundary: Boundary, batch: Batch, advantage: Tensor) -> Tensor:
-    """The gradient of a loss by the log-probs, with these advantages."""
+    """The gradient of a loss with respect to the log-probs, with these advantages."""
     copy = lazily(batch, torch.clone)
     copy.logprob.requires_grad_(True)  # noqa: FBT003 - torch's own signature
     values: dict[str, Any] = outputs_on(target, boundary, replace(copy, advantage=advantage, logprob=copy.logprob))

@@ -68,7 +68,7 @@ class MegatronSchedule:
         """The rate of the next update.
 
         Raises:
-            NotImplementedError: for other kinds than constant, linear and cosine.
+            NotImplementedError: if the kind is not constant, linear or cosine.
         """
         first, most, least = (float(self.options[name]) for name in ("init_lr", "max_lr", "min_lr"))
         warm, end = (float(self.options[name]) for name in ("lr_warmup_steps", "lr_decay_steps"))

@@ -41,9 +41,9 @@ def no_compile(*_functions: object, **_options: object) -> Callable[[Any], Any]:
 
 
 class CustomLayer(torch.autograd.Function):
-    """An identity as custom layers of models are written: it flattens the tokens, and returns a view of its result.
+    """An identity, written as the custom layers of models: it flattens the tokens, and returns a view of its result.
 
-    What another function of this kind derives from such a view does not require a gradient.
+    A result that another custom layer computes from such a view does not require a gradient.
     """
 
     @staticmethod
@@ -127,7 +127,7 @@ def bind_logits(  # noqa: PLR0913 - the parts of one description
     doubles: Mapping[str, Callable[..., Any]] | None = None,
     gradient: bool = True,
 ) -> Boundary:
-    """The boundary of a function of logits (and tokens, for log-probs); ``call`` adapts the arguments, if given."""
+    """The boundary of a function of logits (and tokens, for log-probs); ``call`` may adapt the arguments."""
     passed: dict[str, Codec] = {"logits": Column("logits")}
     if quantity == "logprob":
         passed["tokens"] = Column("token", AfterPrompt(0) if sequences else Padded())

@@ -1,4 +1,4 @@
-"""Losses that take logits: those of the response tokens, or of whole sequences, which the loss shifts by one itself."""
+"""Losses that take logits of the response tokens, or of whole sequences, which the loss itself shifts by one."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -42,12 +42,12 @@ _TEXTS: Mapping[Codec, str] = {
 def with_logit_layout(
     target: Target, arguments: Arguments, bind: Collection[str], fitted: Callable[[Arguments], Boundary]
 ) -> Boundary:
-    """The boundary whose logits belong to the tokens that the loss reads them for.
+    """The boundary whose logits have the positions that the loss expects.
 
-    Tried are logits ``[B, T, V]`` of the response, and ``[B, P + T, V]`` of whole sequences, of which position i
-    predicts token i + 1. That one is chosen with which the loss computes its formula, or else has a gradient at the
-    trained tokens alone; without such a one, the usual one is judged, although it may fail. The names ``labels`` and
-    ``input_ids`` mean whole sequences, as in transformers.
+    Logits ``[B, T, V]`` of the response are tried, and logits ``[B, P + T, V]`` of whole sequences, in which position i
+    predicts token i + 1. The first layout is chosen with which the loss computes its formula or, if it never does, has
+    a gradient at the trained tokens only. Otherwise the usual layout is judged, although it may fail. The names
+    ``labels`` and ``input_ids`` mean whole sequences, as in transformers.
 
     Args:
         target: where the function is looked up.
@@ -56,7 +56,7 @@ def with_logit_layout(
         fitted: the boundary with given arguments.
 
     Raises:
-        Unbindable: if the loss is right only where ``labels`` or ``input_ids`` are those of the response.
+        Unbindable: if the loss is right only if ``labels`` or ``input_ids`` have only response tokens.
     """
     usual = fitted(arguments)
     paths = {path: codec for path, codec in codec_paths(arguments.codecs) if isinstance(codec, PolicyLogits | InputIds)}
@@ -79,7 +79,7 @@ def with_logit_layout(
 
 
 def _others(arguments: Arguments) -> Iterator[Arguments]:
-    """The arguments with logits of the other kind; of whole sequences also with columns of tokens for these."""
+    """The arguments with the other kind of logits; for whole sequences, also with other columns for whole sequences."""
     usual, other = arguments.codecs, change_leaves(arguments.codecs, _exchanged)
     whole, response = (other, usual) if _of_response(usual) else (usual, other)
     changes = (_mask_of_sequence, _mask_and_log_probs_of_sequence, _columns_of_sequence)
@@ -107,12 +107,12 @@ def _mask_of_sequence(codec: Codec) -> Codec:
 
 
 def _mask_and_log_probs_of_sequence(codec: Codec) -> Codec:
-    """All columns of tokens but advantages, which may be one per response."""
+    """All columns of tokens as whole sequences, except advantages, which may be one number per response."""
     return codec if isinstance(codec, Column) and codec.name == "advantage" else _columns_of_sequence(codec)
 
 
 def _columns_of_sequence(codec: Codec) -> Codec:
-    """A column of tokens with that of the prompt in front."""
+    """A column of tokens with the prompt in front."""
     codec = _mask_of_sequence(codec)
     padded = isinstance(codec, Column) and codec.name in PER_TOKEN and type(codec.form) is Padded
     return replace(codec, form=AfterPrompt()) if padded else codec  # type: ignore[type-var]  # a Column, as asked
@@ -130,10 +130,10 @@ def _reads_trained_tokens(target: Target, boundary: Boundary) -> bool:
 
 
 def _require_sequences(arguments: Arguments, right: Arguments) -> None:
-    """Require that names that mean whole sequences do not stand for the tokens of responses.
+    """Require that names of whole sequences are not used for the tokens of responses.
 
     Raises:
-        Unbindable: names the logits and these.
+        Unbindable: names the logits and these parameters.
     """
     if _of_response(arguments.codecs) or not _of_response(right.codecs):
         return
@@ -154,4 +154,4 @@ def _note(usual: Arguments, chosen: Arguments) -> str:
     if _of_response(usual.codecs) == _of_response(chosen.codecs):
         return "columns of tokens were passed for whole sequences, with a token of the prompt in front"
     texts = ", ".join(f'"{path}": "{text}"' for path, text in _texts(chosen).items())
-    return f"logits and tokens were passed as those of whole sequences, which the loss shifts by one: bind={{{texts}}}"
+    return f"logits and tokens of whole sequences were passed, which the loss shifts by one: bind={{{texts}}}"

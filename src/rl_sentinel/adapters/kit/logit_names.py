@@ -44,7 +44,7 @@ def bindings_of_logits(
 def bindings_of_marked_tokens(
     roles: Mapping[str, str], names: Collection[str], untrained: Mapping[str, int]
 ) -> dict[str, str]:
-    """Parameter -> binding, for tokens beside log-probs that say which of them train.
+    """Parameter -> binding, for token ids that come with log-probs and mark the tokens that train.
 
     Args:
         roles: the roles of the parameters.

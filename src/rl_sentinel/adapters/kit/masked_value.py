@@ -15,7 +15,7 @@ class MaskedValue(Column):
 
 
 def is_zero_off_mask(inputs: Inputs) -> str:
-    """The values of untrained tokens are 0, because the caller sets them so."""
+    """Require that the values of untrained tokens are 0, because the caller sets them to 0."""
     batch = inputs.batch
     return "" if not bool(batch.value[~batch.mask].any()) else "an untrained token has a value other than 0"
 

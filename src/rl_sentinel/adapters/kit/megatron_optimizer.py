@@ -23,13 +23,13 @@ _BETAS = ("adam_beta1", "adam_beta2")
 
 
 class Section(dict[str, Any]):
-    """A section of a configuration whose options are items and attributes; those that are not set are absent."""
+    """A section of a configuration whose options are items and attributes; options that are not set are absent."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a value of the configuration
         """The value of an option.
 
         Raises:
-            AttributeError: if it is not set.
+            AttributeError: if the option is not set.
         """
         if name not in self:
             raise AttributeError(name)
@@ -41,7 +41,7 @@ def settings_at_megatron(
 ) -> dict[str, float]:
     """The fields of the configuration that a framework makes for Megatron from its section.
 
-    ``names`` are those of the framework's options by field; the betas share one.
+    ``names`` maps each field to the framework's option; the betas share one option.
     """
     section = Section(optimizer="adam", min_lr=0.0)
     for field, name in names.items():
@@ -59,9 +59,9 @@ def bind_megatron_optimizer(path: str, names: Mapping[str, str], *, cite: str, r
 
     Args:
         path: the function.
-        names: field of Megatron's configuration -> the option of the framework; the betas share one.
+        names: field of Megatron's configuration -> the option of the framework; the betas share one option.
         cite: where the options are documented.
-        reach: how a user sets them.
+        reach: how a user sets the options.
     """
     return bind_arriving(
         path,

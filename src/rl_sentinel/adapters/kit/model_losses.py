@@ -23,7 +23,7 @@ LEFT_PADDED = "prompts have padding in front, and the model has other log-probs 
 
 
 def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -> dict[str, float]:
-    """Name in the code -> 0, for each weight of an entropy other than 0 that the user does not state.
+    """Name in the code -> 0, for each nonzero weight of an entropy that the user does not state.
 
     Example:
         >>> from rl_sentinel.adapters.kit.model_losses import entropy_weights
@@ -37,7 +37,7 @@ def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -
 
 
 def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary without claims, and undecided, if its loss depends on probabilities of tokens not sampled."""
+    """The boundary, undecided and without claims if its loss depends on probabilities of tokens not sampled."""
     if boundary.stage != "policy-loss" or not boundary.modelled:
         return boundary
     try:
@@ -56,8 +56,8 @@ def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
 def _reads_others(target: Target, boundary: Boundary) -> bool:
     """Whether the loss changes with the probabilities of other tokens while all advantages are 0.
 
-    A wrong temperature does so too, through the log-probs of the sampled tokens: at advantages of 0 through a KL alone,
-    so that the change depends on the reference.
+    A wrong temperature has the same effect, through the log-probs of the sampled tokens. At advantages of 0 it acts
+    only through a KL, so its effect depends on the reference.
     """
     (step,) = boundary.steps
     uneven = replace(boundary, steps=(replace(step, arguments=change_leaves(step.arguments, _uneven)),))
@@ -76,12 +76,12 @@ def _reads_others(target: Target, boundary: Boundary) -> bool:
 
 
 def _uneven(codec: Codec) -> Codec:
-    """A model that gives other probabilities to the tokens that were not sampled."""
+    """The codec of a model, with changed probabilities of tokens not sampled; other codecs are unchanged."""
     return replace(codec, uneven=True) if isinstance(codec, PolicyModel) else codec
 
 
 def with_left_padded_prompts(codecs: Mapping[str, Codec], unread: Collection[str]) -> dict[str, Codec]:
-    """The codecs, with padding in front of prompts if a mask of these is among them, other than an ``unread`` one."""
+    """The codecs, with left-padded prompts if one of them is a mask of prompts that is not ``unread``."""
     masks = [codec for name, codec in codecs.items() if name not in unread]
     if not any(isinstance(codec, PromptTokens) and codec.mask for codec in leaves(masks)):
         return dict(codecs)

@@ -13,7 +13,7 @@ _RELATIVE, _ROUNDING = 1e-4, 1e-6
 
 
 def normalizes_advantages(target: Target, boundary: Boundary) -> bool:
-    """Whether the loss stays the same under another scale and offset of all advantages, and not under another order."""
+    """Whether the loss is the same for rescaled and shifted advantages, but not for reordered advantages."""
     if "advantage" not in boundary.reads or "loss" not in boundary.outputs:
         return False
     batch = domain_probe(boundary)

@@ -29,14 +29,14 @@ _WIDEST = 0.5
 
 
 def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) -> Boundary:
-    """The boundary with the numbers that its formula needs, or undecided if they are unknown.
+    """The boundary with the numbers that its formula needs, or the undecided boundary if they are unknown.
 
     A formula without a number that it needs would be compared wrongly, so it is not compared.
 
     Args:
         target: where the function is looked up.
         boundary: its boundary, with the numbers that are known by name.
-        literals: numbers in its code, which are tried; the bounds of a clip range are taken where no number fits.
+        literals: numbers in its code, which are tried; if no number fits a clip range, its bounds in the code are used.
     """
     if boundary.claims.algorithm is not None:
         if of_one_policy(boundary):
@@ -66,7 +66,7 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
 
 
 def _variant(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
-    """The boundary with a variant of its algorithm, or without a formula if none can fit; None if neither applies."""
+    """The boundary with a variant of its algorithm, or without a formula that cannot fit; None if neither applies."""
     if weighted := _with_sampler_weight(target, boundary, literals):
         return weighted
     if why := _not_of_formula(boundary):
@@ -87,7 +87,7 @@ def _with_settings(boundary: Boundary, numbers: Settings, *notes: str) -> Bounda
 
 
 def _with_ceiling(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
-    """The loss with a literal as the largest ratio (dual clip, for PPO); None if it fits without one, or with none."""
+    """The loss with a literal as the largest ratio (dual clip for PPO); None if this is not needed or does not fit."""
     missing = missing_numbers(boundary)
     bounded = value_of(boundary.claims.algorithm) in ("ppo", "importance sampling")
     open_ = bounded and "ceiling" not in boundary.settings["default"]
@@ -106,7 +106,7 @@ def _with_ceiling(target: Target, boundary: Boundary, literals: Literals) -> Bou
 
 
 def _with_upper_bound_only(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
-    """CISPO without a lower bound of its weights, as its authors use it; None if it fits only with one.
+    """CISPO without a lower bound of its weights, as its authors use it; None if it does not fit.
 
     The upper bound is 1 plus a number, or the number itself.
     """
@@ -124,9 +124,9 @@ def _with_upper_bound_only(target: Target, boundary: Boundary, literals: Literal
 
 
 def _with_sampler_weight(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
-    """The loss weighted by the truncated ratio to the sampler; None if it reads no such ratio, or fits with no bound.
+    """The loss weighted by the truncated ratio to the sampler; None if it reads no such ratio, or no bound fits.
 
-    A loss that fits while no ratio is clipped has this weight; its clipping may still be wrong.
+    A loss that fits at ratios within the clip range has this weight, even if its clipping is wrong.
     """
     if boundary.stage != "policy-loss" or not {"old_logprob", "rollout_logprob", "advantage"} <= boundary.reads:
         return None
@@ -151,7 +151,7 @@ def _with_sampler_weight(target: Target, boundary: Boundary, literals: Literals)
 def _with_fixed_length(
     target: Target, boundary: Boundary, missing: list[str], literals: Literals
 ) -> dict[str, float] | None:
-    """The numbers of a loss that divides by a fixed length, which the code holds; None if none fits."""
+    """The numbers of a loss that divides by a fixed length in its code; None if no length fits."""
     if "loss" not in boundary.outputs or "length" in boundary.settings["default"]:
         return None
     for length in literals.sizes:
@@ -162,7 +162,7 @@ def _with_fixed_length(
 
 
 def _of_another_mean(target: Target, boundary: Boundary, literals: Literals) -> dict[str, float] | None:
-    """The numbers with which a loss fits another aggregation than the claimed one; its fault is the aggregation."""
+    """The numbers with which a loss fits a different aggregation than claimed, so that the aggregation is its fault."""
     stated = boundary.claims.aggregation
     if stated is None or stated.value == "any" or not (missing := missing_numbers(boundary)):
         return None
@@ -171,7 +171,7 @@ def _of_another_mean(target: Target, boundary: Boundary, literals: Literals) -> 
 
 
 def _clip_range(missing: list[str], bounds: frozenset[tuple[float, float]]) -> dict[str, float] | None:
-    """The clip range that the only suitable pair of literals states, whether or not the loss fits: it may be wrong."""
+    """The clip range of the only suitable pair of literals, even if the loss does not fit, as it may be wrong."""
     ranges = list[dict[str, float]]()
     if set(missing) == {"clip_low", "clip_high"}:
         ranges = [{"clip_low": round(1 - a, 12), "clip_high": round(b - 1, 12)} for a, b in bounds if 0 < a < 1 < b < 2]
@@ -192,7 +192,7 @@ def _undiscounted(target: Target, boundary: Boundary) -> bool:
 
 
 def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boundary:
-    """The loss compared with a formula of normalized advantages; undecided if no normalization fits."""
+    """The loss, to be compared with a formula of normalized advantages; undecided if no normalization fits."""
     # A claimed ratio says how the gradient follows the advantages that are passed.
     boundary = replace(boundary, claims=replace(boundary.claims, ratio=None))
     trials = [
@@ -269,7 +269,7 @@ def _of_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
 
 
 def _note(chosen: Mapping[str, float], boundary: Boundary) -> list[str]:
-    """A note on the numbers that were found, except those that change nothing."""
+    """A note on the numbers that were found, except numbers that change nothing."""
     known = {n: x for n, x in chosen.items() if boundary.settings["default"].get(n) != x}
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in known.items())
     return [f"numbers of the formula, found in the code: state them with numbers={{{numbers}}}"] if known else []

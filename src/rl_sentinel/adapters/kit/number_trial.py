@@ -117,8 +117,8 @@ def fitting_numbers(  # noqa: PLR0913 - all that a trial needs
         boundary: its boundary.
         missing: the numbers that its formula needs.
         literals: the numbers in its code.
-        probes: the batches; by default those that tell clip ranges apart.
-        sign: -1 for the result with the other sign.
+        probes: the batches; by default, batches that distinguish clip ranges.
+        sign: -1 to compare the negated result.
     """
     settings = dict(boundary.settings["default"])
     try:

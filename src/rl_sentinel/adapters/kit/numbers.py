@@ -65,7 +65,7 @@ _TEMPERATURE = 0.7
 
 
 def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
-    """The numbers of a function by their names in formulas, and the values to pass by parameter.
+    """The numbers of a function by their names in formulas, and the value to pass for each parameter.
 
     Example:
         >>> from rl_sentinel.adapters.kit.numbers import numbers
@@ -76,7 +76,7 @@ def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scala
 
 
 def numbers_by_name(values: Mapping[str, float], stage: Stage) -> dict[str, Scalar]:
-    """The numbers of formulas, for numbers that code reads by these names.
+    """The numbers by their names in formulas, for numbers that code reads by these names.
 
     Example:
         >>> from rl_sentinel.adapters.kit.numbers import numbers_by_name
@@ -99,7 +99,7 @@ def formula_names(role: str) -> tuple[str, ...]:
 
 
 def _offsets(defaults: Mapping[str, object]) -> list[str]:
-    """The names for ``epsilon`` in a policy loss that are the offset of a divisor."""
+    """The parameters of a policy loss named like ``epsilon`` that are the offset of a divisor."""
     clipped = any(role_of(name) in ("clip", "clip_low") for name in defaults)
     names = [name for name in defaults if role_of(name) == "epsilon"]
     tiny = [n for n in names if isinstance(x := defaults[n], int | float) and x < SMALLEST_CLIP]
@@ -111,7 +111,7 @@ def visible_numbers(
 ) -> dict[str, float]:
     """New values for numbers in code whose current values hide their effect.
 
-    They are discounts of 1, weights of 0, equal clip ranges, and with ``of_logits`` a temperature of 1.
+    Such values are discounts of 1, weights of 0, equal clip ranges and, with ``of_logits``, a temperature of 1.
 
     Args:
         numbers: name in the code -> number.
@@ -143,7 +143,7 @@ def visible_numbers(
 
 
 def _unset_clip_ranges(defaults: Mapping[str, object]) -> list[str]:
-    """The clip ranges to pass where all of them are None: the separate ones, or else the common one."""
+    """The clip ranges to pass if all of them are None: the separate ranges if there are any, else the common range."""
     ranges = {name: x for name, x in defaults.items() if role_of(name) in ("clip", "clip_low", "clip_high")}
     if any(x is not None for x in ranges.values()):
         return []
@@ -160,11 +160,11 @@ def numbers_of(
 ) -> tuple[dict[str, Scalar], dict[str, float]]:
     """Like :func:`numbers`, for parameters or configuration fields with these ``defaults``.
 
-    A parameter with a default keeps it and is not passed, except for the temperature of a function of logits, and for
-    a ``changeable`` one whose default hides what it does: a weight of 0, an optional bound of None, clip ranges that
-    are all None, an upper clip range like the lower one, a temperature of 1. Separate clip ranges override a common
-    one. ``epsilon`` is a clip range in a policy loss, and a divisor's offset elsewhere, where it is tiny, and beside a
-    clip range of another name.
+    A parameter with a default keeps it and is not passed, with two exceptions: the temperature of a function of logits,
+    and a ``changeable`` parameter whose default hides its effect (a weight of 0, an optional bound of None, clip
+    ranges that are all None, equal upper and lower clip ranges, a temperature of 1). Separate clip ranges override a
+    common range. ``epsilon`` is a clip range in a policy loss; it is the offset of a divisor in other functions, if it
+    is tiny, or if there is a clip range with another name.
     """
     table = {
         **_NUMBERS,

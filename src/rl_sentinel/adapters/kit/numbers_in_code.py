@@ -58,13 +58,13 @@ def named_numbers(
 
 
 def set_numbers(function: Callable[..., Any], passed: Mapping[str, Any], numbers: Mapping[str, float]) -> list[str]:
-    """Set numbers where the code reads them, or an upper clip range beside a lower one; the names of what changed.
+    """Set numbers where the code reads them, or an upper clip range next to a lower one; return the changed names.
 
     It writes to ``self``, its configurations, globals and closures, so call it in a separate process.
 
     Args:
         function: the function, as for :func:`named_numbers`.
-        passed: objects that are passed as they are, by parameter.
+        passed: objects that are passed unchanged, by parameter.
         numbers: name, as :func:`named_numbers` returns it -> the new number.
 
     Example:
@@ -111,7 +111,7 @@ def _cells(function: FunctionType) -> Iterator[tuple[str, CellType]]:
 
 
 def _assigned(holder: object, name: str, number: float) -> bool:
-    """Set an entry, of a frozen dataclass as well; False if it cannot be set."""
+    """Set an entry or attribute, even of a frozen dataclass; return False if it cannot be set."""
     if isinstance(holder, MutableMapping):
         holder[name] = number
         return True
@@ -202,7 +202,7 @@ def _literals_of_variables(code: CodeType) -> Iterator[tuple[str, object]]:
 
 
 def _all_entries(holder: object) -> Iterator[tuple[str, object]]:
-    """All keys of a mapping, or attributes of an object and of its class, with their values."""
+    """All keys of a mapping, or all attributes of an object and of its class, with their values."""
     of_class, own = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
     held = holder if isinstance(holder, Mapping) else {**of_class, **own}
     yield from ((name, value) for name, value in held.items() if isinstance(name, str))

@@ -104,7 +104,7 @@ def _match_arguments(step: Step, arguments: Mapping[str, Any]) -> Iterator[tuple
 def complete(sizes: Sizes) -> Sizes:
     """Compute missing sizes: a length from the other two, the width from the mask or the lengths.
 
-    If the lengths are unknown, assume that every response fills its row and every prompt is one token.
+    If the lengths are unknown, assume that every response fills its row, and that every prompt has one token.
     """
     sizes = _derive(sizes)
     if sizes.length is not None:

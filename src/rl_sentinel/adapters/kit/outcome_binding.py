@@ -15,7 +15,7 @@ def carries_outcome(bind: Mapping[str, Any], names: Iterable[str]) -> bool:
 
     Args:
         bind: bindings by name, as the user states them.
-        names: the names of all parameters or keys; one without a binding has the column of its name.
+        names: the names of all parameters or keys; a name without a binding has the column of its name.
     """
     unbound = (name for name in names if bind.get(name, ...) is ...)
     named = any(role_of(name) in ("reward", "token_rewards") for name in unbound)

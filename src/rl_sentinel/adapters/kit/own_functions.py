@@ -30,7 +30,7 @@ def batch_step(
 ) -> Step:
     """A step that calls ``compute(batch, settings)``, which reads these columns and returns outputs by name.
 
-    ``follows`` are layout fields besides padding and dtype, which are passed as settings.
+    ``follows`` has layout fields other than padding and dtype, which are passed as settings.
     """
 
     def call(batch: Batch, settings: Settings) -> _Outputs:

@@ -1,4 +1,4 @@
-"""Pairs of responses, one preferred to the other: rows 2i and 2i + 1 of a batch."""
+"""Pairs of a preferred and another response: rows 2i and 2i + 1 of a batch."""
 
 import torch
 
@@ -13,7 +13,7 @@ def rows_are_pairs(inputs: Inputs) -> str:
 
 
 def even_rows(batch: Batch) -> Batch:
-    """Drop the last row of an odd number."""
+    """Drop the last row if the number of rows is odd."""
     odd = batch.rows > 1 and batch.rows % 2
     return take_rows(batch, torch.arange(batch.rows - 1)) if odd else batch
 

@@ -45,13 +45,13 @@ class Arguments:
         unknown: paths of parameters that could not be bound (``batch.rewards`` for an item of a container).
         open: path -> column of the parameters whose axes are not stated, or only in a docstring.
         documented: paths of the parameters whose axes a docstring states.
-        attributes: the unknown ones that are attributes of an object.
+        attributes: the unknown parameters that are attributes of an object.
         kept: numbers, by their names in formulas, whose parameters keep their defaults because the user states them.
         of_model: the function takes a model or its tokens.
-        columns: columns of other parameters than those that are being bound.
+        columns: columns of parameters that are already bound.
         ignored: numbers that the function does not read.
         written: the names that the function sets in a parameter, by parameter.
-        untrained: name of tokens -> the id that the code expects at those that do not train.
+        untrained: name of tokens -> the id that the code expects at untrained tokens.
     """
 
     codecs: dict[str, Codec] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Arguments:
 class Slot:
     """A parameter, a field of a dataclass, or a key of a dict.
 
-    ``documented`` are its axes in a docstring; ``packed`` means that another parameter has the lengths of responses.
+    ``documented`` has its axes from a docstring; ``packed`` means that another parameter has the response lengths.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Slot:
     packed: bool = False
 
     def stated(self, axes: str, path: str, column: str, *, source: str) -> str:
-        """The axes, if a binding supports them; ``[T]`` beside lengths may mean all tokens, so trial decides."""
+        """The axes, if a binding supports them; with lengths, ``[T]`` may mean all tokens, so a trial decides."""
         return "" if self.packed and axes == "T" else supported(axes, path, column, source=source)
 
     @property
@@ -101,7 +101,7 @@ class Attributes(dict[str, Any]):
 
 
 def has_tokens(names: Iterable[str]) -> bool:
-    """Whether one of the names is that of a model or of its tokens; ``prompt_ids`` alone are labels."""
+    """Whether one of the names stands for a model or for its tokens; ``prompt_ids`` alone are labels."""
     return any(name in MODEL_NAMES for name in names if name != _PROMPT_LABELS)
 
 
@@ -146,7 +146,7 @@ def bind_slots(
 
 
 def _roles_inside(names: list[str], place: str) -> dict[str, str]:
-    """The roles of names; of keys that the name of their dict completes, as ``reference.logprobs``, those of both."""
+    """The roles of names; the name of the dict may complete the role of a key, as in ``reference.logprobs``."""
     outer = place.rstrip(".").rpartition(".")[2]
     return roles_of(names) | {name: role for name in names if (role := role_inside(outer, name))}
 
@@ -154,7 +154,7 @@ def _roles_inside(names: list[str], place: str) -> dict[str, str]:
 def _of_loss(
     slots: list[Slot], stage: Stage, roles: Mapping[str, str], bind: dict[str, Any], arguments: Arguments
 ) -> dict[str, Any]:
-    """The bindings, with those that a loss has for logits, tokens and a KL which the user does not state."""
+    """The bindings, with the default bindings of a loss for logits, tokens and a KL that the user does not state."""
     if stage != "policy-loss":
         return bind
     names, untrained = [slot.name for slot in slots if slot.required], arguments.untrained
@@ -239,7 +239,7 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
 
 
 def _axes(slot: Slot, column: str, path: str, arguments: Arguments) -> str:
-    """The axes that the annotation of a slot states, else those of the docstring, which others may replace.
+    """The axes in the annotation of a slot, or else the axes in the docstring, which a trial may replace.
 
     Raises:
         Unbindable: if no binding supports them.
@@ -266,7 +266,7 @@ def _number(value: object) -> Scalar:
 def _is_array(slot: Slot, role: str) -> bool:
     """Whether a slot is a numpy array; ``index`` is a tensor of tokens in a function of logits.
 
-    Without a role, only its annotation says so.
+    Without a role, only the annotation decides.
     """
     words = "" if slot.annotation is inspect.Parameter.empty else str(slot.annotation).lower()
     return "ndarray" in words or (slot.name in LABELS and role == "group" and "tensor" not in words)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The names of a kind of parameter, the batch column that it is by default, and what a user's function is passed.
+    """The names of a kind of parameter, its default batch column, and a description of the passed value.
 
     A role without ``value`` is not passed to users' functions.
     """

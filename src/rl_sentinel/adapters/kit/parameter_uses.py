@@ -33,10 +33,10 @@ _ANNOTATED: dict[object, Kind] = {
 
 
 def plain_uses(function: Callable[..., Any]) -> dict[str, Use]:
-    """The parameters, and keys and attributes of them, that the code uses as plain values; in its own body only.
+    """The parameters, and keys and attributes of parameters, that the function's own body uses as plain values.
 
     Returns:
-        path, as ``cfg.kl_type``, -> its use.
+        path, such as ``cfg.kl_type``, -> its use.
 
     Example:
         >>> from rl_sentinel.adapters.kit.parameter_uses import plain_uses
@@ -62,7 +62,7 @@ def plain_uses(function: Callable[..., Any]) -> dict[str, Use]:
 
 
 def axes_read(function: Callable[..., Any]) -> list[str]:
-    """The parameters, and keys and attributes of them, whose number of axes the code reads; in its own body only.
+    """The parameters, and keys and attributes of parameters, whose number of axes the function's own body reads.
 
     Example:
         >>> from rl_sentinel.adapters.kit.parameter_uses import axes_read
@@ -91,7 +91,7 @@ def _counted(node: ast.AST) -> ast.AST | None:
 
 
 def syntax_tree(function: Callable[..., Any]) -> ast.AST:
-    """The syntax tree of a function; empty if its source is not known, or is part of an expression."""
+    """The syntax tree of a function; empty if its source is unknown, or is part of an expression."""
     try:
         return ast.parse(dedent(inspect.getsource(inspect.unwrap(function))))
     except (OSError, TypeError, SyntaxError):
@@ -99,7 +99,7 @@ def syntax_tree(function: Callable[..., Any]) -> ast.AST:
 
 
 def _variables(body: ast.AST) -> dict[str, str]:
-    """The variables that stand for a path, as ``n`` after ``n = cfg.rollout.n``."""
+    """The variables that stand for a path, such as ``n`` after ``n = cfg.rollout.n``."""
     return {
         node.targets[0].id: path
         for node in ast.walk(body)
@@ -108,7 +108,7 @@ def _variables(body: ast.AST) -> dict[str, str]:
 
 
 def _path(node: ast.AST) -> str:
-    """``cfg.kl.kind`` of ``cfg.kl["kind"]`` and of ``cfg.kl.get("kind")``; empty for other expressions."""
+    """The path of an expression, as ``cfg.kl.kind`` for ``cfg.kl["kind"]`` and ``cfg.kl.get("kind")``, or empty."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -124,7 +124,7 @@ def _path(node: ast.AST) -> str:
 
 
 def _uses(node: ast.AST) -> Iterator[tuple[ast.AST, Kind, list[str]]]:
-    """The expressions that a node uses as a plain value, with the kind, and the literals of a text."""
+    """The expressions that a node uses as a plain value, each with its kind and, for a text, the literals."""
     match node:
         case ast.Slice(lower=lower, upper=upper, step=step):
             yield from ((one, "number", []) for one in (lower, upper, step) if one is not None)
@@ -141,7 +141,7 @@ def _uses(node: ast.AST) -> Iterator[tuple[ast.AST, Kind, list[str]]]:
 
 
 def _compared(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
-    """The expressions that a node compares, looks up in a dict or matches, and with what."""
+    """The expressions that a node compares, looks up in a dict or matches, each with the other operand."""
     match node:
         case ast.Compare(left=left, comparators=others):
             return [left, *others], [left, *others]

@@ -8,7 +8,7 @@ from functools import cache
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Names of a role: one of ``heads``, one of ``marks`` if there are any, and else only words of ``beside``."""
+    """Names of a role: one of ``heads``, one of ``marks`` if it has marks, and otherwise only words of ``beside``."""
 
     role: str
     heads: frozenset[str]

@@ -19,7 +19,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 
 
 def prompts_have_siblings(inputs: Inputs) -> str:
-    """Every prompt has at least two responses, because a trainer that groups by position samples several."""
+    """Require two or more responses of every prompt, because a trainer that groups by position samples several."""
     return "" if min(group_sizes(inputs), default=2) > 1 else "a prompt has only one response"
 
 
@@ -31,7 +31,7 @@ BY_POSITION = (*BY_PROMPT, groups_are_equal)
 
 
 def strided_prompts_have_siblings(inputs: Inputs) -> str:
-    """There are more rows than prompts."""
+    """Require more rows than prompts."""
     return "" if inputs.batch.rows > len(_by_prompt(inputs.batch)) else "a prompt has only one response"
 
 
@@ -40,7 +40,7 @@ BY_STRIDE = (prompts_repeat_in_order, strided_prompts_have_siblings)
 
 
 def is_one_prompt(inputs: Inputs) -> str:
-    """All responses belong to one prompt, for functions that are called once per prompt."""
+    """Require that all responses belong to one prompt, for functions that are called once per prompt."""
     return "" if len(group_sizes(inputs)) <= 1 else "the batch has several prompts"
 
 
@@ -55,14 +55,14 @@ BY_ONE_PROMPT = (is_one_prompt, prompts_have_siblings)
 
 @dataclass(frozen=True, slots=True)
 class GroupsOf:
-    """Every prompt has ``size`` responses."""
+    """Require that every prompt has ``size`` responses."""
 
     size: int
 
     def __call__(self, inputs: Inputs) -> str:
         """Why the batch has other groups, or an empty string."""
         sizes = {len(members) for members in _by_prompt(inputs.batch)}
-        return "" if sizes <= {self.size} else f"a prompt has other than {self.size} responses"
+        return "" if sizes <= {self.size} else f"a prompt does not have {self.size} responses"
 
 
 def adjacent_groups(batch: Batch) -> Batch:
@@ -110,10 +110,10 @@ def _with_siblings(batch: Batch) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class FixedGroups:
-    """Give every prompt ``size`` rows, for functions that hold the number of responses per prompt themselves.
+    """Give every prompt ``size`` rows, for functions in which the number of responses per prompt is fixed.
 
-    They are adjacent, or with ``strided`` as many rows apart as there are prompts. Rows of a prompt are repeated or
-    left out; a batch that already has this form is unchanged.
+    The rows of a prompt are adjacent or, with ``strided``, as many rows apart as there are prompts. Rows are repeated
+    or left out; a batch that already has this form is unchanged.
     """
 
     size: int
@@ -134,11 +134,11 @@ class FixedGroups:
 def grouping(
     codecs: Sequence[Codec], fixed: FixedGroups | None
 ) -> tuple[tuple[Callable[[Batch], Batch], ...], tuple[Callable[[Inputs], str], ...]]:
-    """Domain and preconditions of a function by how it finds the responses of a prompt.
+    """Domain and preconditions of a function, depending on how it finds the responses of a prompt.
 
     Args:
         codecs: codecs of its columns.
-        fixed: the groups of a function that holds the number of responses per prompt itself.
+        fixed: the groups of a function in which the number of responses per prompt is fixed.
     """
     if fixed is not None:
         return (fixed,), (*(BY_STRIDE if fixed.strided else BY_POSITION), GroupsOf(fixed.size))
@@ -158,7 +158,7 @@ def grouping(
 
 
 def fixed_groups(boundary: Boundary) -> FixedGroups | None:
-    """The groups of a boundary whose function holds the number of responses per prompt itself."""
+    """The groups of a boundary whose function has a fixed number of responses per prompt."""
     parts = boundary.domain.parts if isinstance(boundary.domain, Domains) else ()
     return next((part for part in parts if isinstance(part, FixedGroups)), None)
 
@@ -177,7 +177,7 @@ def with_strided_groups(boundary: Boundary) -> Boundary | None:
 
 
 def _strided(domain: Callable[[Batch], Batch]) -> Callable[[Batch], Batch]:
-    """The domain that keeps the responses of a prompt apart, for one that makes them adjacent; others unchanged."""
+    """The domain with strided responses of a prompt, for a domain with adjacent ones; others are unchanged."""
     if isinstance(domain, FixedGroups):
         return FixedGroups(domain.size, strided=True)
     return strided_groups if domain is equal_groups else domain

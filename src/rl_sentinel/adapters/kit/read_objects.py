@@ -25,7 +25,7 @@ def owner_of(function: Callable[..., Any]) -> object:
 
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function, and of those that are defined in it."""
+    """The code of a function, and of all functions that are defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -33,14 +33,14 @@ def codes_of(code: CodeType) -> Iterator[CodeType]:
 
 
 def words_of(code: CodeType) -> frozenset[str]:
-    """All names, and the strings that may be keys of a configuration."""
+    """All names in the code, and all strings that may be keys of a configuration."""
     codes = list(codes_of(code))
     texts = {c for one in codes for c in one.co_consts if isinstance(c, str) and c.isidentifier()}
     return frozenset(texts).union(*((*one.co_names, *one.co_freevars) for one in codes))
 
 
 def read_functions(plain: Callable[..., Any], owner: object) -> Iterator[FunctionType]:
-    """The function, and what it names: functions of its module, methods of its object and of classes; and so on."""
+    """The function, and the functions and methods that it names, directly or through another one of these."""
     waiting: list[object] = [plain]
     known = set[int]()
     while waiting:
@@ -57,9 +57,9 @@ def read_functions(plain: Callable[..., Any], owner: object) -> Iterator[Functio
 
 
 def values_of(thing: object, words: frozenset[str], depth: int) -> Iterator[tuple[str, object]]:
-    """The values of attributes or keys that the code names, of an object and of the objects in them.
+    """The values of attributes or keys that the code names, in an object and in the objects inside it.
 
-    One of an inner object has two names: ``low`` and ``clip_low`` for ``config.clip.low``.
+    A value in an inner object has two names: ``low`` and ``clip_low`` for ``config.clip.low``.
     """
     for name, value in entries_of(thing, words):
         yield name, value
@@ -69,7 +69,7 @@ def values_of(thing: object, words: frozenset[str], depth: int) -> Iterator[tupl
 
 
 def holders_of(thing: object, words: frozenset[str], depth: int, name: str = "") -> Iterator[tuple[str, object]]:
-    """The object, and the objects in its attributes or keys that the code names, each with that name."""
+    """The object, and the objects in those of its attributes or keys that the code names, each with its name."""
     yield name, thing
     for inner, value in entries_of(thing, words) if depth > 1 else ():
         if not _is_closed(value):
@@ -83,7 +83,7 @@ def _is_closed(value: object) -> bool:
 
 
 def _is_namespace(value: object, module: str) -> bool:
-    """Whether it is a class of this module, whose attributes may be settings: ``class args: clip_coef = 0.2``."""
+    """Whether an object is a class of this module, whose attributes may be settings: ``class args: clip = 0.2``."""
     return isinstance(value, type) and value.__module__ == module and not issubclass(value, nn.Module)
 
 

@@ -32,10 +32,10 @@ class Record:
         """Accept the class keywords of the class that is replaced."""
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - any field
-        """Fields that are not given get the default of their class.
+        """Set the fields; a field without an argument gets the default of its class.
 
         Raises:
-            TypeError: if a field without a default is not given.
+            TypeError: if a field has neither an argument nor a default.
         """
         for kind in reversed(type(self).__mro__):
             for name in vars(kind).get("__annotations__", {}):
@@ -46,17 +46,17 @@ class Record:
         vars(self).update(fields)
 
     def model_copy(self, *, update: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - of this class
-        """A copy with other values of some fields."""
+        """A copy with new values of some fields."""
         return type(self)(**vars(self) | (update or {}))
 
     def model_dump(self) -> dict[str, Any]:
-        """The fields by name, those of nested records too, and the constants of the class that are fields."""
+        """The fields by name, with nested records as dicts, and the constants of the class that are fields."""
         names = [name for kind in reversed(type(self).__mro__) for name in vars(kind).get("__annotations__", {})]
         return {name: _plain(getattr(self, name)) for name in dict.fromkeys([*names, *vars(self)])}
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any field
-    """The value with dicts in the place of records."""
+    """The value, with records replaced by dicts."""
     if isinstance(value, Record):
         return value.model_dump()
     if isinstance(value, list | tuple):

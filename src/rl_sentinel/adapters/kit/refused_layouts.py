@@ -70,9 +70,9 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
 
 
 def flat_columns(codecs: Mapping[str, Codec], stage: Stage) -> dict[str, str]:
-    """Bindings as ``[N]`` for the columns of a loss that are all stated as ``[B]``: a flat mini-batch has no responses.
+    """Bindings as ``[N]`` for the columns of a loss that are all stated as ``[B]``: a flat mini-batch of tokens.
 
-    Empty if one of them has another layout, or another argument tells responses apart.
+    Empty if a column has another layout, or another argument distinguishes responses.
 
     Example:
         >>> from rl_sentinel.adapters.kit.bind_text import codec_of
@@ -127,7 +127,7 @@ def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: C
 
 
 def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) -> None:
-    """Require that no two arguments get the same column of tokens by their names alone: one means another column.
+    """Require that no two arguments get the same column of tokens by their names alone, because one name is wrong.
 
     Raises:
         Unbindable: names the arguments.
@@ -155,14 +155,14 @@ def refuse_without_reward(codecs: Mapping[str, Codec], stage: Stage, claims: Cla
     """Require that a function reads a reward if it claims an algorithm of advantages.
 
     Raises:
-        Unbindable: proposes the argument that may be one.
+        Unbindable: proposes the argument that may be a reward.
     """
     parts = dict(codec_paths(codecs))
     if stage != "advantage" or claims.algorithm is None or any(codec.columns & _REWARDS for codec in parts.values()):
         return
     named = [path for path, codec in parts.items() if codec.columns == {"returns"}] or [*parts]
     proposal = f': if {named[0]} is one, state bind={{"{named[0]}": "reward"}}' if named else ""
-    raise Unbindable(f"it reads no reward, of which {claims.algorithm.value} is computed{proposal}")
+    raise Unbindable(f"it reads no reward, from which {claims.algorithm.value} is computed{proposal}")
 
 
 def _is_list_of_rewards(codec: Codec) -> bool:

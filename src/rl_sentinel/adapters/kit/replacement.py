@@ -1,4 +1,4 @@
-"""Replace globals of a target's modules for a while, and make instances of its classes without ``__init__``."""
+"""Replace globals of a target's modules temporarily, and make instances of its classes without ``__init__``."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -30,7 +30,7 @@ class RowWise(Form):
 
 @dataclass(frozen=True, slots=True)
 class AsReturned(Form):
-    """A tensor that is already in the neutral layout, as functions of this package return it."""
+    """A tensor that is already in the neutral layout, as returned by functions of this package."""
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - the runner reports values that are not tensors
         """The value without the padding that the layout added."""
@@ -117,7 +117,7 @@ class Detached(Number):
 
 @dataclass(frozen=True, slots=True)
 class OrZero(Number):
-    """One logged number, with 0 in place of NaN: the mean of no values may be NaN."""
+    """One logged number, with 0 instead of NaN, because the mean of no values may be NaN."""
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
         """A scalar float tensor."""

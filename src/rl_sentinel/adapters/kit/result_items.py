@@ -23,17 +23,17 @@ OfItem = Callable[[int | str], Boundary]
 def with_result_item(
     target: Target, first: Boundary, of_item: OfItem, items: Collection[int | str], word: str
 ) -> Boundary:
-    """The boundary; it reads another item of the result if the first one is not the output.
+    """The boundary, which reads another item of the result if the first item is not the output.
 
     Args:
         target: where the function is looked up.
-        first: the boundary that reads the first item, or the one that a name tells.
+        first: the boundary that reads the first item, or an item with a known name.
         of_item: the boundary that reads an item.
         items: the positions or keys of the result, as the code shows them.
         word: the word that names the output.
 
     Raises:
-        Unbindable: if the first item may be the output, but only another one is computed by the algorithm.
+        Unbindable: if the first item may be the output, but only another item fits the algorithm.
     """
     if not items:
         return first
@@ -59,7 +59,7 @@ def _of_named_item(
     """The boundary of the only key that names the output, else of an item that fits, else of a position in its shape.
 
     Raises:
-        Unbindable: if several items are named so, and none is a total.
+        Unbindable: if several items have such a name, and no item is a total.
     """
     keys = [x for x in items if isinstance(x, str) and word in x.rpartition(".")[2].lower()]
     named = [x for x in keys if "total" in x.lower()] or keys
@@ -82,7 +82,7 @@ def _with_note(boundary: Boundary, item: int | str, word: str) -> Boundary:
 
 
 def _is_no_output(target: Target, boundary: Boundary) -> bool:
-    """Whether an item is a number without a gradient where a loss is expected, an input, or equal for all responses."""
+    """Whether an item cannot be the output: a loss without gradient, an input, or equal for all responses."""
     batch = lazily(domain_probe(boundary), torch.clone)
     leaves = [name for name in boundary.reads if COLUMNS[name]["role"] == "signal"]
     for name in leaves:
@@ -94,7 +94,7 @@ def _is_no_output(target: Target, boundary: Boundary) -> bool:
 
 
 def _is_input(value: Tensor, batch: Batch, boundary: Boundary) -> bool:
-    """Whether the trained tokens have the numbers of a column that the function reads."""
+    """Whether the item equals, at the trained tokens, a column that the function reads."""
     columns = (
         getattr(batch, name).detach().double() for name in boundary.reads if COLUMNS[name]["axes"] in ("B", "B T")
     )
@@ -103,14 +103,14 @@ def _is_input(value: Tensor, batch: Batch, boundary: Boundary) -> bool:
 
 
 def _is_equal_for_siblings(value: Tensor, batch: Batch) -> bool:
-    """Whether all trained tokens of a prompt's responses have the same number, as a mean or a deviation has."""
+    """Whether all trained tokens of a prompt's responses have the same number, like a mean or a deviation."""
     group = batch.group.unsqueeze(1).expand_as(batch.mask)[batch.mask]
     trained = value[batch.mask]
     return all(bool((trained[group == g] == trained[group == g][0]).all()) for g in set(group.tolist()))
 
 
 def with_time_first(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, which reads ``[T, B]`` if the function returns that for arguments that ``bind`` computes."""
+    """The boundary, which reads ``[T, B]`` if the function returns this layout for arguments that ``bind`` computes."""
     (output,) = boundary.outputs.values()
     if output.axes != "B T" or accepts(target, boundary):
         return boundary
@@ -119,9 +119,9 @@ def with_time_first(target: Target, boundary: Boundary) -> Boundary:
 
 
 def without_lists(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, which reads every tuple as one of several outputs if that is what the function returns.
+    """The boundary; it reads every tuple as a tuple of outputs if the function returns such a tuple.
 
-    The lengths of the probe tell them apart; those of a small case may not.
+    The lengths of the probe distinguish it from a list of responses; the lengths of a small case may not.
     """
     usual = _with_form(boundary, lists=False)
     return usual if accepts(target, usual) else boundary

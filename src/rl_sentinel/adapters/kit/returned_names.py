@@ -22,8 +22,8 @@ _RETURNS = frozenset({"ret", "rets", "return_", "returns_"})
 def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
     """Role of an item -> its position, in the tuple or dict that a function returns; empty if the code shows none.
 
-    An item without a name of its own that adds to the advantage, as ``adv + values``, is the returns; of two, the one
-    beside the returns is the advantage.
+    An unnamed item that adds to the advantage, such as ``adv + values``, is the returns. Of two items, the other one
+    than the returns is the advantage.
 
     Example:
         >>> from rl_sentinel.adapters.kit.returned_names import returned_names
@@ -64,7 +64,7 @@ def _places(value: ast.expr) -> Iterator[int | str]:
 
 
 def returns_nothing(function: Callable[..., Any]) -> bool:
-    """Whether a function is written without a value behind ``return``; False if its code is not known.
+    """Whether no ``return`` of a function has a value; False if its code is unknown.
 
     Example:
         >>> from rl_sentinel.adapters.kit.returned_names import returns_nothing
@@ -108,7 +108,7 @@ def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
 
 
 def _sums(tree: ast.Module) -> dict[str, ast.expr]:
-    """Variable without a role -> its sum with values, as in ``R = adv + values``; without those that are set twice."""
+    """Variable without a role -> the sum that it is set to, as in ``R = adv + values``; not if it is set twice."""
     assigned: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -150,7 +150,7 @@ def _roles_of_pair(named: list[str], values: list[ast.expr]) -> list[str]:
 
 
 def _role_of_value(value: ast.expr) -> str:
-    """The role of the only known name or key in an expression; of a sum with the advantage, the returns."""
+    """The role of the only known name or key in an expression; the returns, for a sum with the advantage."""
     roles = {_role(name) for name in _names(value)} & {"advantage", "returns"}
     if _is_sum(value) and "advantage" in roles:
         return "returns"
@@ -158,7 +158,7 @@ def _role_of_value(value: ast.expr) -> str:
 
 
 def _is_sum(value: ast.expr) -> bool:
-    """Whether it adds, or multiplies a sum, as by a mask."""
+    """Whether an expression is a sum, or a product with a sum, such as a masked sum."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
         return _is_sum(value.left) or _is_sum(value.right)
     return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)
@@ -177,16 +177,16 @@ def _role(name: str) -> str:
 
 
 def with_item(boundary: Boundary, item: int | str | None) -> Boundary:
-    """The boundary, whose output is read from an item of the result; unchanged if none is given."""
+    """The boundary, whose output is read from an item of the result; unchanged if ``item`` is None."""
     if item is None:
         return boundary
     return replace(boundary, outputs={name: _at(output, item) for name, output in boundary.outputs.items()})
 
 
 def with_returns(target: Target, boundary: Boundary, places: Mapping[str, int]) -> Boundary:
-    """The boundary with the returns as second output, if the code or the result names them and they are defined.
+    """The boundary with the returns as a second output, if the code or the result names them and they are defined.
 
-    A second result without a name gets a note, since nothing compares it.
+    A second result without a name gets a note, because it is not compared.
     """
     defined = value_of(boundary.claims.algorithm) in RETURNS and "value" in boundary.reads
     if "advantage" not in boundary.outputs or not defined:

@@ -34,7 +34,7 @@ def _named(name: str) -> str:
 
 
 def role_inside(outer: str, name: str) -> str:
-    """The role of a key with the name of its dict or object in front; empty without one, or in a batch.
+    """The role of a key's name with the name of its dict or object in front; empty without a role, or in a batch.
 
     Example:
         >>> from rl_sentinel.adapters.kit.roles import role_inside
@@ -48,7 +48,7 @@ def role_inside(outer: str, name: str) -> str:
 def roles_of(names: Iterable[str]) -> dict[str, str]:
     """The roles of the parameters of one function; names without a role are left out.
 
-    ``values`` beside predicted values are those of the old policy.
+    ``values`` together with predicted values are the values before the update.
 
     Example:
         >>> from rl_sentinel.adapters.kit.roles import roles_of

@@ -1,4 +1,4 @@
-"""Codecs of the fields of a sample object, of which there is one per response."""
+"""Codecs of the fields of sample objects, one object per response."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

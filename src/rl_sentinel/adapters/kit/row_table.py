@@ -23,7 +23,7 @@ class RowTable(Container):
 
     Attributes:
         parts: codecs of the keys or attributes of an item.
-        make: the class of an item, or its dotted path; a dict without it.
+        make: the class of an item, or its dotted path; without it, an item is a dict.
     """
 
     parts: Mapping[str, Codec]
@@ -40,7 +40,7 @@ class RowTable(Container):
         return rows if self.make is None else [Call(self.make, (), row) for row in rows]
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live list
-        """The list of one key or attribute, or None if an item has none."""
+        """The list of one key or attribute, or None if an item lacks it."""
         column = [row.get(name) if isinstance(row, Mapping) else getattr(row, name, None) for row in value]
         if isinstance(self.parts[name], Constant):
             return column[0] if column else None

@@ -15,7 +15,7 @@ WRONG = -1
 
 
 class Sampled(NamedTuple):
-    """The reply to one request; ``reason`` is ``stop``, ``length`` or ``abort``, ``version`` that of its last token."""
+    """The reply to one request; ``reason`` is ``stop``, ``length`` or ``abort``; ``version`` is the last token's."""
 
     tokens: list[int]
     logprobs: list[float]
@@ -38,7 +38,7 @@ class ScriptedResponse:
         Args:
             ids: prompt and tokens sampled so far; tokens that differ from the script give :data:`WRONG`.
             most: maximum number of new tokens.
-            room: maximum length of a response. One of this length has no end: more tokens follow if requested.
+            room: maximum length of a response. A response of this length has no end: more tokens follow if requested.
         """
         spare = most if len(self.tokens) == room else 0
         script = [*self.tokens, *[WRONG] * spare]
@@ -56,7 +56,7 @@ class ScriptedResponse:
 
 
 def vllm_completion(tokens: Sequence[int], logprobs: Sequence[float], **more: object) -> SimpleNamespace:
-    """One of the outputs of vLLM's reply to a request: token ids, the log-prob of each, and ``more`` attributes.
+    """One output of vLLM's reply to a request: token ids, the log-prob of each token, and ``more`` attributes.
 
     Example:
         >>> from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
@@ -68,13 +68,13 @@ def vllm_completion(tokens: Sequence[int], logprobs: Sequence[float], **more: ob
 
 
 def fit_to_length(values: list[Any], length: int, wrong: float) -> Tensor:
-    """The values as a tensor of ``length``; ``wrong`` marks each missing value, or the last one if there are more."""
+    """The values as a tensor of ``length``: missing ones are ``wrong``, as is the last one if there are too many."""
     cut = values if len(values) <= length else [*values[: length - 1], wrong]
     return torch.tensor([*cut, *[wrong] * length][:length])
 
 
 def sampling_option(name: str, value: Scalar) -> Any:  # noqa: ANN401 - a scalar, or a list
-    """The value of a sampling option: stop words and stop tokens are lists."""
+    """The value of a sampling option; stop words and stop tokens become lists."""
     if name.endswith("stop_token_ids"):
         return [int(str(value))]
     return [value] if name.endswith("stop") else value

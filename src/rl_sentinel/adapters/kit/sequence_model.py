@@ -40,7 +40,7 @@ def token_ids(batch: Batch) -> Tensor:
 
 
 def prompt_mask(rows: int, *, left_padded: bool) -> Tensor:
-    """``[B, P]``: True at the tokens of the prompts; with ``left_padded`` there is one of padding in front of each."""
+    """``[B, P]``: True at the tokens of the prompts; with ``left_padded``, a padding token precedes each prompt."""
     tokens = torch.ones(rows, PROMPT, dtype=torch.bool, device="cpu")
     return pad(tokens, (PADDED_PROMPT - PROMPT, 0)) if left_padded else tokens
 
@@ -54,8 +54,8 @@ def prompt_ids(rows: int, *, left_padded: bool) -> Tensor:
 def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
     """``[B, T, V]`` log-probs: ``logprob`` for the token of ``ids``, the rest spread over the other tokens.
 
-    Gradients flow to ``logprob`` through the log-prob of the token itself. ``uneven`` gives the following tokens more
-    and more of the rest.
+    Gradients flow to ``logprob`` through the log-prob of the token itself. With ``uneven``, the shares of the
+    other tokens increase with the distance of their id, modulo the vocabulary, from this token.
     """
     own_logprob = torch.where(logprob > _LARGEST, logprob * 0 + _LARGEST, logprob)
     behind = (torch.arange(VOCABULARY, device=ids.device) - ids.unsqueeze(2)) % VOCABULARY
@@ -136,7 +136,7 @@ class PolicyModel(OneColumn):
     @property
     def unreadable(self) -> Mapping[str, str]:
         """The log-probs."""
-        return {self.name: "a model has no log-probs to read: it must be called"}
+        return {self.name: "log-probs cannot be read from a model without a call"}
 
     @property
     def axes(self) -> frozenset[Axis]:
@@ -162,7 +162,7 @@ class PolicyModel(OneColumn):
         return Policy(usual, distracted, InputIds(left_padded=self.left_padded).put(inputs), prompts)
 
     def _logits(self, logprob: Tensor, prompt: int, inputs: Inputs) -> Tensor:
-        """``[B, P + T, V]``: those of the responses, and zeros elsewhere."""
+        """``[B, P + T, V]``: the logits of the responses, and zeros elsewhere."""
         scale = float(inputs.settings.get("temperature") or 1)
         normalized = logits_of(logprob, token_ids(inputs.batch), uneven=self.uneven)
         response = pad((normalized + _OFFSET) * scale, (0, inputs.batch.rows), value=_NEVER)
@@ -171,7 +171,7 @@ class PolicyModel(OneColumn):
 
 @dataclass(frozen=True, slots=True)
 class PolicyLogits(PolicyModel):
-    """``[B, P + T, V]``: the logits of a :class:`Policy`; or ``[B, T, V]``, those of the response tokens."""
+    """``[B, P + T, V]``: the logits of a :class:`Policy`; or ``[B, T, V]``: the logits of the response tokens."""
 
     response_only: bool = False
 
@@ -183,7 +183,7 @@ class PolicyLogits(PolicyModel):
     @property
     def unreadable(self) -> Mapping[str, str]:
         """The log-probs."""
-        return {self.name: "logits have no log-probs to read without their tokens"}
+        return {self.name: "log-probs cannot be read from logits without tokens"}
 
     def put(self, inputs: Inputs) -> Tensor:
         """The logits, before a division by the temperature; contiguous, so that ``view`` can flatten them."""
@@ -200,7 +200,7 @@ class PolicyLogits(PolicyModel):
 
 @dataclass(frozen=True, slots=True)
 class InputIds(Codec):
-    """``[B, P + T]``: the tokens of prompt and response, 0 in padding; or those of the response."""
+    """``[B, P + T]``: the tokens of prompt and response, 0 in padding; or only the response tokens."""
 
     response_only: bool = False
     left_padded: bool = False

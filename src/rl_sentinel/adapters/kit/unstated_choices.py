@@ -30,14 +30,14 @@ def with_unstated_choice(
 ) -> Boundary:
     """The boundary; undecided, or with a note, if only the user can state whether the function is right.
 
-    A function without a parameter that tells prompts apart may be called once per prompt. Then a mean over all its
-    rewards is right, and else it is a fault; only the user knows.
+    A function without a parameter that tells prompts apart may be called once per prompt. In that case a mean over
+    all its rewards is right, otherwise it is a fault; only the user knows.
 
     Args:
         target: where the function is looked up.
-        boundary: its boundary, whose formula it may miss.
+        boundary: its boundary, whose formula the function may not compute.
         codecs: the codecs of its parameters.
-        stated: the parameters, or keys of them as ``batch.rewards``, whose axes the user binds.
+        stated: the parameters, or keys such as ``batch.rewards``, whose axes the user binds.
     """
     if boundary.stage == "policy-loss":
         return _with_width(target, boundary)
@@ -70,7 +70,7 @@ def _of_one_prompt(
 def _of_adjacent_responses(
     target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
 ) -> Boundary | None:
-    """The boundary, undecided if a name alone says that responses are apart, and it is right for adjacent ones."""
+    """The boundary, undecided if it is right for adjacent responses, and only a name says that they are strided."""
     sizes = [path for path, codec in codec_paths(codecs) if isinstance(codec, GroupSize) and codec.strided]
     if not sizes or sizes[0] in stated:
         return None
@@ -86,7 +86,7 @@ def _of_adjacent_responses(
 
 
 def _without_siblings(boundary: Boundary) -> Claims:
-    """The claims, without those that compare responses of a prompt."""
+    """The boundary without the claims that compare responses of a prompt."""
     return replace(boundary.claims, algorithm=None, scope=None, baseline=None, grouping=None)
 
 
@@ -151,7 +151,7 @@ def _with_width(target: Target, boundary: Boundary) -> Boundary:
 
 
 def with_rows_that_train(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, asked only with batches in which every row trains if the function fails on a row that does not."""
+    """The boundary, limited to batches in which every row trains if the function fails on other batches."""
     batch = domain_probe(boundary)
     mask = batch.mask.clone()
     mask[0] = False

@@ -30,7 +30,7 @@ _NUMBERS = (*NUMBERS, *DISCOUNTS)
 
 
 def probe_batch() -> Batch:
-    """A batch of 6 rows and 2 prompts, 5 tokens wide, one mask with a gap: no two axes have the same size."""
+    """A batch of 6 rows and 2 prompts, 5 tokens wide, with a gap in one mask; no two axes have the same size."""
     return filled(
         [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 0, 0]],
         reward=[1, 0, 2, 0.5, 3, -1],
@@ -93,7 +93,7 @@ def _refuse_what_cannot_be_called(
     """Require a function that can be called by name, and bindings of its parameters.
 
     Raises:
-        Unbindable: if it cannot, or a binding names no parameter, or it takes a model where logits are expected.
+        Unbindable: if it cannot be called by name, a binding names no parameter, or it takes a model instead of logits.
     """
     parameters, name = parameters_of(function), _name_of(function)
     if reason := not_callable_by_name(parameters):
@@ -111,7 +111,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _slots(function: Callable[..., Any], stage: Stage, bind: Iterable[str]) -> list[Slot]:
-    """The parameters of a function, and the keyword arguments beside them that the user binds."""
+    """The parameters of a function, and further keyword arguments that the user binds."""
     parameters = parameters_of(function)
     # A loss of [T] is one of all tokens, as beside lengths: trial decides on their layout.
     packed = stage in ("policy-loss", "value-loss", "kl")
@@ -185,7 +185,7 @@ def _codec_of_key(  # noqa: PLR0913 - a key, what the user binds, and what else 
     stage: Stage,
     of_model: bool = False,
 ) -> Codec | None:
-    """The codec of a key of a parameter, or of a path of keys; None if its name is unknown and the user binds none."""
+    """The codec of a key of a parameter, or of a path of keys; None if its name is unknown and has no binding."""
     outer, _, name = f"{parameter}.{path}".rpartition(".")
     role = role_of(name)
     binding = parts.get(path, bindings.get(ROLES[role].column if role else "", ...))
@@ -194,7 +194,7 @@ def _codec_of_key(  # noqa: PLR0913 - a key, what the user binds, and what else 
 
 
 def _roles_of_fields(slots: Iterable[Slot]) -> frozenset[str]:
-    """The roles of the parameters, and of the fields of their dataclasses; logits also for a model that makes them."""
+    """The roles of the parameters and of the fields of their dataclasses; a model of logits counts as logits."""
     classes = [kind for slot in slots if (kind := _class_of(slot))]
     names = [*(slot.name for slot in slots), *(name for kind in classes for name in parameters_of(kind))]
     logits = {"logits"} if any(MODEL_NAMES.get(name) == "model" for name in names) else set[str]()
@@ -202,7 +202,7 @@ def _roles_of_fields(slots: Iterable[Slot]) -> frozenset[str]:
 
 
 def is_read(function: Callable[..., Any], parameter: str) -> bool:
-    """Whether the code of a function reads a parameter; True for one that is not written in Python."""
+    """Whether the code of a function reads a parameter; True for a function that is not written in Python."""
     code = getattr(unwrap(function), "__code__", None)
     if code is None or parameter not in code.co_varnames + code.co_cellvars:
         return True
@@ -210,21 +210,21 @@ def is_read(function: Callable[..., Any], parameter: str) -> bool:
 
 
 def _steps(code: CodeType) -> Iterator[dis.Instruction]:
-    """The instructions of a function; those that load two variables at once count for each."""
+    """The instructions of a function; an instruction that loads two variables is split in two."""
     for step in dis.get_instructions(code):
         names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
         yield from (step._replace(argval=name) for name in names)
 
 
 def _class_of(slot: Slot) -> type | None:
-    """The dataclass that the annotation of a slot names, or that of the items of a list."""
+    """The dataclass that the annotation of a slot names for the argument, or for the items of a list."""
     if isinstance(slot.annotation, type) and is_dataclass(slot.annotation):
         return slot.annotation
     return item_class(slot.annotation)
 
 
 def _paths(items: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of a container, and those of the dicts and objects in it, such as ``batch.rewards``."""
+    """The paths of the keys of a container and of the dicts and objects in it, such as ``batch.rewards``."""
     for name, value in items.items():
         yield name
         if isinstance(value, Mapping):
@@ -265,7 +265,7 @@ def _container_bindings(
         parameter: the parameter.
         arguments: the known arguments.
         stage: the stage of the function.
-        waiting: parameters without a codec, this one among them -> bindings of their keys.
+        waiting: parameter without a codec (including this one) -> bindings of its keys.
     """
     of_key = partial(_codec_of_key, stage=stage, of_model=arguments.of_model)
     others = {name: partial(of_key, name, parts=parts) for name, parts in waiting.items()}
@@ -283,7 +283,7 @@ def _container_bindings(
 
 
 def _bindings_of(keys: Keys, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """What the user states for each key, else ``...``; a dict for a key that is a dict or an object itself."""
+    """The user's binding for each key, or ``...`` without one; a dict for a key that is a dict or an object itself."""
     bound = {name: stated.get(name, ...) for name in (*keys.known, *keys.unknown)}
     for name, inner in keys.inner.items():
         own = {path.removeprefix(f"{name}."): x for path, x in stated.items() if path.startswith(f"{name}.")}

@@ -1,4 +1,4 @@
-"""Layouts that only user functions have: [G, K] by prompt, one number per response, cu_seqlens; with conditions."""
+"""Layouts that only users' functions have, such as [G, K] by prompt, and conditions on batches that they need."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -137,7 +137,7 @@ class TrainedTokens(Codec):
 
 @dataclass(frozen=True, slots=True)
 class FunctionCodec(Codec):
-    """An argument that a function of the user computes from the batch; it keeps gradients but cannot be read back."""
+    """An argument that a function of the user computes from the batch; it has gradients, but cannot be read back."""
 
     make: Callable[[Any], Any]
     of: frozenset[str]
@@ -192,12 +192,12 @@ def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
         message = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise Unbindable(f"a function in bind raised {message}, expected it to compute an argument") from error
     if made is ...:
-        raise Unbindable("a function in bind returns ..., which stands for what you fill in: return the argument")
+        raise Unbindable("a function in bind returns ..., which is a placeholder: return the argument")
     return FunctionCodec(make, frozenset(names))
 
 
 def one_advantage_per_row(batch: Batch) -> Batch:
-    """Give all tokens of a row the advantage of its first trained token; unchanged if they have it already."""
+    """Give all tokens of a row the advantage of its first trained token; unchanged if they already have it."""
     row = first_trained_value(batch.advantage, batch).unsqueeze(1).expand(batch.mask.shape)
     return batch if torch.equal(row, batch.advantage) else with_columns(batch, advantage=row.clone())
 
@@ -220,7 +220,7 @@ def with_outcome_in_batch(make: Callable[[Any], Any], batch: Batch) -> Callable[
 
 
 def whole_responses(batch: Batch) -> Batch:
-    """Train every token of every response, for functions without a mask; unchanged if they are trained already."""
+    """Train every token of every response, for functions without a mask; unchanged if all of them train."""
     return batch if torch.equal(batch.mask, batch.valid) else with_columns(batch, mask=batch.valid)
 
 

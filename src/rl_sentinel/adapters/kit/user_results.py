@@ -88,7 +88,7 @@ class NamedOutput(Form):
         return output
 
     def _one_number(self, output: Tensor) -> Tensor:
-        """A scalar, also of a tensor with one element."""
+        """A scalar, also from a tensor with one element."""
         if output.numel() != 1:
             raise CallFailed(
                 f"{self.name} of the result has the shape {list(output.shape)}, expected one number: check a function "
@@ -97,7 +97,7 @@ class NamedOutput(Form):
         return output.reshape(())
 
     def _at_trained_tokens(self, output: Tensor, mask: Tensor) -> Tensor:
-        """One number per response, repeated at its trained tokens."""
+        """The number of each response, repeated at its trained tokens."""
         if self.of_tokens:
             raise CallFailed(
                 f"{self.name} of the result is one number per response, expected one per token: check the function "
@@ -116,7 +116,7 @@ class NamedOutput(Form):
         return by_row or (self.grouped and sum(counts) == sizes.rows)
 
     def _list_as_tensor(self, output: list[Any], sizes: Sizes) -> Any:  # noqa: ANN401 - a tensor, or the list
-        """A list of numbers as ``[B]``, one with a tensor per response as ``[B, T]``, per prompt as ``[B]``.
+        """A list of numbers or of a tensor per prompt as ``[B]``, a list of a tensor per response as ``[B, T]``.
 
         Lists of numbers count as tensors; other lists are unchanged.
         """
@@ -174,7 +174,7 @@ class NamedOutput(Form):
         return value
 
     def _names_one(self, table: Mapping[Any, Any]) -> bool:
-        """Whether an entry has the name of the output; the fields of an object may have any."""
+        """Whether an entry has the name of the output; the fields of an object may have other names."""
         return any(self.name in str(key).lower() or self._has_role(key) for key in table)
 
     def _has_role(self, key: object) -> bool:
@@ -221,7 +221,7 @@ class AnotherOutput(NamedOutput):
 
 
 def _fields_of(value: object) -> Mapping[str, Any]:
-    """The fields of a named tuple, a dataclass or another object, and those of dicts in it; empty for a tensor."""
+    """The fields of a named tuple, a dataclass or another object, and the keys of dicts in it; empty for a tensor."""
     if isinstance(value, tuple):
         return value._asdict() if hasattr(value, "_asdict") else {}
     if is_dataclass(value) and not isinstance(value, type):
@@ -233,7 +233,7 @@ def _fields_of(value: object) -> Mapping[str, Any]:
 
 
 def _is_pair(value: object) -> bool:
-    """Whether a list has several tensors ``[B, T]``, as a tuple would; one with a tensor per response has ``[T]``."""
+    """Whether a list has several tensors ``[B, T]``, like a tuple of outputs, and not one ``[T]`` per response."""
     return isinstance(value, list) and len(value) > 1 and all(isinstance(x, Tensor) and x.dim() == 2 for x in value)
 
 

@@ -78,7 +78,7 @@ class IfSet(Knob):
 class Derived(Codec):
     """A value that depends on the shape of the batch, its groups or the layout, such as a micro-batch size.
 
-    For a value computed from columns use :class:`Computed`.
+    For a value computed from columns, use :class:`Computed`.
     """
 
     compute: Callable[[Inputs], Any]
@@ -86,7 +86,7 @@ class Derived(Codec):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The layout fields that it is computed from."""
+        """The layout fields from which the value is computed."""
         return self.follows
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - any value
@@ -125,7 +125,7 @@ class Earlier(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Computed(Codec):
-    """A value that the caller computes from columns before the call; ``why`` is why they cannot be read back.
+    """A value that the caller computes from columns before the call; ``why`` says why they cannot be read back.
 
     ``compute`` repeats code of the caller: use it only if that code is inline and cannot be called, and cite its line.
     """
@@ -136,12 +136,12 @@ class Computed(Codec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that it is computed from."""
+        """The columns from which the value is computed."""
         return self.of
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """All columns that it is computed from."""
+        """All columns from which the value is computed."""
         return dict.fromkeys(self.of, self.why)
 
     @property

@@ -16,7 +16,7 @@ _NEAR = 1e-4
 
 
 def with_kl_of_gradient(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, claiming that its KL is weighted if only readings of that kind have its value and its gradient."""
+    """The boundary, with the claim of a weighted KL if only such formulas fit its value and its gradient."""
     if not of_one_policy(boundary) or "ref_logprob" not in boundary.reads or _fits(target, boundary):
         return boundary
     definition = claims("its gradient", output_definitions={"loss": WEIGHTED})
@@ -25,7 +25,7 @@ def with_kl_of_gradient(target: Target, boundary: Boundary) -> Boundary:
 
 
 def _fits(target: Target, boundary: Boundary) -> bool:
-    """Whether one reading of the formula has the value and the gradient of the function, at gaps of both signs."""
+    """Whether one reading of the formula fits the function's value and gradient, at log-ratios of both signs."""
     batch, settings = domain_probe(boundary), boundary.settings["default"]
     gaps = torch.linspace(-1.5, 1.0, batch.mask.numel()).reshape(batch.mask.shape)
     batch = with_columns(batch, ref_logprob=batch.logprob + gaps)

@@ -57,7 +57,7 @@ class OnePrompt(_Around):
 
 @dataclass(frozen=True, slots=True)
 class TimeFirst(_Around):
-    """``[T, B]``, as environments that step together collect it."""
+    """``[T, B]``, as collected from environments that step together."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """The column with its axes exchanged, as a contiguous tensor."""
@@ -109,5 +109,5 @@ def of_one_prompt(form: object) -> bool:
 
 
 def is_time_first(form: object) -> bool:
-    """Whether a layout has the axis of time first, also inside an array."""
+    """Whether a layout has the time axis first, also inside an array."""
     return isinstance(form.inner if isinstance(form, Array) else form, TimeFirst)

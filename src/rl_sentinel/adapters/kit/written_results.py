@@ -16,7 +16,7 @@ from rl_sentinel.core.codec import Codec
 def written_argument(
     function: Callable[..., Any], word: str, codecs: Mapping[str, Codec], written: Mapping[str, list[str]]
 ) -> str:
-    """The parameter into which a function writes its output, or "" if it returns one or none is found.
+    """The parameter into which a function writes its output; "" if it returns an output, or no such parameter is found.
 
     Args:
         function: the function.
@@ -37,7 +37,7 @@ def _means(word: str, key: str) -> bool:
 
 
 def with_written_result(boundary: Boundary, parameter: str) -> Boundary:
-    """The boundary, whose outputs are read from an argument after the call, if one is given."""
+    """The boundary, whose outputs are read from an argument after the call if ``parameter`` is not empty."""
     if not parameter:
         return boundary
     return replace(boundary, outputs={name: replace(x, at=Use(parameter)) for name, x in boundary.outputs.items()})

@@ -78,7 +78,8 @@ def _run(work: Callable[[Send], None], pipe: int, log: str) -> None:
                 work(send)
             except BaseException as error:  # noqa: BLE001 - the parent raises it in one line
                 message = str(error) if isinstance(error, SentinelError) else f"{type(error).__name__}: {error}"
-                message = message if isinstance(error, Exception) else f"the function ends the process with {message}"
+                if not isinstance(error, Exception):
+                    message = f"the function tried to end the process ({message})"
                 send({"event": "failed", "message": " ".join(message.split())})
         status = 0
     finally:
