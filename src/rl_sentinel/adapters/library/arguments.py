@@ -62,7 +62,7 @@ _ELSEWHERE = {"aggregation", "weight", *CHOICES}
 
 
 def unbound(path: str, stage: Stage, function: Callable[..., Any], known: tuple[str, ...] = ()) -> Unbound | None:
-    """Return an ``Unbound`` if a parameter of the function is unknown, otherwise None."""
+    """Return an ``Unbound`` if a parameter of the function is unknown, and None otherwise."""
     tables = {*COLUMN_OF, *NUMBERS, *_ELSEWHERE, *known}
     name = next((n for n in inspect.signature(function).parameters if n not in tables), None)
     reason = f"{path} has the parameter {name!r}, expected a parameter of adapters/library/arguments.py: add it there"
@@ -109,7 +109,7 @@ def certain(batch: Batch) -> Batch:
 
 
 def without(settings: Settings, *names: str) -> Settings:
-    """The settings without the named ones."""
+    """The settings without the settings of these names."""
     return {n: v for n, v in settings.items() if n not in names}
 
 

@@ -60,14 +60,14 @@ def bind(  # noqa: PLR0913 - the fields of one row
 
     Args:
         target: the audited tree.
-        path: dotted path of the function; several are joined by ``" -> "``.
+        path: dotted path of the function; several paths are joined by ``" -> "``.
         stage: stage of the signal path.
         compute: computes the outputs by name.
         reads: columns of the batch, separated by spaces.
         outputs: output descriptions by name.
         settings: settings by name; an empty ``default`` if None.
         claims: claims besides those of the function's module.
-        claims_of: path of the function whose module states the claims; the last one of ``path`` if empty.
+        claims_of: path of the function whose module states the claims; if empty, the last path of ``path``.
         follows: layout fields that ``compute`` reads from the settings.
         kernels: repeat each setting with the kernels that large batches use.
     """

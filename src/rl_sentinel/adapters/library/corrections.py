@@ -135,7 +135,7 @@ def _column_boundaries(target: Target, path: str, function: Callable[..., Any]) 
 
 
 def _output(function: Callable[..., Any]) -> tuple[Output, str]:
-    """The output by the annotation of the result: a boolean is a keep mask, a float a weight or a log-ratio."""
+    """The output, by the annotation of the result: a boolean is a keep mask, a float is a weight or a log-ratio."""
     annotation = inspect.signature(function).return_annotation
     axes = " ".join(annotation.dim_str.split()).replace("*S", "B T")  # *S is padded here
     scope = "sequence" if axes == "B" else "token"

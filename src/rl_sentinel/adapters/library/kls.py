@@ -70,7 +70,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _kl(target: Target, path: str, batch: Batch) -> Tensor:
-    """The KL estimate; the weighted one is k3 times the ratio of the policies."""
+    """The KL estimate; the weighted estimate is k3 times the ratio of the policies."""
     own = f"{KL}.k3" if path == WEIGHTED else path
     kl: Tensor = target.call(own, **arguments(target.find(own), batch))
     if path == WEIGHTED:

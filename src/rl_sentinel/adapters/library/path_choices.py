@@ -32,9 +32,9 @@ _DISCOUNTED: Settings = {n: NUMBERS[n] for n in ("discount", "decay")}
 class PathChoices:
     """One set of choices for the signal path.
 
-    ``columns`` are part of the rollout besides reward, group and mask; ``unread`` are those that do not affect the
-    outputs. ``module`` is the estimator module whose claims apply. With ``old_is_current`` the current log-probs are
-    passed as the old ones.
+    ``columns`` are the columns of the rollout besides reward, group and mask; ``unread`` are the columns that do not
+    affect the outputs. ``module`` is the estimator module whose claims apply. With ``old_is_current``, the current
+    log-probs are passed as the old log-probs.
     """
 
     name: str

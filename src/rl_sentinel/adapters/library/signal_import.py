@@ -1,4 +1,4 @@
-"""Import the signal library from the audited tree, which may be another copy than the running one."""
+"""Import the signal library from the audited tree, which may differ from the running copy."""
 
 import sys
 from importlib.util import module_from_spec, spec_from_file_location

@@ -52,7 +52,7 @@ def compose(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]) -
 
 
 def settable_claims(claims: Mapping[str, str], numbers: Settings) -> dict[str, str]:
-    """The claims without knobs that the function does not have, and without claims that do not apply to the trainer."""
+    """The claims, except knobs that the function does not have and claims that do not apply to the trainer."""
     valid = {key: text for key, text in claims.items() if key not in _NOT_CLAIMED}
     return {key: text for key, text in valid.items() if not key.startswith("knob:") or key.partition(":")[2] in numbers}
 
@@ -64,7 +64,7 @@ def numbers_of(function: Callable[..., object]) -> dict[str, Any]:
 
 
 def changed_numbers(numbers: Settings, settings: Settings) -> Settings:
-    """The numbers that a law set to another value than the recipe."""
+    """The numbers that a law set to a value other than the recipe's."""
     return {name: settings[name] for name, number in numbers.items() if settings[name] != number}
 
 
