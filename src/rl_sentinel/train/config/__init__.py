@@ -1,1 +1,1 @@
-"""What a recipe says: its keys, the functions that its names stand for, and the checks before a run starts."""
+"""The recipe: its keys, the functions that its names refer to, and the checks before a run starts."""

@@ -45,7 +45,7 @@ def dry_run(
         recipe: for the loss's aggregation.
         choices: the stages of the path.
         loss: with its parameters bound.
-        choose_tokens: selects the tokens that the loss treats differently; None if it treats all alike.
+        choose_tokens: selects the tokens that the loss treats differently; None if it treats all tokens alike.
         parts: the number of parts of the environment's reward.
 
     Raises:

@@ -38,7 +38,7 @@ def resolve_in_package(  # noqa: PLR0913 - the name, where to look for it, and t
         check: checks the result of user code.
 
     Raises:
-        SentinelError: one line on a name or parameter that is unknown, missing or of another type.
+        SentinelError: one line on a name or parameter that is unknown, missing or of a wrong type.
     """
     choices = defined(package, attribute)
     if ":" not in component.name and component.name not in choices:
@@ -51,7 +51,7 @@ def resolve_in_package(  # noqa: PLR0913 - the name, where to look for it, and t
 def resolve_in_module(
     table: str, component: Component, module: ModuleType, columns: frozenset[str], *, reads: str = ""
 ) -> Callable[..., Any]:
-    """Resolve ``name`` to a public function of a module; with ``reads``, only to one with such a parameter.
+    """Resolve ``name`` to a public function of a module; with ``reads``, the function must have that parameter.
 
     Raises:
         SentinelError: as for :func:`resolve_in_package`.
@@ -77,7 +77,7 @@ def bind_parameters(
     """Bind a recipe's values to a function; ``columns`` are the parameters that the trainer passes.
 
     Raises:
-        SentinelError: if a parameter is unknown, missing, or of another type than its annotation.
+        SentinelError: if a parameter is unknown or missing, or its type differs from the annotation.
     """
     signature = inspect.signature(function).parameters.items()
     parameters = {n: p for n, p in signature if n not in columns and p.kind not in _VARIADIC}
@@ -104,13 +104,13 @@ def _is_tensor(kind: object) -> bool:
 
 
 def _is_column(kind: object) -> bool:
-    """Whether an annotation is a tensor per response or token, as ``Float[Tensor, "B"]``, and not a list of numbers."""
+    """Whether an annotation is a tensor per response or token, such as ``Float[Tensor, "B"]``, not a number list."""
     axes = getattr(kind, "dim_str", "B")
     return _is_tensor(kind) and any(axis in ("B", "*S") for axis in axes.split())
 
 
 def _convert(key: str, value: object, kind: object) -> object:
-    """Convert a list of numbers to a tensor where the annotation says so; check the type of anything else."""
+    """Convert a list of numbers to a tensor if the annotation is a tensor; check the type of any other value."""
     if _is_tensor(kind):
         if not isinstance(value, tuple) or any(not isinstance(x, (int, float)) or isinstance(x, bool) for x in value):
             raise SentinelError(f"{key} is {value!r}, expected a list of numbers, such as [1.0, 0.5]")

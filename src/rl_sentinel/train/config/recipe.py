@@ -34,7 +34,7 @@ from rl_sentinel.train.config.settings import (
 class Recipe(Table):
     """A whole recipe.
 
-    ``path`` replaces ``signal.path.loss_ready`` by a function of your own, as ``pkg.module:function`` or
+    ``path`` replaces ``signal.path.loss_ready`` by the user's function, as ``pkg.module:function`` or
     ``file.py:function``.
     """
 
@@ -129,7 +129,7 @@ def _apply_override(tables: dict[str, Any], text: str) -> None:
 
 
 def _as_plain_tables(value: Any) -> Any:  # noqa: ANN401 - a value of TOML or JSON
-    """Lists as tuples, since a recipe is frozen; drop None, which a JSON dump has for absent tables."""
+    """Convert lists to tuples, because a recipe is frozen; drop None, which a JSON dump has for absent tables."""
     if isinstance(value, Mapping):
         return {key: _as_plain_tables(item) for key, item in value.items() if item is not None}
     return tuple(_as_plain_tables(x) for x in value) if isinstance(value, list) else value

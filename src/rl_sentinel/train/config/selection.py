@@ -59,10 +59,10 @@ class Selection:
     """The components of a recipe, with their parameters bound.
 
     ``reads`` are the columns that the estimator and the loss read. ``lazy`` is True if rows with advantage 0 have
-    gradient 0, so that they can be skipped. ``needs_old_logprob`` is True if a correction compares the sampling policy
-    with the one before the update. ``choose_tokens`` selects the tokens that the loss treats differently. ``additive``
-    is True if the gradients of parts of a mini-batch add up. ``claims`` are the ``CLAIMS`` of the estimator's and of
-    the loss's module, empty for user code without them.
+    gradient 0, so that they can be skipped. ``needs_old_logprob`` is True if a correction compares the sampling
+    policy with the policy before the update. ``choose_tokens`` selects the tokens that the loss treats differently.
+    ``additive`` is True if the gradients of parts of a mini-batch add up. ``claims`` are the ``CLAIMS`` of the
+    estimator's and of the loss's module, empty for user code without them.
     """
 
     choices: Choices
@@ -88,7 +88,7 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
 
     Args:
         recipe: the recipe.
-        environment: takes the place of the recipe's own, which is then neither built nor tried.
+        environment: replaces the recipe's environment, which is then neither built nor tried.
 
     Raises:
         SentinelError: one line on a name or parameter that is unknown, missing or impossible, or on two settings that
@@ -208,7 +208,7 @@ def _normalisation(settings: NormalisationSettings) -> Normalisation:
 
 
 def _path(place: str) -> Callable[..., Ready]:
-    """A user's path in place of ``signal.path.loss_ready``."""
+    """A user's path, which replaces ``signal.path.loss_ready``."""
     path = wrap_function("path", place, import_object("path", place), (), check_ready)
     try:
         inspect.signature(path).bind(None, by=None)
@@ -228,7 +228,7 @@ def _claims(function: Callable[..., Tensor]) -> dict[str, str]:
 
 
 def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:
-    """The environment of evaluations: the recipe's with some other keys."""
+    """The environment of evaluations: the recipe's environment with some changed keys."""
     if recipe.evaluation is None:
         return None
     changed = recipe.evaluation.environment

@@ -20,7 +20,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Table(pydantic.BaseModel):
-    """A table of a recipe. Unknown keys and values of another type are errors."""
+    """A table of a recipe. Unknown keys and values of a wrong type are errors."""
 
     model_config = pydantic.ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, ser_json_inf_nan="constants"
@@ -57,9 +57,9 @@ class LoraSettings(Table):
 class PolicySettings(Table):
     """A Llama from scratch, by its sizes; or ``load``: a transformers model by folder or name, or a run's folder.
 
-    ``device`` is where it is: ``auto`` takes CUDA if it is available. ``recompute`` keeps only the inputs of layers for
-    the gradient, and computes the rest again (gradient checkpointing). ``precision="bf16"`` runs the model under
-    bfloat16 autocast, for sampling and training. Weights, optimizer, log-probs and the signal stay in float32.
+    ``device`` is the model's device: ``auto`` takes CUDA if it is available. ``recompute`` keeps only the inputs of
+    layers for the gradient, and computes the rest again (gradient checkpointing). ``precision="bf16"`` runs the model
+    under bfloat16 autocast, for sampling and training. Weights, optimizer, log-probs and the signal stay in float32.
     """
 
     load: str = ""
@@ -188,11 +188,11 @@ class CriticSettings(Table):
 
 
 class EvaluationSettings(Table):
-    """A held-out evaluation before the first step, after every ``every`` steps and after the last one.
+    """A held-out evaluation before the first step, after every ``every`` steps and after the last step.
 
     ``environment`` has the keys in which the held-out environment differs, such as ``file`` or ``split``. Each of
-    ``tasks`` tasks gets a greedy response, and ``responses`` sampled ones for pass@k with each of ``k``. The checkpoint
-    with the largest ``best`` is kept beside the newest ones.
+    ``tasks`` tasks gets a greedy response, and ``responses`` sampled responses for pass@k with each ``k``. The
+    checkpoint with the largest metric ``best`` is kept in addition to the newest ones.
     """
 
     every: Count

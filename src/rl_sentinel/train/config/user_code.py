@@ -1,4 +1,4 @@
-"""User code that a recipe names: import it, call it, and report whatever goes wrong in one line."""
+"""User code that a recipe names: import it, call it, and report errors in one line."""
 
 import hashlib
 import importlib

@@ -19,14 +19,14 @@ VOCABULARY_SIZE = len(CHARACTERS) + 2
 
 
 class CharacterTokenizer:
-    """Encodes one token per character; the end of a response is a token of its own."""
+    """Encodes one token per character; the end of a response is a separate token."""
 
     padding = PADDING
     ends = (END,)
     end_texts = (END_CHARACTER,)
 
     def __init__(self, positions: int | None = None) -> None:
-        """``positions`` is the longest sequence of the model, in tokens; None if it is unlimited."""
+        """Store ``positions``, the longest sequence of the model in tokens; None if it is unlimited."""
         self.positions = positions
 
     def encode(self, text: str) -> tuple[int, ...]:

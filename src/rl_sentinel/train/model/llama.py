@@ -39,7 +39,7 @@ class Cache:
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the keys and values of new tokens, and return all of the layer."""
+        """Append the keys and values of new tokens, and return all keys and values of the layer."""
         if torch.is_grad_enabled():
             if self.read:
                 before = self.layers[layer]
@@ -59,7 +59,7 @@ class Cache:
     def select(self, rows: Int[Tensor, " n"]) -> None:
         """Keep only these rows, in this order; a row may be repeated.
 
-        Indexed, since on CUDA the gradient of ``index_select`` adds repeated rows in any order: runs would differ.
+        The code indexes, because the gradient of ``index_select`` on CUDA adds repeated rows in any order.
         """
         self.layers = [(key[rows], value[rows]) for key, value in self.layers]
 
@@ -78,7 +78,7 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, rotation: tuple[Tensor, Tensor], attention_mask: Tensor | None, cache: Cache | None
     ) -> Tensor:
-        """Attend to earlier positions and the own one; without ``attention_mask``, to all of them."""
+        """Attend to each position itself and to earlier positions; without ``attention_mask``, to all of them."""
         rows, width, size = x.shape
         split = (rows, width, self.heads, size // self.heads)
         query, key, value = (f(x).view(split).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
@@ -168,7 +168,7 @@ class Llama(nn.Module):
             key_mask: True for keys (the cache's, then these) that are tokens, False for padding; None if there is
                 padding only on the right, which no earlier position attends to.
             cache: the KV cache of earlier tokens; it is extended in place.
-            last: of the last position only, ``[B, 1, V]``.
+            last: compute the result at the last position only, ``[B, 1, V]``.
             of: computes the result from hidden states ``[B, S, D]`` and the weight of the output projection.
 
         Returns:

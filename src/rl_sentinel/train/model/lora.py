@@ -30,8 +30,8 @@ def require_peft() -> None:
 def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> None:
     """Freeze a policy's weights, except modules that train whole, and add trainable low-rank matrices, in place.
 
-    The policy's output is unchanged at first: one matrix of each pair is 0, the other is random by ``seed``. Nothing is
-    done without settings.
+    The policy's output is unchanged at first: one matrix of each pair is 0, the other is random by ``seed``. Without
+    settings, nothing is changed.
 
     Raises:
         SentinelError: if peft is not installed, or a target is not a module of the model, or its output projection.
@@ -58,7 +58,7 @@ def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> N
 
 
 def _require_modules(model: nn.Module, settings: LoraSettings) -> None:
-    """Reject the output projection as a target, and modules without weights of their own to train whole."""
+    """Reject the output projection as a target, and ``whole`` modules that have no separate weights."""
     head = getattr(model, "head", None)
     for name, module in model.named_modules():
         if name.split(".")[-1] in settings.targets and head is not None and getattr(module, "weight", None) is head:

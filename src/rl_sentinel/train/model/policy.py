@@ -1,4 +1,4 @@
-"""The policy: a model with its tokenizer; and the copies of it that a run samples from and compares with."""
+"""The policy: a model with its tokenizer; and the copies from which a run samples and with which it compares."""
 
 import copy
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Tokenizer(Protocol):
         """The text of token ids, without end tokens."""
 
     def render(self, messages: Sequence[Message], template: str | None) -> str:
-        """Render a conversation by a Jinja template, or by the tokenizer's own."""
+        """Render a conversation with a Jinja template, or with the tokenizer's own template."""
 
 
 class Policy:
@@ -54,7 +54,7 @@ class Policy:
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
-        """``precision`` is the key ``policy.precision`` of the recipe."""
+        """Store the model, the tokenizer, and the recipe's ``policy.precision``."""
         self.model, self.tokenizer = model, tokenizer
         self.padding, self.ends = tokenizer.padding, tokenizer.ends
         self.precision, self.single_pass = precision, False
@@ -70,7 +70,7 @@ class Policy:
             return self.model(token, **kwargs)  # type: ignore[no-any-return]  # modules are untyped
 
     def read(self, states: Tensor, of: Readout) -> Tensor:
-        """Compute ``of`` hidden states that the model returned; for weights that are not sharded."""
+        """Apply ``of`` to hidden states that the model returned; the weights must not be sharded."""
         with self._autocast():
             return of(states, self.model.head)  # type: ignore[arg-type]  # as above
 
@@ -98,7 +98,7 @@ class Models(NamedTuple):
 
 
 def init_policy(recipe: Recipe) -> Policy:
-    """A tiny Llama from scratch, initialised with the seed of the warm start, or of the recipe without a warm start."""
+    """A tiny Llama from scratch, initialized with the seed of the warm start or, without one, of the recipe."""
     shape = recipe.policy
     torch.default_generator.manual_seed(recipe.seed if recipe.warm is None else recipe.warm.seed)
     sizes = {name: getattr(shape, name) for name in ("hidden", "layers", "heads", "inner", "positions")}
@@ -125,7 +125,7 @@ def build_models(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
 
 
 def _shard(policy: Policy, ranks: Ranks) -> None:
-    """Shard a policy over all ranks; it is unchanged on a single one."""
+    """Shard a policy over all ranks; it is unchanged on a single rank."""
     if ranks.size > 1:
         ranks.shard_model(policy.model, policy.model.layers)  # type: ignore[arg-type]  # modules are untyped
         policy.single_pass = True

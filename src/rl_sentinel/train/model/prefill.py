@@ -13,7 +13,7 @@ from rl_sentinel.train.model.readout import Readout, logits
 
 
 class Prefilled(NamedTuple):
-    """Prompts after the prefill: what was computed at their last positions, the KV cache, which of its keys are tokens.
+    """Prompts after the prefill: the result at their last positions, the KV cache, and which of its keys are tokens.
 
     ``last`` are logits of the next token, or another function of the hidden states. ``key_mask`` is None if all prompts
     have one length, so that there is no padding.
@@ -42,7 +42,7 @@ def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, o
         policy: the policy.
         prompts: token ids per row, of any lengths.
         width: the most tokens that follow.
-        of: what to compute at the last positions.
+        of: the function to compute at the last positions.
     """
     place = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
     longest, shortest = max(len(p) for p in place), min(len(p) for p in place)

@@ -31,7 +31,7 @@ class PretrainedModel(nn.Module):
     """A causal language model of transformers, called with the trainer's keywords."""
 
     def __init__(self, inner: nn.Module, *, projects: bool | None = None) -> None:
-        """Wrap a model; ``projects`` says that logits are the product with the head, None finds it out."""
+        """Wrap a model; ``projects`` says whether logits are the product with the head; with None, this is tested."""
         super().__init__()
         self.inner = inner
         self.projects, self.recompute = _projects(inner) if projects is None else projects, False
@@ -97,7 +97,7 @@ def _projects(inner: nn.Module) -> bool:
 
 
 class PretrainedTokenizer:
-    """A tokenizer of transformers; its EOS token, and those of the model's generation config, end a response."""
+    """A tokenizer of transformers; its EOS token and the EOS tokens of the model's generation config end a response."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class PretrainedTokenizer:
         positions: int | None = None,
         more_ends: Sequence[int] = (),
     ) -> None:
-        """``positions`` is the longest sequence of the model, in tokens; ``more_ends`` are further end tokens.
+        """Store ``positions``, the longest sequence of the model in tokens, and ``more_ends``, further end tokens.
 
         Raises:
             SentinelError: if no token ends a response.

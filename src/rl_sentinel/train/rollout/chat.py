@@ -18,7 +18,7 @@ _MARK = "<<<response>>>"
 class ChatEnvironment:
     """An environment whose prompts are user messages, and whose replies are the user's next messages.
 
-    ``template`` is a Jinja text; None for the tokenizer's own.
+    ``template`` is a Jinja text, or None for the tokenizer's own template.
     """
 
     inner: Environment

@@ -22,7 +22,7 @@ class CheckedEnvironment:
     """An environment whose ``task`` and ``reply`` are validated; other attributes are the inner environment's."""
 
     def __init__(self, inner: Any, name: str) -> None:  # noqa: ANN401 - what a recipe named
-        """``name`` is the name in the recipe, for messages.
+        """Store the environment, and its name in the recipe for messages.
 
         Raises:
             SentinelError: if a method is missing.
@@ -56,7 +56,7 @@ class CheckedEnvironment:
         """The next text, or an outcome with its numbers converted to floats.
 
         Raises:
-            SentinelError: if the inner environment raises, or returns neither.
+            SentinelError: if the inner environment raises, or returns neither a text nor an outcome.
         """
         return self._checked_reply(call_user_code(self._key("reply"), self._inner.reply, task, responses, ended=ended))
 

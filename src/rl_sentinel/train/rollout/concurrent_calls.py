@@ -1,4 +1,4 @@
-"""Call functions concurrently, each with a time limit; one that hangs or raises costs its own result only."""
+"""Call functions concurrently, each with a time limit; a call that hangs or raises loses only its own result."""
 
 import asyncio
 import inspect
@@ -29,8 +29,8 @@ class Call(NamedTuple):
 def call_all(calls: Sequence[Call], *, concurrency: int = CONCURRENCY) -> list[Any]:
     """The result of each call in order; the exception of a call that raised; ``TimeoutError`` after its time limit.
 
-    A time limit starts when its call starts. A thread cannot be stopped: a plain function that never returns keeps one
-    until the process ends. All async calls share one event loop, which stays between calls of this function.
+    A time limit starts when its call starts. A thread cannot be stopped: a plain function that never returns keeps
+    its thread until the process ends. All async calls share one event loop, which stays between calls of this function.
 
     Example:
         >>> from rl_sentinel.train.rollout.concurrent_calls import Call, call_all
@@ -75,7 +75,7 @@ class _Board:
         return len(self.results) < len(self.calls)
 
     def take(self) -> None:
-        """Wait a moment for a result; a late one of an expired call is dropped."""
+        """Wait a moment for a result; the late result of an expired call is dropped."""
         try:
             number, result = self.done.get(timeout=_CHECK_EVERY)
         except queue.Empty:
@@ -131,7 +131,7 @@ def _start_coroutine(board: _Board, number: int, slots: threading.Semaphore) -> 
 
 
 def _abandon(board: _Board, number: int, waiting: deque[int], slots: threading.Semaphore) -> None:
-    """Cancel an expired async call; if it blocks the event loop, run the other open ones in a new loop."""
+    """Cancel an expired async call; if it blocks the event loop, run the other open calls in a new loop."""
     loop = _event_loop()
     board.futures[number].cancel()
     responds = threading.Event()

@@ -23,7 +23,7 @@ class Episode:
     """One trajectory while it is sampled.
 
     ``row`` selects its uniform numbers; ``context`` is the prompt of its next turn. ``text`` is the prompt that the
-    policy reads first, and ``transcript`` everything after it: responses and replies in turn. A ``greedy`` episode
+    policy reads first; ``transcript`` is everything after it: responses and replies in turn. A ``greedy`` episode
     never trains: its reward is the ``baseline`` of the other episodes of its prompt.
     """
 
@@ -48,7 +48,7 @@ class Episode:
 
     @property
     def failure(self) -> str:
-        """Why it has no reward; "" if it has one."""
+        """Why the episode has no reward; "" if it has one."""
         return "" if self.outcome is None else self.outcome.failure
 
 
@@ -97,7 +97,7 @@ def start_episodes(  # noqa: PLR0913 - where tasks come from, the random numbers
 
 
 def draw_task(environment: Environment, seed: int, step: int, place: int, *, prompts: int) -> Task:
-    """The task at one place of a step: the next one of a data set, or a random one."""
+    """The task at one place of a step: the next task of a data set, or a random task."""
     numbered = getattr(environment, "numbered_task", None)
     if numbered is None:
         return environment.task(rng.python_rng(seed, "task", step, place))
@@ -137,7 +137,7 @@ def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random n
     """Play turns until every episode has its outcome; ``measure`` times the phases.
 
     Raises:
-        SentinelError: if an episode has no outcome after the last turn, or one with the wrong number of parts.
+        SentinelError: if an episode has no outcome after the last turn, or its outcome has the wrong number of parts.
     """
     for turn in range(turns):
         if all(e.outcome is not None for e in episodes):
@@ -182,8 +182,8 @@ def lay_out_episodes(
 ) -> Laid:
     """Lay trajectories out as tensors, with each trajectory's outcome on all its rows.
 
-    ``unended`` is the recipe's: train on a trajectory without an end, mask all its tokens, or suppress its reward. A
-    trajectory whose reward failed is masked too.
+    ``unended`` is the recipe's choice: train on a trajectory without an end, mask all its tokens, or suppress its
+    reward. A trajectory whose reward failed is masked, too.
     """
     outcome = {e.name: e.outcome for e in episodes if e.outcome is not None}
     laid = laid_out(

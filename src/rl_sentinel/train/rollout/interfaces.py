@@ -1,4 +1,4 @@
-"""Interfaces of the rollout: what an environment and an engine implement, and the records that they exchange."""
+"""Interfaces of the rollout: those of environments and engines, and the records that they exchange."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ class Engine(Protocol):
     """A rollout engine: a sampler in this process, or a server.
 
     ``remote`` engines sample on a server that all ranks share, so that one rank sends the weights; ``version`` is
-    that of the newest weights.
+    the version of the newest weights.
     """
 
     remote: ClassVar[bool]

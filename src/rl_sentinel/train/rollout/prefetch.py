@@ -28,7 +28,7 @@ class Prefetcher:
     """
 
     def __init__(self, sample: Callable[[int, Weights, int], list[Any]], *, staleness: int) -> None:
-        """``sample`` is called with a step, the weights and their version."""
+        """Store the staleness and ``sample``, which is called with a step, the weights and their version."""
         self._sample, self._staleness = sample, staleness
         self._futures: dict[int, Future[list[Any]]] = {}
         self._versions: dict[int, tuple[int, Weights]] = {}
@@ -65,6 +65,6 @@ class Prefetcher:
         return [(step, version, weights) for step, (version, weights) in sorted(self._versions.items())]
 
     def close(self) -> None:
-        """Wait for the batch that is being sampled, and cancel the others."""
+        """Wait for the batch that is being sampled, and cancel all others."""
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)

@@ -62,7 +62,7 @@ def build_rewards(key: str, value: object, columns: Collection[str]) -> tuple[Re
         columns: the columns of the data, which a function may take by name.
 
     Raises:
-        SentinelError: if one cannot be imported, or takes an argument that does not exist.
+        SentinelError: if a function cannot be imported, or takes an argument that does not exist.
     """
     tables = [{"function": value}] if isinstance(value, str) else value
     if not isinstance(tables, (list, tuple)) or not tables or not all(isinstance(t, Mapping) for t in tables):
@@ -89,8 +89,8 @@ def score_all(
         correct_from: the least reward of a correct response.
 
     Returns:
-        An outcome per response. Its reward is the weighted sum and its parts are the functions' own numbers; where a
-        function raised, hung or returned anything but a finite number, it has the failure instead.
+        An outcome per response. Its reward is the weighted sum and its parts are the functions' own numbers; if a
+        function raised, hung or did not return a finite number, it has the failure instead.
     """
     results = call_all([reward.call(values) for values in responses for reward in rewards])
     size = len(rewards)

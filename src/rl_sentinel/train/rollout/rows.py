@@ -21,7 +21,7 @@ def load_rows(place: str, split: str = "") -> tuple[Row, ...]:
         split: the split of a folder that has several.
 
     Raises:
-        SentinelError: if it cannot be read, or has no rows; with the line.
+        SentinelError: if the place cannot be read, or has no rows; the message names the line.
     """
     path = Path(place).expanduser()
     rows = _from_folder(path, split) if path.is_dir() else _from_lines(path, split)

@@ -66,7 +66,7 @@ class Sampler:
         return episodes
 
     def _load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Give the engine new weights; the first of several ranks sends them to a server that all ranks sample from."""
+        """Give the engine new weights; if all ranks sample from one server, only the first rank sends them."""
         if not self.engine.remote or self.ranks.size == 1:
             self.engine.load(weights, version)
             return

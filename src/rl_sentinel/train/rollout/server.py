@@ -26,7 +26,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, policy: Policy, port: int = 0) -> None:
-        """Port 0 takes a free port; ``url`` has it."""
+        """Listen on a port; 0 takes a free port, which ``url`` shows."""
         super().__init__(("127.0.0.1", port), Handler)
         self.policy, self.version, self.lock = policy, 0, threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
@@ -60,7 +60,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Dispatches requests; an error is status 400 with one line."""
+    """Dispatches requests; an error gives status 400 and one line."""
 
     server: Server
 

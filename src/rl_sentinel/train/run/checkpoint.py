@@ -1,4 +1,4 @@
-"""Checkpoints: written aside, sealed with digests, and moved into place; a damaged one is never loaded."""
+"""Checkpoints: written to a temporary folder, sealed with digests, moved into place; a damaged one is never loaded."""
 
 import hashlib
 import json
@@ -49,13 +49,13 @@ def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
         keep: how many checkpoints to keep.
         shards: this rank's weights and moments, from ``collect_shards``; None if ``state`` has them.
         ranks: this process among all.
-        group: the process group of the calling thread; None for that of the main thread.
+        group: the process group of the calling thread; None for the main thread's group.
 
     Returns:
         The checkpoint's folder.
 
     Raises:
-        SentinelError: if it cannot be written, as on a full disk; older checkpoints stay.
+        SentinelError: if it cannot be written, for example on a full disk; older checkpoints stay.
     """
     place, partial = folder / f"{_PREFIX}{step:08d}", folder / f".aside-{step:08d}"
     try:
@@ -87,7 +87,7 @@ def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
 def load_newest(folder: Path, *, whole: bool = True) -> Loaded:
     """Load the newest intact checkpoint.
 
-    Shards are read as a whole, ``weights`` and ``optimizer``; or else ``shards`` is their folder.
+    If ``whole``, shards are read as ``weights`` and ``optimizer``; otherwise ``shards`` is their folder.
     """
     damaged: list[str] = []
     for place in reversed(_checkpoints(folder)):
@@ -101,7 +101,7 @@ def load_newest(folder: Path, *, whole: bool = True) -> Loaded:
 
 
 def _seal(partial: Path, step: int) -> None:
-    """Write the digests of all files, and all bytes to the disk."""
+    """Write the digests of all files, and flush all bytes to the disk."""
     shards = {path.name: _digest(path) for path in sorted((partial / _SHARDS).glob("*"))}
     seal = {"edition": SHARDED_FORMAT if shards else FORMAT, "step": step, "sha256": _digest(partial / _STATE)}
     (partial / _SEAL).write_text(json.dumps(seal | ({"shards": shards} if shards else {})), encoding="utf-8")

@@ -26,7 +26,7 @@ class CheckpointWriter:
         """Run a function after the earlier one has ended.
 
         Raises:
-            Exception: the error of the earlier function, or, without ``background``, of this one.
+            Exception: the error of the earlier function or, without ``background``, of this function.
         """
         self._wait()
         if self._thread is None:
@@ -38,7 +38,7 @@ class CheckpointWriter:
         """Wait for the checkpoint that is being written, if any, and stop the thread.
 
         Raises:
-            Exception: of that checkpoint.
+            Exception: the error of that checkpoint.
         """
         try:
             self._wait()

@@ -87,7 +87,7 @@ class Ranks:
         return self.rank == 0
 
     def barrier(self, group: Any = None) -> None:  # noqa: ANN401 - a process group of torch
-        """Wait for all ranks; ``group`` is that of the calling thread, by default that of the main thread."""
+        """Wait for all ranks; ``group`` is the calling thread's process group, by default the main thread's."""
         if self.size > 1:
             with peer_failure_in_one_line():
                 distributed.barrier(group=group)
@@ -167,7 +167,7 @@ class FullWeights(Mapping[str, Tensor]):
     """
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        """``weights`` is the state dict of a model, sharded or not."""
+        """Store the state dict of a model, sharded or not."""
         self._weights = weights
 
     def __getitem__(self, name: str) -> Tensor:
@@ -184,7 +184,7 @@ class FullWeights(Mapping[str, Tensor]):
         return iter(self._weights)
 
     def __len__(self) -> int:
-        """How many tensors there are."""
+        """The number of tensors."""
         return len(self._weights)
 
 

@@ -1,4 +1,4 @@
-"""Held-out evaluation: accuracy of greedy responses, and pass@k of sampled ones."""
+"""Held-out evaluation: accuracy of greedy responses, and pass@k of sampled responses."""
 
 import math
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ def pass_at_k(correct: int, samples: int, k: int) -> float:
 def evaluation_metrics(episodes: Sequence[Episode], settings: EvaluationSettings) -> dict[str, float]:
     """The metrics of an evaluation.
 
-    ``accuracy`` is of the greedy responses, ``reward`` their mean where no reward failed, ``failed`` the share of all
-    responses whose reward failed (they count as wrong), ``ended`` the share of all that ended, and ``pass@k`` a mean
-    over the tasks.
+    ``accuracy`` and ``reward`` are means over the greedy responses, ``reward`` without failed rewards. ``failed`` is
+    the share of all responses whose reward failed (they count as wrong), ``ended`` the share of all responses that
+    ended. ``pass@k`` is a mean over the tasks.
     """
     greedy = [e.outcome for e in episodes if e.greedy and e.outcome is not None]
     rewards = [o.reward for o in greedy if not o.failure]

@@ -21,11 +21,11 @@ from rl_sentinel.train.run.run_directory import FURTHER_LOGS, RunDirectory
 class Journal:
     """The log files of a run, a JSON object per line, and the lock of its directory.
 
-    Beside ``metrics`` and ``timing`` there are further ``logs``; all of them are truncated on resume.
+    Besides ``metrics`` and ``timing``, there are further ``logs``; all of them are truncated on resume.
     """
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
-        """Only the first rank ``writes``."""
+        """Store the folder; only the first rank ``writes``."""
         self.writes = writes
         self.folder = folder
         self.metrics, self.timing = folder / "metrics.jsonl", folder / "timing.jsonl"
@@ -74,7 +74,7 @@ class Journal:
         """Append lines to one of the files.
 
         Raises:
-            SentinelError: if it cannot be written, as on a full disk; ``truncate`` removes a partial line.
+            SentinelError: if it cannot be written, for example on a full disk; ``truncate`` removes a partial line.
         """
         if self.writes and lines:
             with _write_errors_in_one_line(path), path.open("a", encoding="utf-8") as file:
@@ -122,7 +122,7 @@ class Journal:
 
 
 def _require_resumable(directory: RunDirectory, recipe: Recipe, folder: Path) -> None:
-    """Accept a directory without a step, or one of the same recipe with at most as many steps as the recipe has."""
+    """Accept a directory without a step, or with the same recipe and at most as many steps as the recipe has."""
     if not directory.started or directory.recipe is None:
         return
     keys = differing_keys(recipe, directory.recipe)
@@ -175,7 +175,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the steps of a JSON lines file: objects with a step, whose values are numbers.
 
     Raises:
-        SentinelError: if it cannot be read or a line is invalid; with the line.
+        SentinelError: if the file cannot be read or a line is invalid; the message names the line.
     """
     try:
         text = path.read_text(encoding="utf-8").splitlines()
@@ -187,7 +187,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def read_evaluations(folders: Sequence[tuple[str, Path]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The evaluations of runs, by name and folder; runs without any are left out.
+    """The evaluations of runs, by name and folder; runs without evaluations are left out.
 
     Raises:
         SentinelError: as for :func:`read_metrics`.

@@ -173,7 +173,7 @@ def _report_failures(run: Run, episodes: list[Episode]) -> None:
 
 
 def _log_completions(run: Run, episodes: list[Episode], batch: TrainingBatch) -> list[dict[str, Any]]:
-    """Write the responses of a step, if the recipe asks for it, and return the lines for the screen."""
+    """Write the responses of a step, if the recipe has this setting, and return the lines for the screen."""
     settings, step = run.recipe.completions, run.state.step + 1
     if not settings.every or step % settings.every:
         return []
@@ -183,7 +183,7 @@ def _log_completions(run: Run, episodes: list[Episode], batch: TrainingBatch) ->
 
 
 def _evaluate(run: Run) -> None:
-    """Evaluate the policy if this is a step for it, and save a checkpoint of the best evaluation."""
+    """Evaluate the policy if an evaluation is due at this step, and save a checkpoint of the best evaluation."""
     settings, state, recipe = run.recipe.evaluation, run.state, run.recipe
     if settings is None or (state.step % settings.every and state.step != recipe.steps):
         return
@@ -198,7 +198,7 @@ def _evaluate(run: Run) -> None:
 
 
 def _fit_critic(run: Run, batch: TrainingBatch, ready: Ready) -> dict[str, float]:
-    """Fit the critic, if any, and return its metrics."""
+    """Fit the critic, if there is one, and return its metrics."""
     critic = run.state.critic
     if critic is None:
         return {}
@@ -213,8 +213,8 @@ def _fit_critic(run: Run, batch: TrainingBatch, ready: Ready) -> dict[str, float
 def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
     """Dump a failed step, and return the error that ends the run.
 
-    Other ranks may not have failed, so no collective is called. With several ranks the dump has the sampler's weights,
-    which are those before the step's first mini-batch.
+    Other ranks may not have failed, so no collective is called. With several ranks, the dump has the sampler's weights,
+    which are the weights before the step's first mini-batch.
     """
     step, rank = run.state.step + 1, "" if run.ranks.is_first else f"-rank-{run.ranks.rank}"
     place = run.journal.folder / f"stopped-{step:08d}{rank}.pt"

@@ -1,4 +1,4 @@
-"""What a recipe needs of a device's memory, computed before any weight is loaded."""
+"""The device memory that a recipe needs, computed before any weight is loaded."""
 
 import os
 from collections.abc import Iterator
@@ -79,7 +79,7 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
 
     Weights, gradients and the optimizer are counted exactly. Activations are the tensors that one forward pass of the
     largest part of a mini-batch saves for its gradient, at the longest prompt of the first steps and the longest
-    response; with LoRA they are those of full training, which are more. Not counted: torch itself, fragmentation, and
+    response; with LoRA, those of full training are counted. Not counted: torch itself, fragmentation, and
     the critic's activations.
 
     Args:
@@ -121,14 +121,14 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class _CacheShape:
-    """Layers, and the numbers of keys (or values) that each keeps for a token."""
+    """For each layer, the number of keys (or values) that it keeps for a token."""
 
     layers: int
     keys: int
 
 
 def _low_rank_weights(model: nn.Module, settings: LoraSettings | None) -> int:
-    """The number of weights that LoRA adds, and trains alone; 0 without it."""
+    """The number of weights that LoRA adds and trains; 0 without LoRA."""
     if settings is None:
         return 0
     targets = [m for n, m in model.named_modules() if isinstance(m, nn.Linear) and n.split(".")[-1] in settings.targets]
@@ -136,7 +136,7 @@ def _low_rank_weights(model: nn.Module, settings: LoraSettings | None) -> int:
 
 
 def _whole_weights(model: nn.Module, settings: LoraSettings) -> int:
-    """The number of the model's own weights that train beside LoRA."""
+    """The number of the model's own weights that train together with LoRA."""
     return sum(p.numel() for n, p in model.named_parameters() if n.split(".")[-2] in settings.whole)
 
 

@@ -49,9 +49,9 @@ def resume_run(run: Run) -> None:
 
 
 def save_run(run: Run, folder: Path, *, keep: int) -> None:
-    """Save a checkpoint; of several ranks each writes its share of the weights and moments, the first one the rest.
+    """Save a checkpoint; each of several ranks writes its share of weights and moments, the first rank also the rest.
 
-    In the background, copies of them are written while the next steps are trained, and the ranks do not wait.
+    In the background, copies are written while the next steps are trained, and the ranks do not wait.
     """
     sharded, background = run.ranks.size > 1, run.recipe.checkpoint.background
     state = run.state.for_checkpoint(run.journal.position(), sharded=sharded, copy=background)
@@ -73,7 +73,7 @@ def full_weights(run: Run) -> Mapping[str, Tensor]:
     """The unsharded weights; a copy if sampling runs ahead, since the update changes them in place.
 
     Without a copy, several ranks gather each tensor when it is read. A server gets weights with LoRA merged; the
-    sampler in this process has the low-rank matrices too.
+    sampler in this process has the low-rank matrices, too.
     """
     model, recipe = run.models.policy.model, run.recipe
     merged = recipe.policy.lora is not None and recipe.rollout.engine != "process"

@@ -1,4 +1,4 @@
-"""What a step of the training loop needs, and what the loop reports."""
+"""The context of a training step: the objects that it needs, and the callbacks that report progress."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from rl_sentinel.train.run.training_state import TrainingState
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What the loop reports: warm-start steps (done, total), each step's metrics and timing, messages, and the rest.
+    """Progress reports: warm-start steps (done, total), each step's metrics and timing, messages, and more.
 
     ``opened`` is called with the run's folder, which is locked, before a model is built; an error there stops the run.
     """
@@ -34,7 +34,7 @@ class Callbacks:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything that a step needs."""
+    """The objects that a training step needs."""
 
     recipe: Recipe
     selection: Selection

@@ -64,7 +64,7 @@ def _read_recipe(place: Path, folder: Path) -> Recipe | None:
 def _last_step(place: Path, *, gaps: bool) -> int:
     """The step of the last complete line; a killed run may leave an incomplete line at the end.
 
-    With ``gaps`` a step may be missing, as the times of a step during whose checkpoint the run was killed.
+    With ``gaps``, steps may be missing, such as the timing of a step during whose checkpoint the run was killed.
     """
     lines, last = _read(place).split(b"\n")[:-1] if place.exists() else [], 0
     for number, line in enumerate(lines, 1):

@@ -17,7 +17,7 @@ _SEPARATOR = "/"
 
 
 def collect_shards(model: nn.Module, optimizer: torch.optim.Optimizer, *, copy: bool = False) -> dict[str, Tensor]:
-    """The weights and moments of this rank, by one name each; they share memory with the model's and the optimizer's.
+    """The weights and moments of this rank, by name; they share memory with the model and the optimizer.
 
     Moments that do not exist yet are created, as zeros. With ``copy`` they are copies on the CPU. Call it on all ranks.
     """

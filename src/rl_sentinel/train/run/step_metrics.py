@@ -20,8 +20,8 @@ def compute_step_metrics(  # noqa: PLR0913 - all results of a step
 ) -> dict[str, Any]:
     """The metrics of a step, without its number.
 
-    ``reward`` and ``accuracy`` are means over trajectories whose reward did not fail; ``failed`` is the share of the
-    others; ``kl`` is in nats per token; ``entropy`` is minus the mean log-prob of the sampled tokens, in nats per
+    ``reward`` and ``accuracy`` are means over trajectories whose reward did not fail; ``failed`` is the share of failed
+    rewards; ``kl`` is in nats per token; ``entropy`` is minus the mean log-prob of the sampled tokens, in nats per
     token; ``response_length`` is in trained tokens per trajectory; ``clip_fraction``, ``ended`` and ``dead_groups`` are
     shares; ``staleness`` is the number of updates that the sampling policy lagged behind, a mean over turns.
     """
@@ -48,7 +48,7 @@ def compute_step_metrics(  # noqa: PLR0913 - all results of a step
 
 
 def _mean_kl(sampled_logprob: Float[Tensor, "B T"], batch: TrainingBatch, ready: Ready, result: UpdateResult) -> float:
-    """The raw KL to the reference; without one, k3 from the sampling policy to the trained one, over trained rows."""
+    """The raw KL to the reference or, without one, k3 from the sampling to the trained policy, over trained rows."""
     if ready.kl is not None:
         return float(metrics.statistics(ready.kl, mask=batch.laid.rollout.mask).mean)
     mask = batch.mask & result.rows.unsqueeze(1)

@@ -55,7 +55,7 @@ def read_run_recipe(place: str) -> Recipe:
 
 
 def load_run(place: str) -> tuple[Recipe, Policy]:
-    """The recipe and the policy of a run's newest checkpoint, or of its best one; LoRA is merged.
+    """The recipe and the policy of a run's newest or best checkpoint; LoRA is merged.
 
     Raises:
         SentinelError: if the folder has no run, or no intact checkpoint.

@@ -43,7 +43,7 @@ def suppressed_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:  #
 
 
 def untrained_logprobs(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:  # noqa: ARG001 - one signature for all
-    """Perturb log-probs and squared probabilities of untrained tokens: a tool's, padding, those of rejected rows."""
+    """Perturb log-probs and squared probabilities of untrained tokens: tool output, padding, and rejected rows."""
     assert isinstance(rollout.mask, Tensor)  # noqa: S101 - laid out padded
     columns = {n: getattr(rollout, n) for n in ("old_logprob", "rollout_logprob", "ref_logprob", "pi_squared")}
     perturbed = {n: _perturbed(c, ~rollout.mask, "untrained", n) for n, c in columns.items() if c is not None}

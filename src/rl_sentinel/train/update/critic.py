@@ -32,17 +32,17 @@ class FitResult:
 
 
 class CriticStepError(SentinelError):
-    """A step of the critic is not finite; has its rows, and the state that repeats it."""
+    """A step of the critic is not finite; carries the step's rows and the state needed to repeat it."""
 
     def __init__(self, message: str, rows: Int[Tensor, " n"], state: Mapping[str, Any]) -> None:
-        """The critic is as before that step."""
+        """Store the message, the rows and the state; the critic is unchanged by the step."""
         super().__init__(message)
         self.rows, self.state = rows, dict(state)
 
 
 @dataclass(slots=True)
 class Critic:
-    """A value model with its optimizer and settings; every rank has all of it and computes all rows."""
+    """A value model with its optimizer and settings; every rank has the whole model and computes all rows."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer

@@ -22,7 +22,7 @@ from rl_sentinel.train.update.training_batch import TrainingBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
-    """Log-probs at the time when each row was trained on, and the rows that were.
+    """The rows that were trained on, and the log-probs at that time.
 
     ``loss`` is the mean over mini-batches; ``norm`` is the largest gradient norm before clipping.
     """

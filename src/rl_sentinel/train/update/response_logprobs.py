@@ -132,7 +132,7 @@ def _after_prefill(policy: Policy, token: Tensor, prompt_length: Tensor, respons
 def _single_pass(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor, of: Readout) -> Tensor:
     """Like :func:`_after_prefill`, in one forward pass, as FSDP requires: all ranks must run the model equally often.
 
-    ``of`` is computed within it, where the head's weight is whole.
+    ``of`` is computed inside the pass, where the head's weight is not sharded.
     """
     width = response.shape[1]
     before = send(prompt_length.unsqueeze(1) - 1 + torch.arange(width, device=token.device), policy.device)

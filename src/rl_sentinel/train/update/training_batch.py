@@ -42,7 +42,7 @@ class PathError(SentinelError):
     """The path rejected a batch, such as one with a reward that is not finite."""
 
     def __init__(self, message: str, laid: Laid) -> None:
-        """``laid`` is the rejected batch."""
+        """Store the rejected batch as ``laid``."""
         super().__init__(message)
         self.laid = laid
 
@@ -103,7 +103,7 @@ def build_training_batch(  # noqa: PLR0913 - the components, the models, the epi
 
 
 def _shuffle_rewards(laid: Laid, generator: torch.Generator) -> Laid:
-    """Permute rewards and their parts over trajectories, as a control: nothing can be learned."""
+    """Permute rewards and their parts over trajectories, as a control experiment in which nothing can be learned."""
     rollout = laid.rollout
     assert rollout.trajectory is not None  # noqa: S101 - laid out with it
     trajectory = torch.unique(rollout.trajectory, return_inverse=True)[1]

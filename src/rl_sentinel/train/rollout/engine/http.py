@@ -90,7 +90,7 @@ def parse_urls(urls: str) -> tuple[Address, ...]:
     """The servers at URLs that commas separate.
 
     Raises:
-        SentinelError: if one is not valid, or named twice.
+        SentinelError: if a URL is not valid, or named twice.
     """
     addresses = tuple(parse_url(url.strip()) for url in urls.split(","))
     if len(set(addresses)) < len(addresses):
@@ -122,7 +122,7 @@ class Engine:
         """One response per prompt, as in ``interfaces.Engine``.
 
         Raises:
-            SentinelError: if the server does not answer, or not in this protocol, or with another weight version.
+            SentinelError: if the server does not answer, violates the protocol, or has another weight version.
         """
         content = {
             "prompt": [list(p) for p in prompts],

@@ -43,8 +43,8 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 class Engine:
     """Sends one request per response, each with its own seed; sends weights through a file.
 
-    Of several replicas each gets the weights and an equal share of the requests; neighbours, which may have a prompt
-    in common, go to the same one.
+    Each of several replicas gets the weights and an equal share of the requests; neighbouring requests, which may have
+    the same prompt, go to the same replica.
     """
 
     remote: ClassVar[bool] = True
@@ -77,7 +77,7 @@ class Engine:
         """One response per prompt, as in ``interfaces.Engine``; the first uniform number of a row is its seed.
 
         Raises:
-            SentinelError: if the server does not answer, or not in this protocol, or with another weight version.
+            SentinelError: if the server does not answer, violates the protocol, or has another weight version.
         """
         parameters: dict[str, Any] = {
             "temperature": 0.0 if greedy else self.temperature,
@@ -97,7 +97,7 @@ class Engine:
         return [self._sampled(answer, address.url) for answer, address in zip(answers, replicas, strict=True)]
 
     def _require_processed_logprobs(self) -> None:
-        """Reject a server whose log-probs are those before the temperature, which are another policy's.
+        """Reject a server whose log-probs ignore the temperature, because they belong to a different policy.
 
         Compares the log-prob of one token of the first replica at two temperatures. A seed whose token is certain, or
         differs between the temperatures, shows nothing, so the next one is tried.

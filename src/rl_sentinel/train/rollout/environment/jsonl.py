@@ -25,7 +25,7 @@ class Environment:
     """Rows of ``file``: a JSON object per line, or a folder of the library ``datasets`` with its ``split``.
 
     ``prompt`` and ``answer`` name columns; ``answer = ""`` if the data has none. A prompt is a text, or a list of
-    messages with ``role`` and ``content`` for a chat template. ``reward`` is a function as ``file.py:function``, or a
+    messages with ``role`` and ``content`` for a chat template. ``reward`` is a function, as ``file.py:function``, or a
     list of tables with ``function``, ``name``, ``weight`` and ``seconds``. A function takes, by name, any of
     ``prompt``, ``response``, ``answer``, ``ended`` (False if the response was cut) and the columns, and returns a
     number; ``async`` functions too. A response whose weighted sum is ``full`` or more is correct.
@@ -75,7 +75,7 @@ class Environment:
         return hashlib.sha256(json.dumps(self._rows, sort_keys=True, default=str).encode()).hexdigest()
 
     def numbered_task(self, number: int, seed: int) -> Task:
-        """The task of a number: each pass over the rows has an order of its own."""
+        """The task of a number: each pass over the rows has a different order."""
         passed, place = divmod(number, self.size)
         row = self._rows[_order(self.size, seed, passed)[place]]
         messages = _messages(row.get(self.prompt), f"{self.file}[{self.prompt}]")
@@ -105,7 +105,7 @@ def _messages(prompt: object, where: str) -> tuple[Mapping[str, str], ...]:
     """The messages of a prompt; empty for a text.
 
     Raises:
-        SentinelError: if it is neither.
+        SentinelError: if it is neither a text nor a list of messages.
     """
     if isinstance(prompt, str) and prompt:
         return ()
