@@ -1,4 +1,4 @@
-"""Readings that only functions of a user's own may have: ratios with a ceiling, means of any column of tokens."""
+"""Formulas that only users' functions may compute for an algorithm: ratios with a ceiling, means of any column."""
 
 from collections.abc import Callable
 
@@ -30,14 +30,14 @@ PER_TOKEN = frozenset(
 
 
 def plain_or_dual_clip(batch: Batch, settings: Settings) -> Readings:
-    """PPO's loss; if the function has a ceiling above 1, also the dual-clip loss, which is often called PPO too."""
+    """PPO's loss; if the function has a ceiling above 1, also the dual-clip loss, which is often called PPO, too."""
     plain = {"": LOSSES["ppo"](batch, settings)}
     ceiling = float(settings.get("ceiling") or 0)
     return {**plain, "dual clip": LOSSES["dual clip"](batch, settings)} if ceiling > 1 else plain
 
 
 def plain_or_truncated(batch: Batch, settings: Settings) -> Readings:
-    """REINFORCE weighted by the ratio; if the function has a ceiling, also by a ratio that is held there."""
+    """REINFORCE weighted by the ratio; if the function has a ceiling, also by the ratio clamped to the ceiling."""
     plain = LOSSES["importance sampling"](batch, settings)
     ceiling = float(settings.get("ceiling") or 0)
     ratio = torch.where(batch.mask, batch.logprob.double() - batch.old_logprob.double(), 0.0).exp()
@@ -50,7 +50,7 @@ def _advantage_column(batch: Batch, _settings: Settings) -> Readings:
 
 
 def aggregated_column(boundary: Boundary, algorithm: str) -> Callable[[Batch, Settings], Readings] | None:
-    """The numbers that a function of aggregation is passed: one column per token, or logits for their entropy."""
+    """The numbers that an aggregation function receives: one column per token, or logits for their entropy."""
     passed = sorted(boundary.reads & PER_TOKEN)
     if algorithm == "entropy" and "logits" in boundary.reads:
         return lambda batch, _settings: entropy(batch)

@@ -1,4 +1,4 @@
-"""``Ready``, the output of the signal path: inputs of the loss, mini-batches, the off-policy mask of an update."""
+"""``Ready``, the output of the signal path; functions that split it into mini-batches and mask off-policy responses."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The state of all files under a folder, and what changed between two states."""
+"""The state of all files under a folder, and the changes between two states, if only function bodies changed."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""REINFORCE: the advantage is the reward, without a baseline."""
+"""REINFORCE: the advantage of each live response is its reward, without a baseline."""
 
 import torch
 from jaxtyping import Bool, Float
