@@ -1,4 +1,4 @@
-"""The cases that a law is tried on, in order: the leading ones of an ordinary audit, or all."""
+"""The cases on which a law is tried, in order: the leading cases of an ordinary audit, or all cases."""
 
 from collections import Counter
 from dataclasses import replace
@@ -46,7 +46,7 @@ ENOUGH = 3
 
 
 class Selection(NamedTuple):
-    """Cases in the order in which they are tried, without a setting; the first ``leading`` ones always are."""
+    """Cases in the order in which they are tried, without a setting; the first ``leading`` cases are always tried."""
 
     cases: tuple[Case, ...]
     leading: int
@@ -70,7 +70,7 @@ def selection(law: Law, seed: int, budget: int, domain: Domain = None, *, long_r
 
 @cache
 def all_cases(seed: int, budget: int) -> tuple[Case, ...]:
-    """The small and random cases, one of many prompts that a function could confuse, and one with an outlier."""
+    """The small and random cases, a case of many prompts that a function could confuse, and a case with an outlier."""
     if not budget:
         small, random, reserve = _leading(seed, long_run=False)
         return (*(case for _, case in small), *random, *reserve)
@@ -88,7 +88,7 @@ def leading_cases(setting: str) -> list[Case]:
 
 @cache
 def _leading(seed: int, *, long_run: bool) -> tuple[tuple[tuple[str, Case], ...], tuple[Case, ...], tuple[Case, ...]]:
-    """The first small case of each kind, with the kind; rich random cases; all others."""
+    """The first small case of each kind, with the kind; rich random cases; and all other cases."""
     leading, others = dict[str, Case](), list[Case]()
     for kind, case in zip(small_kinds(), small_cases(), strict=True):
         if kind in leading or (long_run and kind not in LONG_RUN_KINDS):
@@ -107,7 +107,7 @@ def _leading_variants(law: Law, kind: str, base: Case, domain: Domain) -> list[C
 
 
 def _everything(law: Law, bases: tuple[Case, ...], domain: Domain) -> tuple[Case, ...]:
-    """The first small cases of each kind that fit under every variant of the law, each other case under one."""
+    """The first fitting small cases of each kind under every variant of the law, every other case under one variant."""
     kinds, number_of, chosen = small_kinds(), Counter[str](), list[Case]()
     for number, base in enumerate(bases):
         variants = _variants(law, base, domain)

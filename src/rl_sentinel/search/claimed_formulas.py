@@ -72,12 +72,12 @@ _OF_TOKENS: Mapping[str, Callable[[Batch, Settings], Readings]] = {
 
 
 def claimed(boundary: Boundary, name: str) -> str:
-    """The algorithm that an output claims: its own, or else the boundary's."""
+    """The algorithm that an output claims; without its own claim, the boundary's algorithm."""
     return value_of(boundary.claims.output_algorithms.get(name) or boundary.claims.algorithm) or ""
 
 
 def known_output(boundary: Boundary, name: str) -> bool:
-    """Whether the tables have the formula of one output."""
+    """Whether the tables have a formula for the output."""
     algorithm, output = claimed(boundary, name), boundary.outputs[name]
     if _is_loss(boundary, name):
         if _of_pairs(boundary, algorithm):
@@ -99,7 +99,7 @@ def _is_loss(boundary: Boundary, name: str) -> bool:
 def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
     """Where an output must equal its formula: at live rows and trained tokens; token rewards in the whole response.
 
-    The rewards of a user's function count at trained tokens: it may return one per row, which others do not have.
+    The rewards of a user's function count at trained tokens, because a reward per row has no other tokens.
     An output that the mask rearranges counts everywhere, and so does one that is claimed to be 0 elsewhere.
     """
     algorithm = claimed(boundary, name)
@@ -167,7 +167,7 @@ def _apart(reading: str, tokens: Tensor, estimator: str, more: Tensor, batch: Ba
 
 
 def _modes(boundary: Boundary) -> tuple[str, ...]:
-    """The accepted ways of aggregation; all where the claim leaves it open, none without a claim."""
+    """The accepted aggregations: all of them if the claim does not specify one, none without a claim."""
     claimed_mode = value_of(boundary.claims.aggregation) or ""
     several = {"any": tuple(MODES), "token-sum-by-constant": BY_CONSTANT}
     return several.get(claimed_mode, (claimed_mode,) if claimed_mode in MODES else ())
@@ -179,7 +179,7 @@ def _of_pairs(boundary: Boundary, algorithm: str) -> bool:
 
 
 def _tokens(boundary: Boundary, name: str) -> Callable[[Batch, Settings], Readings] | None:
-    """Losses, or a term of them, per token, by reading."""
+    """Losses (or one term of the loss) per token, by reading."""
     if not _is_loss(boundary, name):
         return None
     quantity, estimator = boundary.outputs[name].quantity, value_of(boundary.claims.kl) or ""
@@ -225,7 +225,7 @@ def _of_one_policy(losses: Callable[[Batch, Settings], Readings]) -> Callable[[B
 
 
 def _with_gradient_of(values: Readings, gradient: str, batch: Batch) -> Readings:
-    """The values, with the gradient of the estimator that is claimed for it."""
+    """The values, with the gradient of the estimator that is claimed for the gradient."""
     if gradient not in KL:
         return values
     slope = next(iter(KL[gradient](batch).values()))
@@ -237,9 +237,9 @@ def _one_or_none(tokens: Tensor | None) -> Readings:
 
 
 def _weighted(losses: Readings, boundary: Boundary, batch: Batch) -> Readings:
-    """Multiply by the importance weight to the sampler, truncated as the boundary claims.
+    """Multiply by the importance weight relative to the sampler, truncated as the boundary claims.
 
-    It is each token's ratio, or at every token of a row the geometric mean of these.
+    The weight is each token's ratio, or the geometric mean of a row's ratios at all of its tokens.
     """
     ceiling = value_of(boundary.claims.corrected_at_most)
     if not ceiling:
@@ -255,7 +255,7 @@ def _weighted(losses: Readings, boundary: Boundary, batch: Batch) -> Readings:
 
 
 def _regularised(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> Mapping[str, Tensor | float]:
-    """What entropy and KL add to each token's loss, for each reading of the KL; nothing to a term that is logged."""
+    """The entropy and KL terms of each token's loss, for each reading of the KL; none for a logged term of the loss."""
     fixed: Tensor | float = 0.0
     if boundary.outputs[name].quantity.startswith("loss."):
         return {"": fixed}
@@ -273,8 +273,8 @@ def _regularised(boundary: Boundary, name: str, batch: Batch, settings: Settings
 def _estimates(estimator: str, boundary: Boundary, batch: Batch) -> Readings:
     """A KL per token, by reading.
 
-    A user's function may weight it by the ratio to the old policy, so that its gradient is unbiased. At a ratio of 1
-    only the gradient shows that, so it must be claimed there.
+    A user's function may weight it by the ratio to the old policy, so that its gradient is unbiased. At a ratio of 1,
+    only the gradient shows this weight, so there it must be claimed.
     """
     values = KL[estimator](batch)
     stated = value_of(boundary.claims.output_definitions.get("loss")) == WEIGHTED
@@ -284,13 +284,13 @@ def _estimates(estimator: str, boundary: Boundary, batch: Batch) -> Readings:
 
 
 def _without_unread_rewards(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch with a reward of 0 where the function is passed none: it may return the penalty alone."""
+    """The batch with rewards of 0 if the function reads no reward, because it may return the penalty alone."""
     unread = {"reward", "token_reward"} - boundary.reads
     return with_columns(batch, **{name: torch.zeros_like(getattr(batch, name)) for name in unread})
 
 
 def _as_read(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch with the columns that the formulas read as policy and reference."""
+    """The batch, with the columns of policy and reference where the formulas read them."""
     if "logprob" not in boundary.reads and "old_logprob" in boundary.reads:
         batch = with_columns(batch, logprob=batch.old_logprob)
     if "old_logprob" not in boundary.reads and "rollout_logprob" in boundary.reads:

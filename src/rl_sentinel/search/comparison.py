@@ -75,7 +75,7 @@ def spread(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def places(output: Output, batch: Batch, rows: Tensor) -> Tensor:
-    """Where an output counts: the given rows, and of them the trained tokens."""
+    """The positions at which an output counts: the given rows, and in them the trained tokens."""
     if output.axes == "B T":
         return rows.unsqueeze(1) & batch.mask
     return rows if output.axes == "B" else torch.tensor(data=True, device=batch.device)
@@ -116,7 +116,7 @@ def cells(where: Tensor, like: Tensor) -> Tensor:
 
 
 def slopes(boundary: Boundary) -> tuple[str, ...]:
-    """The columns that a gradient can be taken to; empty without a loss."""
+    """The columns with respect to which the loss has a gradient; empty without a loss."""
     more = {"value-loss": ("value",), "aggregate": ("logits",)}  # a divergence is summed from logits
     columns = ("logprob", *more.get(boundary.stage, ()))
     return tuple(n for n in columns if n in boundary.reads) if "loss" in boundary.outputs else ()
@@ -154,7 +154,7 @@ def same_tokens(  # noqa: PLR0913 - a comparison has these parts
     numbers: bool = True,
     skip: Iterable[str] = (),
 ) -> Iterator[Equal]:
-    """As :func:`same_rows` on the live rows, with gradients compared at trained tokens only."""
+    """Like :func:`same_rows` on the live rows, with gradients compared at trained tokens only."""
     live = batch.live
     values_before, values_after = replace(before, gradients={}), replace(after, gradients={})
     yield from same_rows(

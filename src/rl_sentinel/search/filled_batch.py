@@ -1,4 +1,4 @@
-"""Make a batch from a mask and a few columns; the others are filled with distinct simple numbers."""
+"""Make a batch from a mask and a few columns; the other columns are filled with distinct simple numbers."""
 
 from collections.abc import Sequence
 

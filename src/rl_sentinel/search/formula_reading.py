@@ -1,4 +1,4 @@
-"""Choose among several accepted formulas of an output the one that fits over all cases."""
+"""Choose, among several accepted formulas of an output, the formula that fits over all cases."""
 
 from collections.abc import Callable, Mapping
 from statistics import fmean
@@ -111,8 +111,8 @@ def _settled(misses_of: Mapping[str, list[float]]) -> bool:
 def _misses(observed: Tensor, value: Tensor, where: Tensor) -> float:
     """1 if the two values differ by more than rounding, else their difference.
 
-    How far a miss is counts for next to nothing: a case that no value fits must not choose between those that fit the
-    others.
+    The size of a miss has almost no weight: a case that no value fits must not decide between values that fit the other
+    cases.
     """
     gap = distance(observed, value, where)
     size = value.abs().nan_to_num().max().item() if value.numel() else 0.0
@@ -120,6 +120,6 @@ def _misses(observed: Tensor, value: Tensor, where: Tensor) -> float:
 
 
 def distance(a: Tensor, b: Tensor, where: Tensor) -> float:
-    """The largest difference where it counts; infinite where one is NaN."""
+    """The largest difference at the positions that count; infinite if a value is NaN there."""
     gap = (a.double() - b.double())[torch.broadcast_to(where, a.shape)]
     return gap.abs().nan_to_num(nan=float("inf")).max().item() if gap.numel() else 0.0

@@ -1,4 +1,4 @@
-"""Batches of more prompts, and of more responses of one, than the small and random cases have."""
+"""Batches with more prompts, or more responses of one prompt, than the small and random cases have."""
 
 from functools import cache
 
@@ -19,9 +19,10 @@ _RESPONSES = 12
 
 @cache
 def one_success() -> Case:
-    """One prompt with twelve responses, of which one has a reward: a limit on advantages shows.
+    """One prompt with twelve responses, of which one has a reward, so that a limit on advantages shows.
 
-    An estimator gives it up to 3.3; a loss reads an advantage of 8, as of one success among 64.
+    An estimator gives this response an advantage of up to 3.3; a loss reads an advantage of 8, like that of one
+    success among 64.
 
     Example:
         >>> from rl_sentinel.search.many_prompts import one_success

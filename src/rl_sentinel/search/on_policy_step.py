@@ -33,7 +33,7 @@ def first_step(boundary: Boundary, case: Case) -> Case:
 
 
 def row_constant(batch: Batch) -> Batch:
-    """Give every token of a row the same advantage: the row's first one, or 1 where that is 0."""
+    """Give every token of a row the same advantage: the first advantage of the row, or 1 if it is 0."""
     first = batch.advantage[:, :1]
     nonzero = torch.where(first == 0, torch.ones_like(first), first)
     return with_columns(batch, advantage=nonzero.expand(batch.advantage.shape).clone())

@@ -22,10 +22,10 @@ def repeats_trajectory(batch: Batch) -> bool:
 
 
 def without_influence(boundary: Boundary, batch: Batch, live: Tensor) -> Tensor:
-    """``[B]``: rows whose values must have no effect: those that are not ``live``.
+    """``[B]``: rows whose values must have no effect, because they are not ``live``.
 
-    If the boundary claims steps, only rows of trajectories without any live step: the outcome on the last step of a
-    trajectory belongs to all of its steps.
+    If the boundary claims steps, only rows of trajectories without any live step count: the outcome on the last step
+    of a trajectory belongs to all of its steps.
     """
     if value_of(boundary.claims.trajectories) != "step-wise":
         return ~live
@@ -34,9 +34,9 @@ def without_influence(boundary: Boundary, batch: Batch, live: Tensor) -> Tensor:
 
 
 def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
-    """The rows whose outcomes are compared, and for each row of the batch the index of its own.
+    """The rows whose outcomes are compared, and for each row of the batch, the index of the row with its outcome.
 
-    They are all rows, or of a boundary that claims steps the last one of each trajectory.
+    These are all rows or, if the boundary claims steps, the last row of each trajectory.
 
     Raises:
         Refused: if a trajectory has no last step, or two.
@@ -92,8 +92,8 @@ def first_trained(batch: Batch) -> Tensor:
 def outcomes_compare(batch: Batch) -> bool:
     """Whether every outcome can be compared within its group.
 
-    Each row is scored, trains its last token, is a trajectory of its own and has a sibling. Estimators treat other
-    rows in ways that a relative baseline does not define.
+    Each row is scored, trains its last token, is a separate trajectory and has a sibling. A relative baseline does not
+    define how estimators treat other rows.
     """
     ends = batch.live & (last_trained(batch) == batch.length - 1)
     return bool((ends & batch.scored & (live_in_group(batch) >= 2)).all()) and not repeats_trajectory(batch)

@@ -30,7 +30,7 @@ def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
 
 
 def averages(boundary: Boundary) -> bool:
-    """Whether a loss is a mean, so that the mean over parts of equal size is that of the whole."""
+    """Whether a loss is a mean, so that the mean over parts of equal size is the mean of the whole batch."""
     is_mean = (value_of(boundary.claims.aggregation) or "") in MEANS and boundary.claims.row_order is None
     return is_mean and value_of(boundary.claims.denominator) != "given" and "loss" in boundary.outputs
 
@@ -41,7 +41,7 @@ def alike(batch: Batch) -> bool:
 
 
 def several_rows(case: Case, variant: int) -> Case | None:
-    """A variant of a case that has several rows and a trained token."""
+    """A variant of a case with several rows and a trained token."""
     several = case.batch.rows > 1 and bool(case.batch.live.any())
     return with_draw(case, variant=variant) if several else None
 
@@ -57,7 +57,7 @@ def cutting(case: Case, cut: Cut, parts: int) -> Change:
 
 
 def same_loss_in_parts(ask: Ask, case: Case, cut: Cut, reason: str) -> Iterator[Expectation]:
-    """Expectations that two parts, or one for each row, have the loss and gradient of the whole."""
+    """Expectations that two parts, or one part per row, have the loss and gradient of the whole batch."""
 
     def observe(parts: int) -> Observation:
         return ask(in_parts(case, cut, parts), gradients=slopes(ask.boundary))

@@ -1,4 +1,4 @@
-"""Which settings of a case the arguments of a boundary are built from; its formula may depend on others."""
+"""The settings of a case from which the arguments of a boundary are built; its formula may depend on other settings."""
 
 from collections.abc import Iterator, Mapping
 

@@ -62,7 +62,7 @@ def _canonical(batch: Batch) -> Iterator[Batch]:
 
 
 def _as_sound(candidates: Iterator[Batch], before: Batch) -> Iterator[Batch]:
-    """The candidates that have no more out-of-range cells than before."""
+    """The candidates with at most as many out-of-range cells as before."""
     most = outside(before)
     yield from (batch for batch in candidates if outside(batch) <= most)
 
@@ -70,9 +70,9 @@ def _as_sound(candidates: Iterator[Batch], before: Batch) -> Iterator[Batch]:
 def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) -> Case:
     """The smallest case that a greedy search finds for which ``broken`` is still True.
 
-    ``broken`` checks the law's precondition anew, so that a shrunk case never shows another fault. No step puts a
-    number into a column that it cannot hold (:data:`rl_sentinel.search.value_ranges.DOMAINS`), and numbers that are
-    beyond it from the start are brought inside where the fault still shows.
+    ``broken`` checks the law's precondition anew, so that a shrunk case never shows another fault. No step
+    sets a number outside of its column's range (:data:`rl_sentinel.search.value_ranges.DOMAINS`); numbers that are
+    outside from the start are moved inside if the fault still shows.
     """
     tries = 0
 

@@ -32,7 +32,7 @@ def replaced(batch: Batch, column: str, where: Tensor, number: float) -> Batch:
 
 
 def padded(batch: Batch, extra: int) -> Batch:
-    """Add ``extra`` positions of padding at the right; lengths and masks stay."""
+    """Add ``extra`` positions of padding at the right; lengths and masks are unchanged."""
     wide = {}
     for name, about in COLUMNS.items():
         if about["axes"].startswith("B T"):
@@ -48,7 +48,7 @@ def without_rows(batch: Batch, removed: Tensor) -> Batch:
 
 
 def doubled(batch: Batch) -> Batch:
-    """Repeat every row; the copies form groups and trajectories of their own."""
+    """Repeat every row; the copies form separate groups and trajectories."""
     again = take_rows(batch, torch.arange(batch.rows, device=batch.device).repeat(2))
     second = torch.arange(2 * batch.rows, device=batch.device) >= batch.rows
     apart = {
@@ -59,7 +59,7 @@ def doubled(batch: Batch) -> Batch:
 
 
 def relabelled(batch: Batch) -> Batch:
-    """Rename the groups, with ids in another order, of which no two differ modulo a small number of groups."""
+    """Rename the groups, with ids in another order that are all equal modulo a small number of groups."""
     ids = torch.tensor(sorted(set(batch.group.tolist())), device=batch.device)
     fresh = _APART * torch.arange(len(ids), device=batch.device).flip(0) + 11
     return with_columns(batch, group=fresh[torch.searchsorted(ids, batch.group)])

@@ -38,10 +38,10 @@ def outside(batch: Batch) -> int:
 
 
 def brought_inside(batch: Batch) -> Iterator[Batch]:
-    """Batches near this one whose cells are all within their domains; empty if those of this one are.
+    """Batches near this one whose cells are all in range; empty if all cells of this batch already are.
 
-    First with each cell at the nearest number in range; then with all log-probs lowered by one integer,
-    which keeps their differences.
+    The first has each out-of-range cell at the nearest number in range; the second has all log-probs lowered by one
+    integer, which keeps their differences.
     """
     if not outside(batch):
         return
