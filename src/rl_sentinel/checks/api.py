@@ -50,8 +50,8 @@ def check(  # noqa: PLR0913 - the options of a check
         function: the function; it is called by the names of its parameters.
         stage: what it computes: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``, ``reward``,
             ``normalise``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
-        algorithm: the algorithm that it implements, as in ``grpo``; implies the usual claims of the algorithm.
-            None or empty: none is stated, and no formula is compared.
+        algorithm: the algorithm that it implements, such as ``grpo``; implies the usual claims of the algorithm.
+            If it is None or empty, no formula is compared.
         bind: parameter -> column (``"logprob"``), column and axes (``"advantage[B]"``), a dict of these for the keys of
             a dict or the fields of a dataclass, a number, a codec, or a function of the batch. Parameters with known
             names need no binding. ``return`` -> the position or key of the output in the result.
@@ -128,7 +128,7 @@ def assert_sound(function: Callable[..., Any], *, contested: bool = False, **opt
 
     Raises:
         AssertionError: with the report of the findings, or the reason why no law could be checked.
-        InputError: as :func:`check`.
+        InputError: as for :func:`check`.
 
     Example:
         >>> import rl_sentinel

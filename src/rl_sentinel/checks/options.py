@@ -35,7 +35,7 @@ def validate_search(seed: object, budget: object) -> None:
 
 
 def law_codes(name: str, laws: object) -> tuple[str, ...]:
-    """The codes of laws given by code or name."""
+    """The codes of laws that are listed by code or name."""
     if not isinstance(laws, Sequence) or isinstance(laws, str) or not all(isinstance(x, str) for x in laws):
         raise InputError(f'{name} is {laws!r}, expected a list of codes, as in {name}=["MSK001"]')
     try:

@@ -1,4 +1,4 @@
-"""What ``rl_sentinel.check`` returns: findings and verdicts, as objects, as text and in a notebook."""
+"""The result of ``rl_sentinel.check``: findings and verdicts, as objects, as text and in a notebook."""
 
 import html
 import io
@@ -68,8 +68,8 @@ class CheckResult:
         notes: how parameters without a stated binding were bound.
         no_replay: why a finding cannot be replayed by name later; empty if it can.
         seconds: how long the check took.
-        hidden: number of findings below the level that was asked for.
-        unclaimed: an algorithm that could be stated, where none is.
+        hidden: number of findings below the requested level.
+        unclaimed: an algorithm that could be stated, if no algorithm is stated.
     """
 
     name: str
@@ -92,7 +92,7 @@ class CheckResult:
 
     @property
     def errored(self) -> list[str]:
-        """Why laws could not be checked: how the function failed."""
+        """Why laws could not be checked: the failures of the function."""
         return list(dict.fromkeys(v.reason for v in self.verdicts if v.outcome == "errored"))
 
     @property

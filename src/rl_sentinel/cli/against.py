@@ -17,10 +17,10 @@ from rl_sentinel.report import changes as report
 
 
 def base_of(targets: Sequence[TargetSpec], text: str, options: Sequence[str]) -> TargetSpec:
-    """The target to compare with: there are exactly two, of one framework, and no option about a single target.
+    """The target to compare with; there must be two targets of one framework, and no option for a single target.
 
     Raises:
-        SentinelError: one line that names the option.
+        SentinelError: names the wrong option in one line.
     """
     base = _parsed(targets, text)
     if not targets:

@@ -42,7 +42,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         typer.Argument(
             metavar="[TARGET...]",
             help="verl==0.9.1, verl, slime@PATH, slime@PATH#REV, pkg.module:function, FILE.py:function, rl_sentinel; "
-            "without one, the functions of pyproject.toml",
+            "without a target, the functions of pyproject.toml",
         ),
     ] = None,
     *,
@@ -72,7 +72,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     ] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Run all checks again; do not use stored verdicts.")] = False,
     recipe: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Audit rl_sentinel.train as this recipe composes it.")
+        Path | None, typer.Option(metavar="FILE", help="Audit rl_sentinel.train with the components of this recipe.")
     ] = None,
     stage: StageOption = "",
     algorithm: AlgorithmOption = "",
@@ -83,7 +83,7 @@ def audit(  # noqa: PLR0913 - the options of the command
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show known findings in full, and why laws do not apply.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print findings, and what could not be judged.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only findings, and unjudged pairs.")] = False,
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0: no findings, 1: findings, 2: could not run."""
     chosen, ignored, cases = codes(law), codes(ignore), _cases(budget, thorough=thorough)

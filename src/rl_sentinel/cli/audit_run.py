@@ -26,11 +26,11 @@ class AuditRun:
         python: the interpreter of the audited environment.
         fresh: whether stored verdicts are ignored.
         known: the path of the user's known findings.
-        accepted: its entries.
+        accepted: the entries of that file.
         expected: the only findings that may appear; None without ``--expect``.
         verbose: whether known findings are printed in full.
         quiet: whether only findings are printed.
-        must_print: whether a report is wanted also of a function that could not be called.
+        must_print: whether to report a function that could not be called.
     """
 
     console: Console

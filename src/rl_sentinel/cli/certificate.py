@@ -50,7 +50,7 @@ class Certifier:
 
         Raises:
             typer.Exit: with status 1, after the report, if the composition of the recipe has a fault.
-            SentinelError: if no law could be asked.
+            SentinelError: if no law could be checked.
         """
         identity = _identity(self.recipe)
         if (stored := _read_certificate(folder / FILE)) is not None and _covers(stored, identity):
@@ -78,7 +78,7 @@ class Certifier:
     def complete(self, folder: Path, steps: int) -> None:
         """Add to the certificate of a run at its end: its steps, the digest of its metrics, and whether it still holds.
 
-        Files of own functions may have been edited while the run used what it had imported.
+        Files of the user's functions may have been edited after the run imported them.
         """
         stored = _read_certificate(folder / FILE)
         if stored is None:
@@ -91,14 +91,14 @@ class Certifier:
         put(folder / FILE, json.dumps({**stored, "end": end}, indent=1) + "\n")
 
     def withdraw(self, folder: Path, _selection: Selection) -> None:
-        """Remove a certificate that does not cover the recipe."""
+        """Remove the folder's certificate, because it does not cover this recipe."""
         stored = _read_certificate(folder / FILE)
         if stored is not None and not _covers(stored, _identity(self.recipe)):
             (folder / FILE).unlink()
 
 
 def summary(certificate: Mapping[str, Any]) -> str:
-    """A certificate in a line.
+    """A certificate in one line.
 
     Example:
         >>> from rl_sentinel.cli.certificate import summary
@@ -111,13 +111,13 @@ def summary(certificate: Mapping[str, Any]) -> str:
 
 
 def read_summary(folder: Path) -> str:
-    """The certificate of a run's folder in a line; empty if it has none."""
+    """The certificate of a run's folder in one line; empty if it has no certificate."""
     stored = _read_certificate(folder / FILE)
     return "" if stored is None else summary(stored)
 
 
 def _identity(recipe: Recipe) -> dict[str, Any]:
-    """Dependencies of the verdicts: versions, digests, and how many cases were tried."""
+    """Dependencies of the verdicts: versions, digests, and the number of tried cases."""
     return {
         "rl_sentinel": rl_sentinel.__version__,
         "code": digest_of(Path(rl_sentinel.__file__).parent),

@@ -1,4 +1,4 @@
-"""The command class of the command line: an option without a value is an error."""
+"""The command class of the command line, which rejects an option with an empty value."""
 
 from itertools import pairwise
 from typing import Any
@@ -9,7 +9,7 @@ from rl_sentinel.core.errors import SentinelError
 
 
 class Command(TyperCommand):
-    """A command that refuses an empty value, which would read as if the option had not been given."""
+    """A command that rejects an option with an empty value, which would be read like an absent option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's private copy of click
         """Parse the arguments.

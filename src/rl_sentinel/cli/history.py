@@ -1,4 +1,4 @@
-"""``rl-sentinel history``: which release of a framework has which finding."""
+"""``rl-sentinel history``: the findings of each release of a framework."""
 
 import json
 import sys

@@ -61,7 +61,7 @@ def boundaries(  # noqa: PLR0913 - the options of the command
         bool, typer.Option("--missing", help="List the functions of the signal path that no boundary enters.")
     ] = False,
 ) -> None:
-    """List what an audit of TARGET would call, with its claims and their citations."""
+    """List the boundaries that an audit of TARGET would call, with their claims and citations."""
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     spec = parse_target(target)
     options = function_request([spec], FunctionOptions.parsed(stage=stage, claim=claim))
@@ -84,7 +84,7 @@ def _show(  # noqa: PLR0913 - the parts of a listing
     *,
     none: str,
 ) -> None:
-    """Show each event of a kind, and the reason of each boundary that has none.
+    """Show each event of a kind, and the reason for each boundary without such an event.
 
     Raises:
         SentinelError: if nothing can be shown; ``none`` is its message where no boundary matches.

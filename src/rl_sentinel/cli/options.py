@@ -36,7 +36,7 @@ BindOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=WHAT",
-        help="What a parameter of your function is: a column, COLUMN[AXES] or a number; may be repeated.",
+        help="The value of a parameter of your function: a column, COLUMN[AXES] or a number; may be repeated.",
     ),
 ]
 AxesOption = Annotated[
@@ -102,7 +102,7 @@ class FunctionOptions:
         return asdict(self)
 
     def option(self) -> str:
-        """The first of these options that was given; empty if none was."""
+        """The first of these options that is set; empty if no option is set."""
         given = {"--claim": self.claims, "--algorithm": self.algorithm, "--bind": self.bind, "--number": self.numbers}
         return next((name for name, value in {**given, "--stage": self.stage}.items() if value), "")
 

@@ -1,4 +1,4 @@
-"""``rl-sentinel recall``: count the known bugs that an audit reports before their fix and not after it."""
+"""``rl-sentinel recall``: count the known bugs that an audit reports before, but not after their fix."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""``rl-sentinel replay``: stored findings on the same target, or on another."""
+"""``rl-sentinel replay``: replay stored findings on the same target or on another target."""
 
 import json
 import sys
@@ -57,7 +57,7 @@ def replay(
 
 @contextmanager
 def _ending(status: int | None) -> Iterator[None]:
-    """End the command with this status, if given, on an error that the user can fix."""
+    """On an error that the user can fix, end the command with this status, unless it is None."""
     try:
         yield
     except SentinelError as error:
@@ -113,7 +113,7 @@ def _target_of(record: Mapping[str, Any], spec: str) -> _Target:
 
 
 def _bound(record: Mapping[str, Any]) -> str:
-    """How the parameters of a user's function were bound, and the numbers of its formula; or a recipe; as JSON."""
+    """The bindings and numbers of a user's function, or the recipe, as JSON."""
     return str(record["target"].get("bound") or "{}")
 
 

@@ -86,7 +86,7 @@ def train(
 
 
 def _plan(recipe: Recipe) -> None:
-    """Print what each process needs, for as many as torchrun would start, and check that it fits."""
+    """Print the memory that each of torchrun's processes would need, and check that it fits."""
     processes = int(os.environ.get("WORLD_SIZE", "1")) if os.environ.get("WORLD_SIZE", "1").isdecimal() else 1
     needed = plan_memory(recipe, processes=max(1, processes))
     plan = Table(box=None)

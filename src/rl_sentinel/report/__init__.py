@@ -1,1 +1,1 @@
-"""Reports: verdicts in, one format out."""
+"""Reports: one module per format, which turns verdicts and findings into text or files."""

@@ -84,7 +84,7 @@ def advice(evidence: Mapping[str, Any]) -> str:
 
 
 def _with_signal(evidence: Mapping[str, Any]) -> str:
-    """The part of the signal library that computes the output: a function if one is known, else the stage's module."""
+    """The part of the signal library that computes the output: a function if it is known, else the stage's module."""
     claims = evidence["claims"]
     claim = claims.get(f"algorithm:{evidence['expectation']['output']}") or claims.get("algorithm")
     function = _functions().get(claim["value"]) if claim else None

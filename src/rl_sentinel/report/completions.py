@@ -33,7 +33,7 @@ def completions_table(lines: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _cut(text: str, size: int) -> str:
-    """The first characters of a text in one line; with a negative size, the last ones."""
+    """The first characters of a text in one line; with a negative size, the last characters."""
     text = text.encode("unicode_escape").decode() if not text.isprintable() else text
     if len(text) <= abs(size):
         return text

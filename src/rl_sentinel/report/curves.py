@@ -32,7 +32,7 @@ def table(runs: Sequence[Run], evaluations: Sequence[Run] = (), *, window: int =
 
     Args:
         runs: the runs.
-        evaluations: the lines of their ``evaluation.jsonl``, the first and the last are shown.
+        evaluations: the lines of their ``evaluation.jsonl``, of which the first and the last are shown.
         window: number of steps of the mean at each end.
         width: number of characters of a curve; each is the mean of an equal part of the steps.
 

@@ -1,4 +1,4 @@
-"""Format one cause as lines of text: what goes wrong, where, on which batch, when it matters, what to do."""
+"""Format one cause as lines of text: the fault, its location, the batch, the conditions, and the advice."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ def when(e: Mapping[str, Any]) -> str:
 
 
 def _with_listed_value(e: Mapping[str, Any], reach: str) -> str:
-    """A configuration that has the refused value of a list, in the place of the setting's own value."""
+    """The configuration in ``reach``, with the setting's value replaced by the refused value of a list."""
     listed = e["expectation"].get("listed")
     own = e["knobs"].get(listed["name"]) if listed else None
     return re.sub(rf"=(?:{re.escape(str(own))})\b", lambda _: f"={listed['value']}", reach) if own else reach
@@ -71,7 +71,7 @@ def _labelled(label: str, text: str, *, lines: int = 0) -> list[str]:
 
 
 def sentence(e: Mapping[str, Any]) -> str:
-    """The fault in one sentence; for settings, the ones that are wrongly accepted or refused."""
+    """The fault in one sentence; for settings, a list of those that are wrongly accepted or refused."""
     expectation = e["expectation"]
     if expectation["kind"] != "Refuses":
         return str(expectation["sentence"])
@@ -87,7 +87,7 @@ def _wrong(expectation: Mapping[str, Any]) -> list[Any]:
 
 
 def _location(f: Finding) -> str:
-    """Function, setting, file and line; and the values of the setting that ``when`` does not state."""
+    """Function, setting, file and line, and the values of the setting that ``when`` does not state."""
     source, stated = f.evidence["source"], str(f.evidence["reach"]).lower()
     knobs = {name: f"{name}={value}" for name, value in f.evidence["knobs"].items() if value not in ("", None)}
     values = ", ".join(text for text in knobs.values() if text.lower() not in stated)

@@ -64,7 +64,7 @@ def _where(f: Finding) -> str:
 
 
 def _results(expectation: Mapping[str, Any]) -> Iterator[str]:
-    """Expected and observed numbers of each output; for a change that must have an effect, those before and after."""
+    """Expected and observed numbers of each output; for a change that must matter, before and after it."""
     first, second = ("before  ", "after   ") if expectation["kind"] == "Moves" else ("expected", "observed")
     for result in expectation["results"]:
         if result["expected"] is not None:

@@ -22,7 +22,7 @@ _IMPORT = re.compile(r"(?:from \S+ )?import .*\n")
 
 
 def as_pytest(f: Finding, needs: Installation) -> str:
-    """Convert the finding's script to a test file; empty if the script does not decide anything.
+    """Convert the finding's script to a test file; empty if the script does not exit with a verdict.
 
     Imports at the start of the script stay at the start of the file. The rest becomes the body of the test in the same
     order, because some lines must run before the framework is imported.

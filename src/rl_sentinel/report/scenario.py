@@ -25,7 +25,7 @@ def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and values of each column that matters; a changed cell is written as ``before -> after``.
 
     Columns that the boundary does not read are left out. So are all-zero columns of rewards and values, except the
-    reward. Rows that are excluded from training are named beside the mask.
+    reward. The mask comes with the rows that are excluded from training.
     """
     change = evidence["expectation"]["change"] or {}
     note = _excluded_rows(_excluded(_columns(evidence))) if change.get("column") != "excluded" else ""

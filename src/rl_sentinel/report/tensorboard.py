@@ -6,7 +6,7 @@ from typing import Any
 
 
 class TensorBoard:
-    """A TensorBoard writer in a run's folder; does nothing if TensorBoard is not installed.
+    """A TensorBoard writer in a run's folder; it does nothing if TensorBoard is not installed.
 
     Example:
         >>> import tempfile

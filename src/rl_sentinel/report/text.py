@@ -31,7 +31,7 @@ _UNCLAIMED = "no algorithm is stated, so no formula was compared, and laws on wh
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """How a reader asks for more: hazards, why laws do not apply, laws of an algorithm."""
+    """Hints on how to see more: hazards, the reasons why laws do not apply, and the laws of an algorithm."""
 
     hazards: str = "--level hazard"
     reasons: str = "--verbose"
@@ -62,8 +62,8 @@ def show(  # noqa: PLR0913 - a report has these parts
         hidden: number of findings below the level that is shown.
         verbose: show known findings in full, and why laws do not apply to a single function.
         quiet: print findings, and what could not be judged, without coverage and the closing table.
-        unclaimed: an algorithm that could be stated of a function of the user's own, whose algorithm is not stated.
-        hints: how to ask for more.
+        unclaimed: an algorithm that could be stated for a user's function without a stated algorithm.
+        hints: how to see more.
     """
     judged = audit.counts["holds"] + audit.counts["broken"] > 0
     if not quiet:
@@ -98,7 +98,7 @@ def show(  # noqa: PLR0913 - a report has these parts
 
 
 def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> None:
-    """The extent of the audit, and why some pairs were not checked."""
+    """Print the extent of the audit, and why some pairs were not checked."""
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
     numbers = f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable"
@@ -125,7 +125,7 @@ def stored_line(audit: Audit) -> str:
         text = f"{audit.boundaries} of {counted(audit.boundaries, 'boundary', 'boundaries')}"
     else:
         number = sum((v.boundary, v.setting) in audit.unchanged for v in audit.verdicts)
-        text = f"{number} of {counted(len(audit.verdicts), 'pair')}, whose code did not change"
+        text = f"{number} of {counted(len(audit.verdicts), 'pair')}, because their code did not change"
     return f"verdicts from the store: {text} (--fresh runs all)"
 
 
@@ -156,7 +156,7 @@ def _more(console: Console, count: int) -> None:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """How many findings there are, by level."""
+    """The number of findings of each level."""
     levels = Counter(f.level for f in findings)
     parts = ", ".join(f"{levels[level]} {level}" for level in _STYLE if levels[level]) or "none"
     folded = sum(len(f.also) for f in findings)

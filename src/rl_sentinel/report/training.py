@@ -34,7 +34,7 @@ class Live:
     """
 
     def __init__(self, console: Console, steps: int, *, shown: bool) -> None:
-        """``shown`` is True if the output is a terminal."""
+        """Store the console and the number of steps; ``shown`` is True if the output is a terminal."""
         bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._console, self._steps, self._shown = console, steps, shown
         self._progress = Progress(*bar, console=console, disable=not shown, transient=True)

@@ -1,4 +1,4 @@
-"""Write the numbers of ``metrics.jsonl`` to Weights & Biases, if it is installed and asked for."""
+"""Write the numbers of ``metrics.jsonl`` to Weights & Biases, if it is installed and a variable requests it."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ ASKED_BY = ("WANDB_PROJECT", "WANDB_MODE")
 
 
 class WeightsAndBiases:
-    """A run of wandb in a run's folder; does nothing without wandb, or where no variable of ``ASKED_BY`` is set.
+    """A run of wandb in a run's folder; it does nothing without wandb, or if no variable of ``ASKED_BY`` is set.
 
     ``WANDB_MODE=offline`` writes to ``wandb/`` in the folder and connects to nothing.
 
@@ -35,14 +35,14 @@ class WeightsAndBiases:
         """Write the numbers and times of a step.
 
         Raises:
-            SentinelError: if wandb cannot start, as without a key.
+            SentinelError: if wandb cannot start, for example without a key.
         """
         times = {f"time/{name}": value for name, value in timing.items() if name != "step"}
         numbers = {name: value for name, value in metrics.items() if name != "step"}
         self._log(int(metrics["step"]), {**numbers, **times})
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write an evaluation after a step, 0 for that before the first one.
+        """Write an evaluation after a step; step 0 is before the first step.
 
         Raises:
             SentinelError: as for ``step``.
