@@ -73,7 +73,7 @@ def _credits_lone(boundary: Boundary) -> bool:
 
 
 def _siblings(batch: Batch) -> tuple[int, int] | None:
-    """The first two rows of one group, or None if no group has two."""
+    """The first two rows of one group, or None if no group has two rows."""
     for label in distinct(batch.group):
         rows = torch.nonzero(batch.group == label).flatten().tolist()
         if len(rows) > 1:

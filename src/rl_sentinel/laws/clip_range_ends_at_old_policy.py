@@ -98,7 +98,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 
 def _unclipped(ask: Ask, case: Case, ratio: str, row: int) -> Iterator[Expectation]:
-    """No token is counted as clipped."""
+    """Expect that no token is counted as clipped."""
     names = [n for n, o in ask.boundary.outputs.items() if kind(o.quantity) == "clip_fraction"]
     values = ask(case).values if names else {}
     for name in names:
@@ -109,7 +109,7 @@ def _unclipped(ask: Ask, case: Case, ratio: str, row: int) -> Iterator[Expectati
 
 
 def _smooth(here: Tensor, above: Tensor, below: Tensor, row: int, size: float) -> Iterator[Expectation]:
-    """The loss gains above 1 what it loses below 1; ``size`` is the largest advantage."""
+    """Expect that the loss gains above 1 what it loses below 1; ``size`` is the largest advantage."""
     gained, lost = (float((a.double() - b.double()).sum()) for a, b in ((above, here), (here, below)))
     largest, size = max(abs(gained), abs(lost)), max(size, float(here.abs().max()))
     if largest <= _ROUNDINGS * torch.finfo(here.dtype).eps * size:

@@ -96,7 +96,7 @@ def _level(case: Case) -> Level:
 
 
 def _intended(boundary: Boundary) -> str:
-    """Why it may be intended: the reward of a rejected row enters a group baseline or a batch statistic."""
+    """Why the influence may be intended: the reward of a rejected row enters a group baseline or a batch statistic."""
     scope = value_of(boundary.claims.scope) if boundary.stage == "advantage" else None
     if scope == "group":
         return "A rejected response was still sampled, so its reward is an unbiased sample for the baseline."

@@ -211,7 +211,7 @@ def _named(boundary: Boundary, algorithm: str) -> str:
 
 
 def _asked(boundary: Boundary, batch: Batch) -> bool:
-    """Whether a case is compared; a user's loss (see MSK001) or reward is not where a row has no trained token."""
+    """Whether a case is compared; not a user's loss (see MSK001) or reward if a row has no trained token."""
     whole = boundary.own and ("loss" in boundary.outputs or boundary.stage == "reward")
     return bool(batch.live.all() if whole else batch.live.any())
 

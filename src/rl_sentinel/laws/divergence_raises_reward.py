@@ -73,7 +73,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _charged(batch: Batch, row: int, changed: Tensor) -> Tensor:
-    """Where the penalty is charged: the token, or the last one of its row if the token's reward stays as it was."""
+    """Where the penalty is charged: the token, or the last token of its row if the token's reward is unchanged."""
     cells = torch.zeros_like(changed)
     if changed.dim() == 1:
         cells[row] = True

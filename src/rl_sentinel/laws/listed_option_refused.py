@@ -56,7 +56,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _refusal(ask: Ask, case: Case) -> str | None:
-    """The exception of a call as text, ``""`` if the call is answered; None if the case cannot be asked.
+    """The exception of a call as text; ``""`` if the call returns, None if the case cannot be tried.
 
     An exception without a message reaches a law as it was raised.
     """

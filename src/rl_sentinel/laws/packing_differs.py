@@ -56,7 +56,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _packs(boundary: Boundary, rows: int) -> list[int]:
-    """Numbers of packs: one for all rows, and two, where the boundary cuts the rows."""
+    """Numbers of packs to try: one for all rows and, if the boundary splits the rows, two."""
     return [1, 2] if "micro_batches" in boundary.axes and rows > 1 else [1]
 
 

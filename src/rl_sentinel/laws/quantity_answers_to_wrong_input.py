@@ -102,7 +102,7 @@ def _outputs_by_wrong_inputs(boundary: Boundary) -> dict[tuple[str, ...], list[s
 def _moved_together(  # noqa: PLR0913 - a comparison has these parts
     ask: Ask, case: Case, names: list[str], columns: tuple[str, ...], rows: Tensor, amount: float, label: str
 ) -> list[Equal]:
-    """The comparisons with all columns moved at once; empty if the boundary refuses that."""
+    """The comparisons with all columns moved at once; empty if the boundary refuses the changed case."""
     try:
         return list(_comparisons(ask, case, names, columns, rows, amount, label))
     except (Refused, NotApplicable):

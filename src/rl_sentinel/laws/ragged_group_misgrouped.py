@@ -50,7 +50,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _vary(case: Case, variant: int) -> Case | None:
-    """Remove the first, or the last, row of the first group that has two."""
+    """Remove the first or the last row of the first group that has two rows."""
     batch = case.batch
     if len(distinct(batch.group)) < 2 or repeats_trajectory(batch):
         return None

@@ -45,7 +45,7 @@ from rl_sentinel.search.comparison import cells
 
 
 def _handed_on(boundary: Boundary) -> list[str]:
-    """The outputs that are a column of the batch, in its axes."""
+    """The outputs that are a column of the batch, with the same axes."""
     return [
         name
         for name, output in boundary.outputs.items()
