@@ -179,7 +179,7 @@ def _probe(  # noqa: PLR0913 - the arguments of keys_read
     codecs_by_name: Mapping[str, Callable[..., Codec | None]],
     batch: Batch,
 ) -> bool:
-    """Call the function once per binding, and add what it reads from the parameter to ``keys``.
+    """Call the function once per binding, and add the names that it reads from the parameter to ``keys``.
 
     Returns:
         Whether the function returned at least once.

@@ -84,7 +84,7 @@ class _Body:
                 yield of, found
 
     def _number(self, node: ast.AST) -> int | None:
-        """The whole number of a literal, or of a name with a known value; None for others."""
+        """The whole number of a literal, or of a name with a known value; None for other expressions."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             number = self._number(node.operand)
             return None if number is None else -number

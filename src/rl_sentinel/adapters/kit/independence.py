@@ -1,4 +1,4 @@
-"""Check whether samples share mutable data: write to each sample in turn, and compare the others."""
+"""Check whether samples share mutable data: write to each sample in turn, and compare all other samples."""
 
 import copy
 from collections.abc import Iterator, MutableMapping, MutableSequence

@@ -96,7 +96,7 @@ def _of_response(codecs: Mapping[str, Codec]) -> bool:
 
 
 def _exchanged(codec: Codec) -> Codec:
-    """Logits, tokens and their masks of whole sequences instead of those of responses, and the reverse."""
+    """Logits, tokens and masks of whole sequences instead of responses, and the reverse."""
     if isinstance(codec, PolicyLogits | InputIds | SequenceMask):
         return replace(codec, response_only=not codec.response_only)
     return codec

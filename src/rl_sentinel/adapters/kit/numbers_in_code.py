@@ -139,7 +139,7 @@ class Literals:
 
 
 def literals(function: Callable[..., Any], passed: Mapping[str, Any] | None = None) -> Literals:
-    """The literals of a function; the arguments are those of :func:`named_numbers`.
+    """The literals of a function; the arguments are the same as for :func:`named_numbers`.
 
     Example:
         >>> from rl_sentinel.adapters.kit.numbers_in_code import literals

@@ -177,7 +177,7 @@ def with_strided_groups(boundary: Boundary) -> Boundary | None:
 
 
 def _strided(domain: Callable[[Batch], Batch]) -> Callable[[Batch], Batch]:
-    """The domain with strided responses of a prompt, for a domain with adjacent ones; others are unchanged."""
+    """The domain with strided responses of a prompt, for a domain with adjacent ones; other domains are unchanged."""
     if isinstance(domain, FixedGroups):
         return FixedGroups(domain.size, strided=True)
     return strided_groups if domain is equal_groups else domain

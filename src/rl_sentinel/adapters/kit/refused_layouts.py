@@ -172,7 +172,7 @@ def _is_list_of_rewards(codec: Codec) -> bool:
 
 
 def codec_paths(codecs: Mapping[str, Codec], place: str = "") -> Iterator[tuple[str, Codec]]:
-    """Path and codec of each argument, those inside containers included."""
+    """Path and codec of each argument, including arguments inside containers."""
     for name, codec in codecs.items():
         path = f"{place}{name}"
         if isinstance(codec, Container):

@@ -85,7 +85,7 @@ def _parsed(function: Callable[..., Any]) -> ast.Module:
 
 
 def _own_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """The statements and expressions of the outer function, without those of functions and classes in it."""
+    """The statements and expressions of the outer function, without the functions and classes in it."""
     waiting: list[ast.AST] = list(tree.body[0].body) if tree.body and isinstance(tree.body[0], _DEFINITIONS) else []
     while waiting:
         node = waiting.pop(0)

@@ -117,11 +117,11 @@ class Part(Codec):
         return Sizes(rows=len(value))
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a numpy array
-        """This part, with NaN for the others, which other arguments carry."""
+        """This part, with NaN for all other parts, which other arguments carry."""
         parts = torch.full((len(value), self.count), torch.nan)
         parts[:, self.number] = torch.as_tensor(value)
         return {"reward_parts": parts}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """This part, with NaN for the others."""
+        """This part, with NaN for all other parts."""
         return self.take(batch.reward_parts[:, self.number], Sizes())

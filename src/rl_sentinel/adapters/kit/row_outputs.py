@@ -21,7 +21,7 @@ _LISTS: Mapping[str, tuple[str, Form]] = {
 
 
 def row_outputs(place: Use, *columns: str) -> dict[str, Output]:
-    """One output per column, of the dict of lists at ``place``; the keys are those of :data:`_LISTS`."""
+    """One output per column, of the dict of lists at ``place``, with the keys in :data:`_LISTS`."""
     return {
         name: Output(COLUMNS[name]["axes"], COLUMNS[name]["unit"], name, at=place[key], form=form)
         for name, (key, form) in _LISTS.items()

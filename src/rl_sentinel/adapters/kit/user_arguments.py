@@ -131,7 +131,7 @@ def _bind_containers(
     parts: dict[str, dict[str, Any]],
     arguments: Arguments,
 ) -> dict[str, Any]:
-    """Bind the unknown parameters that are dicts, objects or lists of these, by what the function reads from them.
+    """Bind the unknown parameters that are dicts, objects or lists of these, by the names read from them.
 
     Returns:
         Their bindings, by parameter.

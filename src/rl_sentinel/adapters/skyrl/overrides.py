@@ -72,7 +72,7 @@ DEFAULTING: Mapping[str, tuple[str, str]] = {
 
 _DOCS = (
     "config.py, from_cli_overrides, docstring: a dict that maps dot-notation keys to values; __post_init__: settings "
-    "that default to others, among them the temperature of the algorithm"
+    "that default to other settings, among them the temperature of the algorithm"
 )
 
 

@@ -67,7 +67,7 @@ def advantages_in_context(
     data: dict[str, Any],
     size: int,
 ) -> dict[str, list[Tensor]]:
-    """Run ``compute_advantages_and_returns`` on ``size`` ranks, and merge what it writes to their data."""
+    """Run ``compute_advantages_and_returns`` on ``size`` ranks, and merge the values that it writes to their data."""
     shares: dict[int, dict[str, Any]] = {}
 
     def work(rank: int) -> tuple[list[Spans], dict[str, Any]]:
@@ -128,7 +128,7 @@ def train_step_in_context(
 
 @contextmanager
 def context_of(size: int) -> Iterator[None]:
-    """Replace Megatron's parallel state and torch's collectives by those of ``size`` context-parallel threads."""
+    """Replace Megatron's parallel state and torch's collectives by doubles for ``size`` context-parallel threads."""
     mpu: Any = importlib.import_module("megatron.core").mpu
     state = {
         "get_context_parallel_world_size": lambda **_options: size,

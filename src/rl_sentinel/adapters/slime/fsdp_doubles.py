@@ -69,8 +69,8 @@ _NUMBERS = {
 class Models:
     """A double of the actor and its reference: at each token of a sample, the next token's log-prob and the entropy.
 
-    It has the reference's log-probs while the reference's weights are loaded, and otherwise those of the trained model
-    if gradients are recorded, those of the old policy if not. Logits are those at temperature 1.
+    It returns the reference's log-probs while the reference's weights are loaded. Otherwise it returns the trained
+    model's log-probs if gradients are recorded, and the old policy's log-probs if not.
     """
 
     def __init__(self, tables: Mapping[str, Tensor], temperature: float) -> None:

@@ -1,4 +1,4 @@
-"""slime's option defaults: validation keeps options that are set, and fills in the others."""
+"""slime's option defaults: validation keeps options that are set, and fills in the options that are not."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping

@@ -78,7 +78,7 @@ class Student:
         return SimpleNamespace(weight=torch.eye(self.logits.shape[-1], dtype=self.logits.dtype), bias=None)
 
     def base_model(self, input_ids: Tensor, **_inputs: object) -> SimpleNamespace:
-        """``[1, N, V]`` hidden states of a packed row; those before a prompt are 0."""
+        """``[1, N, V]`` hidden states of a packed row; they are 0 before a prompt."""
         known = self.logits.flatten(0, 1)
         place = torch.cat([input_ids[:, 1:], torch.full_like(input_ids[:, :1], PROMPT)], 1) - FIRST
         own = (place >= 0) & (place < len(known))

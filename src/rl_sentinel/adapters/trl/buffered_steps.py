@@ -58,7 +58,7 @@ _MEAN = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The optimizer step of each trainer: on completions of the data set, and on those that the student samples."""
+    """The optimizer step of each trainer, on completions of the data set and on completions of the student."""
     for path in RELATIVES:
         if not target.has(f"{path}._fill_buffer") or target.fails(path):
             continue

@@ -153,7 +153,7 @@ def _differences(row: dict[str, Any], found: Collated, *, flat: bool) -> tuple[f
 
 
 def _trained(row: dict[str, Any]) -> list[int]:
-    """Which tokens of a prepared row are trained: all, or those of its masks or labels."""
+    """Which tokens of a prepared row are trained: those in its labels or masks, or all if it has neither."""
     if row.get("labels") is not None:
         return [int(label != IGNORED) for label in row["labels"]]
     masks = [row[name] for name in ("completion_mask", "assistant_masks") if row.get(name) is not None]

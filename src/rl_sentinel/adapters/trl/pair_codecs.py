@@ -151,7 +151,7 @@ class TripleFeatures(PairFeatures):
     """:class:`PairFeatures` with a third response, which equals the preferred one."""
 
     def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
-        """The tokens of one pair, and those of the third response."""
+        """The tokens of one pair and of the third response."""
         pair = PairFeatures.feature(self, number, chosen, rejected, most)
         return pair | {"reference_ids": list(pair[self.names[1]])}
 

@@ -174,7 +174,7 @@ def logs_of_ranks(
 ) -> Mapping[str, Any]:
     """The metrics that rank 0 logs, after each rank has taken a step on its own features.
 
-    ``entry`` is the method of the target that the step enters; the log-probs ``[B, T]`` are those of all ranks.
+    ``entry`` is the method of the target that the step enters; the log-probs ``[B, T]`` have the rows of all ranks.
     """
     size = len(logprobs) // len(learners)
 
@@ -198,7 +198,7 @@ def logs_of_micro_batches(
 ) -> Mapping[str, Any]:
     """The metrics that are logged after an optimizer step over these responses, cut into equal micro-batches.
 
-    ``entry`` is the method of the target that the step enters; the log-probs ``[B, T]`` are those of all responses.
+    ``entry`` is the method of the target that the step enters; the log-probs ``[B, T]`` have the rows of all responses.
     """
     learner.accelerator = RankAccelerator(learner.accelerator, 0, 1)
     size = len(features) // learner.args.gradient_accumulation_steps

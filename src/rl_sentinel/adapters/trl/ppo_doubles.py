@@ -13,7 +13,7 @@ from rl_sentinel.adapters.trl.token_model import ValueModel
 
 
 class UpdatedModel:
-    """A double of the policy: passes without a gradient come before its update, those with a gradient after it."""
+    """A double of the policy: passes without a gradient come before its update, passes with a gradient after it."""
 
     def __init__(self, before: ValueModel, after: ValueModel) -> None:
         """Take the model before and after the update."""

@@ -126,7 +126,7 @@ def _spread(batch: Batch) -> tuple[Tensor, Tensor]:
 def whitened(batch: Batch) -> Batch:
     """The batch with advantages of mean 0 and deviation 1 over its tokens, none of them 0; unchanged if already so.
 
-    Advantages that are all equal stay as they are.
+    Advantages that are all equal are unchanged.
     """
     if int(batch.mask.sum()) < 2 or float(_spread(batch)[1]) < ALIKE or (is_white_batch(batch) and not _near_0(batch)):
         return batch
@@ -139,7 +139,7 @@ def whitened(batch: Batch) -> Batch:
 
 
 def is_white_batch(batch: Batch) -> bool:
-    """Whether whitening leaves the advantages as they are."""
+    """Whether whitening leaves the advantages unchanged."""
     mean, deviation = _spread(batch)
     return abs(float(mean)) < WHITE and abs(float(deviation) - 1) < WHITE
 

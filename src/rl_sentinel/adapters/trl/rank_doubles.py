@@ -31,7 +31,7 @@ def gather_object(objects: list[Any]) -> list[Any]:
 
 
 def broadcast_object_list(objects: list[Any], from_process: int = 0) -> list[Any]:
-    """Replace the contents of each rank's list by those of one rank."""
+    """Replace the contents of each rank's list by the contents of one rank's list."""
     objects[:] = gather_from_ranks(objects)[from_process]
     return objects
 

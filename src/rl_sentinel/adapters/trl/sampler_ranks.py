@@ -20,7 +20,7 @@ from rl_sentinel.core.call import Function, Use
 COMPLETIONS = RANKS = 2
 
 _SHARES = (
-    "accelerate, BatchSamplerShard: each process draws from a sampler of its own and takes every n-th batch; processes "
+    "accelerate, BatchSamplerShard: each process draws from its own sampler and takes every n-th batch; processes "
     "have different random states, since each samples other tokens"
 )
 

@@ -41,7 +41,9 @@ SAMPLING: Mapping[str, str] = {
     "sdft": "trl.experimental.sdft.sdft_trainer.SDFTTrainer",
 }
 
-_PROMPTS = "docs/source/dataset_formats.md: a conversational prompt ends with the generation prompt, others are text"
+_PROMPTS = (
+    "docs/source/dataset_formats.md: a conversational prompt ends with the generation prompt, any other prompt is text"
+)
 _FORMATS = "docs/source/dataset_formats.md: a prompt and its completions together are the text that the template gives"
 _SUFFIX = "grpo_trainer.py, _tool_call_loop: prompt + completion + tool suffix, as the template lays out the whole"
 

@@ -48,7 +48,7 @@ def ready_to_update(  # noqa: PLR0913 - the trainer, its rank, and the values of
 
 
 def with_advantages(trainer: Any, score: Any, inputs: Sequence[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401
-    """Score a rollout, and replace its advantages by those of the batch."""
+    """Score a rollout, and replace its advantages by the advantages of the batch."""
     rows = trainer.rollout.rows([row["prompt"] for row in inputs])
     return {**score(inputs), "advantages": trainer.advantages[rows]}
 

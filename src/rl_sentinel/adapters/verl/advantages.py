@@ -164,7 +164,7 @@ def estimator_names(target: Target) -> tuple[str, ...]:
 
 
 def estimator_claims(name: str, function: Callable[..., Any]) -> Claims:
-    """The claims of an estimator: those for its name, and those in comments of this release."""
+    """The claims of an estimator: the claims for its name, and claims from comments of this release."""
     claimed = CLAIMS.get(name, Claims())
     if name not in CLAIMS or not _SKIPPED.search(inspect.getsource(inspect.unwrap(function))):
         return claimed

@@ -75,7 +75,7 @@ SECTIONS = (
     ),
     Section(
         path="verl.trainer.config.algorithm.KLControlConfig",
-        word="core_algos.py, get_kl_controller: asserts what an adaptive controller needs",
+        word="core_algos.py, get_kl_controller: asserts the settings that an adaptive controller needs",
         sound={"type": "adaptive"},
         nonsense={
             "horizon 0": ({"type": "adaptive", "horizon": 0}, "the step of the controller is divided by it"),

@@ -212,7 +212,7 @@ def reach_of_weights(step: Step) -> str:
 def weights_of_sampler(target: Target) -> tuple[Step, Use] | None:
     """A step that computes token weights before another step, and a reference to its result; None without weights.
 
-    The step is cached for equal log-probs, because most laws change only what it does not read.
+    The step is cached for equal log-probs, because most laws change only columns that it does not read.
     """
     if not supports(target, WEIGHTS["token"]):
         return (token_weights(), of_sampler()) if target.has(WEIGHED) else None

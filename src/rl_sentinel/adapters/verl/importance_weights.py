@@ -173,7 +173,7 @@ def _truncated(level: str) -> Settings:
 
 
 def _weights(made: tuple[Step, Use], level: str, *, masking: str, apart: bool) -> Boundary:
-    """The weights: truncated; and with two bounds, outside of which they become 0 or stay as they are."""
+    """The weights: truncated; and with two bounds, outside of which they become 0 or are unchanged."""
     truncated = _truncated(level)
     masked = {**truncated, f"{_PREFIX}mode": masking, f"{_PREFIX}threshold_lower": LOW}
     settings = {

@@ -163,7 +163,7 @@ def validate(
     groups: list[str],
     outputs: int,
 ) -> dict[str, Any]:
-    """Validate prompts of two sources in two batches; return what the trainer logs."""
+    """Validate prompts of two sources in two batches; return the trainer's logs."""
     names = list(dict.fromkeys(groups))
     rewards_of = [[r for r, own in zip(rewards, groups, strict=True) if own == name] for name in names]
     Queue.fill((), {})

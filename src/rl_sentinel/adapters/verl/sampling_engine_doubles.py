@@ -126,7 +126,7 @@ class HuggingFace:
         self.known = known
 
     def generate(self, input_ids: Tensor, attention_mask: Tensor, generation_config: object, **about: object) -> Any:  # noqa: ANN401
-        """The prompts as they are padded, followed by the responses."""
+        """The padded prompts, followed by the responses."""
         requests = [ids[own.bool()].tolist() for ids, own in zip(input_ids, attention_mask, strict=True)]
         answers = self.known.answers(requests, {**vars(generation_config), **about})
         rows = [torch.tensor(tokens) for answer in answers for tokens, _ in answer]

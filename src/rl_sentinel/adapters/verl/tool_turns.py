@@ -190,7 +190,7 @@ def count_wrong(
     output: Any,  # noqa: ANN401 - of the target
     limit: int,
 ) -> tuple[float, float, float]:
-    """The tokens, mask values and log-probs of an output that differ from those of the conversation.
+    """The number of tokens, mask values and log-probs of an output that differ from the conversation.
 
     The response may end at the limit, or at the end of a reply if the conversation is longer than the limit.
     """

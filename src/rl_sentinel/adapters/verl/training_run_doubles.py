@@ -146,7 +146,7 @@ def _prompt_numbers(batch: Any) -> list[int]:  # noqa: ANN401 - a DataProto
 def rewards(data: Any, return_dict: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as reward managers are called
     """The rewards that came with the samples, in place of a reward manager of older releases.
 
-    Its rules give the opposite of what a reward model gives.
+    Its rules give the negated rewards of a reward model.
     """
     scores = data.batch["rm_scores"] if "rm_scores" in data.batch else -data.batch["model_scores"]
     return {"reward_tensor": scores, "reward_extra_info": {}} if return_dict else scores

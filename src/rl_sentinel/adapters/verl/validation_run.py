@@ -65,7 +65,7 @@ def validate(  # noqa: PLR0913 - a run has several parts
     size: int,
     reward_model: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, Any]:
-    """Validate prompts of two sources in two batches; return what the trainer logs.
+    """Validate prompts of two sources in two batches; return the trainer's logs.
 
     ``rewards`` has the reward and ``groups`` the prompt of each sample; ``size`` is the number of samples of a prompt.
     ``reward_model`` says whether a reward model gives the rewards.

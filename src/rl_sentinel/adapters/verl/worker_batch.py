@@ -77,7 +77,7 @@ LONGEST = Derived(_longest, frozenset({"extra"}))
 
 
 def reads_response_mask(source: str) -> bool:
-    """Whether a worker reads the mask of trained tokens from the batch; others train all response tokens."""
+    """Whether a worker reads the mask of trained tokens from the batch; other workers train all response tokens."""
     return re.search(r"""\[["'](response|loss)_mask["']\]""", source) is not None
 
 
