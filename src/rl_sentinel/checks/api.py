@@ -48,7 +48,7 @@ def check(  # noqa: PLR0913 - the options of a check
 
     Args:
         function: the function; it is called by the names of its parameters.
-        stage: what it computes: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``, ``reward``,
+        stage: its quantity: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``, ``reward``,
             ``normalise``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
         algorithm: the algorithm that it implements, such as ``grpo``; implies the usual claims of the algorithm.
             If it is None or empty, no formula is compared.

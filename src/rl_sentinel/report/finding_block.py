@@ -23,7 +23,7 @@ _VALUE_LINES, _WHERE_LINES = 2, 3
 
 
 def block(findings: Sequence[Finding]) -> list[str]:
-    """The lines of a block: show the first finding, and list the others as places."""
+    """The lines of a block, which shows the first finding and lists the other findings as places."""
     first = findings[0]
     e = first.evidence
     lines = wrapped(f"{level(first)} {first.law} {sentence(e)}", hanging="  ", lines=5)
@@ -71,7 +71,7 @@ def _labelled(label: str, text: str, *, lines: int = 0) -> list[str]:
 
 
 def sentence(e: Mapping[str, Any]) -> str:
-    """The fault in one sentence; for settings, a list of those that are wrongly accepted or refused."""
+    """The fault in one sentence; for settings, it lists the settings that are wrongly accepted or refused."""
     expectation = e["expectation"]
     if expectation["kind"] != "Refuses":
         return str(expectation["sentence"])

@@ -61,7 +61,7 @@ def show(  # noqa: PLR0913 - a report has these parts
         seconds: how long the audit took.
         hidden: number of findings below the level that is shown.
         verbose: show known findings in full, and why laws do not apply to a single function.
-        quiet: print findings, and what could not be judged, without coverage and the closing table.
+        quiet: print findings and unjudged pairs, without coverage and the closing table.
         unclaimed: an algorithm that could be stated for a user's function without a stated algorithm.
         hints: how to see more.
     """

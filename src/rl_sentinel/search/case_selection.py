@@ -80,7 +80,7 @@ def all_cases(seed: int, budget: int) -> tuple[Case, ...]:
 
 
 def leading_cases(setting: str) -> list[Case]:
-    """The leading cases under a setting, except those of the audit's own seed."""
+    """The leading cases under a setting, except the cases of the audit's own seed."""
     small, random, _ = _leading(0, long_run=False)
     cases = [*(case for _, case in small), *random[: len(LEADING_FIXED)]]
     return [replace(case, setting=setting) for case in cases]

@@ -86,7 +86,7 @@ def wrap_function(
         table: the recipe's table that names the function.
         name: its name there; with a colon it is user code, whose errors and results are checked too.
         function: the function.
-        parameters: those of its parameters that the recipe sets.
+        parameters: the parameters that the recipe sets.
         check: checks the result of user code; None to accept any result.
 
     Raises:

@@ -48,7 +48,7 @@ class CharacterTokenizer:
         """Render a conversation.
 
         Raises:
-            SentinelError: without a template; this tokenizer has none of its own.
+            SentinelError: if there is no template, because this tokenizer has no default template.
         """
         if template is None:
             fix = "the tiny model's tokenizer has no template"

@@ -118,7 +118,7 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, rotation: tuple[Tensor, Tensor], attention_mask: Tensor | None, cache: Cache | None
     ) -> Tensor:
-        """Transform each position; the arguments are those of ``Attention.forward``."""
+        """Transform each position; the arguments are the same as for ``Attention.forward``."""
         x = x + self.self_attn(self.input_layernorm(x), rotation, attention_mask, cache)
         return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]  # as above
 

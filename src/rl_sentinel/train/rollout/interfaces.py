@@ -1,4 +1,4 @@
-"""Interfaces of the rollout: those of environments and engines, and the records that they exchange."""
+"""Interfaces of the rollout: environments, engines, and the records that they exchange."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task: the prompt, and what the environment needs to score a response.
+    """One task: the prompt, and the data with which the environment scores a response.
 
     ``messages`` is a conversation that a chat template renders instead of the prompt, each message with ``role`` and
     ``content``. ``columns`` are further values for the environment.

@@ -153,8 +153,8 @@ class Ranks:
 def _return_freed_memory() -> None:
     """Give memory of freed tensors back to the system at once.
 
-    FSDP gathers and frees the weights layer by layer. glibc keeps what it has allocated below a size that it raises by
-    itself up to 32 MiB, so a process would hold as much as several whole models.
+    FSDP gathers and frees the weights layer by layer. glibc keeps freed blocks below a size that it raises by itself
+    up to 32 MiB, so a process would hold as much memory as several whole models.
     """
     with suppress(OSError, AttributeError):  # other C libraries have no such setting
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _RETURNED_FROM)

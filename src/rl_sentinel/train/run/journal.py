@@ -102,7 +102,7 @@ class Journal:
         """Truncate all files to a checkpoint's position; to nothing if there is no checkpoint.
 
         Raises:
-            SentinelError: if the metrics differ from those at the checkpoint.
+            SentinelError: if the metrics differ from the metrics at the checkpoint.
         """
         if not self.writes:
             return

@@ -79,8 +79,8 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
 
     Weights, gradients and the optimizer are counted exactly. Activations are the tensors that one forward pass of the
     largest part of a mini-batch saves for its gradient, at the longest prompt of the first steps and the longest
-    response; with LoRA, those of full training are counted. Not counted: torch itself, fragmentation, and
-    the critic's activations.
+    response; with LoRA, the activations of full training are counted. Not counted: torch itself, fragmentation,
+    and the critic's activations.
 
     Args:
         recipe: the recipe.

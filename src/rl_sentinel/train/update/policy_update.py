@@ -57,7 +57,7 @@ def update_policy(  # noqa: PLR0913 - the model, the batch, the components, and 
         ranks: the ranks that share the batch.
 
     Raises:
-        NotFiniteError: if a loss, gradient or weight is not finite; the weights are those before that mini-batch.
+        NotFiniteError: if a loss, gradient or weight is not finite; the weights stay as before that mini-batch.
     """
     group, logprob = batch.laid.rollout.group, torch.zeros_like(batch.advantage)
     trained = torch.zeros(len(group), dtype=torch.bool, device=group.device)
