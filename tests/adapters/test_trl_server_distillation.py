@@ -46,12 +46,26 @@ TRAINER = """
             own, top, words = self._get_teacher_token_logprobs_from_server(inputs)
             if {fills}:
                 own, top = own.masked_fill(~mask, 0.0), top.masked_fill(~mask.unsqueeze(2), 0.0)
-            if self.beta:
-                chosen = student.gather(2, inputs["completion_ids"].unsqueeze(2)).squeeze(2)
-                tokens = chosen.exp() * (chosen - own)
+            sampled, beta = inputs["completion_ids"].unsqueeze(2), self.beta
+            support = [(words, top)][: beta < 1] + [(sampled, own.unsqueeze(2))][: beta > 0]
+            words, teacher = (torch.cat(parts, 2) for parts in zip(*support))
+            again = torch.zeros_like(words).bool()
+            again[:, :, 1:] = (words[:, :, 1:] == words[:, :, :1]) & (beta > 0)
+            student, teacher = student.gather(2, words).masked_fill(again, -99), teacher.masked_fill(again, -99)
+            if {tail}:
+                student, teacher = (torch.cat([x, self.rest(x)], 2) for x in (student, teacher))
             else:
-                tokens = ({weight}.exp() * (top - student.gather(2, words))).sum(2)
+                student, teacher = student - student.logsumexp(2, keepdim=True), {few}
+            kl = lambda one, other, weight: (weight.exp() * (one - other)).sum(2)
+            mixed = (beta * teacher.exp() + (1 - beta) * student.exp()).log()
+            if beta in (0, 1):
+                tokens = kl(student, teacher, student) if beta else kl(teacher, student, {weight})
+            else:
+                tokens = beta * kl(teacher, mixed, teacher) + (1 - beta) * kl(student, mixed, student)
             return tokens[mask].sum() / mask.sum()
+
+        def rest(self, few):
+            return torch.log(-torch.expm1(few.logsumexp(2, keepdim=True).clamp(max=-1e-7)))
 """
 
 #: A trainer that is its own teacher, on the server that samples.
@@ -106,7 +120,14 @@ WEIGHTED = """
             return self._compute_iw_opd_loss(chosen, own.masked_fill(~mask, 0.0), sampled, mask, num_items_in_batch)
 """
 
-SOUND = {"fills": "True", "weight": "top", "total": "gain.abs().sum(1, keepdim=True)", "count": "count"}
+SOUND = {
+    "fills": "True",
+    "weight": "teacher",
+    "tail": "self.loss_add_tail",
+    "few": "teacher - teacher.logsumexp(2, keepdim=True)",
+    "total": "gain.abs().sum(1, keepdim=True)",
+    "count": "count",
+}
 
 #: The tokens that are sent to the server, and the words whose share is compared.
 ASKED, WORDS = 'inputs["teacher_attention_mask"].sum(1)', "words"
@@ -132,7 +153,7 @@ def _bound(loads: Loads, objective: str = "", **choices: str) -> tuple[Target, d
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     """Both ends of the mixture bind, and every column survives the round trip."""
     target, boundaries = _bound(loads)
-    assert list(boundaries) == ["server, beta 0", "server, beta 1"]
+    assert list(boundaries) == list(server_distillation.SHARES)
     assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
     check_round_trips(target, boundaries.values())
 
@@ -142,11 +163,16 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     ("law", "setting", "choices"),
     [
         (DEG001, "server, beta 1", {"fills": "False"}),
-        (REF001, "server, beta 0", {"weight": "student.gather(2, words)"}),
+        (REF001, "server, beta 0", {"weight": "student"}),
+        (REF001, "server, beta 0, top 1", {"tail": "False"}),
+        (REF001, "server, beta 0, top 2 without tail", {"few": "teacher"}),
+        (REF001, "server, beta 0.25", {"tail": "False"}),
+        (REF001, "server, beta 0.25 without tail", {"few": "teacher.logsumexp(2, keepdim=True) - teacher"}),
+        (REF001, "server, beta 1", {"tail": "False"}),
     ],
 )
 def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
-    """No log-prob of padding makes the gradient of the weights NaN; the teacher's shares are the weights."""
+    """Log-probs of padding make a gradient NaN; wrong weights, the rest of the words, and shares of few words."""
     target, boundaries = _bound(loads, **({} if sound else choices))
     judgement = judged_at(law, boundaries[setting], setting, target)
     assert judgement.tried > 0
@@ -165,7 +191,7 @@ def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], s
 def test_weights_of_sampled_tokens(loads: Loads, law: Law, choices: dict[str, str], *, sound: bool) -> None:
     """A mean over a micro-batch, weights of another row, and weights that depend on the other rows."""
     target, boundaries = _bound(loads, objective=WEIGHTED, **({} if sound else choices))
-    assert list(boundaries) == ["server, beta 0", "server, beta 1", "server, importance-weighted"]
+    assert list(boundaries) == [*server_distillation.SHARES, "server, importance-weighted"]
     boundary = boundaries["server, importance-weighted"]
     check_round_trips(target, [boundary])
     judgement = judged_at(law, boundary, "server, importance-weighted", target)

@@ -30,6 +30,34 @@ def test_divergence_by_share_of_the_teacher(beta: float, expected: float) -> Non
     assert found.item() == pytest.approx(expected, abs=1e-6)
 
 
+#: Student (1/2, 1/4, 1/4) and teacher (1/8, 5/8, 1/4); the sampled word is the third.
+SPARSE = batch_of(
+    torch.ones(1, 1).bool(),
+    logits=torch.tensor([[[0.5, 0.25, 0.25]]]).log(),
+    ref_logits=torch.tensor([[[0.125, 0.625, 0.25]]]).log(),
+    token=torch.tensor([[2]]),
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"mixture": 0.0, "likeliest": 1, "tail": True}, 0.625 * log(2.5) + 0.375 * log(0.5)),
+        ({"mixture": 0.0, "likeliest": 2, "tail": False}, 5 / 7 * log(10 / 7) + 2 / 7 * log(4 / 7)),
+        ({"mixture": 1.0, "likeliest": 1, "tail": True}, 0.0),
+        ({"mixture": 0.0, "likeliest": 1, "tail": False}, 0.0),
+        (
+            {"mixture": 0.5, "likeliest": 1, "tail": False},
+            (5 / 7 * log(40 / 34) + 2 / 7 * log(8 / 11) + 0.5 * log(28 / 34) + 0.5 * log(14 / 11)) / 2,
+        ),
+    ],
+)
+def test_divergence_over_a_few_words(settings: dict[str, float], expected: float) -> None:
+    """The teacher's likeliest word against the rest, the words among themselves, and the sampled word."""
+    found = DISTILLATIONS["generalised jsd of a support"](SPARSE, settings)
+    assert found.item() == pytest.approx(expected, abs=1e-6)
+
+
 def test_temperature_divides_the_logits() -> None:
     """At a temperature of 2 the shares are square roots, scaled."""
     hot = DISTILLATIONS["generalised jsd"](BATCH, {"mixture": 0.0, "temperature": 2.0})

@@ -12,6 +12,7 @@ from mutants.frameworks import page
 from mutants.frameworks.draw import drawn, path_mutants
 from mutants.frameworks.trial import Audits, Result
 from mutants.sites import Mutant
+from rl_sentinel.audit.sandbox.request import LEADING_CASES
 from rl_sentinel.audit.sandbox.worker_process import request
 from rl_sentinel.audit.source.cache import digest_of
 from rl_sentinel.audit.source.target_spec import parse_target
@@ -20,8 +21,6 @@ ROOT = Path(__file__).parents[3]
 
 #: Share of found ones below which the run fails.
 ENOUGH = 0.9
-
-BUDGET = 16
 
 
 def seed_of(commit: str, draw: int) -> int:
@@ -42,9 +41,9 @@ def main() -> int:
     parser.add_argument("--store", type=Path, default=ROOT / ".mutants.jsonl", help="where results are kept")
     options = parser.parse_args()
     began, target = time.monotonic(), parse_target(options.target)
-    job, source = request(target, "audit", budget=BUDGET, jobs=1)
+    job, source = request(target, "audit", budget=LEADING_CASES, jobs=1)
     root, package = Path(job.root), target.framework.package_of(Path(job.root))
-    state = hashlib.sha256(f"{digest_of(Path(rl_sentinel.__file__).parent)} {source.digest} {BUDGET}".encode())
+    state = hashlib.sha256(f"{digest_of(Path(rl_sentinel.__file__).parent)} {source.digest} {LEADING_CASES}".encode())
     audits = Audits(job, package, options.store, state.hexdigest())
     reach, seed = audits.reach(), seed_of(source.commit or source.digest, options.draw)
     every = list(path_mutants(root, reach.functions()))

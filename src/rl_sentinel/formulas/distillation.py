@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
+
+#: Log-probability of a word that does not count: finite also as the log of a probability in float64.
+_NO_SHARE = -500.0
 
 
 def _log_shares(logits: Tensor, settings: Settings) -> Tensor:
@@ -24,12 +28,41 @@ def _generalised_jsd(batch: Batch, settings: Settings) -> Tensor:
     At ``mixture`` 0 and 1 it is 0, so its limit divided by beta and 1 - beta is used: the KL of the teacher against the
     student, and of the student against the teacher.
     """
+    return _mixed(_log_shares(batch.logits, settings), _log_shares(batch.ref_logits, settings), settings)
+
+
+def _mixed(student: Tensor, teacher: Tensor, settings: Settings) -> Tensor:
     beta = float(settings.get("mixture") or 0)
-    student, teacher = _log_shares(batch.logits, settings), _log_shares(batch.ref_logits, settings)
     if beta in (0.0, 1.0):
         return _kl(student, teacher) if beta else _kl(teacher, student)
     mixed = (beta * teacher.exp() + (1 - beta) * student.exp()).log()
     return beta * _kl(teacher, mixed) + (1 - beta) * _kl(student, mixed)
+
+
+def _jsd_of_support(batch: Batch, settings: Settings) -> Tensor:
+    """The generalised divergence over a few words: the ``likeliest`` of the teacher, and the sampled one.
+
+    At ``mixture`` 0 these are the teacher's words, at 1 the sampled word, and both between. With ``tail`` all other
+    words count as one; without it the probabilities of the few words are divided by their sum.
+    """
+    beta = float(settings.get("mixture") or 0)
+    student, teacher = _log_shares(batch.logits, settings), _log_shares(batch.ref_logits, settings)
+    support = torch.zeros_like(student, dtype=torch.bool)
+    if beta < 1:
+        support = support.scatter(2, teacher.topk(int(settings["likeliest"] or 1), dim=2).indices, value=True)
+    if beta > 0:
+        support = support.scatter(2, batch.token.unsqueeze(2), value=True)
+    tail = bool(settings.get("tail"))
+    return _mixed(_over_support(student, support, tail=tail), _over_support(teacher, support, tail=tail), settings)
+
+
+def _over_support(log_shares: Tensor, support: Tensor, *, tail: bool) -> Tensor:
+    """Log-probabilities of the words of a support, and with ``tail`` of the rest; the other words have almost none."""
+    few = log_shares.masked_fill(~support, _NO_SHARE)
+    if not tail:
+        return few - few.logsumexp(dim=2, keepdim=True)
+    rest = log_shares.masked_fill(support, _NO_SHARE).logsumexp(dim=2, keepdim=True)
+    return torch.cat([few, rest], dim=2)
 
 
 def _universal_distance(batch: Batch, settings: Settings) -> Tensor:
@@ -44,5 +77,6 @@ def _universal_distance(batch: Batch, settings: Settings) -> Tensor:
 #: Algorithm -> divergence of the student (``logits``) and the teacher (``ref_logits``) at each token, in nats.
 DISTILLATIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "generalised jsd": _generalised_jsd,
+    "generalised jsd of a support": _jsd_of_support,
     "universal logit distance": _universal_distance,
 }

@@ -1,5 +1,6 @@
 """TRL's distillation from a teacher on a server, which returns log-probs of the most likely tokens only."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
@@ -19,10 +20,12 @@ from rl_sentinel.adapters.trl import self_distillation
 from rl_sentinel.adapters.trl.arguments import completions, trains_whole_completions
 from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
 from rl_sentinel.adapters.trl.self_distillation import Model
+from rl_sentinel.core.batch import VOCABULARY
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Inputs
 
 TRAINERS = (
     "trl.experimental.server_distillation.server_distillation_trainer.ServerDistillationTrainer",
@@ -33,15 +36,32 @@ TRAINERS = (
 #: The trainer's method that asks the server.
 ASKS = "_get_teacher_token_logprobs_from_server"
 
-#: Setting -> share of the teacher, and claims: the server gives all tokens at 0; the sampled one, and the rest, at 1.
-SHARES: Mapping[str, tuple[float, Claims]] = {
+_PER_TOKEN = claims(
+    "_reduce_divergence_loss, 'batchmean': divided by the tokens with a label", aggregation="token-mean"
+)
+_SUPPORT = _PER_TOKEN | claims(
+    "server_distillation_config.py, loss_top_k and loss_add_tail: the support of the divergence, and one more bucket "
+    "for the probability outside of it; reverse_kl_top_1_mode: the forward KL is on the teacher's top-1 token, the "
+    "inverse one on the sampled token",
+    algorithm="generalised jsd of a support",
+)
+
+#: Setting -> share of the teacher, words that the server gives and whether the others count as one; and claims.
+SHARES: Mapping[str, tuple[Settings, Claims]] = {
     "server, beta 0": (
-        0.0,
-        claims("_compute_server_forward_kl_loss: KL of the teacher on its support", algorithm="generalised jsd")
-        | claims("_reduce_divergence_loss, 'batchmean': divided by the tokens with a label", aggregation="token-mean"),
+        {"mixture": 0.0, "likeliest": VOCABULARY, "tail": False},
+        _PER_TOKEN
+        | claims("_compute_server_forward_kl_loss: KL of the teacher on its support", algorithm="generalised jsd"),
     ),
-    "server, beta 1": (1.0, claims("_compute_server_sparse_top_1_divergence_loss: inverse KL of the sampled token")),
+    "server, beta 0, top 1": ({"mixture": 0.0, "likeliest": 1, "tail": True}, _SUPPORT),
+    "server, beta 0, top 2 without tail": ({"mixture": 0.0, "likeliest": 2, "tail": False}, _SUPPORT),
+    "server, beta 0.25": ({"mixture": 0.25, "likeliest": 1, "tail": True}, _SUPPORT),
+    "server, beta 0.25 without tail": ({"mixture": 0.25, "likeliest": 1, "tail": False}, _SUPPORT),
+    "server, beta 1": ({"mixture": 1.0, "likeliest": 1, "tail": True}, _SUPPORT),
 }
+
+#: Probability of the words outside a support below which ``1 - share`` is rounded to 0 in float32.
+LEAST_REST = 1e-3
 
 #: The settings of a trainer whose teacher is its student: all tokens, so that the rest is empty.
 ALPHAS: Mapping[str, Settings] = {
@@ -96,16 +116,16 @@ class Teacher:
         return found
 
 
-def make_distiller(kind: Any, beta: float, teacher: Teacher) -> Any:  # noqa: ANN401 - a class of the target
-    """A bare trainer with the attributes that its loss reads; at ``beta`` 0 it requests log-probs of all tokens."""
+def make_distiller(kind: Any, beta: float, likeliest: int, tail: bool, teacher: Teacher) -> Any:  # noqa: ANN401, FBT001 - a class of the target, and its options
+    """A bare trainer with the attributes that its loss reads; it requests log-probs of the ``likeliest`` tokens."""
     return bare_instance(
         kind,
         beta=beta,
         temperature=1.0,
         teacher_client=teacher,
         teacher_model=None,
-        loss_top_k=1 if beta else teacher.logits.shape[-1],
-        loss_add_tail=bool(beta),
+        loss_top_k=likeliest,
+        loss_add_tail=tail,
         reverse_kl_top_1_mode="sampled",
         distillation_objective="jsd",
         use_teacher_server=True,
@@ -162,8 +182,8 @@ def distil(
 
 
 def make_weighted_distiller(kind: Any, teacher: Teacher) -> Any:  # noqa: ANN401 - a class of the target
-    """The trainer of :func:`make_distiller`, which weights the log-ratio of a token by the earlier log-ratios."""
-    made = make_distiller(kind, 1.0, teacher)
+    """The trainer of :func:`make_distiller`, which weights the log-ratio of a token by those before it."""
+    made = make_distiller(kind, 1.0, 1, True, teacher)  # noqa: FBT003 - as above
     vars(made).update(distillation_objective="iw_opd", iw_opd_gamma=0.5, iw_opd_epsilon=1e-8)
     return made
 
@@ -206,15 +226,18 @@ def _weighted(path: str) -> Boundary:
 
 
 def _loss(path: str, name: str) -> Boundary:
-    beta, claimed = SHARES[name]
+    settings, claimed = SHARES[name]
+    whole = settings["likeliest"] == VOCABULARY
     trainer = Object(
         make_distiller,
         {
             "kind": Constant(Function(path)),
             "beta": Knob("mixture"),
+            "likeliest": Knob("likeliest"),
+            "tail": Knob("tail"),
             "teacher": Object(Teacher, {"logits": Column("ref_logits")}),
         },
-        at={"kind": "__class__", "teacher": "teacher_client"},
+        at={"kind": "__class__", "likeliest": "loss_top_k", "tail": "loss_add_tail", "teacher": "teacher_client"},
     )
     step = Step(
         call=distil,
@@ -231,10 +254,27 @@ def _loss(path: str, name: str) -> Boundary:
         path=f"{path}.compute_loss",
         stage="aggregate",
         steps=(step,),
-        unused=frozenset({"prompt_length"} | (set() if beta else {"token"})),
+        unused=frozenset({"prompt_length"} | (set() if settings["mixture"] else {"token"})),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
-        settings={name: {"mixture": beta}},
+        settings={name: settings},
         claims=claimed,
-        reach=f"a teacher on a server, beta={beta}",
-        requires=(no_empty_response, every_row_trains, trains_whole_completions),
+        reach=f"a teacher on a server, beta={settings['mixture']}, loss_top_k={settings['likeliest']}",
+        requires=(
+            no_empty_response,
+            every_row_trains,
+            trains_whole_completions,
+            *(() if whole else (words_differ, words_share)),
+        ),
     )
+
+
+def words_differ(inputs: Inputs) -> str:
+    """No two words are equally likely for the teacher: at a tie, which of them is the likeliest is arbitrary."""
+    ordered = inputs.batch.ref_logits.sort(2).values
+    return "two words are equally likely" if bool((ordered.diff(dim=2) < LEAST_REST).any()) else ""
+
+
+def words_share(inputs: Inputs) -> str:
+    """Require that each word has some probability: that of the rest is clamped where the support has all of it."""
+    least = min(x.log_softmax(2).amin().item() for x in (inputs.batch.logits, inputs.batch.ref_logits))
+    return "a word has almost no probability" if least < math.log(LEAST_REST) else ""
