@@ -9,7 +9,7 @@ from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, async_loss, async_metrics, gmpo
+from rl_sentinel.adapters.trl import FRAMEWORK, async_loss, async_metrics, async_router, gmpo
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.dead_row_shifts_signal import LAW as MSK001
@@ -18,6 +18,7 @@ from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
+from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 
 Loads = Callable[..., Target]
 
@@ -28,7 +29,7 @@ ASYNC = f"{async_loss.TRAINER}.compute_loss"
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
     """(path, setting) to boundary."""
-    every = [b for module in (gmpo, async_loss, async_metrics) for b in module.boundaries(target)]
+    every = [b for module in (gmpo, async_loss, async_router, async_metrics) for b in module.boundaries(target)]
     return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
 
 
@@ -42,6 +43,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (GMPO, "top entropy"),
         (ASYNC, "default"),
         (ASYNC, "over ranks"),
+        (ASYNC, "router"),
         (LOGGED, "logged"),
     }
     assert answering(boundaries, target) == []
@@ -62,6 +64,8 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (REF001, ASYNC, {"first": ":-1]"}),
         (SPL002, ASYNC, {"denominator": "mask.sum().clamp(min=1)"}),
         (MET001, ASYNC, {"kl_count": "mask.numel()"}),
+        (CFG004, ASYNC, {"router_parts": "1"}),
+        (CFG004, ASYNC, {"router_ranks": "1"}),
         (MET001, LOGGED, {"every": "len(samples)"}),
         (MET001, LOGGED, {"room": "sum(passed)"}),
     ],
@@ -69,7 +73,9 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
 def test_faults(loads: Loads, law: Law, path: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
     """Ratios clipped at the range, means over trained tokens, weights of their own samples, one count for all ranks."""
     target = loads(FRAMEWORK, files(**({} if sound else choices)), overlay())
-    setting = {SPL002: "over ranks", PAD001: "top entropy"}.get(law, "logged" if path == LOGGED else "default")
+    setting = {SPL002: "over ranks", PAD001: "top entropy", CFG004: "router"}.get(
+        law, "logged" if path == LOGGED else "default"
+    )
     judgement = judged_at(law, _bound(target)[path, setting], setting, target)
     assert judgement.tried > 0
     assert (judgement.found is None) is sound

@@ -90,7 +90,8 @@ ASYNC = """
 
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             ids, completion_mask = inputs["input_ids"], inputs["completion_mask"]
-            outputs = model(input_ids=ids, labels=ids, completion_mask=completion_mask)
+            asked = {"output_router_logits": True} if self.aux_loss_enabled else {}
+            outputs = model(input_ids=ids, labels=ids, completion_mask=completion_mask, **asked)
             now, mask = outputs["log_probs"], completion_mask[:, {first}
             old, weight = inputs["old_log_probs"][:, 1:], inputs["advantages"][:, 1:]
             ratio = (now - old).exp()
@@ -101,7 +102,13 @@ ASYNC = """
                 torch.stack([((ratio - 1 - (now - old)) * mask).sum().detach(), mask.sum()]), reduction="sum"
             )
             self._metrics["train"]["kl"].append((kl[0] / {kl_count}).item())
-            return loss / share / self.current_gradient_accumulation_steps
+            loss = loss / share / self.current_gradient_accumulation_steps
+            if self.aux_loss_enabled:
+                router = outputs["aux_loss"]
+                loss = loss + self.router_aux_loss_coef * router / {router_parts}
+                every = self.accelerator.reduce(router, reduction="sum")
+                self._metrics["train"]["aux_loss"].append((every / {router_ranks}).item())
+            return loss
 """
 
 LOGGER = """
@@ -122,6 +129,8 @@ SOUND = {
     "above": "self.epsilon_high",
     "denominator": 'inputs["count"][0] / self.accelerator.num_processes',
     "kl_count": "kl[1]",
+    "router_parts": "self.current_gradient_accumulation_steps",
+    "router_ranks": "self.accelerator.num_processes",
     "every": "sum(passed)",
     "room": "room",
 }

@@ -41,7 +41,7 @@ PLANNER = f"{_MODULE}.FixedCountBatcher"
 #: Tokens of the prompt before each completion; samples of a row share them.
 PROMPT_WIDTH = 2
 
-_SETTINGS: Settings = {"clip_low": 0.2, "clip_high": 0.28}
+SETTINGS: Settings = {"clip_low": 0.2, "clip_high": 0.28}
 
 _LOSS = (
     claims("async_grpo_config.py, AsyncGRPOConfig, docstring of epsilon and epsilon_high", algorithm="ppo")
@@ -64,6 +64,14 @@ _PRODUCER = (
     "async_grpo_trainer.py, RolloutQueueDataset: one dict per sample of the queue; async_rollout_worker.py: ids, mask "
     "and log-probs of prompt and completion, with 0 at tokens that were not sampled"
 )
+
+#: Key of a queued sample -> its column.
+SAMPLE: Mapping[str, Codec] = {
+    "completion_mask": RowTokens("mask", "int"),
+    "old_log_probs": RowTokens("old_logprob"),
+    "advantage": PerResponse("advantage"),
+    "group_id": Cell("group", "int"),
+}
 
 _RANKS = Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"}))
 
@@ -100,12 +108,6 @@ def _loss(target: Target, path: str, *, alone: bool) -> Boundary:
             "ranks": "0.accelerator.num_processes",
         },
     )
-    sample: Mapping[str, Codec] = {
-        "completion_mask": RowTokens("mask", "int"),
-        "old_log_probs": RowTokens("old_logprob"),
-        "advantage": PerResponse("advantage"),
-        "group_id": Cell("group", "int"),
-    }
     step = Step(
         call=train_on_samples,
         name="loss",
@@ -114,14 +116,14 @@ def _loss(target: Target, path: str, *, alone: bool) -> Boundary:
             "trainers": Earlier(Use("ready")),
             "collator": Constant(Function(COLLATOR)),
             "planner": Constant(Function(PLANNER) if target.has(PLANNER) else None),
-            "samples": EachRow(Table(dict(sample))),
+            "samples": EachRow(Table(dict(SAMPLE))),
             "model": Object(FusedModel, {"logprobs": Column("logprob"), "entropies": Column("entropy")}),
         },
         each=() if alone else ("micro_batch",),
         produced_by={"samples": _PRODUCER},
     )
     place = Use("ready")[0].attribute("_metrics")["train"]
-    logged, definitions = logged_metrics(source_of(target.find(path)), _SETTINGS, place)
+    logged, definitions = logged_metrics(source_of(target.find(path)), SETTINGS, place)
     logged["kl"] = Output("", "nats", "kl.mean", over="live", at=place["kl"], form=Logged())
     loss = Output("", "", "loss", at=Use("loss"))
     return Boundary(
@@ -130,7 +132,7 @@ def _loss(target: Target, path: str, *, alone: bool) -> Boundary:
         steps=(Step(call=itself, name="ready", arguments={"trainer": trainers}), step),
         unused=frozenset({"group"}),
         outputs={"loss": loss if alone else replace(loss, join="sum"), **logged},
-        settings={"over ranks" if alone else "default": _SETTINGS},
+        settings={"over ranks" if alone else "default": SETTINGS},
         claims=RATIO | ROW | _LOSS | definitions | (_OVER_RANKS if alone else Claims()),
         reach="epsilon=0.2, epsilon_high=0.28, per_device_train_batch_size above 1",
         requires=(equal_parts, no_empty_response, every_row_trains),

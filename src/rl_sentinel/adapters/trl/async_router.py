@@ -1,0 +1,134 @@
+"""TRL's asynchronous GRPO on a mixture of experts: the weight of the router's loss, and its logged mean over ranks."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
+from rl_sentinel.adapters.kit.forms import Number
+from rl_sentinel.adapters.kit.rank_threads import rank_number
+from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.arguments import one_rank
+from rl_sentinel.adapters.trl.async_loss import (
+    COLLATOR,
+    PLANNER,
+    SAMPLE,
+    SETTINGS,
+    TRAINER,
+    Answer,
+    FusedModel,
+    make_async_trainers,
+    train_on_samples,
+)
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
+
+#: Ranks of a step, and micro-batches that their gradients are accumulated over.
+RANKS, MICRO_BATCHES = 2, 2
+
+#: The router's loss of each rank, and their mean.
+OF_RANKS, MEAN = (1.0, 3.0), 2.0
+
+_DOC = (
+    "async_grpo_trainer.py, compute_loss, comment: the router's loss is scaled for gradient accumulation, as the policy "
+    "loss is; what is logged is reduced over the ranks and divided by their number"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The loss of a release that adds the router's."""
+    path = f"{TRAINER}.compute_loss"
+    if not target.has(path) or not target.has(PLANNER) or target.fails(TRAINER):
+        return
+    if "self.router_aux_loss_coef" in inspect.getsource(target.find(path)):
+        yield from bindable(target, _router(path))
+
+
+class RoutedModel(FusedModel):
+    """A double of a mixture of experts, whose output has the router's loss of the rank if it is requested."""
+
+    def __init__(self, logprobs: Tensor, entropies: Tensor) -> None:
+        """Store ``[B, T]`` log-probs and entropies; the router's loss is 0."""
+        super().__init__(logprobs, entropies)
+        self.of_ranks = (0.0,) * RANKS
+
+    def __call__(self, *, output_router_logits: bool = False, **inputs: Any) -> Answer:  # noqa: ANN401 - as a model
+        """The output of a fused head, with ``aux_loss``."""
+        found = super().__call__(**inputs)
+        if output_router_logits:
+            found["aux_loss"] = torch.tensor(self.of_ranks[rank_number()])
+        return found
+
+
+def acting_coefficient(  # noqa: PLR0913 - the parts of a trainer that a micro-batch passes through
+    entry: Callable[..., Tensor],
+    kind: type,
+    collator: Any,  # noqa: ANN401 - a class of the target
+    planner: Any,  # noqa: ANN401 - a class of the target
+    samples: list[dict[str, Any]],
+    model: RoutedModel,
+    clips: tuple[float, float],
+    coefficient: float,
+) -> dict[str, Any]:
+    """The loss of a micro-batch, its derivative with respect to the router's loss in a step, and the logged mean."""
+    losses, trainers = [], []
+    for of_ranks in ((0.0,) * RANKS, OF_RANKS):
+        model.of_ranks = of_ranks
+        trainers = make_async_trainers(kind, *clips, MICRO_BATCHES, RANKS)
+        for one in trainers:
+            vars(one).update(aux_loss_enabled=True, router_aux_loss_coef=coefficient)
+        losses.append(train_on_samples(entry, trainers, collator, planner, samples, model))
+    acting = (losses[1] - losses[0]).detach() * MICRO_BATCHES / MEAN
+    logged = trainers[0]._metrics["train"]["aux_loss"]  # noqa: SLF001 - where it logs
+    return {"loss": losses[0], "coefficient": acting, "logged": sum(logged) / max(1, len(logged))}
+
+
+def _router(path: str) -> Boundary:
+    settings = {**SETTINGS, "router_aux_loss_coef": 0.25, "router_loss": MEAN}
+    step = Step(
+        call=acting_coefficient,
+        name="trained",
+        arguments={
+            "entry": Constant(Function(path)),
+            "kind": Constant(Function(TRAINER)),
+            "collator": Constant(Function(COLLATOR)),
+            "planner": Constant(Function(PLANNER)),
+            "samples": EachRow(Table(dict(SAMPLE))),
+            "model": Object(RoutedModel, {"logprobs": Column("logprob"), "entropies": Column("entropy")}),
+            "clips": Constant((SETTINGS["clip_low"], SETTINGS["clip_high"])),
+            "coefficient": Knob("router_aux_loss_coef"),
+        },
+        produced_by={"model": "transformers, MoeCausalLMOutputWithPast: aux_loss, with output_router_logits"},
+    )
+    outputs = {
+        name: Output("", "", f"setting.{setting}", at=Use("trained")[key], form=Number())
+        for name, setting, key in (
+            ("router_aux_loss_coef", "router_aux_loss_coef", "coefficient"),
+            ("aux_loss", "router_loss", "logged"),
+        )
+    }
+    return Boundary(
+        path=path,
+        stage="config",
+        steps=(step,),
+        reads=frozenset(),
+        outputs={"step": Output("", at=Use("trained")["loss"]), **outputs},
+        settings={"router": settings},
+        claims=claims(_DOC),
+        reach="a mixture of experts with a router_aux_loss_coef above 0, on two ranks",
+        requires=(rows_of_ranks, no_empty_response, every_row_trains, one_rank),
+    )
+
+
+def rows_of_ranks(inputs: Inputs) -> str:
+    """Require as many samples for each rank."""
+    return f"the samples do not divide into {RANKS} ranks" if inputs.batch.rows % RANKS else ""
