@@ -8,12 +8,13 @@ from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, server_distillation
+from rl_sentinel.adapters.trl import FRAMEWORK, server_distillation, weighted_distillation
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.degenerate_batch_not_finite import LAW as DEG001
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
+from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
 
 Loads = Callable[..., Target]
@@ -107,6 +108,8 @@ WEIGHTED = """
             before = gain.abs().cumsum(1) - gain.abs()
             share = before / {total}.clamp(min=self.iw_opd_epsilon)
             weight = (1 + self.iw_opd_gamma * (1 - share)).detach()
+            self._metrics["train"]["iw_opd/mean_advantage"].append((weight * gain){among}.mean().item())
+            self._metrics["train"]["iw_opd/min_weight"].append(weight{least}.min().item())
             return -torch.where(mask, student * weight * gain, 0.0).sum() / {count}
 
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -127,7 +130,11 @@ SOUND = {
     "few": "teacher - teacher.logsumexp(2, keepdim=True)",
     "total": "gain.abs().sum(1, keepdim=True)",
     "count": "count",
+    "among": "[mask]",
+    "least": "[mask]",
 }
+
+LOGGED = "logged, importance-weighted"
 
 #: The tokens that are sent to the server, and the words whose share is compared.
 ASKED, WORDS = 'inputs["teacher_attention_mask"].sum(1)', "words"
@@ -146,7 +153,8 @@ def _bound(loads: Loads, objective: str = "", **choices: str) -> tuple[Target, d
         source = source.replace("{" + name + "}", part)
     place = "trl/experimental/server_distillation/server_distillation_trainer.py"
     target = loads(FRAMEWORK, {**files(), place: source}, overlay())
-    made = [one for one in server_distillation.boundaries(target) if isinstance(one, Boundary)]
+    every = [*server_distillation.boundaries(target), *weighted_distillation.boundaries(target)]
+    made = [one for one in every if isinstance(one, Boundary)]
     return target, {next(iter(one.settings)): one for one in made}
 
 
@@ -191,10 +199,22 @@ def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], s
 def test_weights_of_sampled_tokens(loads: Loads, law: Law, choices: dict[str, str], *, sound: bool) -> None:
     """A mean over a micro-batch, weights of another row, and weights that depend on the other rows."""
     target, boundaries = _bound(loads, objective=WEIGHTED, **({} if sound else choices))
-    assert list(boundaries) == [*server_distillation.SHARES, "server, importance-weighted"]
+    assert list(boundaries) == [*server_distillation.SHARES, "server, importance-weighted", LOGGED]
     boundary = boundaries["server, importance-weighted"]
     check_round_trips(target, [boundary])
     judgement = judged_at(law, boundary, "server, importance-weighted", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound
+
+
+@pytest.mark.parametrize("sound", [True, False])
+@pytest.mark.parametrize("choices", [{"among": ""}, {"least": ""}])
+def test_metrics_of_sampled_tokens(loads: Loads, choices: dict[str, str], *, sound: bool) -> None:
+    """Means and extremes over the trained tokens, whatever the padding beside them."""
+    target, boundaries = _bound(loads, objective=WEIGHTED, **({} if sound else choices))
+    assert answering({(LOGGED, LOGGED): boundaries[LOGGED]}, target) == []
+    check_round_trips(target, [boundaries[LOGGED]])
+    judgement = judged_at(PAD001, boundaries[LOGGED], LOGGED, target)
     assert judgement.tried > 0
     assert (judgement.found is None) is sound
 

@@ -62,6 +62,7 @@ from rl_sentinel.adapters.trl import (
     universal_logits,
     unscored_rewards,
     updates,
+    weighted_distillation,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
 
@@ -87,6 +88,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         sdpo_scoring,
         self_distillation,
         server_distillation,
+        weighted_distillation,
         async_loss,
         async_router,
         async_metrics,

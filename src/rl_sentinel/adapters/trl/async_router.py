@@ -39,8 +39,8 @@ RANKS, MICRO_BATCHES = 2, 2
 OF_RANKS, MEAN = (1.0, 3.0), 2.0
 
 _DOC = (
-    "async_grpo_trainer.py, compute_loss, comment: the router's loss is scaled for gradient accumulation, as the policy "
-    "loss is; what is logged is reduced over the ranks and divided by their number"
+    "async_grpo_trainer.py, compute_loss, comment: the router's loss is scaled for gradient accumulation, as the "
+    "policy loss is; what is logged is reduced over the ranks and divided by their number"
 )
 
 

@@ -13,8 +13,8 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
+from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import self_distillation
 from rl_sentinel.adapters.trl.arguments import completions, trains_whole_completions
@@ -80,8 +80,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(entry, "aggregate", why)
             continue
         yield from bindable(target, *(_loss(path, name) for name in SHARES))
-        if target.has(f"{path}._compute_iw_opd_loss"):
-            yield from bindable(target, _weighted(path))
     for path in self_distillation.TRAINERS:
         if target.has(f"{path}._compute_server_distillation_loss") and not target.fails(path):
             yield from bindable(target, *(_of_itself(path, name, alpha) for name, alpha in ALPHAS.items()))
@@ -179,50 +177,6 @@ def distil(
     counted = {} if count is None else {"num_items_in_batch": count}
     loss: Tensor = entry(distiller, model, {**inputs, **joined}, **counted)
     return loss
-
-
-def make_weighted_distiller(kind: Any, teacher: Teacher) -> Any:  # noqa: ANN401 - a class of the target
-    """The trainer of :func:`make_distiller`, which weights the log-ratio of a token by those before it."""
-    made = make_distiller(kind, 1.0, 1, True, teacher)  # noqa: FBT003 - as above
-    vars(made).update(distillation_objective="iw_opd", iw_opd_gamma=0.5, iw_opd_epsilon=1e-8)
-    return made
-
-
-def _weighted(path: str) -> Boundary:
-    """The sampled tokens' log-ratios of teacher and sampler as weights, over the micro-batches of a step."""
-    trainer = Object(
-        make_weighted_distiller,
-        {"kind": Constant(Function(path)), "teacher": Object(Teacher, {"logits": Column("ref_logits")})},
-        at={"kind": "__class__", "teacher": "teacher_client"},
-    )
-    step = Step(
-        call=distil,
-        name="loss",
-        arguments={
-            "entry": Constant(Function(f"{path}.compute_loss")),
-            "distiller": trainer,
-            "model": Object(Model, {"logits": Column("logits")}),
-            "inputs": Table({**completions(tools=False), "rollout_logprobs": Column("rollout_logprob")}),
-            "count": Computed(
-                frozenset({"mask"}),
-                lambda inputs: inputs.mini_batch.mask.sum(),
-                "which tokens are trained cannot be read from a count",
-            ),
-        },
-        each=("micro_batch",),
-        produced_by={"count": "transformers, Trainer.get_batch_samples: labels of an optimizer step"},
-    )
-    return Boundary(
-        path=f"{path}.compute_loss",
-        stage="aggregate",
-        steps=(step,),
-        unused=frozenset({"prompt_length"}),
-        outputs={"loss": Output("", "nats", "loss", at=Use("loss"), join="sum")},
-        settings={"server, importance-weighted": {}},
-        claims=claims("_compute_iw_opd_loss: the sum, divided by num_items_in_batch", denominator="given"),
-        reach="a teacher on a server, distillation_objective=iw_opd",
-        requires=(equal_micro_batches, no_empty_response, every_row_trains, trains_whole_completions),
-    )
 
 
 def _loss(path: str, name: str) -> Boundary:
