@@ -79,3 +79,12 @@ def test_faults(loads: Loads, law: Law, path: str, choices: dict[str, str], soun
     judgement = judged_at(law, _bound(target)[path, setting], setting, target)
     assert judgement.tried > 0
     assert (judgement.found is None) is sound
+
+
+@pytest.mark.parametrize(("rank", "sound"), [("1 - self.args.top_entropy_quantile", True), ("0.25", False)])
+def test_tokens_of_high_entropy(loads: Loads, rank: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """A share of 0.25 keeps the upper quarter of the tokens, not the upper three quarters."""
+    target = loads(FRAMEWORK, files(rank=rank), overlay())
+    judgement = judged_at(REF001, _bound(target)[GMPO, "top entropy"], "top entropy", target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound

@@ -13,7 +13,7 @@ GMPO = """
             trains = mask.any(1)
             now, entropy = self._get_per_token_logps_and_entropies(model, inputs["prompt_ids"], None, mask.shape[1])
             if self.args.top_entropy_quantile < 1:
-                mask = mask * (entropy >= torch.quantile({among}, 1 - self.args.top_entropy_quantile))
+                mask = mask * (entropy >= torch.quantile({among}, {rank}))
             gap = now - inputs["old_per_token_logps"]
             up = inputs["advantages"].unsqueeze(1) > 0
             low, high = 1 - self.low, self.high - 1
@@ -121,6 +121,7 @@ LOGGER = """
 SOUND = {
     "ceiling": "high",
     "among": "entropy[mask.bool()]",
+    "rank": "1 - self.args.top_entropy_quantile",
     "tokens": "mask.sum(1).clamp(min=1)",
     "counted": "trains",
     "parts": "self.current_gradient_accumulation_steps",

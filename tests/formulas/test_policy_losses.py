@@ -48,6 +48,23 @@ def test_responses_have_one_ratio(algorithm: str) -> None:
     assert found[0, :2].tolist() == pytest.approx([-2.0, -2.0])
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "expected"), [("ppo of uncertain tokens", [0.0, -4.0]), ("gmpo of uncertain tokens", [-4.0, -4.0])]
+)
+def test_tokens_of_high_entropy(algorithm: str, expected: list[float]) -> None:
+    """Only the second of two trained tokens is in the upper half; an untrained one sets no threshold."""
+    mask, old = torch.tensor([[True, True, False]]), torch.tensor([[0.0, -math.log(4.0), 0.0]])
+    batch = batch_of(
+        mask,
+        logprob=torch.zeros(1, 3),
+        old_logprob=old,
+        advantage=torch.ones(1, 3),
+        entropy=torch.tensor([[1.0, 2.0, 9.0]]),
+    )
+    found = LOSSES[algorithm](batch, {"clip_low": 9.0, "clip_high": 9.0, "top_entropy_quantile": 0.5})
+    assert found[0, :2].tolist() == pytest.approx(expected)
+
+
 def test_dynamic_fine_tuning() -> None:
     """Half a chance weighs the token by a half, through which no gradient flows."""
     logprob = torch.tensor([[-math.log(2.0)]], requires_grad=True)

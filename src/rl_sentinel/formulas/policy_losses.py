@@ -32,6 +32,18 @@ def _ppo(batch: Batch, settings: Settings) -> Tensor:
     return -weight * _cut(log_ratio.exp(), weight, settings)
 
 
+def _uncertain(batch: Batch, settings: Settings) -> Tensor:
+    """The trained tokens whose entropy is in the upper ``top_entropy_quantile`` of all of them (arXiv 2506.01939)."""
+    if not bool(batch.mask.any()):
+        return batch.mask
+    entropy = batch.entropy.float()
+    return batch.mask & (entropy >= torch.quantile(entropy[batch.mask], 1 - _number(settings, "top_entropy_quantile")))
+
+
+def _ppo_of_uncertain(batch: Batch, settings: Settings) -> Tensor:
+    return torch.where(_uncertain(batch, settings), _ppo(batch, settings), 0.0)
+
+
 def _dual_clip(batch: Batch, settings: Settings) -> Tensor:
     log_ratio, weight, _ = _columns(batch)
     ratio = _cut(log_ratio.exp(), weight, settings)
@@ -48,11 +60,10 @@ def _cispo(batch: Batch, settings: Settings) -> Tensor:
     return -held * weight * current
 
 
-def _row_means(tokens: Tensor, batch: Batch) -> Tensor:
-    """The mean over the row's trained tokens, at each of its tokens."""
-    rows = [
-        tokens[b][batch.mask[b]].mean() if bool(batch.mask[b].any()) else tokens[b].sum() * 0 for b in range(batch.rows)
-    ]
+def _row_means(tokens: Tensor, batch: Batch, counted: Tensor | None = None) -> Tensor:
+    """The mean over the row's trained tokens (of these the ``counted`` ones) at each of its tokens; 0 over none."""
+    mask = batch.mask if counted is None else counted
+    rows = [tokens[b][mask[b]].mean() if bool(mask[b].any()) else tokens[b].sum() * 0 for b in range(batch.rows)]
     return torch.stack(rows).unsqueeze(1).expand(tokens.shape)
 
 
@@ -76,12 +87,16 @@ def _sapo(batch: Batch, settings: Settings) -> Tensor:
     return -weight * 4 / steep / (1 + torch.exp(-steep * (log_ratio.exp() - 1)))
 
 
-def _gmpo(batch: Batch, settings: Settings) -> Tensor:
+def _gmpo(batch: Batch, settings: Settings, counted: Tensor | None = None) -> Tensor:
     log_ratio, weight, _ = _columns(batch)
     high, low = _number(settings, "clip_high"), -_number(settings, "clip_low")
     held = torch.where((weight > 0) & (log_ratio > high), high, log_ratio)
     held = torch.where((weight <= 0) & (log_ratio < low), low, held)
-    return -_row_means(held, batch).exp() * _row_means(weight, batch)
+    return -_row_means(held, batch, counted).exp() * _row_means(weight, batch)
+
+
+def _gmpo_of_uncertain(batch: Batch, settings: Settings) -> Tensor:
+    return _gmpo(batch, settings, _uncertain(batch, settings))
 
 
 def _importance_sampling(batch: Batch, _settings: Settings) -> Tensor:
@@ -107,18 +122,23 @@ def _dynamic_fine_tuning(batch: Batch, settings: Settings) -> Tensor:
 #: Algorithms with one ratio per response, and one advantage.
 OF_RESPONSES = frozenset({"gspo", "gmpo", "sequence ppo"})
 
+#: Algorithms that choose the tokens of a batch by comparing them, so that a part of it has others.
+OF_BATCHES = frozenset({"ppo of uncertain tokens", "gmpo of uncertain tokens"})
+
 #: Algorithms that imitate: every token has the same weight.
 WITHOUT_ADVANTAGES = frozenset({"negative log-likelihood", "dynamic fine-tuning"})
 
 #: Algorithm -> loss per token.
 LOSSES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "ppo": _ppo,
+    "ppo of uncertain tokens": _ppo_of_uncertain,
     "dual clip": _dual_clip,
     "cispo": _cispo,
     "gspo": _gspo,
     "sequence ppo": _sequence_ppo,
     "sapo": _sapo,
     "gmpo": _gmpo,
+    "gmpo of uncertain tokens": _gmpo_of_uncertain,
     "importance sampling": _importance_sampling,
     "reinforce": _reinforce,
     "negative log-likelihood": _likelihood,

@@ -9,6 +9,7 @@ from rl_sentinel.core.case import Case, with_draw, with_layout
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.observation import Ask, Observation
+from rl_sentinel.formulas.policy_losses import OF_BATCHES
 from rl_sentinel.search.comparison import magnitude, slopes
 
 Cut = Literal["micro_batches", "ranks"]
@@ -31,6 +32,8 @@ def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
 
 def averages(boundary: Boundary) -> bool:
     """Whether a loss is a mean, so that the mean over parts of equal size is the mean of the whole batch."""
+    if value_of(boundary.claims.algorithm) in OF_BATCHES:
+        return False
     is_mean = (value_of(boundary.claims.aggregation) or "") in MEANS and boundary.claims.row_order is None
     return is_mean and value_of(boundary.claims.denominator) != "given" and "loss" in boundary.outputs
 

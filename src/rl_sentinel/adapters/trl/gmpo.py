@@ -22,10 +22,13 @@ GMPO = "trl.experimental.gmpo.gmpo_trainer.GMPOTrainer"
 
 _PLAIN: Settings = {"clip_low": 0.4, "clip_high": 0.3, **MASKED}
 
+_DOC = "gmpo_trainer.py, GMPOTrainer, docstring: https://huggingface.co/papers/2507.20673"
+_ROWS = claims(
+    "gmpo_trainer.py, comment: a plain mean over sequences", aggregation="sequence-mean-token-mean"
+) | claims("gmpo_trainer.py: per_sequence_loss.mean()", rows="all")
 _LOSS = (
-    claims("gmpo_trainer.py, GMPOTrainer, docstring: https://huggingface.co/papers/2507.20673", algorithm="gmpo")
-    | claims("gmpo_trainer.py, comment: a plain mean over sequences", aggregation="sequence-mean-token-mean")
-    | claims("gmpo_trainer.py: per_sequence_loss.mean()", rows="all")
+    _ROWS
+    | claims(_DOC, algorithm="gmpo")
     | claims("gmpo_trainer.py: divided by current_gradient_accumulation_steps, as one large batch", denominator="given")
 )
 
@@ -41,7 +44,10 @@ _FORMS: Mapping[str, tuple[Settings, Claims]] = {
             output_pairs={"kl": "logprob against ref_logprob"},
         ),
     ),
-    "top entropy": ({**_PLAIN, "top_entropy_quantile": 0.5}, CHOSEN),
+    "top entropy": (
+        {**_PLAIN, "top_entropy_quantile": 0.25},
+        CHOSEN | claims(f"{_DOC}, over the tokens of high entropy", algorithm="gmpo of uncertain tokens") | _ROWS,
+    ),
 }
 
 

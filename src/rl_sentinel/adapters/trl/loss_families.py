@@ -122,7 +122,11 @@ FAMILIES: Mapping[str, Family] = {
         _SCALED,
         tools=False,
     ),
-    "top entropy": Family({**PLAIN, "loss_type": "grpo", "top_entropy_quantile": 0.5}, CHOSEN, logs=False),
+    "top entropy": Family(
+        {**PLAIN, "loss_type": "grpo", "top_entropy_quantile": 0.25},
+        CHOSEN | _BY_ROW | claims(_DOC.format("top_entropy_quantile"), algorithm="ppo of uncertain tokens"),
+        logs=False,
+    ),
     "entropy percentile": Family(
         {**PLAIN, "loss_type": "grpo", "token_entropy_percentile_threshold": 0.5}, CHOSEN, logs=False
     ),
