@@ -5,7 +5,7 @@ import torch
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Case
-from rl_sentinel.search.row_split import applies_to_split, cutting, in_parts, several_rows
+from rl_sentinel.search.row_split import applies_to_split, averages, cutting, in_parts, several_rows
 from specimens import specimen
 
 CASE = Case(batch_of(torch.ones(3, 2, dtype=torch.bool)))
@@ -35,6 +35,19 @@ def test_a_loss_is_needed() -> None:
     )
     assert applies_to_split(one, "ranks", "no ranks") == "it has no loss"
     assert applies_to_split(one, "micro_batches", "no parts") == "no parts"
+
+
+def test_a_loss_that_compares_tokens_is_no_mean_of_parts() -> None:
+    """The tokens of the highest entropy are others in a part."""
+    for algorithm, mean in (("ppo", True), ("ppo of uncertain tokens", False)):
+        one = specimen(
+            _loss,
+            reads="logprob mask",
+            stage="policy-loss",
+            outputs={"loss": Output("", "", "loss")},
+            claims={"algorithm": algorithm, "aggregation": "token-mean"},
+        )
+        assert averages(one) is mean
 
 
 def test_one_row_cannot_be_cut() -> None:
