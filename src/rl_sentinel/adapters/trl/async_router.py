@@ -40,7 +40,7 @@ OF_RANKS, MEAN = (1.0, 3.0), 2.0
 
 _DOC = (
     "async_grpo_trainer.py, compute_loss, comment: the router's loss is scaled for gradient accumulation, as the "
-    "policy loss is; what is logged is reduced over the ranks and divided by their number"
+    "policy loss is; the logged number is summed over the ranks and divided by their number"
 )
 
 
@@ -61,9 +61,16 @@ class RoutedModel(FusedModel):
         super().__init__(logprobs, entropies)
         self.of_ranks = (0.0,) * RANKS
 
-    def __call__(self, *, output_router_logits: bool = False, **inputs: Any) -> Answer:  # noqa: ANN401 - as a model
+    def __call__(
+        self,
+        labels: Tensor | None = None,
+        shift_labels: Tensor | None = None,
+        *,
+        output_router_logits: object = False,
+        **_more: object,
+    ) -> Answer:
         """The output of a fused head, with ``aux_loss``."""
-        found = super().__call__(**inputs)
+        found = super().__call__(labels, shift_labels)
         if output_router_logits:
             found["aux_loss"] = torch.tensor(self.of_ranks[rank_number()])
         return found
