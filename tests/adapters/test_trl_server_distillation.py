@@ -13,6 +13,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.degenerate_batch_not_finite import LAW as DEG001
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
@@ -109,6 +110,7 @@ WEIGHTED = """
             share = before / {total}.clamp(min=self.iw_opd_epsilon)
             weight = (1 + self.iw_opd_gamma * (1 - share)).detach()
             self._metrics["train"]["iw_opd/mean_advantage"].append((weight * gain){among}.mean().item())
+            self._metrics["train"]["iw_opd/mean_abs_advantage"].append(gain.abs(){among}.mean().item())
             self._metrics["train"]["iw_opd/min_weight"].append(weight{least}.min().item())
             return -torch.where(mask, student * weight * gain, 0.0).sum() / {count}
 
@@ -134,7 +136,7 @@ SOUND = {
     "least": "[mask]",
 }
 
-LOGGED = "logged, importance-weighted"
+LOGGED, MEANS = "logged, importance-weighted", "logged, no weights"
 
 #: The tokens that are sent to the server, and the words whose share is compared.
 ASKED, WORDS = 'inputs["teacher_attention_mask"].sum(1)', "words"
@@ -199,7 +201,7 @@ def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], s
 def test_weights_of_sampled_tokens(loads: Loads, law: Law, choices: dict[str, str], *, sound: bool) -> None:
     """A mean over a micro-batch, weights of another row, and weights that depend on the other rows."""
     target, boundaries = _bound(loads, objective=WEIGHTED, **({} if sound else choices))
-    assert list(boundaries) == [*server_distillation.SHARES, "server, importance-weighted", LOGGED]
+    assert list(boundaries) == [*server_distillation.SHARES, "server, importance-weighted", LOGGED, MEANS]
     boundary = boundaries["server, importance-weighted"]
     check_round_trips(target, [boundary])
     judgement = judged_at(law, boundary, "server, importance-weighted", target)
@@ -217,6 +219,17 @@ def test_metrics_of_sampled_tokens(loads: Loads, choices: dict[str, str], *, sou
     judgement = judged_at(PAD001, boundaries[LOGGED], LOGGED, target)
     assert judgement.tried > 0
     assert (judgement.found is None) is sound
+
+
+@pytest.mark.parametrize("among", ["[mask]", ""])
+def test_means_of_log_ratios(loads: Loads, among: str) -> None:
+    """Means over the trained tokens, not over all places."""
+    target, boundaries = _bound(loads, objective=WEIGHTED, among=among)
+    assert answering({(MEANS, MEANS): boundaries[MEANS]}, target) == []
+    check_round_trips(target, [boundaries[MEANS]])
+    judgement = judged_at(MET001, boundaries[MEANS], MEANS, target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is (among == "[mask]")
 
 
 def test_a_teacher_of_itself_answers_and_reads_back(loads: Loads) -> None:

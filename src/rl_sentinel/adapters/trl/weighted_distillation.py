@@ -1,13 +1,16 @@
 """TRL's distillation on sampled tokens: weights by the log-ratios of teacher and sampler, and metrics."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
+
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import completions, itself, trains_whole_completions
 from rl_sentinel.adapters.trl.release import source_of
@@ -27,6 +30,9 @@ UNITS: Mapping[str, str] = {
     "iw_opd/max_weight": "ratio",
 }
 
+#: Logged name -> what it is where each token has the same weight.
+DIFFERENCES: Mapping[str, str] = {"iw_opd/mean_advantage": "kl.k1", "iw_opd/mean_abs_advantage": "kl.abs"}
+
 _METRICS = "iw_opd_trainer.py, _compute_iw_opd_loss: means and extremes over the tokens with a label"
 
 
@@ -40,12 +46,31 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _weighted(path))
         if logged := frozenset(name for name in UNITS if f'"{name}"' in source):
             yield from bindable(target, _weighted(path, logged))
+        if logged >= set(DIFFERENCES):
+            yield from bindable(target, _differences(path))
 
 
-def make_weighted_distiller(kind: Any, teacher: Teacher) -> Any:  # noqa: ANN401 - a class of the target
+class SampledTeacher:
+    """A double of the server's client that only gives the log-probs of the sampled tokens, by row."""
+
+    def __init__(self, logprobs: Tensor) -> None:
+        """Store ``[B, T]`` log-probs."""
+        self.logprobs = logprobs.detach()
+
+    def get_sequence_logprobs(
+        self, sequences: list[list[int]], prompt_lengths: list[int], **_options: object
+    ) -> dict[str, Any]:
+        """Of each token of a completion its log-prob, also as the likeliest."""
+        counts = [len(ids) - before for ids, before in zip(sequences, prompt_lengths, strict=True)]
+        found = [self.logprobs[row, :count].unsqueeze(1).tolist() for row, count in enumerate(counts)]
+        words = [[[token] for token in ids[before:]] for ids, before in zip(sequences, prompt_lengths, strict=True)]
+        return {"actual_logprobs": found, "logprobs": found, "logprob_token_ids": words}
+
+
+def make_weighted_distiller(kind: Any, teacher: Any, gamma: float = 0.5) -> Any:  # noqa: ANN401 - a class of the target, and its teacher
     """The trainer of :func:`make_distiller`, which weights the log-ratio of a token by those before it."""
     made = make_distiller(kind, 1.0, 1, True, teacher)  # noqa: FBT003 - as above
-    vars(made).update(distillation_objective="iw_opd", iw_opd_gamma=0.5, iw_opd_epsilon=1e-8)
+    vars(made).update(distillation_objective="iw_opd", iw_opd_gamma=gamma, iw_opd_epsilon=1e-8)
     return made
 
 
@@ -89,4 +114,34 @@ def _weighted(path: str, logged: frozenset[str] = frozenset()) -> Boundary:
         else claims("_compute_iw_opd_loss: the sum, divided by num_items_in_batch", denominator="given"),
         reach="a teacher on a server, distillation_objective=iw_opd",
         requires=(equal_micro_batches, no_empty_response, every_row_trains, trains_whole_completions),
+    )
+
+
+def _differences(path: str) -> Boundary:
+    """The logged means of the log-ratios, without weights, of a teacher with known log-probs of the sampled tokens."""
+    made = _weighted(path, frozenset(DIFFERENCES))
+    trainer = Object(
+        make_weighted_distiller,
+        {
+            "kind": Constant(Function(path)),
+            "teacher": Object(SampledTeacher, {"logprobs": Column("ref_logprob")}),
+            "gamma": Knob("iw_opd_gamma"),
+        },
+        at={"kind": "__class__", "teacher": "teacher_client", "gamma": "iw_opd_gamma"},
+    )
+    first, step = made.steps
+    outputs = {name: replace(made.outputs[name], quantity=quantity) for name, quantity in DIFFERENCES.items()}
+    return replace(
+        made,
+        steps=(replace(first, arguments={"trainer": trainer}), step),
+        reads=(made.reads - {"ref_logits", "logits", "token"}) | {"ref_logprob"},
+        unused=made.unused | {"logits", "token"},
+        outputs=outputs,
+        settings={"logged, no weights": {"iw_opd_gamma": 0.0}},
+        claims=claims(
+            _METRICS,
+            output_pairs=dict.fromkeys(DIFFERENCES, "ref_logprob against rollout_logprob"),
+            output_definitions=dict.fromkeys(DIFFERENCES, "over trained tokens"),
+        ),
+        reach=f"{made.reach}, iw_opd_gamma=0",
     )
