@@ -68,7 +68,7 @@ class SampledTeacher:
 
 
 def make_weighted_distiller(kind: Any, teacher: Any, gamma: float = 0.5) -> Any:  # noqa: ANN401 - a class of the target, and its teacher
-    """The trainer of :func:`make_distiller`, which weights the log-ratio of a token by those before it."""
+    """The trainer of :func:`make_distiller`, which weights the log-ratio of a token by the earlier log-ratios."""
     made = make_distiller(kind, 1.0, 1, True, teacher)  # noqa: FBT003 - as above
     vars(made).update(distillation_objective="iw_opd", iw_opd_gamma=gamma, iw_opd_epsilon=1e-8)
     return made
