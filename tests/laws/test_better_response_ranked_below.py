@@ -79,8 +79,8 @@ def test_lone() -> None:
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True]]
     assert found.expectation.sentence() == (
-        "advantage is -100 at row 0, token 0, expected at least 0: "
-        "it is alone in its group, and its reward is higher by 100 than in the other call"
+        "advantage is -1 at row 0, token 0, expected at least 0: "
+        "it is alone in its group, and its reward is higher by 1 than in the other call"
     )
 
 
