@@ -34,12 +34,14 @@ LONG_RUN_KINDS = (
     "_with_suppressed_rewards",
     "_with_equal_rewards",
     "_of_one_position",
+    "_step_wise",
+    "_of_several_steps",
     "_step_wise_without_its_end",
 )
 LONG_RUN_RANDOM = 3
 
 #: The kinds of leading cases that are tried under every variant of a law.
-VARIED_KINDS = ("_of_unequal_groups", "_with_dead_rows")
+VARIED_KINDS = ("_of_unequal_groups", "_with_dead_rows", "_step_wise", "_of_several_steps")
 
 #: Number of leading cases that must fulfil a law's precondition; with fewer, other cases are tried until so many do.
 ENOUGH = 3

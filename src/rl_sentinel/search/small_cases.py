@@ -90,6 +90,10 @@ def _step_wise() -> Iterator[Batch]:
         step=torch.tensor([0, 1, 0], device="cpu"),
         last_step=torch.tensor([False, True, True], device="cpu"),
     )
+
+
+def _of_several_steps() -> Iterator[Batch]:
+    """Trajectories of three and of two steps."""
     yield filled(
         [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 0]],
         reward=[0, 0, 1, 0, 0],
@@ -175,6 +179,7 @@ _KINDS = (
     _with_suppressed_rewards,
     _with_suppressed_and_dead_rows,
     _step_wise,
+    _of_several_steps,
     _signs_mixed,
     _of_one_position,
     _of_single_responses,
