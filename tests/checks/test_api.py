@@ -240,7 +240,7 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
             "ignore: law is 'MSK999', expected a code or name of",
         ),
         ({"stage": "advantage", "algorithm": 3}, "algorithm is 3, expected a name"),
-        ({"stage": "advantage", "algorithm": "gpro"}, "algorithm is 'gpro', which stage advantage does not have"),
+        ({"stage": "advantage", "algorithm": "gpro"}, "algorithm is 'gpro', which does not exist at stage advantage"),
         ({"stage": "advantage", "claims": "scope=group"}, "claims is 'scope=group', expected a dict"),
         ({"stage": "advantage", "bind": {3: "reward"}}, "bind is {3: 'reward'}, expected a dict with names for keys"),
         ({"stage": "advantage", "numbers": {"epsilon": float("inf")}}, r"numbers\[epsilon\] is inf, expected a finite"),
