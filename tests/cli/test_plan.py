@@ -139,3 +139,15 @@ def test_file_that_does_not_exist(project: Path, capsys: pytest.CaptureFixture[s
     assert error_line(capsys, "audit", "nonesuch.py:f", "--stage", "kl") == (
         f"target is 'nonesuch.py:f': no file {here}/nonesuch.py, expected FILE.py:FUNCTION"
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "stated", "budget"),
+    [("verl==0.9.1", None, 0), ("mine.py:f", None, 16), ("verl==0.9.1", 24, 24), ("mine.py:f", 4, 4)],
+)
+def test_cases_of_a_target_without_a_stated_budget(target: str, stated: int | None, budget: int) -> None:
+    """A framework is tried on the leading cases, a function, whose calls are short, on all."""
+    options = {**OPTIONS, "budget": stated}
+    function = FunctionOptions(stage="advantage") if "mine" in target else FunctionOptions()
+    plan = plan_of_targets([parse_target(target)], function, options, "fault")
+    assert plan.planned[0].options["budget"] == budget

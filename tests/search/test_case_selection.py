@@ -8,10 +8,12 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.search.case_selection import (
     ENOUGH,
     FULLY_VARIED,
+    LEADING_DRAWN,
     LONG_RUN_KINDS,
     VARIED_KINDS,
     Selection,
     all_cases,
+    leading_cases,
     selection,
 )
 from rl_sentinel.search.companion_cases import inside_domain
@@ -68,7 +70,16 @@ def test_a_long_run_has_fewer_leading_cases_and_the_same_reserve() -> None:
     whole, long = selection(_law(), 0, 0), selection(_law(), 0, 0, long_run=True)
     assert long.leading < whole.leading
     assert set(LONG_RUN_KINDS) < set(small_kinds())
+    assert set(VARIED_KINDS) < set(LONG_RUN_KINDS)
     assert {id(c.batch) for c in long.cases} == {id(c.batch) for c in whole.cases}
+
+
+def test_what_a_boundary_enters_is_searched_on_the_leading_cases_but_for_those_of_a_seed() -> None:
+    chosen, cases = selection(_law(), 0, 0), leading_cases("edge")
+    leading = {id(case.batch) for case in chosen.cases[: chosen.leading]}
+    assert {id(case.batch) for case in cases} < leading
+    assert len(leading) - len(cases) == LEADING_DRAWN
+    assert {case.setting for case in cases} == {"edge"}
 
 
 def test_the_reserve_is_needed_until_enough_cases_fit() -> None:

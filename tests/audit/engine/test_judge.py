@@ -35,6 +35,12 @@ def test_smoke_check_moves_single_entries() -> None:
         assert smoke_check(Asker(boundary, {}), "default") == ""
 
 
+def test_smoke_check_moves_each_column_alone_too() -> None:
+    """Columns that are moved together cancel in their difference."""
+    difference = specimen(lambda batch: batch.value - batch.old_value, reads="value old_value")
+    assert smoke_check(Asker(difference, {}), "default") == ""
+
+
 def test_smoke_check_moves_another_column_where_one_must_stay() -> None:
     """Advantages that the target could not compute are no reason to leave the boundary unchecked."""
     seen = dict[int, Tensor]()

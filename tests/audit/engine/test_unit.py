@@ -75,6 +75,20 @@ def _verdicts(unit: Unit) -> dict[str, Event]:
     return {e["law"]: e for e in events if e["event"] == "verdict"}
 
 
+@pytest.mark.parametrize(("budget", "fewer"), [(0, True), (4, False)])
+def test_a_boundary_that_enters_many_functions_is_tried_on_fewer_cases(
+    monkeypatch: pytest.MonkeyPatch,
+    budget: int,
+    fewer: bool,  # noqa: FBT001 - parametrised
+) -> None:
+    def tried(most: int) -> int:
+        monkeypatch.setattr("rl_sentinel.audit.engine.unit.LONG_RUN", most)
+        unit = replace(_unit(sound, "PUR001"), request=replace(REQUEST, budget=budget))
+        return int(_verdicts(unit)["PUR001"]["tried"])
+
+    assert (tried(0) < tried(40)) is fewer
+
+
 def test_each_law_gets_its_verdict() -> None:
     found = _verdicts(_unit(leaking, "MSK001", "PUR001", "SHF001"))
     assert {k: v["outcome"] for k, v in found.items()} == {
