@@ -74,7 +74,7 @@ def test_a_long_run_has_fewer_leading_cases_and_the_same_reserve() -> None:
     assert {id(c.batch) for c in long.cases} == {id(c.batch) for c in whole.cases}
 
 
-def test_what_a_boundary_enters_is_searched_on_the_leading_cases_but_for_those_of_a_seed() -> None:
+def test_leading_cases_under_a_setting_leave_out_those_of_the_seed() -> None:
     chosen, cases = selection(_law(), 0, 0), leading_cases("edge")
     leading = {id(case.batch) for case in chosen.cases[: chosen.leading]}
     assert {id(case.batch) for case in cases} < leading

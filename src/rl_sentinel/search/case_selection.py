@@ -21,7 +21,7 @@ FULLY_VARIED = 2
 #: Random cases of the fixed seed among the leading ones, richest first, and how many of the audit's own seed.
 LEADING_FIXED, LEADING_DRAWN = (1, 4, 0, 2, 3, 5), 2
 
-#: A boundary that enters more functions of the target is a long run, and is tried on fewer leading cases.
+#: A boundary that enters more functions of the target than this is a long run, tried on fewer leading cases.
 LONG_RUN = 40
 
 #: The kinds of small cases, and the number of random cases, on which a long run is tried.
@@ -54,7 +54,7 @@ class Selection(NamedTuple):
     leading: int
 
     def is_enough(self, number: int, tried: int) -> bool:
-        """Whether the case at a place of the order is not needed, after so many that fulfilled the precondition."""
+        """Whether case ``number`` can be left out, given that ``tried`` cases fulfilled the law's precondition."""
         return number >= self.leading and tried >= ENOUGH
 
 
@@ -120,7 +120,7 @@ def _everything(law: Law, bases: tuple[Case, ...], domain: Domain) -> tuple[Case
 
 
 def _in_turn(law: Law, bases: tuple[Case, ...], domain: Domain) -> list[Case]:
-    """Each case under one variant, from the second on, because small leading cases have the first."""
+    """Each case under one variant, starting with the second: the small leading cases have the first."""
     return [case for n, base in enumerate(bases) for case in _one_of(_variants(law, base, domain), n + 1)]
 
 

@@ -137,5 +137,5 @@ def _router(path: str) -> Boundary:
 
 
 def rows_of_ranks(inputs: Inputs) -> str:
-    """Require as many samples for each rank."""
+    """Require the same number of samples on each rank."""
     return f"the samples do not divide into {RANKS} ranks" if inputs.batch.rows % RANKS else ""

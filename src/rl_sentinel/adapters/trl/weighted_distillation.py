@@ -30,7 +30,7 @@ UNITS: Mapping[str, str] = {
     "iw_opd/max_weight": "ratio",
 }
 
-#: Logged name -> what it is where each token has the same weight.
+#: Logged name -> its quantity if all tokens have the same weight.
 DIFFERENCES: Mapping[str, str] = {"iw_opd/mean_advantage": "kl.k1", "iw_opd/mean_abs_advantage": "kl.abs"}
 
 _METRICS = "iw_opd_trainer.py, _compute_iw_opd_loss: means and extremes over the tokens with a label"
@@ -60,7 +60,7 @@ class SampledTeacher:
     def get_sequence_logprobs(
         self, sequences: list[list[int]], prompt_lengths: list[int], **_options: object
     ) -> dict[str, Any]:
-        """Of each token of a completion its log-prob, also as the likeliest."""
+        """The log-prob of each completion token, returned as the log-prob of the most likely token too."""
         counts = [len(ids) - before for ids, before in zip(sequences, prompt_lengths, strict=True)]
         found = [self.logprobs[row, :count].unsqueeze(1).tolist() for row, count in enumerate(counts)]
         words = [[[token] for token in ids[before:]] for ids, before in zip(sequences, prompt_lengths, strict=True)]

@@ -248,7 +248,7 @@ def _moves(ask: Asker, case: Case) -> bool:
 
 
 def _moved_batches(case: Case, columns: Sequence[str]) -> Iterator[Batch]:
-    """All columns moved together, by which mostly one call decides; then each alone, at several places."""
+    """First all columns moved together, which usually decides with one call; then each column alone."""
     if len(columns) > 1:
         yield reduce(lambda b, name: moved(b, name, _every_other_entry(case, name, None), -0.5), columns, case.batch)
     place, rows = torch.arange(case.batch.rows), torch.ones(case.batch.rows, dtype=torch.bool)
