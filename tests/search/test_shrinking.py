@@ -53,3 +53,21 @@ def test_never_leaves_what_is_asked() -> None:
     assert broken(least)
     assert least.batch.rows == 2
     assert least.batch.group.tolist() == [0, 1]
+
+
+def test_rejects_a_row_only_if_that_is_needed() -> None:
+    """A fault that every batch of two prompts shows is shown without masks; one of rejected rows keeps one."""
+
+    def two_prompts(case: Case) -> bool:
+        return bool(torch.unique(case.batch.group).numel() == 2)
+
+    def one_rejected(case: Case) -> bool:
+        return two_prompts(case) and not bool(case.batch.live.all())
+
+    starts = [c for c in [*small_cases(), *map(random_case, range(30))] if one_rejected(c)]
+    assert len(starts) > 5
+    for start in starts:
+        plain = shrunk(start, two_prompts, frozenset({"group", "mask"})).batch
+        assert plain.mask.all()
+        assert not plain.excluded.any()
+        assert shrunk(start, one_rejected, frozenset({"group", "mask"})).batch.live.tolist() == [True, False]

@@ -1,10 +1,10 @@
-"""Shrink a counterexample greedily: fewer rows, fewer positions, simpler numbers, then a canonical form."""
+"""Shrink a counterexample greedily: fewer rows and positions, no exclusions, simpler numbers, a canonical form."""
 
 from collections.abc import Callable, Iterator
 
 import torch
 
-from rl_sentinel.core.batch import COLUMNS, Batch, batch_of, take_positions, take_rows, with_columns
+from rl_sentinel.core.batch import COLUMNS, EXCLUDED, Batch, batch_of, take_positions, take_rows, with_columns
 from rl_sentinel.core.case import Case, with_batch
 from rl_sentinel.search.value_ranges import brought_inside, inside, outside
 
@@ -20,6 +20,16 @@ def _fewer(batch: Batch) -> Iterator[Batch]:
         smaller = take_positions(batch, keep)
         if bool((smaller.length > 0).all()):
             yield smaller
+
+
+def _all_trained(batch: Batch) -> Iterator[Batch]:
+    """Train every response token of all rows, else of one row: a counterexample rejects a row only if it must."""
+    untrained = (batch.valid & ~batch.mask).any(dim=1)
+    if untrained.any():
+        rows = torch.nonzero(untrained).squeeze(1)
+        for chosen in (untrained, *(torch.arange(batch.rows, device=batch.device) == row for row in rows)):
+            mask = torch.where(chosen.unsqueeze(1), batch.valid, batch.mask)
+            yield with_columns(batch, mask=mask, excluded=batch.excluded.masked_fill(chosen, EXCLUDED["in"]))
 
 
 def _simpler(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
@@ -92,7 +102,7 @@ def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) ->
         return changed
 
     attempt(brought_inside)
-    while attempt(_fewer) | attempt(lambda b: _simpler(b, reads)) | attempt(brought_inside):
+    while attempt(_fewer) | attempt(_all_trained) | attempt(lambda b: _simpler(b, reads)) | attempt(brought_inside):
         pass
     attempt(lambda b: _cells(b, reads))
     for _ in range(4):
