@@ -22,9 +22,9 @@ MARK = "<!-- figures -->"
 GOALS: Mapping[tuple[str, str], float] = {
     ("GRPO, rewards [B]", "inline"): 1.2,
     ("GRPO", "loop"): 25,
-    ("GRPO", "vectorised"): 3,
+    ("GRPO", "vectorized"): 3,
     ("RLOO", "loop"): 25,
-    ("RLOO", "vectorised"): 3,
+    ("RLOO", "vectorized"): 3,
     ("Pass@k", "loop"): 8,
     ("REINFORCE++ baseline", "loop"): 25,
     ("GAE", "loop over tokens"): 13,

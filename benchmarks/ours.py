@@ -24,12 +24,12 @@ def _groups(x: Inputs) -> dict[str, Tensor]:
 def grpo_of_rows(x: Inputs) -> Tensor:
     """From one reward per response, as TRL has it."""
     live = torch.ones_like(x.reward, dtype=torch.bool)
-    return grpo.advantages(x.reward, group=x.group, live=live, standardise=True, epsilon=1e-4)
+    return grpo.advantages(x.reward, group=x.group, live=live, standardize=True, epsilon=1e-4)
 
 
 def grpo_of_mask(x: Inputs) -> Tensor:
     """From one reward per response and a mask; peers start from token rewards and end with token advantages."""
-    return grpo.advantages(x.reward, **_groups(x), standardise=True, epsilon=EPSILON)
+    return grpo.advantages(x.reward, **_groups(x), standardize=True, epsilon=EPSILON)
 
 
 def rloo_of_mask(x: Inputs) -> Tensor:

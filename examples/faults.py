@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.signal.choices import Choices
-from rl_sentinel.signal.normalisation import normalised
+from rl_sentinel.signal.normalization import normalized
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import live_rows
@@ -31,14 +31,14 @@ def rejected_in_baseline(rollout: Rollout, *, by: Choices) -> Ready:
     return replace(correct, advantage=advantage, reward=faulty.reward)
 
 
-def void_in_normalisation(rollout: Rollout, *, by: Choices) -> Ready:
-    """Suppression after the normalisation: a suppressed reward still moves its statistics."""
-    if by.normalisation is None or rollout.scored is None:
+def void_in_normalization(rollout: Rollout, *, by: Choices) -> Ready:
+    """Suppression after the normalization: a suppressed reward still moves its statistics."""
+    if by.normalization is None or rollout.scored is None:
         return loss_ready(rollout, by=by)
-    reward = normalised(rollout.reward, group=rollout.group, live=live_rows(rollout.mask), by=by.normalisation)
+    reward = normalized(rollout.reward, group=rollout.group, live=live_rows(rollout.mask), by=by.normalization)
     reward = torch.where(rollout.scored, reward, 0.0)
     every = torch.ones_like(rollout.scored)
-    return loss_ready(replace(rollout, reward=reward, scored=every), by=replace(by, normalisation=None))
+    return loss_ready(replace(rollout, reward=reward, scored=every), by=replace(by, normalization=None))
 
 
 def last_step_alone(rollout: Rollout, *, by: Choices) -> Ready:

@@ -26,7 +26,7 @@ def step(model: torch.nn.Module, reference: torch.nn.Module, optimizer: torch.op
         reward, mask = right.float().mean(1), (~right).cumsum(1) < 2  # a response ends at its first wrong token
         old = logprobs(model(before), response, mask=mask, temperature=1.0)
         ref = logprobs(reference(before), response, mask=mask, temperature=1.0)
-    row = grpo_advantages(reward, group=group, live=live_rows(mask), standardise=True, epsilon=1e-4)
+    row = grpo_advantages(reward, group=group, live=live_rows(mask), standardize=True, epsilon=1e-4)
     whole = aggregation("token-mean", mask=mask)  # counted once, over the whole mini-batch
     for _ in range(2):
         new = logprobs(model(before), response, mask=mask, temperature=1.0)

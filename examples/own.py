@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rl_sentinel.signal.groups import centred
+from rl_sentinel.signal.groups import centered
 from rl_sentinel.signal.loss import reinforce
 from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
@@ -45,7 +45,7 @@ class Digits:
 def best_of(reward: Tensor, *, group: Tensor, live: Tensor, bonus: float) -> Tensor:
     """Rewards minus the group's mean, plus a bonus for the best of the batch. The recipe sets ``bonus``."""
     best = reward == torch.where(live, reward, -torch.inf).max()
-    return centred(reward, group=group, live=live) + torch.where(live & best, bonus, 0.0)
+    return centered(reward, group=group, live=live) + torch.where(live & best, bonus, 0.0)
 
 
 def plain(logprob: Tensor, advantage: Tensor, *, mask: Tensor, aggregation: Aggregation) -> Tensor:

@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
     (weights,) = Path(spec.origin).parent.glob("*.gguf")
     source = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name}
     model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
-    model.hf_quantizer, model.is_quantized = None, False  # the weights are dequantised
+    model.hf_quantizer, model.is_quantized = None, False  # the weights are dequantized
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.save_pretrained(folder)

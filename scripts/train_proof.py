@@ -16,20 +16,20 @@ from rl_sentinel.report.curves import bars
 ROOT = Path(__file__).parents[1]
 RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train"]
 
-#: A path with a fault. SUPPRESSED: rewards of responses without an end are suppressed; rewards are normalised over
-#: their group, then advantages over all tokens. TWICE: rewards are normalised over the batch, then a second baseline
+#: A path with a fault. SUPPRESSED: rewards of responses without an end are suppressed; rewards are normalized over
+#: their group, then advantages over all tokens. TWICE: rewards are normalized over the batch, then a second baseline
 #: is subtracted, so that a suppressed reward is no longer 0. REJECTED: such responses are rejected. GROWS: they get
 #: half a point per character.
 FAULT = "path=examples/faults.py:"
 SUPPRESSED = (
     "rollout.unended=suppress",
-    "reward.normalisation={mean='group', deviation='group'}",
+    "reward.normalization={mean='group', deviation='group'}",
     "estimator={name='reinforce_plus_plus', discount=1.0, epsilon=1e-8}",
 )
 TWICE = (
     "rollout.unended=suppress",
-    "reward.normalisation={mean='batch', deviation='batch'}",
-    "estimator={name='grpo', standardise=false, epsilon=0.0}",
+    "reward.normalization={mean='batch', deviation='batch'}",
+    "estimator={name='grpo', standardize=false, epsilon=0.0}",
 )
 REJECTED, GROWS, KL = ("rollout.unended=reject",), "environment.rambling=0.5", "kl.loss=0.04"
 
@@ -44,33 +44,33 @@ EXPERIMENTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("tools, a row per turn, fault last_step_alone", "tools", ("rollout.merged=false", f"{FAULT}last_step_alone")),
     ("no-EOS suppressed, lenient reward", "sort", SUPPRESSED),
     (
-        "no-EOS suppressed, lenient reward, fault void_in_normalisation",
+        "no-EOS suppressed, lenient reward, fault void_in_normalization",
         "sort",
-        (*SUPPRESSED, f"{FAULT}void_in_normalisation"),
+        (*SUPPRESSED, f"{FAULT}void_in_normalization"),
     ),
     ("no-EOS suppressed, reward grows with length", "sort", (*SUPPRESSED, GROWS)),
     (
-        "no-EOS suppressed, reward grows with length, fault void_in_normalisation",
+        "no-EOS suppressed, reward grows with length, fault void_in_normalization",
         "sort",
-        (*SUPPRESSED, GROWS, f"{FAULT}void_in_normalisation"),
+        (*SUPPRESSED, GROWS, f"{FAULT}void_in_normalization"),
     ),
     ("no-EOS suppressed, a second baseline, lenient reward", "sort", TWICE),
     (
-        "no-EOS suppressed, a second baseline, lenient reward, fault void_in_normalisation",
+        "no-EOS suppressed, a second baseline, lenient reward, fault void_in_normalization",
         "sort",
-        (*TWICE, f"{FAULT}void_in_normalisation"),
+        (*TWICE, f"{FAULT}void_in_normalization"),
     ),
     ("no-EOS suppressed, a second baseline, reward grows with length", "sort", (*TWICE, GROWS)),
     (
-        "no-EOS suppressed, a second baseline, reward grows with length, fault void_in_normalisation",
+        "no-EOS suppressed, a second baseline, reward grows with length, fault void_in_normalization",
         "sort",
-        (*TWICE, GROWS, f"{FAULT}void_in_normalisation"),
+        (*TWICE, GROWS, f"{FAULT}void_in_normalization"),
     ),
     ("no-EOS suppressed, a second baseline, reward grows with length, KL in the loss", "sort", (*TWICE, GROWS, KL)),
     (
-        "no-EOS suppressed, a second baseline, reward grows with length, KL in the loss, fault void_in_normalisation",
+        "no-EOS suppressed, a second baseline, reward grows with length, KL in the loss, fault void_in_normalization",
         "sort",
-        (*TWICE, GROWS, KL, f"{FAULT}void_in_normalisation"),
+        (*TWICE, GROWS, KL, f"{FAULT}void_in_normalization"),
     ),
     ("no-EOS rejected", "sort", REJECTED),
     ("no-EOS rejected, fault rejected_in_baseline", "sort", (*REJECTED, f"{FAULT}rejected_in_baseline")),

@@ -48,7 +48,7 @@ tokens = 3
 
 [estimator]
 name = "grpo"
-standardise = false
+standardize = false
 epsilon = 0.0
 
 [loss]
@@ -153,7 +153,7 @@ def recipe(out: Path | str = "nowhere", **more: Any) -> Recipe:
         "policy": {"hidden": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32},
         "environment": {"name": "training:Letter"},
         "rollout": {"prompts": 2, "responses": 4, "tokens": 3},
-        "estimator": {"name": "grpo", "standardise": False, "epsilon": 0.0},
+        "estimator": {"name": "grpo", "standardize": False, "epsilon": 0.0},
         "loss": {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"},
         "update": {"prompts": 2, "rate": 1e-2},
     }

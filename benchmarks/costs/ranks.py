@@ -34,7 +34,7 @@ def tables(folder: Path, sizes: dict[str, int], *, kl: bool) -> dict[str, Any]:
         "policy": sizes | {"device": "cpu"},
         "environment": {"name": "sort", "digits": 3},
         "rollout": {"prompts": 4, "responses": 4, "tokens": 6},
-        "estimator": {"name": "grpo", "standardise": False, "epsilon": 0.0},
+        "estimator": {"name": "grpo", "standardize": False, "epsilon": 0.0},
         "loss": {"name": "ppo", "clip_low": 0.2, "clip_high": 0.2, "aggregation": "token-mean"},
         "update": {"prompts": 4, "rows": 4, "rate": 1e-4},
         "checkpoint": {"every": 3},

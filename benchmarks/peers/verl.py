@@ -80,11 +80,11 @@ def _score_with_entropy(logits: Tensor, token: Tensor) -> Tensor:
 PARTS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "GRPO": {
         "loop": _outcome("compute_grpo_outcome_advantage", epsilon=EPSILON),
-        "vectorised": _outcome("compute_grpo_vectorized_outcome_advantage", epsilon=EPSILON),
+        "vectorized": _outcome("compute_grpo_vectorized_outcome_advantage", epsilon=EPSILON),
     },
     "RLOO": {
         "loop": _outcome("compute_rloo_outcome_advantage"),
-        "vectorised": _outcome("compute_rloo_vectorized_outcome_advantage"),
+        "vectorized": _outcome("compute_rloo_vectorized_outcome_advantage"),
     },
     "Pass@k": {"loop": _outcome("compute_grpo_passk_outcome_advantage", config={"norm_adv_by_std_in_grpo": False})},
     "REINFORCE++ baseline": {"loop": _outcome("compute_reinforce_plus_plus_baseline_outcome_advantage")},

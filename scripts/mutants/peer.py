@@ -65,8 +65,8 @@ def comparisons() -> Iterator[Comparison]:
     for name in _LOSSES:
         yield Comparison(f"loss.{name}", partial(_conforms, testing, name))
     pairs: Mapping[str, Callable[[Batch], tuple[Tensor, Tensor]]] = {
-        "advantage.grpo": partial(_grpo, standardise=True),
-        "advantage.grpo, centred": partial(_grpo, standardise=False),
+        "advantage.grpo": partial(_grpo, standardize=True),
+        "advantage.grpo, centered": partial(_grpo, standardize=False),
         "advantage.rloo": _rloo,
         "advantage.reinforce_plus_plus_baseline": _plus_plus,
         "advantage.gae": _gae,
@@ -122,10 +122,10 @@ def _rows(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     return reward, {"group": torch.arange(len(reward)) // 2, "live": torch.ones_like(reward, dtype=torch.bool)}
 
 
-def _grpo(batch: Batch, *, standardise: bool) -> tuple[Tensor, Tensor]:
+def _grpo(batch: Batch, *, standardize: bool) -> tuple[Tensor, Tensor]:
     reward, rows = _rows(batch)
-    config = _peer("advantages").GroupNormConfig(scale="std" if standardise else "none", eps=_EPSILON)
-    one = _ours("advantage.grpo.advantages")(reward, **rows, standardise=standardise, epsilon=_EPSILON)
+    config = _peer("advantages").GroupNormConfig(scale="std" if standardize else "none", eps=_EPSILON)
+    one = _ours("advantage.grpo.advantages")(reward, **rows, standardize=standardize, epsilon=_EPSILON)
     return one, _peer("advantages").grpo_advantages(reward, rows["group"], config)
 
 

@@ -14,7 +14,7 @@ import rl_sentinel.signal.advantage.grpo
 import rl_sentinel.signal.loss
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.library import FRAMEWORK
-from rl_sentinel.adapters.library.rewards import NORMALISATIONS
+from rl_sentinel.adapters.library.rewards import NORMALIZATIONS
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.executor import Asker
@@ -113,15 +113,15 @@ def test_every_function_runs() -> None:
 def test_edges_are_settings_of_their_own() -> None:
     """A number that may be 0 is audited at 0 too, where it counts."""
     families = {s for b in FOUND if isinstance(b, Boundary) and b.stage == "advantage" for s in b.settings}
-    assert {"standardise=True, epsilon=0", "epsilon=0"} <= families
-    assert "standardise=False, epsilon=0" not in families
+    assert {"standardize=True, epsilon=0", "epsilon=0"} <= families
+    assert "standardize=False, epsilon=0" not in families
 
 
-def test_two_choices_of_a_normalisation_meet() -> None:
-    """Each pair of values of two choices stands in some audited normalisation; no other tells more of them."""
+def test_two_choices_of_a_normalization_meet() -> None:
+    """Each pair of values of two choices stands in some audited normalization; no other tells more of them."""
     values = (("batch", "group", "none"), ("batch", "group", "none"), (False, True), (False, True))
     for one, other in combinations(range(4), 2):
-        met = {(way[one], way[other]) for way in NORMALISATIONS}
+        met = {(way[one], way[other]) for way in NORMALIZATIONS}
         lacks = set(product(values[one], values[other])) - met
         assert lacks == {(0, 2): {("none", True)}, (1, 3): {("none", True)}}.get((one, other), set())
 

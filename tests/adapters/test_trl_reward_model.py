@@ -54,7 +54,7 @@ TRAINER = """
             loss = -logsigmoid(chosen - rejected).REDUCED()
             weight = self.args.center_rewards_coefficient
             if weight is not None:
-                loss = loss + weight * ((chosen CENTRED rejected) ** 2).mean()
+                loss = loss + weight * ((chosen CENTERED rejected) ** 2).mean()
             self._metrics["train"]["accuracy"].append((chosen RANKED rejected).float().mean().item())
             self._metrics["train"]["margin"].append((chosen - rejected).mean().item())
             return loss
@@ -63,7 +63,7 @@ TRAINER = """
 SOUND = {
     "PARTS": "model(**inputs).logits.squeeze(-1).chunk(2)",
     "REDUCED": "mean",
-    "CENTRED": "+",
+    "CENTERED": "+",
     "RANKED": ">",
 }
 
@@ -91,25 +91,25 @@ def _sound(loads: Loads, law: Law, setting: str, **broken: str) -> bool:
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert set(boundaries) == {"default", "centred"}
+    assert set(boundaries) == {"default", "centered"}
     assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
     check_round_trips(target, boundaries.values())
 
 
 @pytest.mark.parametrize("law", [REF001, SPL001])
 def test_sound_step(loads: Loads, law: Law) -> None:
-    assert all(_sound(loads, law, setting) for setting in ("default", "centred"))
+    assert all(_sound(loads, law, setting) for setting in ("default", "centered"))
 
 
 @pytest.mark.parametrize(
     ("law", "setting", "broken"),
     [
         (REF001, "default", {"PARTS": "model(**inputs).logits.squeeze(-1).unflatten(0, (-1, 2)).unbind(1)"}),
-        (REF001, "centred", {"CENTRED": "-"}),
+        (REF001, "centered", {"CENTERED": "-"}),
         (SPL001, "default", {"REDUCED": "sum"}),
         (REF001, "default", {"RANKED": "<"}),
     ],
 )
 def test_faults_are_found(loads: Loads, law: Law, setting: str, broken: dict[str, str]) -> None:
-    """Pairs cut across, scores centred by their difference, a sum that grows with the pairs, the other accuracy."""
+    """Pairs cut across, scores centered by their difference, a sum that grows with the pairs, the other accuracy."""
     assert not _sound(loads, law, setting, **broken)

@@ -24,15 +24,15 @@ TRAINER = """
             batch = self.sample_rollouts(inputs)
             rewards = self.accelerator.gather(torch.tensor(self.reward_funcs[0](prompts=inputs)))
             groups = rewards.view(-1, self.num_generations)
-            centred = groups - groups.mean(1, keepdim=True)
+            centered = groups - groups.mean(1, keepdim=True)
             if self.scale_rewards == "batch":
-                centred = centred / (rewards.std() + 1e-4)
+                centered = centered / (rewards.std() + 1e-4)
             elif self.scale_rewards != "none":
-                centred = centred / (groups.std(1, keepdim=True) + {guard})
+                centered = centered / (groups.std(1, keepdim=True) + {guard})
             self._record_reward_diagnostics(rewards)
             self._record_completion_metrics(batch)
             start = {rank} * len(inputs)
-            return {**batch, "advantages": centred.flatten()[start : start + len(inputs)]}
+            return {**batch, "advantages": centered.flatten()[start : start + len(inputs)]}
 
         def _record_reward_diagnostics(self, rewards):
             self._metrics["train"]["self_distillation/reward_mean"].append(rewards.mean().item())

@@ -28,7 +28,7 @@ def other_sign(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask:
     return _ppo(logprobs, old_logprobs, advantages, mask)
 
 
-def centred_key(batch: dict[str, Tensor]) -> Tensor:
+def centered_key(batch: dict[str, Tensor]) -> Tensor:
     own = batch["advantages"]
     if len(own.shape) < 2:
         own = own[:, None] - own.mean()
@@ -58,7 +58,7 @@ def test_a_sound_function_is_sound_in_both_branches() -> None:
     assert any("it is also checked with advantages as advantage[B]" in note for note in result.notes)
 
 
-@pytest.mark.parametrize("function", [other_sign, centred_key])
+@pytest.mark.parametrize("function", [other_sign, centered_key])
 def test_a_fault_of_one_branch_is_found(function: Any) -> None:
     faults = {(one.code, one.evidence["setting"]) for one in _checked(function).faults}
     path = "advantages" if function is other_sign else "batch.advantages"

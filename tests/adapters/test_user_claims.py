@@ -55,7 +55,7 @@ def test_stated_claims_say_who_stated_them() -> None:
         ("skope=group", "but claim 'skope' does not exist: the nearest is 'scope' (docs/claims.md)"),
         ("scope", "expected KEY=VALUE, for example scope=token (docs/claims.md)"),
         ("foo", "expected KEY=VALUE, for example algorithm=grpo (docs/claims.md)"),
-        ("foo=bar", "but claim 'foo' does not exist: expected one of algorithm, scope, baseline, standardised, "),
+        ("foo=bar", "but claim 'foo' does not exist: expected one of algorithm, scope, baseline, standardized, "),
         ("weights=constant", "but only adapters can claim weights: expected one of "),
         ("ratio=yes", "but no law reads ratio at stage advantage: expected one of "),
     ],

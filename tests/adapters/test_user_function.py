@@ -154,10 +154,10 @@ def test_refusal_names_what_was_passed_and_stays_a_refusal(own: Own) -> None:
 
 
 def test_unknown_name_and_unknown_stage(own: Own) -> None:
-    (missing,) = FRAMEWORK.boundaries(own("def one(rewards, colour): return rewards * colour", "advantage"))
+    (missing,) = FRAMEWORK.boundaries(own("def one(rewards, color): return rewards * color", "advantage"))
     assert isinstance(missing, Unbound)
-    assert "'colour'" in missing.reason
-    stages = "advantage, policy-loss, value-loss, kl, aggregate, reward, normalise, weight, keep, logprob, entropy"
+    assert "'color'" in missing.reason
+    stages = "advantage, policy-loss, value-loss, kl, aggregate, reward, normalize, weight, keep, logprob, entropy"
     with pytest.raises(
         SentinelError, match=f"^--stage is 'x', expected one of {stages}: choose what your function computes$"
     ):
@@ -253,7 +253,7 @@ KEPT = """
             "REF001",
         ),
         (
-            "normalise",
+            "normalize",
             "def one(rewards, mask): return rewards - rewards[mask.any(1)].mean() if mask.any() else rewards * 0",
             (),
             ("rewards[mask.any(1)].mean()", "rewards.mean()"),
@@ -262,7 +262,7 @@ KEPT = """
         ("weight", WEIGHTS, ("scope=token",), ("return ", "return 0.1 * old_log_prob.sum() + "), "MSK002"),
         ("keep", KEPT, ("scope=sequence",), ("gap.abs() < 1", "gap.abs() * (old_log_prob < -1) < 1"), "SCP001"),
     ],
-    ids=["aggregate", "value-loss", "reward", "normalise", "weight", "keep"],
+    ids=["aggregate", "value-loss", "reward", "normalize", "weight", "keep"],
 )
 def test_each_stage_is_judged(  # noqa: PLR0913 - a sound function, and how it becomes a faulty one
     own: Own, stage: str, source: str, claims: tuple[str, ...], faulty: tuple[str, str], law: str

@@ -40,9 +40,9 @@ LOOP = """
         return (numbers * mask).sum() / mask.sum()
 
     def whiten(numbers, mask):
-        centre = mean(numbers, mask)
-        spread = mean((numbers - centre) ** 2, mask) * mask.sum() / (mask.sum() - 1)
-        return (numbers - centre) * torch.rsqrt(spread + 1e-8)
+        center = mean(numbers, mask)
+        spread = mean((numbers - center) ** 2, mask) * mask.sum() / (mask.sum() - 1)
+        return (numbers - center) * torch.rsqrt(spread + 1e-8)
 
     class Loop:
         def prepare(self, args, policy, reference, reward_model):

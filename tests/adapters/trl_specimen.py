@@ -145,10 +145,10 @@ GRPO = """
             self._metrics[mode]["reward"].append(rewards_per_func.mean().item())
             self._metrics[mode]["completions/mean_length"].append(lengths.mean().item())
             groups = rewards.view(-1, self.num_generations)
-            centred = groups - groups.mean(1, keepdim=True)
+            centered = groups - groups.mean(1, keepdim=True)
             plain = self.scale_rewards == "none" or self.num_generations == 1
             spread = 1.0 if plain else groups.std(1, keepdim=True) + 1e-4
-            return {**out, "advantages": self.local((centred / spread).nan_to_num().flatten(), inputs)}
+            return {**out, "advantages": self.local((centered / spread).nan_to_num().flatten(), inputs)}
 
         def _compute_loss(self, model, inputs):
             mask = inputs["completion_mask"]

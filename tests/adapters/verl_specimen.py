@@ -89,13 +89,13 @@ CORE = """
     def register_policy_loss(name):
         return lambda f: POLICY_LOSS_REGISTRY.setdefault(name, f)
 
-    def centred(score, index):
+    def centered(score, index):
         same = torch.tensor([[a == b for a in index] for b in index]).to(score.dtype)
         return score - same @ score / same.sum(1)
 
     @register_adv_est(AdvantageEstimator.GRPO)
     def compute_grpo_outcome_advantage(token_level_rewards, response_mask, index, norm_adv_by_std_in_grpo=True):
-        advantage = centred(token_level_rewards.sum(1), index)[:, None] * response_mask
+        advantage = centered(token_level_rewards.sum(1), index)[:, None] * response_mask
         return advantage, advantage
 
     @register_adv_est("rloo")
@@ -109,7 +109,7 @@ CORE = """
         scores = [token_level_rewards.sum(1)]
         if non_tensor_batch is not None:
             scores = [torch.tensor(non_tensor_batch[key]) for key in config.gdpo_reward_keys]
-        advantage = sum(centred(score, index) for score in scores)[:, None] * response_mask
+        advantage = sum(centered(score, index) for score in scores)[:, None] * response_mask
         return advantage, advantage
 
     @register_adv_est(AdvantageEstimator.GAE)

@@ -336,8 +336,8 @@ def f(rewards, mask):
     "reinforce++ over rows, without a mask": (
         """
 def f(rewards):
-    centred = rewards - rewards.mean()
-    return centred / (centred.pow(2).mean() + 1e-8).sqrt()
+    centered = rewards - rewards.mean()
+    return centered / (centered.pow(2).mean() + 1e-8).sqrt()
 """,
         {"stage": "advantage", "algorithm": "reinforce++"},
     ),

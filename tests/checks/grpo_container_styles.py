@@ -12,9 +12,9 @@ def f(samples: list[dict]):
     result = []
     for row in samples:
         peers = table[row["group"]]
-        centre = sum(peers) / len(peers)
-        sigma = (sum((p - centre) ** 2 for p in peers) / len(peers)) ** 0.5
-        result.append((float(row["reward"]) - centre) / (sigma + 1e-6))
+        center = sum(peers) / len(peers)
+        sigma = (sum((p - center) ** 2 for p in peers) / len(peers)) ** 0.5
+        result.append((float(row["reward"]) - center) / (sigma + 1e-6))
     return torch.tensor(result)
 """,
         {"stage": "advantage", "algorithm": "grpo"},

@@ -34,8 +34,8 @@ class Trainer:
     def by_position(self, rewards: Tensor) -> Tensor:
         """GRPO of groups of a size that the trainer holds."""
         grouped = rewards.view(-1, self.num_generations)
-        centred = grouped - grouped.mean(1, keepdim=True)
-        return (centred / (grouped.std(1, keepdim=True) + self.eps)).flatten()
+        centered = grouped - grouped.mean(1, keepdim=True)
+        return (centered / (grouped.std(1, keepdim=True) + self.eps)).flatten()
 
     def by_batch(self, rewards: Tensor) -> Tensor:
         """The same with a deviation of the batch."""
@@ -129,8 +129,8 @@ def accumulated(
 def by_samples(scores: Tensor, num_samples_per_prompt_rollout: int = 2) -> Tensor:
     """GRPO by position, with a size of the groups that has a default."""
     grouped = scores.reshape(-1, num_samples_per_prompt_rollout)
-    centred = grouped - grouped.mean(1, keepdim=True)
-    return (centred / (grouped.std(1, keepdim=True) + 1e-8)).flatten()
+    centered = grouped - grouped.mean(1, keepdim=True)
+    return (centered / (grouped.std(1, keepdim=True) + 1e-8)).flatten()
 
 
 def of_indices(logits: Tensor, index: Any) -> Any:

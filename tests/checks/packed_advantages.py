@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def by_prompt(rewards: Tensor, group: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Centred and divided by the deviation of the prompt."""
+    """Centered and divided by the deviation of the prompt."""
     by_row = torch.zeros_like(rewards)
     for prompt in set(group.tolist()):
         own = group == prompt
@@ -17,7 +17,7 @@ def by_prompt(rewards: Tensor, group: Tensor, cu_seqlens: Tensor) -> Tensor:
 
 
 def by_batch(rewards: Tensor, group: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Centred and divided by the deviation of the whole batch."""
+    """Centered and divided by the deviation of the whole batch."""
     by_row = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
     return by_row.repeat_interleave(cu_seqlens.diff())
 
@@ -35,14 +35,14 @@ def _gae(rewards: Tensor, values: Tensor, starts: list[int], gamma: float, lam: 
 
 
 def gae(token_rewards: Tensor, values: Tensor, cu_seqlens: Tensor, gamma: float = 0.99, lam: float = 0.95) -> Tensor:
-    """The generalised estimate."""
+    """The generalized estimate."""
     return _gae(token_rewards, values, cu_seqlens.tolist(), gamma, lam)
 
 
 def gae_documented(
     token_rewards: Tensor, values: Tensor, cu_seqlens: Tensor, gamma: float = 0.99, lam: float = 0.95
 ) -> Tensor:
-    """The generalised estimate.
+    """The generalized estimate.
 
     token_rewards, values: all tokens, shape (N,).
     """

@@ -59,9 +59,9 @@ def f(rewards, groups):
     _, inverse = groups.unique(return_inverse=True)
     count = torch.zeros(int(inverse.max()) + 1).scatter_add_(0, inverse, torch.ones_like(rewards))
     total = torch.zeros_like(count).scatter_add_(0, inverse, rewards)
-    centred = rewards - (total / count)[inverse]
-    var = torch.zeros_like(count).scatter_add_(0, inverse, centred ** 2) / count
-    return centred / (var.sqrt()[inverse] + 1e-6)
+    centered = rewards - (total / count)[inverse]
+    var = torch.zeros_like(count).scatter_add_(0, inverse, centered ** 2) / count
+    return centered / (var.sqrt()[inverse] + 1e-6)
 """,
         _GRPO,
     ),

@@ -224,10 +224,10 @@ def packed_advantages(rewards, group_ids, loss_mask, cu_seqlens):
     pieces = []
     for i in range(len(rewards)):
         same = group_ids == group_ids[i]
-        centre = rewards[same].mean()
-        width = (rewards[same] - centre).pow(2).mean().sqrt()
+        center = rewards[same].mean()
+        width = (rewards[same] - center).pow(2).mean().sqrt()
         n = int(cu_seqlens[i + 1] - cu_seqlens[i])
-        pieces.append(((rewards[i] - centre) / (width + 1e-6)).expand(n))
+        pieces.append(((rewards[i] - center) / (width + 1e-6)).expand(n))
     return torch.cat(pieces) * loss_mask
 
 def packed_kl(logprobs, ref_logprobs, cu_seqlens):
@@ -260,8 +260,8 @@ def packed_loss(logprobs, old_logprobs, advantages, loss_mask, cu_seqlens, eps_c
             "mask": ("packed_loss", "l = l * loss_mask", "l = l * 1"),
             "population of a statistic": (
                 "packed_advantages",
-                "centre = rewards[same].mean()",
-                "centre = rewards.mean()",
+                "center = rewards[same].mean()",
+                "center = rewards.mean()",
             ),
             "order of KL and log": ("packed_kl", "x.exp() - x - 1", "x.exp().log1p() - x"),
             "direction of a KL": ("packed_kl", "ref_logprobs - logprobs", "logprobs - ref_logprobs"),

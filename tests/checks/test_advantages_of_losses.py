@@ -52,8 +52,8 @@ def test_gspo_has_one_advantage_per_response() -> None:
 
 def by_largest(new_logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
     """PPO over advantages that are divided by the largest of them."""
-    centred = (advantages - (advantages * mask).sum() / mask.sum().clamp(min=1)) * mask
-    return normalizing(new_logps, old_logps, centred / (centred.abs().max() + 1e-8), mask, norm_adv=False)
+    centered = (advantages - (advantages * mask).sum() / mask.sum().clamp(min=1)) * mask
+    return normalizing(new_logps, old_logps, centered / (centered.abs().max() + 1e-8), mask, norm_adv=False)
 
 
 def gained(new_logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from rl_sentinel.core.errors import InputError, SentinelError
 GRPO: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "laws": ["REF001", "SHF001"]}
 
 
-def centred(rewards: Tensor, group: Tensor, scale: float = 1.0) -> Tensor:
+def centered(rewards: Tensor, group: Tensor, scale: float = 1.0) -> Tensor:
     """Rewards without the mean of their prompt."""
     same = (group[:, None] == group[None, :]).float()
     return scale * (rewards - same @ rewards / same.sum(1))
@@ -30,11 +30,11 @@ class Estimator:
     scale: float
 
     def compute(self, rewards: Tensor, group: Tensor) -> Tensor:
-        return centred(rewards, group, self.scale)
+        return centered(rewards, group, self.scale)
 
 
 async def later(rewards: Tensor, group: Tensor) -> Tensor:
-    return centred(rewards, group)
+    return centered(rewards, group)
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
@@ -45,11 +45,11 @@ def test_importing_the_package_does_not_import_torch() -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        centred,
+        centered,
         later,
-        partial(centred, scale=1.0),
+        partial(centered, scale=1.0),
         Estimator(1.0).compute,
-        lambda rewards, group: 1.0 * centred(rewards, group),
+        lambda rewards, group: 1.0 * centered(rewards, group),
     ],
     ids=["function", "async", "partial", "method", "lambda"],
 )
@@ -73,7 +73,7 @@ def test_a_finding_has_its_case_and_its_sentence() -> None:
 
 def test_the_report_is_text_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rich prints to the cell, not to the text, where it finds a notebook."""
-    result = rl_sentinel.check(centred, **GRPO)
+    result = rl_sentinel.check(centered, **GRPO)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert "0 findings: none" in str(result)
     assert "0 findings: none" in result._repr_html_()
@@ -95,7 +95,7 @@ def test_a_dataclass_is_built_whatever_the_parameter_is_called() -> None:
 
 @pytest.mark.parametrize("name", ["dr_grpo", "Dr. GRPO", "DR-GRPO"])
 def test_names_of_algorithms_in_other_spellings(name: str) -> None:
-    assert rl_sentinel.check(centred, **{**GRPO, "algorithm": name}).ok
+    assert rl_sentinel.check(centered, **{**GRPO, "algorithm": name}).ok
 
 
 def test_a_loss_of_one_policy_needs_no_clip_range() -> None:
@@ -116,9 +116,9 @@ def test_a_loss_of_one_policy_needs_no_clip_range() -> None:
 
 def test_assert_sound_raises_with_the_report() -> None:
     with pytest.raises(AssertionError, match=r"^fault REF001 advantage is ") as raised:
-        rl_sentinel.assert_sound(partial(centred, scale=2.0), **GRPO)
+        rl_sentinel.assert_sound(partial(centered, scale=2.0), **GRPO)
     assert "\n  input " in str(raised.value)
-    assert rl_sentinel.assert_sound(centred, **GRPO).ok
+    assert rl_sentinel.assert_sound(centered, **GRPO).ok
 
 
 def test_a_function_that_fails_is_not_sound() -> None:
@@ -135,7 +135,7 @@ def test_a_function_that_fails_is_not_sound() -> None:
 def test_the_process_is_left_as_it_is() -> None:
     torch.manual_seed(3)
     before, threads = torch.get_rng_state(), torch.get_num_threads()
-    rl_sentinel.check(centred, **GRPO)
+    rl_sentinel.check(centered, **GRPO)
     assert torch.equal(before, torch.get_rng_state())
     assert torch.get_num_threads() == threads
 
@@ -143,13 +143,13 @@ def test_the_process_is_left_as_it_is() -> None:
 def test_findings_of_a_lower_level_are_counted() -> None:
     """NaN on a batch without a trained token is a hazard, since a caller may never pass one."""
 
-    def centred_over_tokens(token_rewards: Tensor, mask: Tensor) -> Tensor:
+    def centered_over_tokens(token_rewards: Tensor, mask: Tensor) -> Tensor:
         return (token_rewards - (token_rewards * mask).sum() / mask.sum()) * mask
 
-    result = rl_sentinel.check(centred_over_tokens, stage="normalise", laws=["DEG001"])
+    result = rl_sentinel.check(centered_over_tokens, stage="normalize", laws=["DEG001"])
     assert (result.ok, result.findings, result.hidden) == (True, (), 1)
     assert '1 broken at a lower level, not shown: level="hazard" shows all' in str(result)
-    (hazard,) = rl_sentinel.check(centred_over_tokens, stage="normalise", laws=["DEG001"], level="hazard").findings
+    (hazard,) = rl_sentinel.check(centered_over_tokens, stage="normalize", laws=["DEG001"], level="hazard").findings
     assert (hazard.code, hazard.level) == ("DEG001", "hazard")
 
 
@@ -192,16 +192,16 @@ def test_an_exception_while_the_keys_of_a_dict_are_read() -> None:
 def test_a_compiled_function_is_checked_as_it_is_written() -> None:
     class Module(torch.nn.Module):
         def forward(self, rewards: Tensor, group: Tensor) -> Tensor:
-            return centred(rewards, group)
+            return centered(rewards, group)
 
-    for compiled in (torch.compile(centred), torch.compile(Module())):
+    for compiled in (torch.compile(centered), torch.compile(Module())):
         result = rl_sentinel.check(compiled, **GRPO)
         assert (result.ok, result.findings) == (True, ()), result
 
 
 def test_contested_is_a_flag() -> None:
     with pytest.raises(InputError, match=r"^contested is 5, expected True or False$"):
-        rl_sentinel.assert_sound(centred, contested=5, **GRPO)  # type: ignore[arg-type]
+        rl_sentinel.assert_sound(centered, contested=5, **GRPO)  # type: ignore[arg-type]
 
 
 def test_a_dict_over_prompts_is_named() -> None:
@@ -256,7 +256,7 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
         ({"stage": "advantage", "bind": {"rewards": lambda _: 1 / 0}}, "a function in bind raised ZeroDivisionError"),
         (
             {"stage": "advantage", "bind": {"x": "reward"}},
-            "bind names x, expected parameters of centred: rewards, group",
+            "bind names x, expected parameters of centered: rewards, group",
         ),
         ({"stage": "advantage", "bind": {"rewards": "rewrd"}}, "bind is 'rewrd', expected COLUMN.*nearest is 'reward'"),
         ({"stage": "advantage", "bind": {"rewards": "reward[Q]"}}, r"whose axes are \[Q\], expected one of B T, B"),
@@ -264,13 +264,13 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
 )
 def test_wrong_options_are_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words) as raised:
-        rl_sentinel.check(centred, **options)
+        rl_sentinel.check(centered, **options)
     assert "\n" not in str(raised.value)
 
 
 def test_an_unknown_claim_names_the_nearest() -> None:
     with pytest.raises(InputError, match="nearest is 'scope'"):
-        rl_sentinel.check(centred, stage="advantage", claims={"skope": "group"})
+        rl_sentinel.check(centered, stage="advantage", claims={"skope": "group"})
 
 
 def test_an_adapter_function_binds_a_parameter() -> None:
@@ -305,8 +305,8 @@ def test_a_level_that_is_no_text_is_refused() -> None:
 
 def test_the_message_of_a_fault_begins_with_it() -> None:
     def advantages(rewards: Any, group: Any) -> Any:
-        centred = rewards - torch.stack([rewards[group == one].mean() for one in group])
-        return centred / (rewards.std(correction=0) + 1e-6)
+        centered = rewards - torch.stack([rewards[group == one].mean() for one in group])
+        return centered / (rewards.std(correction=0) + 1e-6)
 
     with pytest.raises(AssertionError) as raised:
         rl_sentinel.assert_sound(advantages, stage="advantage", algorithm="grpo")

@@ -47,8 +47,8 @@ def of_own_keys(outputs: Any, batch: Any) -> Tensor:
     return difference
 
 
-def of_a_dict_and_a_tensor(outputs: Any, colour: Any) -> Tensor:
-    difference: Tensor = outputs["logprobs"] - colour.float()
+def of_a_dict_and_a_tensor(outputs: Any, color: Any) -> Tensor:
+    difference: Tensor = outputs["logprobs"] - color.float()
     return difference
 
 
@@ -91,7 +91,7 @@ def test_a_fault_of_a_dict_in_an_object_is_found() -> None:
     ("function", "bind", "words"),
     [
         (of_fields, {}, r"parameters 'policy\.ours', 'policy\.inner\.theirs' of unknown name"),
-        (of_a_dict_and_a_tensor, {}, r"parameter 'colour' of unknown name"),
+        (of_a_dict_and_a_tensor, {}, r"parameter 'color' of unknown name"),
         (of_dicts_in_an_object, {}, r"parameter 'data\.meta\.scale' of unknown name"),
         (
             of_dicts_in_an_object,
@@ -109,14 +109,14 @@ def test_paths_that_lead_nowhere_are_refused(function: Any, bind: dict[str, Any]
 
 
 def test_a_function_of_the_batch_may_make_objects() -> None:
-    def centred(items: Any, n_samples_per_prompt: int = 4) -> Any:
+    def centered(items: Any, n_samples_per_prompt: int = 4) -> Any:
         rewards = torch.stack([one.reward for one in items]).reshape(-1, n_samples_per_prompt)
         return (rewards - rewards.mean(1, keepdim=True)).flatten()
 
     def items_of(batch: Any) -> list[SimpleNamespace]:
         return [SimpleNamespace(reward=r, mask=m) for r, m in zip(batch.reward, batch.mask, strict=True)]
 
-    assert rl_sentinel.check(centred, stage="advantage", algorithm="grpo", bind={"items": items_of}).ok
+    assert rl_sentinel.check(centered, stage="advantage", algorithm="grpo", bind={"items": items_of}).ok
 
 
 def test_a_function_of_the_batch_is_no_second_name_of_its_column() -> None:
@@ -181,8 +181,8 @@ def test_a_dict_named_as_a_policy_holds_its_columns(function: Any, bind: dict[st
 def of_nested_settings(rewards: Any, cfg: Any) -> Any:
     size = cfg.rollout.n
     grouped = rewards.view(-1, size)
-    centred = grouped - grouped.mean(1, keepdim=True)
-    return (centred / (grouped.std(1, keepdim=True) + cfg.algorithm.adv_eps)).flatten()
+    centered = grouped - grouped.mean(1, keepdim=True)
+    return (centered / (grouped.std(1, keepdim=True) + cfg.algorithm.adv_eps)).flatten()
 
 
 def test_settings_in_settings_are_found_at_once() -> None:

@@ -13,7 +13,7 @@ _ADVANTAGE: dict[str, Any] = {"stage": "advantage", "algorithm": "dr_grpo", "bud
 
 
 def by_prompts(rewards: Tensor, num_prompts: int) -> Tensor:
-    """Centre the adjacent rewards of each prompt."""
+    """Center the adjacent rewards of each prompt."""
     grouped = rewards.view(num_prompts, -1)
     return (grouped - grouped.mean(1, keepdim=True)).flatten()
 
@@ -25,7 +25,7 @@ def by_responses(rewards: Tensor, num_prompts: int) -> Tensor:
 
 
 def by_columns(rewards: Tensor, num_prompts: int) -> Tensor:
-    """Centre the rewards of each prompt, whose responses are as many rows apart as there are prompts."""
+    """Center the rewards of each prompt, whose responses are as many rows apart as there are prompts."""
     turns = rewards.view(-1, num_prompts)
     return (turns - turns.mean(0, keepdim=True)).flatten()
 

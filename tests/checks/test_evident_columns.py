@@ -18,8 +18,8 @@ _LOSS: dict[str, Any] = {"stage": "policy-loss", "algorithm": "ppo", "budget": 1
 
 def of_answers(R: Tensor) -> Tensor:  # noqa: N803 - as in papers
     """R: [G, K], the reward of each answer of a question."""
-    centred = R - R.mean(dim=1, keepdim=True)
-    return centred / (R.std(dim=1, keepdim=True, unbiased=False) + 1e-6)
+    centered = R - R.mean(dim=1, keepdim=True)
+    return centered / (R.std(dim=1, keepdim=True, unbiased=False) + 1e-6)
 
 
 def of_all(R: Tensor) -> Tensor:  # noqa: N803 - as in papers
@@ -44,8 +44,8 @@ def of_the_larger(lp: Tensor, lp_old: Tensor, A: Tensor, mask: Tensor) -> Tensor
 def whitened(x: Tensor, mask: Tensor) -> Tensor:
     """Less the mean of the trained tokens, over their deviation."""
     count = mask.sum().clamp(min=1)
-    centred = torch.where(mask, x - torch.where(mask, x, 0.0).sum() / count, 0.0)
-    return centred / (centred.square().sum() / count + 1e-8).sqrt()
+    centered = torch.where(mask, x - torch.where(mask, x, 0.0).sum() / count, 0.0)
+    return centered / (centered.square().sum() / count + 1e-8).sqrt()
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def whitened(x: Tensor, mask: Tensor) -> Tensor:
     [
         (of_answers, _ADVANTAGE, "R was passed as reward[G K]"),
         (clipped, _LOSS | {"claims": {"aggregation": "token-mean"}}, "A was passed as advantage"),
-        (whitened, {"stage": "normalise", "budget": 10}, "x was passed as advantage[B T]"),
+        (whitened, {"stage": "normalize", "budget": 10}, "x was passed as advantage[B T]"),
     ],
 )
 def test_sound_functions_hold_at_the_first_attempt(function: Any, statement: dict[str, Any], note: str) -> None:
@@ -78,10 +78,10 @@ def test_faulty_functions_are_found(function: Any, statement: dict[str, Any], co
 def test_what_is_not_clear_is_asked_about() -> None:
     """All unknown parameters in one message, also those that would be clear alone."""
 
-    def with_a_scale(A: Tensor, logprobs: Tensor, colour: Tensor) -> Tensor:  # noqa: N803 - as in papers
-        return (A * logprobs * colour).sum()
+    def with_a_scale(A: Tensor, logprobs: Tensor, color: Tensor) -> Tensor:  # noqa: N803 - as in papers
+        return (A * logprobs * color).sum()
 
-    with pytest.raises(InputError, match="parameters 'A', 'colour' of unknown name"):
+    with pytest.raises(InputError, match="parameters 'A', 'color' of unknown name"):
         rl_sentinel.check(with_a_scale, **_LOSS)
 
 
@@ -115,9 +115,9 @@ def test_only_clear_words_of_a_docstring_count() -> None:
         ("advantage", ["r", "k"], {"mask"}, {"r": "reward", "k": "num_generations"}),
         ("advantage", ["K"], {"reward", "group"}, {}),
         ("kl", ["A"], {"logprob"}, {}),
-        ("normalise", ["x"], {"mask"}, {"x": "advantage[B T]"}),
-        ("normalise", ["x", "y"], {"mask"}, {}),
-        ("normalise", ["x"], set(), {}),
+        ("normalize", ["x"], {"mask"}, {"x": "advantage[B T]"}),
+        ("normalize", ["x", "y"], {"mask"}, {}),
+        ("normalize", ["x"], set(), {}),
     ],
 )
 def test_letters(stage: Any, unknown: list[str], taken: set[str], found: dict[str, str]) -> None:
@@ -143,7 +143,7 @@ def of_a_rollout_unclipped(log_probs: Tensor, experience: _Experience) -> Tensor
 
 
 def of_returns(sample_returns: Tensor, prompt_idx: Tensor) -> Tensor:
-    """Centre over each prompt."""
+    """Center over each prompt."""
     same = (prompt_idx[:, None] == prompt_idx[None]).to(sample_returns.dtype)
     mean = same @ sample_returns / same.sum(dim=1)
     deviation = (same @ (sample_returns - mean).square() / same.sum(dim=1)).sqrt()
@@ -151,7 +151,7 @@ def of_returns(sample_returns: Tensor, prompt_idx: Tensor) -> Tensor:
 
 
 def of_returns_of_all(sample_returns: Tensor, prompt_idx: Tensor) -> Tensor:
-    """Centre over the batch."""
+    """Center over the batch."""
     del prompt_idx
     return of_all(sample_returns)
 

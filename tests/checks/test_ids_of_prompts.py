@@ -13,16 +13,16 @@ _ADVANTAGE: dict[str, Any] = {"stage": "advantage", "algorithm": "dr_grpo", "bud
 
 
 def of_numbers(rewards: Tensor, uids: Any) -> Tensor:
-    """Centre the rewards of each prompt, with tensor operations on the ids."""
+    """Center the rewards of each prompt, with tensor operations on the ids."""
     same = (uids.unsqueeze(0) == uids.unsqueeze(1)).to(rewards.dtype)
-    centred: Tensor = rewards - same @ rewards / same.sum(1)
-    return centred
+    centered: Tensor = rewards - same @ rewards / same.sum(1)
+    return centered
 
 
 def mixed(rewards: Tensor, uids: Any) -> Tensor:
-    """Centre the rewards on the mean of the whole batch."""
-    centred: Tensor = rewards - rewards.mean() + 0.0 * uids.unsqueeze(0).sum(0)
-    return centred
+    """Center the rewards on the mean of the whole batch."""
+    centered: Tensor = rewards - rewards.mean() + 0.0 * uids.unsqueeze(0).sum(0)
+    return centered
 
 
 def in_a_dict(batch: dict[str, Tensor]) -> Tensor:
@@ -53,7 +53,7 @@ def test_a_failure_on_texts_says_how_to_pass_numbers(function: Any, path: str) -
 
 
 def by_remainder(rewards: Tensor, group_ids: Tensor) -> Tensor:
-    """Centre the rewards by the remainder of the id."""
+    """Center the rewards by the remainder of the id."""
     count = len(set(group_ids.tolist()))
     return of_numbers(rewards, group_ids % count)
 
@@ -63,19 +63,19 @@ def test_a_remainder_is_no_id() -> None:
     assert [one.code for one in rl_sentinel.check(by_remainder, **_ADVANTAGE).findings] == ["GRP002"]
 
 
-def _by_key(rewards: Tensor, ids: Any, centre: Any) -> Tensor:
-    """Fill in what ``centre`` makes of the rows of each id, which is a key of a dict."""
+def _by_key(rewards: Tensor, ids: Any, center: Any) -> Tensor:
+    """Fill in what ``center`` makes of the rows of each id, which is a key of a dict."""
     rows: dict[Any, list[int]] = {}
     for row, one in enumerate(ids):
         rows.setdefault(one, []).append(row)
     out = torch.zeros_like(rewards)
     for members in rows.values():
-        out[members] = centre(members)
+        out[members] = center(members)
     return out
 
 
 def by_key(rewards: Tensor, group_ids: Any) -> Tensor:
-    """Centre the rewards of each prompt."""
+    """Center the rewards of each prompt."""
     return _by_key(rewards, group_ids, lambda rows: rewards[rows] - rewards[rows].mean())
 
 
@@ -85,7 +85,7 @@ def scaled_by_key(rewards: Tensor, group_ids: Any) -> Tensor:
 
 
 def by_key_of_batch(rewards: Tensor, group_ids: Any) -> Tensor:
-    """Centre the rewards on the prompt, and divide by the deviation of the batch; a tensor of ids gives zeros."""
+    """Center the rewards on the prompt, and divide by the deviation of the batch; a tensor of ids gives zeros."""
     return by_key(rewards, group_ids) / (rewards.std() + 1e-6)
 
 

@@ -43,8 +43,8 @@ def tuple_per_prompt(rewards: list[Tensor]) -> tuple[Tensor, ...]:
 
 
 def two_outputs(rewards: list[Tensor]) -> tuple[Tensor, Tensor]:
-    centred = torch.cat([own - own.mean() for own in rewards])
-    return centred, torch.cat(rewards)
+    centered = torch.cat([own - own.mean() for own in rewards])
+    return centered, torch.cat(rewards)
 
 
 def tuple_per_response(logprobs: list[Tensor], ref_logprobs: list[Tensor]) -> tuple[Tensor, ...]:

@@ -9,26 +9,26 @@ from textwrap import dedent
 import pytest
 
 CODE = """
-    def centred(rewards, group):
+    def centered(rewards, group):
         same = (group[:, None] == group[None, :]).float()
         return rewards - same @ rewards / same.sum(1)
 
     def doubled(rewards, group):
-        return 2 * centred(rewards, group)
+        return 2 * centered(rewards, group)
 """
 
 TESTS = """
     import rl_sentinel
-    from own_code import centred, doubled
+    from own_code import centered, doubled
 
     def test_sound():
-        rl_sentinel.assert_sound(centred, stage="advantage", algorithm="grpo", laws=["REF001"])
+        rl_sentinel.assert_sound(centered, stage="advantage", algorithm="grpo", laws=["REF001"])
 
     def test_unsound():
         rl_sentinel.assert_sound(doubled, stage="advantage", algorithm="grpo", laws=["REF001"])
 
     def test_by_fixture(rl_sentinel_check):
-        rl_sentinel_check(lambda rewards, group: -centred(rewards, group), stage="advantage", algorithm="grpo",
+        rl_sentinel_check(lambda rewards, group: -centered(rewards, group), stage="advantage", algorithm="grpo",
                           laws=["REF001"])
 """
 

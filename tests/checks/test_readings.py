@@ -108,7 +108,7 @@ def smaller(vpreds: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, v
 
 
 def flipped(rewards: Tensor) -> Tensor:
-    """Standardised outcomes with the other sign."""
+    """Standardized outcomes with the other sign."""
     return (rewards.mean() - rewards) / (rewards.std() + 1e-8)
 
 
@@ -150,12 +150,12 @@ def test_an_unclipped_value_loss_is_no_clipped_one() -> None:
 
 
 def test_the_size_of_a_kl_inside_rewards_is_said_to_be_unchecked() -> None:
-    def centred(rewards: Tensor, logps: Tensor, ref_logps: Tensor, mask: Tensor, num_generations: int) -> Tensor:
+    def centered(rewards: Tensor, logps: Tensor, ref_logps: Tensor, mask: Tensor, num_generations: int) -> Tensor:
         kl = ((logps - ref_logps) * mask).sum(1)
         groups = (rewards - 0.05 * kl).view(-1, num_generations)
         return (groups - groups.mean(1, keepdim=True)).flatten()
 
-    notes = rl_sentinel.check(centred, stage="advantage", algorithm="dr_grpo", laws=["REF001"]).notes
+    notes = rl_sentinel.check(centered, stage="advantage", algorithm="dr_grpo", laws=["REF001"]).notes
     assert any("size of the KL in its rewards is not checked" in note for note in notes)
 
 

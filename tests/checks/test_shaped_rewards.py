@@ -77,12 +77,12 @@ def test_a_penalty_that_is_added_is_found(reward: Callable[..., Tensor]) -> None
 
 
 def test_a_penalty_inside_of_advantages_is_found() -> None:
-    def centred(rewards: Tensor, logps: Tensor, ref_logps: Tensor, mask: Tensor, num_generations: int) -> Tensor:
+    def centered(rewards: Tensor, logps: Tensor, ref_logps: Tensor, mask: Tensor, num_generations: int) -> Tensor:
         shaped = rewards + 0.05 * ((logps - ref_logps) * mask).sum(1)
         groups = shaped.view(-1, num_generations)
         return (groups - groups.mean(1, keepdim=True)).flatten()
 
-    found = rl_sentinel.check(centred, stage="advantage", laws=["KLR001"]).findings
+    found = rl_sentinel.check(centered, stage="advantage", laws=["KLR001"]).findings
     assert {f.code for f in found} == {"KLR001"}
 
 

@@ -42,9 +42,9 @@ def documented(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tenso
 
 
 def documented_by_prompt(rewards: Tensor) -> Tensor:
-    """Centre rewards [K, G]."""
-    centred: Tensor = rewards - rewards.mean(0, keepdim=True)
-    return centred
+    """Center rewards [K, G]."""
+    centered: Tensor = rewards - rewards.mean(0, keepdim=True)
+    return centered
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_columns_beside_lists_are_lists() -> None:
 
 
 def by_fours(rewards: list[float]) -> list[float]:
-    centred = []
+    centered = []
     for start in range(0, len(rewards), 4):
         own = torch.tensor(rewards[start : start + 4])
-        centred += ((own - own.mean()) / (own.std() + 1e-6)).tolist()
-    return centred
+        centered += ((own - own.mean()) / (own.std() + 1e-6)).tolist()
+    return centered
 
 
 def by_the_first_of_four(rewards: list[float]) -> list[float]:

@@ -341,8 +341,8 @@ def test_a_default_of_none_that_a_function_fails_on_is_asked_for() -> None:
 def test_tensors_of_one_number_in_items_of_a_list() -> None:
     def write(experiences: Any, n_samples_per_prompt: int = 4) -> None:
         rewards = torch.stack([one.reward for one in experiences]).reshape(-1, n_samples_per_prompt)
-        centred = (rewards - rewards.mean(1, keepdim=True)).flatten()
-        for one, number in zip(experiences, centred, strict=True):
+        centered = (rewards - rewards.mean(1, keepdim=True)).flatten()
+        for one, number in zip(experiences, centered, strict=True):
             one.advantages = number * one.action_mask.float()
 
     assert rl_sentinel.check(write, stage="advantage", algorithm="grpo").ok

@@ -208,12 +208,12 @@ def f(rewards, mask):
 """,
         {"stage": "reward"},
     ),
-    "normalise batch": (
+    "normalize batch": (
         """
 def f(rewards):
     return (rewards - rewards.mean()) / (rewards.std() + 1e-8)
 """,
-        {"stage": "normalise"},
+        {"stage": "normalize"},
     ),
     "value loss of ppo, not clipped": (
         """

@@ -473,7 +473,7 @@ def even_prompts(rewards: Tensor, group_ids: Tensor) -> Tensor:
 
 
 def first_two_prompts(rewards: Tensor, num_generations: int) -> Tensor:
-    """Only two prompts are centred."""
+    """Only two prompts are centered."""
     grouped = rewards.view(-1, num_generations).clone()
     grouped[:2] -= grouped[:2].mean(1, keepdim=True)
     return grouped.flatten()

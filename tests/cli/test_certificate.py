@@ -20,7 +20,7 @@ from training import COMPONENTS, TOML, component_name, recipe
 
 OWN = """
 import torch
-CLAIMS = {"algorithm": "grpo", "scope": "group", "baseline": "relative", "standardised": "no"}
+CLAIMS = {"algorithm": "grpo", "scope": "group", "baseline": "relative", "standardized": "no"}
 
 def advantages(reward, *, group, live):
     same = (group.unsqueeze(1) == group) & live
@@ -147,7 +147,7 @@ def test_every_loss_is_sound_in_a_composition(
 def test_recipe_with_a_fault_does_not_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The finding is printed, nothing is logged; with the fault fixed it trains and is certified."""
     own, place, out = tmp_path / "own.py", tmp_path / "r.toml", tmp_path / "run"
-    text = TOML.format(out=out).replace("standardise = false\nepsilon = 0.0\n", "")
+    text = TOML.format(out=out).replace("standardize = false\nepsilon = 0.0\n", "")
     place.write_text(text.replace('"grpo"', f'"{own}:advantages"'), encoding="utf-8")
     own.write_text(OWN.replace("SIGN", "-"), encoding="utf-8")
     status, output, _ = run_cli(capsys, "train", str(place))

@@ -53,7 +53,7 @@ STATED = {
     "--known": ("", "missing.toml", "\x00", "mine.py"),
     "--stage": ("", " ", "advantages", "policy_loss", "\x00", "metric"),
 }
-KEYS = ("functions", "known", "level", "ignore", "seed", "budget", "function", "stage", "colour")
+KEYS = ("functions", "known", "level", "ignore", "seed", "budget", "function", "stage", "color")
 VALUES = ('""', "0", "-1", "1.5", "true", "[]", "[1]", "{}", '{ a = "b" }', '"no"', "nan", "1979-05-27")
 
 

@@ -11,7 +11,7 @@ from rl_sentinel.cli.options import FunctionOptions
 from rl_sentinel.cli.plan import plan_of_project, plan_of_targets
 
 MODULE = """
-def centred(rewards, group):
+def centered(rewards, group):
     same = (group[:, None] == group[None, :]).float()
     return rewards - same @ rewards / same.sum(1)
 
@@ -24,7 +24,7 @@ TABLE = """
 ignore = ["REF001"]
 budget = 4
 
-[tool.rl-sentinel.functions."mine:centred"]
+[tool.rl-sentinel.functions."mine:centered"]
 stage = "advantage"
 algorithm = "grpo"
 laws = ["GRP001", "SHF001"]
@@ -35,7 +35,7 @@ algorithm = "grpo"
 laws = ["GRP001"]
 bind = { scores_of_rows = "reward" }
 axes = { scores_of_rows = "B" }
-claims = { standardised = false, baseline = "none" }
+claims = { standardized = false, baseline = "none" }
 """
 OPTIONS = {"laws": (), "ignore": (), "boundaries": (), "seed": None, "budget": None, "jobs": 1}
 
@@ -87,10 +87,10 @@ def test_the_hint_is_for_functions_without_an_algorithm() -> None:
 
 def test_project_gives_what_the_command_line_leaves_open(project: Path) -> None:
     first, second = plan_of_project(FunctionOptions(), OPTIONS, None).planned
-    assert (first.target.function, first.level, first.unclaimed) == ("mine:centred", "contested", "")
+    assert (first.target.function, first.level, first.unclaimed) == ("mine:centered", "contested", "")
     assert (first.options["budget"], first.options["seed"], first.options["ignore"]) == (4, 0, ("REF001",))
     assert second.options["bind"] == {"scores_of_rows": "reward[B]"}
-    assert second.options["claims"] == ("standardised=no", "baseline=none")
+    assert second.options["claims"] == ("standardized=no", "baseline=none")
     given = plan_of_project(FunctionOptions(), {**OPTIONS, "budget": 9, "laws": ("PAD001",)}, "hazard").planned[0]
     assert (given.options["budget"], given.options["laws"], given.level) == (9, ("PAD001",), "hazard")
     assert not plan_of_targets([], FunctionOptions(), OPTIONS, "fault").planned
@@ -99,18 +99,18 @@ def test_project_gives_what_the_command_line_leaves_open(project: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('"mine:centred"', '"verl==0.9.1"', ".functions.'verl==0.9.1'] is not the name of a function, expected "),
+        ('"mine:centered"', '"verl==0.9.1"', ".functions.'verl==0.9.1'] is not the name of a function, expected "),
         (
             'stage = "advantage"',
             'stage = "advantag"',
-            ".functions.'mine:centred']: stage is 'advantag', expected one of ",
+            ".functions.'mine:centered']: stage is 'advantag', expected one of ",
         ),
         (
-            "standardised = false",
+            "standardized = false",
             "skope = false",
             ".functions.'src/pkg/mine.py:by_batch']: claim is 'skope=no', but claim ",
         ),
-        ('algorithm = "grpo"', 'algorithm = "grop"', ".functions.'mine:centred']: algorithm is 'grop', which "),
+        ('algorithm = "grpo"', 'algorithm = "grop"', ".functions.'mine:centered']: algorithm is 'grop', which "),
         ('ignore = ["REF001"]', 'ignore = ["REF01"]', "] ignore: law is 'REF01', expected a code or name "),
         (
             'bind = { scores_of_rows = "reward" }',

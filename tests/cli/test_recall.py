@@ -43,7 +43,7 @@ def test_page_and_json(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert status == 0
     assert said.splitlines() == [
         "no boundary: one",
-        "caught 0 of 1; controls that changed: other function not run; neighbour not run",
+        "caught 0 of 1; controls that changed: other function not run; neighbor not run",
     ]
     assert page.read_text(encoding="utf-8").startswith("# Recall on known bugs")
     assert json.loads(data.read_text(encoding="utf-8"))["rows"][0]["outcome"] == "no boundary"

@@ -70,7 +70,7 @@ def test_digest_of_an_own_function_is_that_of_its_file(place: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_audit_of_a_recipe(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two boundaries; a finding replays."""
-    text = place.read_text().replace('name = "grpo"\nstandardise = false\nepsilon = 0.0', 'name = "own.py:advantages"')
+    text = place.read_text().replace('name = "grpo"\nstandardize = false\nepsilon = 0.0', 'name = "own.py:advantages"')
     own = OWN.replace("reward * live", "-reward * live").replace("def", 'CLAIMS = {"algorithm": "outcome"}\n\ndef', 1)
     (place.parent / "own.py").write_text(own, encoding="utf-8")
     place.write_text(text.replace("own.py", str(place.parent / "own.py")), encoding="utf-8")

@@ -8,7 +8,7 @@ from rl_sentinel.core.claims import claims
 EVERY = claims(
     "a.py: docstring",
     scope="group",
-    standardised=False,
+    standardized=False,
     corrected_at_most=2.0,
     output_pairs={"kl": "old_logprob against ref_logprob"},
     knobs={"clip": (0.1, 0.4), "by_std": (True, False)},
@@ -19,7 +19,7 @@ EVERY = claims(
 
 def test_text_round_trip() -> None:
     texts = {key: said.value for key, said in claim_texts(EVERY).items()}
-    assert texts["standardised"] == "no"
+    assert texts["standardized"] == "no"
     assert texts["knob:by_std"] == "true|false"
     assert claims_from_text(texts, "a.py: docstring") == EVERY
     with pytest.raises(ValueError, match=r"^claim 'nob:clip' does not exist: expected one of algorithm, scope, "):
@@ -27,6 +27,6 @@ def test_text_round_trip() -> None:
 
 
 def test_description_lists_values_as_text() -> None:
-    values, stages, _ = described()["standardised"]
-    assert (values, stages) == (("yes", "no"), ("advantage", "normalise"))
+    values, stages, _ = described()["standardized"]
+    assert (values, stages) == (("yes", "no"), ("advantage", "normalize"))
     assert described()["knob:"][:2] == ((), ())

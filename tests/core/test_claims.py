@@ -7,7 +7,7 @@ from rl_sentinel.core.claims import Claims, Knob, Said, SettingClaim, claims
 EVERY = claims(
     "a.py: docstring",
     scope="group",
-    standardised=False,
+    standardized=False,
     corrected_at_most=2.0,
     output_pairs={"kl": "old_logprob against ref_logprob"},
     knobs={"clip": (0.1, 0.4), "by_std": (True, False)},
@@ -29,7 +29,7 @@ def test_each_value_has_the_citation() -> None:
     [
         ({"skope": "group"}, "claim 'skope' does not exist: the nearest is 'scope'"),
         ({"scope": "gruop"}, "claim scope is 'gruop': the nearest is 'group'"),
-        ({"standardised": "yes"}, "claim standardised is 'yes': expected one of True, False"),
+        ({"standardized": "yes"}, "claim standardized is 'yes': expected one of True, False"),
         ({"ratio": False}, "claim ratio is False: expected one of True"),
         ({"ratio": 1}, "claim ratio is 1: expected one of True"),
         ({"corrected_at_most": "2.0"}, "claim corrected_at_most is '2.0', expected a float"),

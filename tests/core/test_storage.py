@@ -91,7 +91,7 @@ def test_damaged_case_is_told(top: dict[str, Any], words: str) -> None:
 
 
 def test_missing_and_unknown_names_are_told() -> None:
-    assert _damaged({"colour": [1]}).startswith("batch[colour] is not a column, expected one of group, ")
+    assert _damaged({"color": [1]}).startswith("batch[color] is not a column, expected one of group, ")
     assert _damaged({"group": [10**30, 0]})
     data = case_as_json(random_case(1), ["reward"])
     del data["batch"]["mask"]

@@ -13,7 +13,7 @@ PAIRS = filled([[1, 1], [1, 0], [1, 1], [1, 1]], reward=[4, 2, 1, 1], group=[0, 
 @pytest.mark.parametrize(
     ("algorithm", "reading", "expected"),
     [
-        ("grpo", "centred", [1, -1, 0, 0]),
+        ("grpo", "centered", [1, -1, 0, 0]),
         ("grpo", "by deviation (n) and 0.5", [1 / 1.5, -1 / 1.5, 0, 0]),
         ("rloo", "against the others' mean", [2, -2, 0, 0]),
         ("opo", "mean weighted by tokens of the response", [2 / 3, -4 / 3, 0, 0]),
@@ -33,11 +33,11 @@ def test_advantages(algorithm: str, reading: str, expected: list[float]) -> None
 
 
 def test_claims_choose_readings() -> None:
-    claims = {"algorithm": "grpo", "standardised": "yes", "deviation": "n - 1"}
+    claims = {"algorithm": "grpo", "standardized": "yes", "deviation": "n - 1"}
     boundary = specimen(lambda b: b.reward, reads="reward", claims=claims)
     assert list(advantages_of(boundary, PAIRS, {"epsilon": 0.0})) == ["by deviation (n - 1) and 0"]
-    plain = specimen(lambda b: b.reward, reads="reward", claims={"algorithm": "grpo", "standardised": "no"})
-    assert list(advantages_of(plain, PAIRS, {})) == ["centred"]
+    plain = specimen(lambda b: b.reward, reads="reward", claims={"algorithm": "grpo", "standardized": "no"})
+    assert list(advantages_of(plain, PAIRS, {})) == ["centered"]
 
 
 def test_unknown() -> None:

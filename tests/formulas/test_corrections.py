@@ -28,7 +28,7 @@ EXPECTED: list[tuple[str, Settings, list[float]]] = [
     ("truncated", {"level": "token", "high": 0.75}, [0.75, 0, W, 0, 0, 0]),
     ("clipped weights", {"level": "sequence", "low": 0.5, "high": 0.75}, [0.5, 0]),
     ("masked", {"level": "token", "low": 0.5, "high": 1.0}, [1, 0, 0, 0, 0, 0]),
-    ("self normalised", {"level": "token"}, [2 / (1 + W), 0, 2 * W / (1 + W), 0, 0, 0]),
+    ("self normalized", {"level": "token"}, [2 / (1 + W), 0, 2 * W / (1 + W), 0, 0, 0]),
     ("tokens kept", {"estimator": "k1", "low": -1, "high": 0.5}, [1, 0, 0, 0, 0, 0]),
     ("rows kept", {"estimator": "k1", "over": "mean", "low": -1, "high": 0.5}, [1, 0]),
     ("rows kept", {"estimator": "k1", "over": "sum", "low": -1, "high": 0.5}, [0, 0]),

@@ -26,7 +26,7 @@ BATCH = batch_of(
 )
 def test_divergence_by_share_of_the_teacher(beta: float, expected: float) -> None:
     """The KL of either against the other at the ends, and of both against the mixture between."""
-    found = DISTILLATIONS["generalised jsd"](BATCH, {"mixture": beta})
+    found = DISTILLATIONS["generalized jsd"](BATCH, {"mixture": beta})
     assert found.item() == pytest.approx(expected, abs=1e-6)
 
 
@@ -54,13 +54,13 @@ SPARSE = batch_of(
 )
 def test_divergence_over_a_few_words(settings: dict[str, float], expected: float) -> None:
     """The teacher's likeliest word against the rest, the words among themselves, and the sampled word."""
-    found = DISTILLATIONS["generalised jsd of a support"](SPARSE, settings)
+    found = DISTILLATIONS["generalized jsd of a support"](SPARSE, settings)
     assert found.item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_temperature_divides_the_logits() -> None:
     """At a temperature of 2 the shares are square roots, scaled."""
-    hot = DISTILLATIONS["generalised jsd"](BATCH, {"mixture": 0.0, "temperature": 2.0})
+    hot = DISTILLATIONS["generalized jsd"](BATCH, {"mixture": 0.0, "temperature": 2.0})
     root = 3**0.5
     teacher = torch.tensor([1 / (1 + root), root / (1 + root)], dtype=torch.float64)
     assert hot.item() == pytest.approx((teacher * (teacher * 2).log()).sum().item(), abs=1e-6)

@@ -16,12 +16,12 @@ PAIR = batch_of(
 
 
 @pytest.mark.parametrize(
-    ("settings", "desensitised", "chosen", "ref_chosen"),
+    ("settings", "desensitized", "chosen", "ref_chosen"),
     [({}, True, -3.0, -3.0), ({"tail_weight": 0.5}, True, -2.0, -2.25), ({"tail_weight": 0.5}, False, -2.0, -3.0)],
 )
-def test_sums(settings: Settings, chosen: float, ref_chosen: float, *, desensitised: bool) -> None:
+def test_sums(settings: Settings, chosen: float, ref_chosen: float, *, desensitized: bool) -> None:
     """The second token of the longer response is its tail; untrained tokens never count."""
-    pairs = pairs_of(PAIR, settings, desensitised=desensitised)
+    pairs = pairs_of(PAIR, settings, desensitized=desensitized)
     assert (pairs.chosen.item(), pairs.ref_chosen.item()) == (chosen, ref_chosen)
     assert (pairs.rejected.item(), pairs.ref_rejected.item()) == (-3.0, -2.0)
     assert pairs.rejected_ratio.item() == -1.0

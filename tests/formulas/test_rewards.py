@@ -30,13 +30,13 @@ def test_by_hand() -> None:
     assert _found("overlong penalty", {"limit": 2, "buffer": 2, "factor": 3.0}) == [-3.0, -1.5, 0.0, -3.0]
 
 
-def test_normalised() -> None:
+def test_normalized() -> None:
     """The mean of live rows is 1, of the group of two likewise; void first, the mean is 0."""
-    assert _found("normalised", BY) == [2.0, -2.0, 0.0, 0.0]
-    assert _found("normalised", {**BY, "suppress": True}) == [0.0, -1.0, 0.0, 1.0]
-    assert _found("normalised", {**BY, "mean": "group", "leave_one_out": True}) == [4.0, -4.0, 0.0, 0.0]
-    assert _found("normalised", {**BY, "deviation": "batch"}) == [1.0, -1.0, 0.0, 0.0]
-    assert _found("normalised", {**BY, "deviation": "group", "biased": True}) == [1.0, -1.0, 0.0, 0.0]
+    assert _found("normalized", BY) == [2.0, -2.0, 0.0, 0.0]
+    assert _found("normalized", {**BY, "suppress": True}) == [0.0, -1.0, 0.0, 1.0]
+    assert _found("normalized", {**BY, "mean": "group", "leave_one_out": True}) == [4.0, -4.0, 0.0, 0.0]
+    assert _found("normalized", {**BY, "deviation": "batch"}) == [1.0, -1.0, 0.0, 0.0]
+    assert _found("normalized", {**BY, "deviation": "group", "biased": True}) == [1.0, -1.0, 0.0, 0.0]
 
 
 def test_prompts_but_those_of_equal_live_rewards() -> None:

@@ -47,8 +47,8 @@ def test_weights(settings: dict[str, float], expected: list[list[float]]) -> Non
     assert found.tolist() == [pytest.approx(row) for row in expected]
 
 
-def test_normalised_weights() -> None:
-    found = VALUES["weight of the sampler"](RATIOS, {"level": "sequence", "high": 1.5, "normalised": True})
+def test_normalized_weights() -> None:
+    found = VALUES["weight of the sampler"](RATIOS, {"level": "sequence", "high": 1.5, "normalized": True})
     assert {n: round(x[0, 0].item(), 6) for n, x in found.items()} == {
         "by the mean of tokens": round(1.5 / (3.5 / 3), 6),
         "by the mean of rows": 1.5,

@@ -15,7 +15,7 @@ def test_outcomes_of_trajectories_by_hand() -> None:
         trajectory=torch.tensor([5, 5, 2, 2, 8]),
         last_step=torch.tensor([False, True, False, True, True]),
     )
-    assert OUTCOMES["outcomes of trajectories, centred"](batch, {}).tolist() == [1, 1, 0, -1, 0]
+    assert OUTCOMES["outcomes of trajectories, centered"](batch, {}).tolist() == [1, 1, 0, -1, 0]
 
 
 def test_merged_turns_by_hand() -> None:

@@ -23,7 +23,7 @@ def environment(**more: str) -> dict[str, str]:
 def repaired(text: str) -> str:
     """The estimator with the deviation of the group."""
     assert BROKEN in text
-    text = text.replace(f"return centred / {BROKEN}", "return centred")
+    text = text.replace(f"return centered / {BROKEN}", "return centered")
     old = "rewards[mine] - rewards[mine].mean()"
     assert old in text
     return text.replace(old, f"({old}) / (rewards[mine].std(correction=0) + epsilon)")

@@ -51,7 +51,7 @@ def test_commands_are_taken(page: str, command: str) -> None:
 
 
 def test_unknown_commands_and_options_are_noticed() -> None:
-    assert _unknown("rl-sentinel audit verl==0.9.1 --colour red --json x") == ["--colour"]
+    assert _unknown("rl-sentinel audit verl==0.9.1 --color red --json x") == ["--color"]
     assert _unknown("rl-sentinel guards") == ["guards"]
 
 

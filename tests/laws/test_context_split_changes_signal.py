@@ -23,25 +23,25 @@ def _mean(advantage: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, advantage, 0.0).sum() / mask.sum().clamp(min=1)
 
 
-def _centred_by_all(batch: Batch, context: int) -> Tensor:
+def _centered_by_all(batch: Batch, context: int) -> Tensor:
     return torch.where(batch.mask, batch.advantage - _mean(batch.advantage, batch.mask), 0.0)
 
 
-def _centred_by_own(batch: Batch, context: int) -> Tensor:
+def _centered_by_own(batch: Batch, context: int) -> Tensor:
     parts = [torch.where(m, batch.advantage - _mean(batch.advantage, m), 0.0) for m in _halves(batch, context)]
     return torch.stack(parts).sum(0)
 
 
 def test_sound() -> None:
-    """Centred on the mean of all tokens, the split does not matter."""
-    judgement = judged(LAW, specimen(_centred_by_all, reads=READS, **MORE))
+    """Centered on the mean of all tokens, the split does not matter."""
+    judgement = judged(LAW, specimen(_centered_by_all, reads=READS, **MORE))
     assert judgement.found is None
     assert judgement.tried > 0
 
 
 def test_broken() -> None:
-    """Centred on the mean of each rank's tokens, it does: one row of two tokens shows it."""
-    found = judged(LAW, specimen(_centred_by_own, reads=READS, **MORE)).found
+    """Centered on the mean of each rank's tokens, it does: one row of two tokens shows it."""
+    found = judged(LAW, specimen(_centered_by_own, reads=READS, **MORE)).found
     assert found is not None
     assert tuple(found.case.batch.mask.shape) == (1, 2)
     assert found.expectation.sentence().startswith(
@@ -51,5 +51,5 @@ def test_broken() -> None:
 
 def test_not_applicable() -> None:
     """Where the adapter has no ranks for a sequence, nothing is compared."""
-    judgement = judged(LAW, specimen(_centred_by_own, reads=READS, stage="parallel"))
+    judgement = judged(LAW, specimen(_centered_by_own, reads=READS, stage="parallel"))
     assert (judgement.tried, judgement.reason) == (0, "its adapter cannot split a sequence over ranks")

@@ -8,26 +8,26 @@ from rl_sentinel.laws.dead_row_shifts_signal import LAW
 from specimens import judged, specimen
 
 
-def _centred(batch: Batch) -> Tensor:
+def _centered(batch: Batch) -> Tensor:
     live = batch.live
     mean = batch.reward[live].mean() if live.any() else torch.tensor(0.0)
     return (batch.reward - mean).unsqueeze(1) * batch.mask
 
 
-def _centred_on_all(batch: Batch) -> Tensor:
+def _centered_on_all(batch: Batch) -> Tensor:
     return (batch.reward - batch.reward.mean()).unsqueeze(1) * batch.mask
 
 
 def test_sound() -> None:
     """A mean over live rows is left alone by a dead one."""
-    judgement = judged(LAW, specimen(_centred, reads="reward mask"))
+    judgement = judged(LAW, specimen(_centered, reads="reward mask"))
     assert judgement.found is None
     assert judgement.tried > 0
 
 
 def test_broken() -> None:
     """A mean over all rows is found, with two rows of one token."""
-    found = judged(LAW, specimen(_centred_on_all, reads="reward mask")).found
+    found = judged(LAW, specimen(_centered_on_all, reads="reward mask")).found
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True], [False]]
     assert found.expectation.sentence() == (
@@ -39,16 +39,16 @@ def test_broken() -> None:
 
 def test_not_applicable() -> None:
     """What reads no mask has no dead rows."""
-    judgement = judged(LAW, specimen(_centred, reads="reward"))
+    judgement = judged(LAW, specimen(_centered, reads="reward"))
     assert (judgement.tried, judgement.reason) == (0, "it reads no mask")
 
 
 def test_other_side_speaks_of_what_the_row_entered() -> None:
     told = [
-        LAW.other_side(specimen(_centred, reads="reward mask", claims=claims))
+        LAW.other_side(specimen(_centered, reads="reward mask", claims=claims))
         for claims in ({"scope": "group"}, {"scope": "batch"}, {})
     ]
     assert ["baseline" in words for words in told] == [True, False, False]
     assert ["of the batch" in words for words in told] == [False, True, False]
-    loss = specimen(_centred, reads="reward mask", stage="aggregate", claims={"scope": "group"})
+    loss = specimen(_centered, reads="reward mask", stage="aggregate", claims={"scope": "group"})
     assert LAW.other_side(loss) == told[2]

@@ -72,7 +72,7 @@ def test_one_reading_on_all_cases() -> None:
         deviation = (same @ gap.square() / less).sqrt()
         return gap / torch.where(deviation == 0, 1.0, deviation)
 
-    claims = {"algorithm": "grpo", "standardised": "yes", "grouping": "id"}
+    claims = {"algorithm": "grpo", "standardized": "yes", "grouping": "id"}
     assert judged(LAW, specimen(turning, reads=READS, outputs=ROWS, claims=claims)).found is not None
 
 
@@ -203,7 +203,7 @@ def _of_last_steps(batch: Batch, chosen: str) -> Tensor:
 
 @pytest.mark.parametrize(("chosen", "found"), [("last", False), ("first", True)])
 def test_which_step_of_a_trajectory_counts(chosen: str, found: bool) -> None:  # noqa: FBT001 - parametrised
-    claims = {"algorithm": "grpo", "standardised": "no", "grouping": "id", "trajectories": "step-wise"}
+    claims = {"algorithm": "grpo", "standardized": "no", "grouping": "id", "trajectories": "step-wise"}
     boundary = specimen(
         partial(_of_last_steps, chosen=chosen), reads="reward group mask last_step", outputs=ROWS, claims=claims
     )

@@ -21,7 +21,7 @@ def _by_position(batch: Batch) -> Tensor:
     return (batch.reward - batch.reward[batch.group.clamp(max=batch.rows - 1)]).unsqueeze(1) * batch.mask
 
 
-def _by_neighbour(batch: Batch) -> Tensor:
+def _by_neighbor(batch: Batch) -> Tensor:
     first = torch.cat([torch.tensor([True]), batch.group[1:] != batch.group[:-1]])
     start = torch.where(first, torch.arange(batch.rows), 0).cummax(dim=0).values
     return (batch.reward - batch.reward[start]).unsqueeze(1) * batch.mask
@@ -60,8 +60,8 @@ def test_label_modulo_the_number_of_groups_is_found() -> None:
     assert found.expectation.sentence().startswith("ids only state which rows share a prompt, yet giving the groups")
 
 
-def test_neighbours_as_siblings_are_found() -> None:
-    found = judged(LAW, specimen(_by_neighbour, reads="reward group mask", claims=CLAIMS)).found
+def test_neighbors_as_siblings_are_found() -> None:
+    found = judged(LAW, specimen(_by_neighbor, reads="reward group mask", claims=CLAIMS)).found
     assert found is not None
     assert found.case.batch.rows == 3
     assert re.fullmatch(
@@ -69,7 +69,7 @@ def test_neighbours_as_siblings_are_found() -> None:
         r"yet interleaving the rows of the groups moves advantage at row \d, token 0 from \S+ to \S+",
         found.expectation.sentence(),
     )
-    assert judged(LAW, specimen(_by_neighbour, reads="reward group mask")).found is None
+    assert judged(LAW, specimen(_by_neighbor, reads="reward group mask")).found is None
 
 
 def test_not_applicable() -> None:

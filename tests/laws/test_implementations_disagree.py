@@ -20,7 +20,7 @@ def _in_a_loop(batch: Batch) -> Tensor:
     return (batch.reward - torch.stack(means)).unsqueeze(1) * batch.mask
 
 
-def _vectorised(batch: Batch) -> Tensor:
+def _vectorized(batch: Batch) -> Tensor:
     if batch.rows > 4:
         raise ValueError("at most 4 rows")
     return (batch.reward - _mean(batch)).unsqueeze(1) * batch.mask
@@ -33,7 +33,7 @@ def _raw_when_alone(batch: Batch) -> Tensor:
 
 def test_sound() -> None:
     """Two ways to the same mean agree, on the cases that both answer."""
-    twin = specimen(_vectorised, reads=READS, path="fast")
+    twin = specimen(_vectorized, reads=READS, path="fast")
     judgement = judged(LAW, specimen(_in_a_loop, reads=READS, alternatives=("fast",)), twin)
     assert judgement.found is None
     assert judgement.tried > 0

@@ -36,7 +36,7 @@ def test_sound() -> None:
 
 
 def test_broken() -> None:
-    """A knob that is never read is found; its neighbour is not blamed."""
+    """A knob that is never read is found; its neighbor is not blamed."""
     found = judged(LAW, specimen(_deaf, reads=READS, stage="policy-loss", outputs=LOSS, claims=KNOBS)).found
     assert found is not None
     assert found.expectation.name == "clip_high"

@@ -30,7 +30,7 @@ def test_sound() -> None:
 
 
 def test_broken() -> None:
-    """A clip fraction of a policy against itself is 0 on all cases; its neighbour is not blamed."""
+    """A clip fraction of a policy against itself is 0 on all cases; its neighbor is not blamed."""
 
     def broken(batch: Batch) -> dict[str, Tensor]:
         stale = _fraction(batch.logprob, batch.logprob.detach(), batch.mask)

@@ -13,7 +13,7 @@ from specimens import judged, specimen
 CLAIMS = {"credit": "outcome"}
 
 
-def _standardised(batch: Batch) -> Tensor:
+def _standardized(batch: Batch) -> Tensor:
     same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).float()
     gap = batch.reward - same @ batch.reward / same.sum(dim=1)
     deviation = (same @ gap.square() / same.sum(dim=1)).sqrt()
@@ -27,8 +27,8 @@ def _on_the_last_token(batch: Batch) -> Tensor:
 
 
 def test_sound() -> None:
-    """An outcome that belongs to the row arrives, also where it is standardised in pairs."""
-    judgement = judged(LAW, specimen(_standardised, reads="reward group mask", claims=CLAIMS))
+    """An outcome that belongs to the row arrives, also where it is standardized in pairs."""
+    judgement = judged(LAW, specimen(_standardized, reads="reward group mask", claims=CLAIMS))
     assert judgement.found is None
     assert judgement.tried > 0
 
@@ -46,7 +46,7 @@ def test_broken() -> None:
 
 
 def test_wrong_way() -> None:
-    found = judged(LAW, specimen(lambda b: -_standardised(b), reads="reward group mask", claims=CLAIMS)).found
+    found = judged(LAW, specimen(lambda b: -_standardized(b), reads="reward group mask", claims=CLAIMS)).found
     assert found is not None
     reason = "an outcome must reach the last trained token of its response"
     moves = r"the outcome of row 0 moves advantage at row 0, token 0 from \S+ to \S+, expected a (rise|fall)"
@@ -54,7 +54,7 @@ def test_wrong_way() -> None:
 
 
 def _of_trajectories(batch: Batch, *, train_last: bool) -> Tensor:
-    """Outcomes of last steps, centred, on every step; or only of trajectories whose last step trains."""
+    """Outcomes of last steps, centered, on every step; or only of trajectories whose last step trains."""
     found = torch.zeros(batch.rows)
     for row in torch.nonzero(batch.last_step).flatten().tolist():
         others = batch.reward[batch.last_step & (batch.group == batch.group[row])]
@@ -88,5 +88,5 @@ def test_not_applicable() -> None:
     )
     assert (judgement.tried, judgement.reason) == (0, "it claims an order statistic")
     none = {"default": {"gamma": 0.0}}
-    boundary = specimen(lambda b, gamma: gamma * _standardised(b), reads="reward mask", claims=CLAIMS, settings=none)
+    boundary = specimen(lambda b, gamma: gamma * _standardized(b), reads="reward mask", claims=CLAIMS, settings=none)
     assert judged(LAW, boundary).tried == 0

@@ -39,7 +39,7 @@ def test_broken() -> None:
 
 
 def test_not_applicable() -> None:
-    """A fixed width may be the claimed normaliser."""
-    boundary = specimen(_over_width, reads=READS, stage="policy-loss", outputs=LOSS, claims={"normaliser": "width"})
+    """A fixed width may be the claimed normalizer."""
+    boundary = specimen(_over_width, reads=READS, stage="policy-loss", outputs=LOSS, claims={"normalizer": "width"})
     judgement = judged(LAW, boundary)
-    assert (judgement.tried, judgement.reason) == (0, "its normaliser is the width")
+    assert (judgement.tried, judgement.reason) == (0, "its normalizer is the width")

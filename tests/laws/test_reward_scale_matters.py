@@ -8,7 +8,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.laws.reward_scale_matters import LAW
 from specimens import judged, specimen
 
-CLAIMS = {"standardised": "yes", "grouping": "id"}
+CLAIMS = {"standardized": "yes", "grouping": "id"}
 
 
 def _gap_and_variance(batch: Batch) -> tuple[Tensor, Tensor]:
@@ -40,7 +40,7 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True], [True]]
     assert re.fullmatch(
-        r"rewards are claimed to be standardised, "
+        r"rewards are claimed to be standardized, "
         r"yet multiplying all rewards by 2 moves advantage at row 0, token 0 from -?\S+ to -?\S+",
         found.expectation.sentence(),
     )
@@ -50,6 +50,6 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """Without the claim the unit of the reward counts; a KL term has a unit of its own."""
     judgement = judged(LAW, specimen(_by_variance, reads="reward group mask"))
-    assert (judgement.tried, judgement.reason) == (0, "it does not claim to standardise rewards")
+    assert (judgement.tried, judgement.reason) == (0, "it does not claim to standardize rewards")
     judgement = judged(LAW, specimen(_by_variance, reads="reward ref_logprob", claims=CLAIMS))
     assert (judgement.tried, judgement.reason) == (0, "its reward may hold a KL term")

@@ -17,17 +17,17 @@ def _mean(batch: Batch) -> Tensor:
     return same @ batch.reward / same.sum(dim=1)
 
 
-def _centred(batch: Batch) -> Tensor:
+def _centered(batch: Batch) -> Tensor:
     return (batch.reward - _mean(batch)).unsqueeze(1) * batch.mask
 
 
 def _clipped(batch: Batch) -> Tensor:
-    return _centred(batch).clamp(-10, 10) + torch.relu(batch.reward - 2).unsqueeze(1) * batch.mask
+    return _centered(batch).clamp(-10, 10) + torch.relu(batch.reward - 2).unsqueeze(1) * batch.mask
 
 
 def test_sound() -> None:
     """A mean of siblings moves with them."""
-    judgement = judged(LAW, specimen(_centred, reads="reward group mask", claims=CLAIMS))
+    judgement = judged(LAW, specimen(_centered, reads="reward group mask", claims=CLAIMS))
     assert judgement.found is None
     assert judgement.tried > 0
 

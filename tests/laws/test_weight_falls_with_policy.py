@@ -22,7 +22,7 @@ def _gap(batch: Batch) -> Tensor:
     return torch.where(batch.mask, batch.old_logprob - batch.rollout_logprob, 0.0)
 
 
-def _normalised(batch: Batch) -> Tensor:
+def _normalized(batch: Batch) -> Tensor:
     weight = torch.where(batch.mask, _gap(batch).exp(), 0.0)
     return weight / (weight.sum() / batch.mask.sum())
 
@@ -33,7 +33,7 @@ SOUND = {
     "masked, narrow": _weight(lambda batch: _gap(batch).exp() * (_gap(batch).abs() < 0.001)),
     "of a row": _weight(lambda batch: _gap(batch).sum(1).exp(), "B"),
     "geometric": _weight(lambda batch: (_gap(batch).sum(1) / batch.mask.sum(1).clamp(min=1)).exp(), "B"),
-    "divided by the mean": _weight(_normalised),
+    "divided by the mean": _weight(_normalized),
 }
 
 

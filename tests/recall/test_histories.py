@@ -22,7 +22,7 @@ def test_bare_and_plain_repositories(tmp_path: Path) -> None:
         Histories(tmp_path / "away" / "verl")
 
 
-def test_a_neighbour_fixes_nothing_and_touches_the_file(tmp_path: Path) -> None:
+def test_a_neighbor_fixes_nothing_and_touches_the_file(tmp_path: Path) -> None:
     commit_files(tmp_path, {"a.py": "1\n"}, "begin")
     wanted = commit_files(tmp_path, {"a.py": "2\n"}, "add a flag")
     commit_files(tmp_path, {"a.py": "3\n"}, "Fix the flag")

@@ -56,9 +56,9 @@ def test_outcomes(history: dict[str, str], tmp_path: Path) -> None:
 def test_controls(history: dict[str, str], tmp_path: Path) -> None:
     other = bug("other", history, function="compute_gae_advantage_return")
     first, second = measured([bug("caught", history), other], tmp_path, controls=True)
-    assert first.controls == Controls(other_function=False, neighbour=False)
+    assert first.controls == Controls(other_function=False, neighbor=False)
     # The commit fixes the other function, and an audit of both sees it: this control can fail.
-    assert second.controls == Controls(other_function=True, neighbour=False)
+    assert second.controls == Controls(other_function=True, neighbor=False)
 
 
 def test_a_repeated_audit_is_read_from_the_cache(history: dict[str, str], tmp_path: Path, cache: Path) -> None:

@@ -59,8 +59,8 @@ def test_each_estimator_is_registered_and_deaf_to_rejected_rows(registry: Regist
 def test_by_hand(registry: Registry) -> None:
     """RLOO of 1 and 1/4; GRPO without deviation, as verl's setting says."""
     assert _asked(registry["sentinel_rloo"], 9.0).tolist() == [[0.75, 0.75], [-0.75, 0.0], [0.0, 0.0]]
-    centred = _asked(registry["sentinel_grpo"], 9.0, config={"norm_adv_by_std_in_grpo": False})
-    assert centred.tolist() == [[0.375, 0.375], [-0.375, 0.0], [0.0, 0.0]]
+    centered = _asked(registry["sentinel_grpo"], 9.0, config={"norm_adv_by_std_in_grpo": False})
+    assert centered.tolist() == [[0.375, 0.375], [-0.375, 0.0], [0.0, 0.0]]
 
 
 class _Config(SimpleNamespace):

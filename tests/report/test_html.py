@@ -53,4 +53,4 @@ def test_numbers_of_the_coverage_have_names() -> None:
 
 def test_changed_cell_is_marked() -> None:
     assert '<td class=" marked">0 → 1</td>' in as_html([results()])
-    assert [cell.colour for (cell,) in grid("x", [1.0, -1.0, 0.0, float("nan")]).rows] == ["plus", "minus", "", "nan"]
+    assert [cell.color for (cell,) in grid("x", [1.0, -1.0, 0.0, float("nan")]).rows] == ["plus", "minus", "", "nan"]

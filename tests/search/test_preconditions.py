@@ -42,7 +42,7 @@ def test_groups_are_seen_as_the_boundary_groups() -> None:
         ("reward", {}, True),
     ):
         boundary = specimen(lambda b: b.advantage, reads=reads, claims=claims)
-        assert preconditions.groups_recognisable(boundary, MIXED) is seen
+        assert preconditions.groups_recognizable(boundary, MIXED) is seen
 
 
 def test_trained_positions() -> None:

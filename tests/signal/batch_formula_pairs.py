@@ -36,7 +36,7 @@ from rl_sentinel.signal import (
     covariance,
     metrics,
     minibatches,
-    normalisation,
+    normalization,
     penalty,
     reduce,
     staleness,
@@ -194,7 +194,7 @@ WHOLE: dict[str, Pair] = {
     "controller.Adaptive": Pair(
         _adaptive, lambda x: STEERS["k1 steers"](x.batch(), {"coefficient": 0.3, "target": 0.2, "horizon": 40.0})
     ),
-    "correction.bounds.self_normalised": bounded_pair(bounds.self_normalised, "self normalised"),
+    "correction.bounds.self_normalized": bounded_pair(bounds.self_normalized, "self normalized"),
     "correction.trust.second_moment_kept": corrected_pair(_kept_second_moment, "second moment kept", threshold=0.8),
     "correction.trust.rejected_fraction": Pair(
         lambda x: trust.rejected_fraction(x.scored, live=x.live, denominator=denominator_of(x)),
@@ -261,16 +261,16 @@ WHOLE: dict[str, Pair] = {
 WHOLE |= {f"reduce.aggregate, {mode}": _aggregated(mode) for mode in MODES}
 
 
-def _normalised(**choices: Any) -> Pair:
-    by = normalisation.Normalisation(**choices)
+def _normalized(**choices: Any) -> Pair:
+    by = normalization.Normalization(**choices)
     return shaped_pair(
-        lambda x: normalisation.normalised(x.reward, group=x.group, live=x.live, by=by), "normalised", **choices
+        lambda x: normalization.normalized(x.reward, group=x.group, live=x.live, by=by), "normalized", **choices
     )
 
 
-OVER: tuple[normalisation.Over, ...] = get_args(normalisation.Over)
+OVER: tuple[normalization.Over, ...] = get_args(normalization.Over)
 WHOLE |= {
-    f"normalisation.normalised, {mean} {deviation} {left} {biased}": _normalised(
+    f"normalization.normalized, {mean} {deviation} {left} {biased}": _normalized(
         mean=mean, deviation=deviation, leave_one_out=left, biased=biased, epsilon=1e-3
     )
     for mean in OVER

@@ -151,26 +151,26 @@ APART: dict[str, Pair] = {
         lambda x: groups.group_maxima(x.reward, group=x.group, live=x.live),
         lambda x: [max(r, default=-torch.inf) for r in _siblings(x)],
     ),
-    "groups.centred": Pair(
-        lambda x: groups.centred(x.reward, group=x.group, live=x.live, weight=x.length.double()),
+    "groups.centered": Pair(
+        lambda x: groups.centered(x.reward, group=x.group, live=x.live, weight=x.length.double()),
         lambda x: ADVANTAGES["opo"](x.batch(), {})["mean weighted by tokens of the response"],
     ),
     "groups.moments": Pair(
         lambda x: torch.stack(groups.moments(x.reward, group=x.group, live=x.live)),
-        lambda x: [ADVANTAGES["grpo"](x.batch(), {})["centred"], [_spread(r) for r in _siblings(x)]],
+        lambda x: [ADVANTAGES["grpo"](x.batch(), {})["centered"], [_spread(r) for r in _siblings(x)]],
     ),
     "groups.deviations": Pair(
         lambda x: groups.deviations(x.reward, group=x.group, live=x.live, biased=True),
         lambda x: [pstdev(r) if r else 0.0 for r in _siblings(x)],
     ),
     "advantage.grpo.advantages": outcome_pair(
-        lambda *row, **given: grpo.advantages(*row, standardise=True, **given),
+        lambda *row, **given: grpo.advantages(*row, standardize=True, **given),
         "grpo",
         "by deviation (n - 1) and 0.001",
         epsilon=1e-3,
     ),
-    "advantage.grpo.advantages, centred": outcome_pair(
-        lambda *row, **given: grpo.advantages(*row, standardise=False, **given), "grpo", "centred", epsilon=1e-3
+    "advantage.grpo.advantages, centered": outcome_pair(
+        lambda *row, **given: grpo.advantages(*row, standardize=False, **given), "grpo", "centered", epsilon=1e-3
     ),
     "advantage.rloo.advantages": outcome_pair(rloo.advantages, "rloo", "against the others' mean"),
     "advantage.passk.advantages": outcome_pair(passk.advantages, "pass@k", "margin of the best"),

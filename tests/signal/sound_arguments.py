@@ -13,7 +13,7 @@ from torch import Tensor
 
 import rl_sentinel.signal
 from rl_sentinel.signal.advantage import rloo
-from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.normalization import Normalization
 from rl_sentinel.signal.reduce import Aggregation
 
 ROOT = Path(rl_sentinel.signal.__path__[0])
@@ -51,13 +51,13 @@ def wide(mask: Tensor) -> Tensor:
 #: What else is given.
 GIVEN: dict[str, Any] = {
     "aggregation": Aggregation("token-mean", 3.0),
-    "by": Normalisation(mean="batch", deviation="none", leave_one_out=False, biased=False, epsilon=0.0),
+    "by": Normalization(mean="batch", deviation="none", leave_one_out=False, biased=False, epsilon=0.0),
     "generator": None,
     "estimator": "k1",
     "over": "sum",
     "mode": "token-mean",
     "predicts_next": False,
-    "standardise": True,
+    "standardize": True,
     "biased": False,
     "width": 3,
     "denominator": 2.0,
@@ -79,12 +79,12 @@ OWN: dict[str, Callable[[Tensor], dict[str, Any]]] = {
         f"groups.{n}": lambda mask: {"values": columns(mask)["reward"]}
         for n in ("group_sums", "group_maxima", "deviations", "moments")
     },
-    "groups.centred": lambda mask: dict.fromkeys(("values", "weight"), columns(mask)["reward"]),
+    "groups.centered": lambda mask: dict.fromkeys(("values", "weight"), columns(mask)["reward"]),
     "advantage.gdpo.advantages": lambda _: {"weight": ROW},
     **{
         name: lambda mask: {"weight": wide(mask).exp()}
         for name in (
-            *(f"correction.bounds.{n}" for n in ("truncated", "clipped", "masked", "self_normalised")),
+            *(f"correction.bounds.{n}" for n in ("truncated", "clipped", "masked", "self_normalized")),
             "metrics.effective_sample_size",
         )
     },

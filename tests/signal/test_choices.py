@@ -12,7 +12,7 @@ from rl_sentinel.signal.advantage import grpo
 from rl_sentinel.signal.choices import Choices
 from rl_sentinel.signal.correction import bounds, weights
 
-CENTRED = partial(grpo.advantages, standardise=False, epsilon=0.0)
+CENTERED = partial(grpo.advantages, standardize=False, epsilon=0.0)
 
 
 def test_choices_that_exclude_each_other() -> None:
@@ -20,13 +20,13 @@ def test_choices_that_exclude_each_other() -> None:
         InputError,
         match=r"^kl_coefficient is 0\.1, expected 0 where kl is None$",
     ):
-        Choices(estimator=CENTRED, kl_coefficient=0.1)
+        Choices(estimator=CENTERED, kl_coefficient=0.1)
     with pytest.raises(
         InputError, match=r"^bounds are given and weight is None, expected a weight function: bounds clip the weight$"
     ):
-        Choices(estimator=CENTRED, bounds=(partial(bounds.truncated, high=2.0),))
+        Choices(estimator=CENTERED, bounds=(partial(bounds.truncated, high=2.0),))
     with pytest.raises(InputError, match=r"^kl_coefficient is -0\.1, expected a number of 0 or more$"):
-        Choices(estimator=CENTRED, kl=kl.k1, kl_coefficient=-0.1)
+        Choices(estimator=CENTERED, kl=kl.k1, kl_coefficient=-0.1)
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_choices_that_exclude_each_other() -> None:
 )
 def test_choices_that_could_not_be_carried_out(choices: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as told:
-        Choices(**{"estimator": CENTRED} | choices)
+        Choices(**{"estimator": CENTERED} | choices)
     assert str(told.value).startswith(message)
 
 
 def test_a_rejection_alone_is_no_tuple() -> None:
     with pytest.raises(InputError, match=r"^rejections is of type function, expected a tuple"):
-        Choices(estimator=CENTRED, rejections=weights.token_weights)  # type: ignore[arg-type]  # what is refused here
+        Choices(estimator=CENTERED, rejections=weights.token_weights)  # type: ignore[arg-type]  # what is refused here

@@ -27,7 +27,7 @@ from rl_sentinel.signal import kl, ratios, reduce, scan, segments
 from rl_sentinel.signal.advantage import gae, rloo
 from rl_sentinel.signal.choices import Choices, is_outcome
 from rl_sentinel.signal.correction import bounds, rejection, weights
-from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.normalization import Normalization
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready, prompts_apart, trusted
 from rl_sentinel.signal.rollout import Rollout, laid_out
@@ -35,7 +35,7 @@ from rl_sentinel.signal.segments import Segments
 
 CASES = 200
 
-NORMALISED: dict[str, Any] = {
+NORMALIZED: dict[str, Any] = {
     "mean": "group",
     "deviation": "none",
     "leave_one_out": False,
@@ -43,7 +43,7 @@ NORMALISED: dict[str, Any] = {
     "epsilon": 0.0,
 }
 
-#: Every stage: rejection of rows, weights of rows, a reward that is moved, clipped and normalised, a KL with a price.
+#: Every stage: rejection of rows, weights of rows, a reward that is moved, clipped and normalized, a KL with a price.
 EVERY_STAGE: dict[str, Any] = {
     "rejections": (partial(rejection.rows_kept, estimator="k1", over="sum", low=-1.5, high=1.5),),
     "weight": weights.sequence_weights,
@@ -52,7 +52,7 @@ EVERY_STAGE: dict[str, Any] = {
     "scale": 1.7,
     "least": -2.0,
     "most": 2.5,
-    "normalisation": Normalisation(**NORMALISED),
+    "normalization": Normalization(**NORMALIZED),
     "kl": kl.k1,
     "kl_coefficient": 0.2,
 }
@@ -84,7 +84,7 @@ def _shaped(final: Batch) -> Tensor:
     for name, settings in (
         ("rescaled", {"bias": 0.3, "scale": 1.7}),
         ("clipped", {"least": -2.0, "most": 2.5}),
-        ("normalised", NORMALISED),
+        ("normalized", NORMALIZED),
     ):
         final = with_columns(final, reward=REWARDS[name](final, settings))
     return final.reward

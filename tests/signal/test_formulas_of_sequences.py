@@ -24,7 +24,7 @@ from rl_sentinel.signal.logprob import (
 )
 from rl_sentinel.signal.merging import Step, counts, merge
 
-CENTRED = partial(grpo.advantages, standardise=False, epsilon=0.0)
+CENTERED = partial(grpo.advantages, standardize=False, epsilon=0.0)
 
 
 def _trajectories(source: random.Random) -> list[tuple[int, int, bool]]:
@@ -42,9 +42,9 @@ def _over_trajectories(source: random.Random) -> None:
     trajectory, group, last = (torch.tensor(column) for column in zip(*drawn, strict=True))
     live = torch.tensor([source.random() < 0.8 for _ in drawn])
     reward = torch.tensor([source.gauss(0, 1) for _ in drawn], dtype=torch.float64)
-    found = steps.over_trajectories(CENTRED, reward, group=group, live=live, trajectory=trajectory, last=last)
+    found = steps.over_trajectories(CENTERED, reward, group=group, live=live, trajectory=trajectory, last=last)
     batch = batch_of(live.unsqueeze(1), reward=reward, group=group, trajectory=trajectory, last_step=last)
-    expected = LAID_OUT["outcomes of trajectories, centred"](batch, {})
+    expected = LAID_OUT["outcomes of trajectories, centered"](batch, {})
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
     ends = {one: b for b, (one, _, is_last) in enumerate(drawn) if is_last}
     assert steps.last_steps(trajectory=trajectory, last=last).tolist() == [ends[one] for one in sorted(ends)]

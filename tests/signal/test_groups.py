@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.advantage import grpo
-from rl_sentinel.signal.groups import centred, deviations, group_counts, group_maxima, group_sums, moments, places
+from rl_sentinel.signal.groups import centered, deviations, group_counts, group_maxima, group_sums, moments, places
 
 REWARD = torch.tensor([1.0, 10.0, 3.0, torch.nan, 20.0])
 GROUP = torch.tensor([9, -4, 9, 9, -4])
@@ -20,15 +20,15 @@ def test_sums_counts_and_maxima() -> None:
     assert group_maxima(REWARD, group=GROUP, live=LIVE).tolist() == [3.0, 20.0, 3.0, 3.0, 20.0]
 
 
-def test_centred() -> None:
+def test_centered() -> None:
     """Means are 2 and 15; a dead row is exactly 0."""
-    assert centred(REWARD, group=GROUP, live=LIVE).tolist() == [-1.0, -5.0, 1.0, 0.0, 5.0]
+    assert centered(REWARD, group=GROUP, live=LIVE).tolist() == [-1.0, -5.0, 1.0, 0.0, 5.0]
 
 
 def test_weighted() -> None:
     """Weights 3 and 1 put the mean at 1.5."""
     weight = torch.tensor([3.0, 1.0, 1.0, 7.0, 1.0])
-    assert centred(REWARD, group=GROUP, live=LIVE, weight=weight).tolist() == [-0.5, -5.0, 1.5, 0.0, 5.0]
+    assert centered(REWARD, group=GROUP, live=LIVE, weight=weight).tolist() == [-0.5, -5.0, 1.5, 0.0, 5.0]
 
 
 def test_deviations() -> None:
@@ -41,32 +41,32 @@ def test_deviations() -> None:
 def test_any_labels(label: tuple[int, int]) -> None:
     group = torch.tensor(label)[torch.tensor([0, 1, 0, 0, 1])]
     assert group_sums(REWARD, group=group, live=LIVE).tolist() == [4.0, 30.0, 4.0, 4.0, 30.0]
-    assert centred(REWARD, group=group, live=LIVE).tolist() == [-1.0, -5.0, 1.0, 0.0, 5.0]
+    assert centered(REWARD, group=group, live=LIVE).tolist() == [-1.0, -5.0, 1.0, 0.0, 5.0]
     assert sorted(set(places(group).tolist())) == [0, 1]
 
 
 def test_weights_of_nothing() -> None:
     """A row of weight 0 is compared with the others' mean; a group without weight has none, and none is negative."""
     reward, group, live = torch.tensor([1.0, 5.0, 3.0]), torch.tensor([0, 0, 0]), torch.ones(3).bool()
-    found = centred(reward, group=group, live=live, weight=torch.tensor([1.0, 0.0, 1.0]))
+    found = centered(reward, group=group, live=live, weight=torch.tensor([1.0, 0.0, 1.0]))
     assert found.tolist() == [-1.0, 3.0, 1.0]
     with pytest.raises(InputError, match=r"^weight\[1\] is -1\.0, expected 0 or more: it weights a live response$"):
-        centred(reward, group=group, live=live, weight=torch.tensor([1.0, -1.0, 1.0]))
+        centered(reward, group=group, live=live, weight=torch.tensor([1.0, -1.0, 1.0]))
     with pytest.raises(InputError, match=r"^weight\[0\] is 0 like all of its group, expected one above 0: "):
-        centred(reward, group=torch.tensor([4, 9, 4]), live=live, weight=torch.tensor([0.0, 1.0, 0.0]))
+        centered(reward, group=torch.tensor([4, 9, 4]), live=live, weight=torch.tensor([0.0, 1.0, 0.0]))
 
 
 def test_no_rows() -> None:
     nothing = torch.zeros(0)
-    assert centred(nothing, group=nothing.long(), live=nothing.bool()).tolist() == []
-    assert centred(REWARD, group=GROUP, live=torch.zeros(5, dtype=torch.bool)).tolist() == [0.0] * 5
+    assert centered(nothing, group=nothing.long(), live=nothing.bool()).tolist() == []
+    assert centered(REWARD, group=GROUP, live=torch.zeros(5, dtype=torch.bool)).tolist() == [0.0] * 5
 
 
 @given(st.floats(-(2.0**99), 2.0**99, width=32), st.integers(1, 40))
 def test_constant_group_is_exactly_zero(reward: float, count: int) -> None:
     same = torch.full((count,), reward)
     group, live = torch.zeros(count, dtype=torch.int64), torch.ones(count, dtype=torch.bool)
-    assert not centred(same, group=group, live=live).any()
+    assert not centered(same, group=group, live=live).any()
     assert not deviations(same, group=group, live=live).any()
 
 
@@ -74,7 +74,7 @@ def test_low_precision_is_widened() -> None:
     """Statistics of bfloat16 rewards are taken in float32."""
     reward = torch.tensor([1.0] * 300 + [0.0] * 300).bfloat16()
     group, live = torch.zeros(600, dtype=torch.int64), torch.ones(600, dtype=torch.bool)
-    relative = centred(reward, group=group, live=live)
+    relative = centered(reward, group=group, live=live)
     assert relative.dtype == torch.float32
     assert relative[0].item() == 0.5
 
@@ -85,7 +85,7 @@ def test_missing_reward_is_refused() -> None:
         r"a row with a trained token needs a reward \(mask the row to leave it out\)$"
     )
     with pytest.raises(ValueError, match=message):
-        centred(REWARD, group=GROUP, live=torch.ones(5, dtype=torch.bool))
+        centered(REWARD, group=GROUP, live=torch.ones(5, dtype=torch.bool))
 
 
 def test_narrow_numbers_are_added_wide() -> None:
@@ -95,7 +95,7 @@ def test_narrow_numbers_are_added_wide() -> None:
     assert (found.dtype, found[0].item()) == (torch.bfloat16, 1000.0)
 
 
-def test_standardised_rewards_can_be_followed() -> None:
+def test_standardized_rewards_can_be_followed() -> None:
     reward = torch.tensor([1.0, 0.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True)
     group, live = torch.tensor([0, 0, 0, 1]), torch.ones(4, dtype=torch.bool)
     assert torch.autograd.gradcheck(lambda r: moments(r, group=group, live=live)[0], (reward,))
@@ -116,7 +116,7 @@ def test_deviations_of_any_size(size: float) -> None:
 def test_gradient_of_a_constant_group(epsilon: float) -> None:
     reward = torch.ones(3, requires_grad=True)
     found = grpo.advantages(
-        reward, group=torch.zeros(3).long(), live=torch.ones(3).bool(), standardise=True, epsilon=epsilon
+        reward, group=torch.zeros(3).long(), live=torch.ones(3).bool(), standardize=True, epsilon=epsilon
     )
     (gradient,) = torch.autograd.grad(found[0], reward)
     share = 1 / epsilon if epsilon else 0.0
@@ -128,8 +128,8 @@ def test_means_of_any_size(size: float) -> None:
     """Sums and distances that do not fit the values' own type: what fits comes out, as of numbers near 1."""
     plain, group, live = torch.tensor([-1.0, 1.0, 0.0, -1.0, -0.25]), torch.zeros(5).long(), torch.ones(5).bool()
     for weight in (None, torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])):
-        expected = centred(plain, group=group, live=live, weight=weight)
-        assert (centred(plain * size, group=group, live=live, weight=weight) / size).tolist() == expected.tolist()
+        expected = centered(plain, group=group, live=live, weight=weight)
+        assert (centered(plain * size, group=group, live=live, weight=weight) / size).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize(("dtype", "largest"), [(torch.float32, 3e38), (torch.float64, 1.5e308)])
@@ -139,7 +139,7 @@ def test_too_far_apart_is_refused(dtype: torch.dtype, largest: float) -> None:
     message = (
         rf"^reward\[[01]\] is .*, expected one nearer to the others of its group: .* {str(dtype)[6:]} \(scale the "
     )
-    for function in (centred, moments):
+    for function in (centered, moments):
         with pytest.raises(ValueError, match=message):
             function(reward, group=group, live=live)
-    assert centred(reward, group=torch.arange(4), live=live).tolist() == [0.0] * 4
+    assert centered(reward, group=torch.arange(4), live=live).tolist() == [0.0] * 4

@@ -49,8 +49,8 @@ def test_misspelled_keyword_names_itself_and_the_nearest(name: str) -> None:
 
 def test_missing_parameters_are_named_together() -> None:
     message = (
-        "advantage.grpo.advantages() is called without live, standardise, epsilon: "
-        "it takes reward, group, live, standardise, epsilon"
+        "advantage.grpo.advantages() is called without live, standardize, epsilon: "
+        "it takes reward, group, live, standardize, epsilon"
     )
     with pytest.raises(TypeError) as told:
         rl_sentinel.signal.grpo_advantages(torch.ones(2), group=torch.zeros(2).long())
@@ -59,5 +59,5 @@ def test_missing_parameters_are_named_together() -> None:
 
 def test_signatures_show_parameters_as_they_are_written() -> None:
     parameters = inspect.signature(rl_sentinel.signal.grpo_advantages).parameters
-    assert list(parameters) == ["reward", "group", "live", "standardise", "epsilon"]
+    assert list(parameters) == ["reward", "group", "live", "standardize", "epsilon"]
     assert parameters["epsilon"].default is inspect.Parameter.empty

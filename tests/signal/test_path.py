@@ -34,21 +34,21 @@ from rl_sentinel.signal.controller import Adaptive
 from rl_sentinel.signal.correction import rejection, weights
 from rl_sentinel.signal.loss import ppo
 from rl_sentinel.signal.minibatches import aggregation
-from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.normalization import Normalization
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import prompts_apart, trusted
 from rl_sentinel.signal.reduce import row_means
 from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.signal.segments import Segments, packed, trained
 
-CENTRED = partial(grpo.advantages, standardise=False, epsilon=0.0)
+CENTERED = partial(grpo.advantages, standardize=False, epsilon=0.0)
 GAE = partial(gae.advantages, discount=1.0, decay=1.0)
 LOW = torch.full((4, 2), -1.0)
-BATCH = Normalisation(mean="batch", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
+BATCH = Normalization(mean="batch", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
 
 OUTCOMES: dict[str, Callable[..., Tensor]] = {
-    "grpo": partial(grpo.advantages, standardise=True, epsilon=1e-6),
-    "grpo, centred": CENTRED,
+    "grpo": partial(grpo.advantages, standardize=True, epsilon=1e-6),
+    "grpo, centered": CENTERED,
     "rloo": rloo.advantages,
     "opo": opo.advantages,
     "passk": passk.advantages,
@@ -60,7 +60,7 @@ OUTCOMES: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def _no_eos(second: float, normalisation: Normalisation) -> Tensor:
+def _no_eos(second: float, normalization: Normalization) -> Tensor:
     rollout = Rollout(
         reward=torch.tensor([1.0, second]),
         group=torch.tensor([0, 0]),
@@ -68,7 +68,7 @@ def _no_eos(second: float, normalisation: Normalisation) -> Tensor:
         scored=torch.tensor([True, False]),
         value=torch.zeros(2, 3),
     )
-    return loss_ready(rollout, by=Choices(estimator=GAE, normalisation=normalisation)).token_advantage()
+    return loss_ready(rollout, by=Choices(estimator=GAE, normalization=normalization)).token_advantage()
 
 
 @pytest.mark.parametrize("mean", ["batch", "group"])
@@ -76,7 +76,7 @@ def _no_eos(second: float, normalisation: Normalisation) -> Tensor:
 @pytest.mark.parametrize("leave_one_out", [False, True])
 def test_a_suppressed_reward_moves_nothing(mean: str, deviation: str, leave_one_out: bool) -> None:  # noqa: FBT001 - a parameter
     """Where 1 beside 100 would be -49.5, the difference to 1 beside 1 is exactly 0: suppression comes first."""
-    by = Normalisation(
+    by = Normalization(
         mean=mean,  # type: ignore[arg-type]  # words of the class
         deviation=deviation,  # type: ignore[arg-type]  # words of the class
         leave_one_out=leave_one_out,
@@ -124,7 +124,7 @@ def test_a_rejected_reward_moves_no_sibling(name: str) -> None:
 
 #: What an estimator is given besides the columns of a rollout.
 FILLED = {
-    "standardise": True,
+    "standardize": True,
     "epsilon": 1e-6,
     "discount": 0.9,
     "decay": 0.8,
@@ -189,7 +189,7 @@ def test_returns_of_turns_are_above_the_value_of_the_turn() -> None:
 
 def _parts(parts: list[list[float]], **more: object) -> Tensor:
     by = {"estimator": partial(gdpo.advantages, weight=torch.ones(2), epsilon=0.0)}
-    choices = {n: more.pop(n) for n in ("scale", "most", "kl", "kl_coefficient", "normalisation") if n in more}
+    choices = {n: more.pop(n) for n in ("scale", "most", "kl", "kl_coefficient", "normalization") if n in more}
     rollout = Rollout(
         reward=torch.zeros(4),
         group=torch.tensor([0, 0, 1, 1]),
@@ -269,7 +269,7 @@ def test_every_step_carries_its_outcome() -> None:
         trajectory=torch.tensor([0, 0, 0, 1, 1]),
         last=torch.tensor([False, False, True, False, True]),
     )
-    by = Choices(estimator=partial(grpo.advantages, standardise=True, epsilon=0.0))
+    by = Choices(estimator=partial(grpo.advantages, standardize=True, epsilon=0.0))
     found = loss_ready(rollout, by=by).token_advantage()
     half = 0.5**0.5
     expected = torch.tensor([half, half, half, -half, -half])
@@ -291,7 +291,7 @@ def test_a_rejected_last_step_keeps_its_outcome_for_the_others() -> None:
         trajectory=torch.tensor([8, 8, 9]),
         last=torch.tensor([False, True, True]),
     )
-    assert loss_ready(rollout, by=Choices(estimator=CENTRED)).advantage.tolist() == [0.5, 0.0, -0.5]
+    assert loss_ready(rollout, by=Choices(estimator=CENTERED)).advantage.tolist() == [0.5, 0.0, -0.5]
 
 
 def test_one_decision_for_a_sequence() -> None:
@@ -346,7 +346,7 @@ REFUSED = {
         "gdpo.advantages needs reward_parts, expected one of reward, group, live, length: pass the column",
     ),
     "no sampler": (
-        {"estimator": CENTRED, "weight": weights.token_weights},
+        {"estimator": CENTERED, "weight": weights.token_weights},
         "old_logprob is None, expected log-probs [B, T]: a chosen function compares two policies",
     ),
 }
@@ -395,7 +395,7 @@ def test_what_an_own_function_gives_is_finite(choices: dict[str, Any], message: 
     mask, zeros = torch.tensor([[True, True], [False, False]]), torch.zeros(2, 2)
     known = {"reward": torch.zeros(2), "group": torch.zeros(2).long(), "old_logprob": zeros, "rollout_logprob": zeros}
     with pytest.raises(InputError) as told:
-        loss_ready(Rollout(mask=mask, **known), by=Choices(**{"estimator": CENTRED} | choices))
+        loss_ready(Rollout(mask=mask, **known), by=Choices(**{"estimator": CENTERED} | choices))
     assert str(told.value).startswith(message)
 
 
@@ -434,7 +434,7 @@ def test_own_weights_and_kls_leave_no_trace() -> None:
     def own(_: Tensor, _other: Tensor, mask: Tensor) -> Tensor:
         return slope + torch.where(mask, 0.0, torch.nan)
 
-    ready = loss_ready(Rollout(mask=mask, **known), by=Choices(estimator=CENTRED, weight=own, kl=own))
+    ready = loss_ready(Rollout(mask=mask, **known), by=Choices(estimator=CENTERED, weight=own, kl=own))
     for found in (ready.weight, ready.kl):
         assert found is not None
         assert (found.tolist(), found.requires_grad) == ([[1.0, 0.0]], False)

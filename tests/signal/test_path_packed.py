@@ -15,7 +15,7 @@ from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.signal.segments import Segments, packed, trained
 
-CENTRED = partial(grpo.advantages, standardise=False, epsilon=0.0)
+CENTERED = partial(grpo.advantages, standardize=False, epsilon=0.0)
 
 #: Numbers of the rejections and bounds, by parameter.
 NUMBERS = {"estimator": "k1", "over": "sum", "low": -0.5, "high": 0.5, "floor": 0.5}
@@ -35,7 +35,7 @@ def test_as_many_packed_tokens_as_rows(name: str) -> None:
     mask = torch.arange(2) < length.unsqueeze(1)
     old, sampler = torch.tensor([[-1.0, -5.0], [0.0, 0.0], [-1.0, 0.0]]), torch.full((3, 2), -1.0)
     stage = {"weight": COMPARING[name]} if name.endswith("weights") else {"rejections": (COMPARING[name],)}
-    by = Choices(estimator=CENTRED, **stage)
+    by = Choices(estimator=CENTERED, **stage)
     wide = loss_ready(Rollout(mask=mask, old_logprob=old, rollout_logprob=sampler, **rows), by=by)
     flat = [packed(x, length=length) for x in (mask, old, sampler)]
     stored = Segments(flat[0], length)
@@ -48,12 +48,12 @@ def test_as_many_packed_tokens_as_rows(name: str) -> None:
 
 def test_what_does_not_say_whether_it_is_of_rows() -> None:
     rows = {"reward": torch.zeros(2), "group": torch.zeros(2).long()}
-    by = Choices(estimator=CENTRED, rejections=(lambda _old, _rollout, *, mask: mask.any(dim=1),))
+    by = Choices(estimator=CENTERED, rejections=(lambda _old, _rollout, *, mask: mask.any(dim=1),))
     wide = torch.zeros(2, 2)
     known = {"old_logprob": wide, "rollout_logprob": wide}
     assert loss_ready(Rollout(mask=wide == 0, **rows, **known), by=by).kept.all()
     mask, flat = Segments(torch.ones(2).bool(), torch.tensor([2, 0])), torch.zeros(2)
-    by = Choices(estimator=CENTRED, rejections=(lambda *_, mask: mask.mask,))
+    by = Choices(estimator=CENTERED, rejections=(lambda *_, mask: mask.mask,))
     with pytest.raises(InputError, match=r"^test_path_packed\..* has no annotation of its result, expected one, Float"):
         loss_ready(Rollout(mask=mask, old_logprob=flat, rollout_logprob=flat, **rows), by=by)
 
@@ -75,4 +75,4 @@ def test_axes_of_another_name(told: object) -> None:
         rollout_logprob=flat,
     )
     with pytest.raises(InputError, match="_keeping has no annotation of its result"):
-        loss_ready(rollout, by=Choices(estimator=CENTRED, rejections=(_keeping,)))
+        loss_ready(rollout, by=Choices(estimator=CENTERED, rejections=(_keeping,)))

@@ -136,7 +136,7 @@ def test_sums_larger_than_their_type(mode: Mode) -> None:
     torch.testing.assert_close(slope[0, 0].item(), -1 / count, rtol=0.01, atol=0)
     found = [aggregate(ones, mask=mask, aggregation=whole), -told, row_means(ones, mask=mask)[0]]
     found += list(metrics.mean_kl(ones, 0 * ones, mask=mask))[:1]
-    found += [metrics.effective_sample_size(ones, mask=mask), bounds.self_normalised(ones, mask=mask)[0, 0]]
+    found += [metrics.effective_sample_size(ones, mask=mask), bounds.self_normalized(ones, mask=mask)[0, 0]]
     assert [x.item() for x in found] == [1.0] * 6
     assert covariance.covariances(ones, ones, mask=mask)[0, 0].item() == 0.0
 

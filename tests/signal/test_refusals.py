@@ -68,11 +68,11 @@ def test_what_is_no_tensor_or_no_number_is_refused_in_one_line(name: str) -> Non
 
 
 WHOLE_NUMBERS = {d for d in vars(torch).values() if isinstance(d, torch.dtype) and _is_whole(d)}
-LABELLED = [n for n in PUBLIC if any(isinstance(v, Tensor) and _is_whole(v.dtype) for v in arguments(n).values())]
+LABELED = [n for n in PUBLIC if any(isinstance(v, Tensor) and _is_whole(v.dtype) for v in arguments(n).values())]
 
 
 @pytest.mark.parametrize("dtype", sorted(WHOLE_NUMBERS, key=str), ids=str)
-@pytest.mark.parametrize("name", LABELLED)
+@pytest.mark.parametrize("name", LABELED)
 def test_whole_numbers_of_every_width_are_taken(name: str, dtype: torch.dtype) -> None:
     sound = arguments(name)
     whole = {n: v.to(dtype) for n, v in sound.items() if isinstance(v, Tensor) and _is_whole(v.dtype)}

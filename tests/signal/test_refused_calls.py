@@ -19,7 +19,7 @@ from rl_sentinel.signal.correction import rejection, weights
 from rl_sentinel.signal.kl import k1
 from rl_sentinel.signal.merging import Step, merge
 from rl_sentinel.signal.minibatches import aggregation
-from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.normalization import Normalization
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation, aggregate
@@ -203,7 +203,7 @@ def _named(name: str, **changed: Any) -> Callable[[], object]:
 
 TWO = torch.tensor([True, False])
 PATH: dict[str, Any] = {"estimator": _outcome}
-NORMALISED = {"mean": "group", "deviation": "batch", "leave_one_out": False, "biased": False, "epsilon": 0.0}
+NORMALIZED = {"mean": "group", "deviation": "batch", "leave_one_out": False, "biased": False, "epsilon": 0.0}
 
 #: Calls that look odd and are valid.
 TAKEN: Mapping[str, Callable[[], object]] = {
@@ -307,11 +307,11 @@ REFUSED: Mapping[str, tuple[str, Callable[[], object]]] = {
     "a part without a weight": ("weight", _named("advantage.gdpo.advantages", weight=torch.ones(1))),
     "past its sequence by one token": ("response", _placed(4, 1, 2, next_token=False)),
     "wider than the result": ("response", _placed(1, 2, 1, next_token=False)),
-    "an unknown mean": ("mean", _with(Normalisation, NORMALISED, mean="row")),
-    "an unknown deviation": ("deviation", _with(Normalisation, NORMALISED, deviation="row")),
-    "one left out of no mean": ("leave_one_out", _with(Normalisation, NORMALISED, mean="none", leave_one_out=True)),
-    "an epsilon below 0": ("epsilon", _with(Normalisation, NORMALISED, epsilon=-1e-6)),
-    "a flag that is a number": ("biased", _with(Normalisation, NORMALISED, biased=1)),
+    "an unknown mean": ("mean", _with(Normalization, NORMALIZED, mean="row")),
+    "an unknown deviation": ("deviation", _with(Normalization, NORMALIZED, deviation="row")),
+    "one left out of no mean": ("leave_one_out", _with(Normalization, NORMALIZED, mean="none", leave_one_out=True)),
+    "an epsilon below 0": ("epsilon", _with(Normalization, NORMALIZED, epsilon=-1e-6)),
+    "a flag that is a number": ("biased", _with(Normalization, NORMALIZED, biased=1)),
     "a fixed coefficient below 0": ("coefficient", lambda: Fixed(-0.1)),
     "a fixed coefficient that observes nan": ("observed", lambda: Fixed(0.1).after(NAN, samples=8)),
     **{f"{n} nan": (n, _with(Adaptive, CONTROL, **{n: NAN})) for n in CONTROL},

@@ -29,7 +29,7 @@ CASES = 120
 WIDE = ("logprob", "old", "ref", "rollout", "advantage", "value", "token_reward")
 
 #: Functions that read no token, or take sequences or logits, whose rows are positions already.
-_OTHERWISE = ("groups.", "reward.", "normalisation.", "controller.", "scan.", "correction.trust.rejected_fraction")
+_OTHERWISE = ("groups.", "reward.", "normalization.", "controller.", "scan.", "correction.trust.rejected_fraction")
 _OUTCOME = [f"advantage.{n}." for n in ("grpo", "rloo", "opo", "passk", "remax", "maxrl", "gpg", "gdpo", "reinforce")]
 _OUTCOME += ["advantage.reinforce_plus_plus_baseline."]
 

@@ -9,7 +9,7 @@ from rl_sentinel.signal.advantage import grpo
 from rl_sentinel.signal.align import spread
 from rl_sentinel.signal.steps import last_steps, over_trajectories
 
-CENTRED = partial(grpo.advantages, standardise=False, epsilon=0.0)
+CENTERED = partial(grpo.advantages, standardize=False, epsilon=0.0)
 #: Trajectories A of three steps (reward 1) and B of two (reward 0), rows mixed.
 TRAJECTORY = torch.tensor([10, 3, 10, 3, 10])
 LAST = torch.tensor([False, False, False, True, True])
@@ -19,7 +19,7 @@ GROUP, LIVE = torch.zeros(5).long(), torch.ones(5).bool()
 
 def test_each_step_has_its_trajectory_s_advantage_on_its_own_tokens() -> None:
     """No trained token is left at 0, wherever it stands, and rewards of earlier steps do not count."""
-    found = over_trajectories(CENTRED, REWARD, group=GROUP, live=LIVE, trajectory=TRAJECTORY, last=LAST)
+    found = over_trajectories(CENTERED, REWARD, group=GROUP, live=LIVE, trajectory=TRAJECTORY, last=LAST)
     assert found.tolist() == [0.5, -0.5, 0.5, -0.5, 0.5]
     mask = torch.tensor([[1, 0, 0], [0, 1, 1], [0, 1, 0], [1, 0, 0], [0, 0, 1]]).bool()
     tokens = spread(found, mask=mask)
@@ -29,17 +29,17 @@ def test_each_step_has_its_trajectory_s_advantage_on_its_own_tokens() -> None:
 
 def test_more_steps_weigh_no_more() -> None:
     """The mean is over trajectories: with steps counted it would be 0.6."""
-    found = over_trajectories(CENTRED, REWARD, group=GROUP, live=LIVE, trajectory=TRAJECTORY, last=LAST)
+    found = over_trajectories(CENTERED, REWARD, group=GROUP, live=LIVE, trajectory=TRAJECTORY, last=LAST)
     assert found[0].item() == 0.5
 
 
 def test_dead_steps() -> None:
     """A trajectory lives by any of its steps; one without any is no sibling; a dead step gets 0."""
     live = torch.tensor([True, False, True, False, False])
-    found = over_trajectories(CENTRED, REWARD, group=GROUP, live=live, trajectory=TRAJECTORY, last=LAST)
+    found = over_trajectories(CENTERED, REWARD, group=GROUP, live=live, trajectory=TRAJECTORY, last=LAST)
     assert found.tolist() == [0.0] * 5
     two = torch.tensor([True, True, True, False, False])
-    found = over_trajectories(CENTRED, REWARD, group=GROUP, live=two, trajectory=TRAJECTORY, last=LAST)
+    found = over_trajectories(CENTERED, REWARD, group=GROUP, live=two, trajectory=TRAJECTORY, last=LAST)
     assert found.tolist() == [0.5, -0.5, 0.5, 0.0, 0.0]
 
 
@@ -50,4 +50,4 @@ def test_flags_that_lose_something_are_refused() -> None:
         last_steps(trajectory=TRAJECTORY, last=torch.tensor([False, True, False, True, True]))
     group = torch.tensor([0, 0, 4, 0, 0])
     with pytest.raises(ValueError, match=r"group\[2\] is 4, expected 0, that of the last step of trajectory 10"):
-        over_trajectories(CENTRED, REWARD, group=group, live=LIVE, trajectory=TRAJECTORY, last=LAST)
+        over_trajectories(CENTERED, REWARD, group=group, live=LIVE, trajectory=TRAJECTORY, last=LAST)

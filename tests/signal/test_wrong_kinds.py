@@ -17,7 +17,7 @@ from rl_sentinel.signal.choices import Choices, is_outcome
 from rl_sentinel.signal.controller import Adaptive, Fixed
 from rl_sentinel.signal.correction import bounds, rejection, weights
 from rl_sentinel.signal.merging import Step, counts, merge
-from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.normalization import Normalization
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready, prompts_apart, trusted
 from rl_sentinel.signal.reduce import Aggregation
@@ -66,7 +66,7 @@ STRANGE: dict[str, Any] = {
 PACKED = Segments(torch.ones(3).bool(), torch.tensor([1, 2]))
 LENGTH = torch.tensor([1, 2])
 STEP = Step("a", (1,), (2, 3), (True, True), (0.0, 0.5), (-1.0, -1.0), last=True)
-OUTCOME = partial(grpo.advantages, standardise=False, epsilon=0.0)
+OUTCOME = partial(grpo.advantages, standardize=False, epsilon=0.0)
 ROLLOUT: dict[str, Any] = {
     "reward": ROW,
     "group": torch.tensor([7, 7]),
@@ -165,8 +165,8 @@ MORE: dict[str, Refusing] = {
     "Aggregation": (Aggregation, {n: getattr(PROMPTS, n) for n in Aggregation.__slots__}),
     "of_rows": (PROMPTS.of_rows, {"rows": torch.tensor([0])}),
     "shares": (PROMPTS.shares, {"mask": MASK}),
-    "Normalisation": (
-        Normalisation,
+    "Normalization": (
+        Normalization,
         {"mean": "batch", "deviation": "none", "leave_one_out": False, "biased": False, "epsilon": 0.1},
     ),
     "Fixed": (Fixed, {"coefficient": 0.1}),
@@ -184,7 +184,7 @@ MORE: dict[str, Refusing] = {
             "scale": 1.0,
             "least": -9.0,
             "most": 9.0,
-            "normalisation": None,
+            "normalization": None,
             "kl": kl.k1,
             "kl_coefficient": 0.1,
         },

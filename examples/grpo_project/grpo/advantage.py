@@ -6,8 +6,8 @@ from torch import Tensor
 
 def advantages(rewards: Tensor, group: Tensor, epsilon: float = 1e-6) -> Tensor:
     """Rewards ``[B]`` minus their group's mean, divided by a standard deviation."""
-    centred = torch.zeros_like(rewards)
+    centered = torch.zeros_like(rewards)
     for prompt in group.unique():
         mine = group == prompt
-        centred[mine] = rewards[mine] - rewards[mine].mean()
-    return centred / (rewards.std(correction=0) + epsilon)
+        centered[mine] = rewards[mine] - rewards[mine].mean()
+    return centered / (rewards.std(correction=0) + epsilon)

@@ -119,7 +119,7 @@ def denominator(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def wrong_key(node: ast.AST) -> Iterator[ast.AST]:
-    """Two neighbours of a dictionary logged or handed on under each other's key."""
+    """Two neighbors of a dictionary logged or handed on under each other's key."""
     if not isinstance(node, ast.Dict):
         return
     for at, (key, following) in enumerate(zip(node.keys, node.keys[1:], strict=False)):

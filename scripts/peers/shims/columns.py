@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.signal.align import spread
-from rl_sentinel.signal.groups import centred, deviations
+from rl_sentinel.signal.groups import centered, deviations
 from rl_sentinel.signal.reduce import row_sums, selected
 from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
 
@@ -57,4 +57,4 @@ def whitened(values: Tensor, mask: Tensor) -> Tensor:
     flat, live = values.flatten(), mask.flatten()
     everyone = torch.zeros_like(live, dtype=torch.long)
     scale = (deviations(flat, group=everyone, live=live).square() + 1e-8).sqrt()
-    return (centred(flat, group=everyone, live=live) / scale).view(values.shape)
+    return (centered(flat, group=everyone, live=live) / scale).view(values.shape)

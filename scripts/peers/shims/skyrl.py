@@ -134,7 +134,7 @@ PEER = Peer(
         f"{_PPO}.compute_approx_kl": _kl,
         f"{_PPO}.compute_gae_advantage_return": _gae,
         f"{_PPO}.compute_grpo_outcome_advantage": _group(
-            grpo.advantages, standardise="grpo_norm_by_std", epsilon="epsilon"
+            grpo.advantages, standardize="grpo_norm_by_std", epsilon="epsilon"
         ),
         f"{_PPO}.compute_maxrl_advantage": _group(maxrl.advantages),
         f"{_PPO}.compute_rloo_outcome_advantage": _group(rloo.advantages),

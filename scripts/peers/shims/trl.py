@@ -8,7 +8,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.signal import metrics
 from rl_sentinel.signal.correction.trust import off_policy_sequences_kept
 from rl_sentinel.signal.logprob import logprobs, logprobs_and_entropy
-from rl_sentinel.signal.normalisation import Normalisation, normalised
+from rl_sentinel.signal.normalization import Normalization, normalized
 
 #: What TRL and its tests import and must really run; ``datasets`` is stood in for.
 LIGHT = """
@@ -68,9 +68,9 @@ def _masked_var(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def _masked_whiten(values: Tensor, mask: Tensor) -> Tensor:
-    by = Normalisation(mean="batch", deviation="batch", leave_one_out=False, biased=False, epsilon=1e-8)
+    by = Normalization(mean="batch", deviation="batch", leave_one_out=False, biased=False, epsilon=1e-8)
     flat, live = values.flatten(), mask.bool().flatten()
-    found = normalised(flat, group=torch.zeros_like(live, dtype=torch.long), live=live, by=by)
+    found = normalized(flat, group=torch.zeros_like(live, dtype=torch.long), live=live, by=by)
     return found.view(values.shape)
 
 

@@ -40,7 +40,7 @@ def _grpo(
     norm_adv_by_std_in_grpo: bool = True,  # noqa: FBT001, FBT002 - verl's signature
     **_more: object,
 ) -> tuple[Tensor, Tensor]:
-    numbers = {"standardise": norm_adv_by_std_in_grpo, "epsilon": epsilon}
+    numbers = {"standardize": norm_adv_by_std_in_grpo, "epsilon": epsilon}
     return outcome(grpo.advantages, token_level_rewards, response_mask, index, **numbers)
 
 
@@ -167,7 +167,7 @@ def _correction_weights(
     )
     told = _told(held, raw, where, high, low)
     told["rollout_is_oob_ratio"] = metrics.share((raw < (low or 0.0)) | (raw > high), mask=where).item()
-    held = bounds.self_normalised(held, mask=where) if rollout_is_batch_normalize else held
+    held = bounds.self_normalized(held, mask=where) if rollout_is_batch_normalize else held
     return (held if where is mask else spread(held, mask=mask)), told
 
 

@@ -16,7 +16,7 @@ class Framework:
 
     Attributes:
         name: name in specs and reports.
-        package: top-level import package; a checkout is recognised by it.
+        package: top-level import package; a checkout is recognized by it.
         former: earlier names of the package, newest first.
         distribution: name on the package index.
         version_file: file in the package that states the version, if it is not a usual one.

@@ -65,7 +65,7 @@ STAGES: Mapping[str, _Kind] = {
     "kl": _Kind("kl", "kl", Output("B T", "nats", "kl")),
     "aggregate": _Kind("aggregate", "loss", Output("", "", "loss")),
     "reward": _Kind("reward", "reward", Output("B T", "reward", "token_reward")),
-    "normalise": _Kind("normalise", "reward", Output("B T", "reward", "reward")),
+    "normalize": _Kind("normalize", "reward", Output("B T", "reward", "reward")),
     "weight": _Kind("correct", "weight", Output("B T", "ratio", "weight")),
     "keep": _Kind("correct", "mask", Output("B T", "", "keep")),
     "logprob": _Kind("batch", "logprob", Output("B T", "nats", "logprob")),
@@ -123,7 +123,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
     unpadded = any(isinstance(f, Packed | Ragged) for f in forms)
     masked = any("mask" in c.columns for c in flat)
     padded = any(isinstance(getattr(f, "inner", f), Padded | GroupedTokens) for f in forms)
-    padded |= any(isinstance(c, FunctionCodec) and c.of & PER_TOKEN for c in flat) or any(c.modelled for c in flat)
+    padded |= any(isinstance(c, FunctionCodec) and c.of & PER_TOKEN for c in flat) or any(c.modeled for c in flat)
     padded &= kind.stage in _WITHOUT_MASK
     measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask | SequenceMask) for c in flat)
     # A function in ``bind`` may put the outcome on the last token as well.
@@ -137,7 +137,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         *group_domain,
         *([one_advantage_per_row] if by_response else []),
         *([zero_off_mask] if zeroed else []),
-        *([uncertain] if any(c.modelled for c in flat) else []),
+        *([uncertain] if any(c.modeled for c in flat) else []),
     ]
     form = NamedOutput(
         kind.word,

@@ -53,7 +53,7 @@ ADAPTED = (*(n for n in VALUES if n not in REWARDED), *_RECOMPUTED)
 ALIASES: Mapping[str, Mapping[Stage, tuple[str, Mapping[str, str]]]] = {
     "grpo": {"policy-loss": ("ppo", {})},
     "dr_grpo": {
-        "advantage": ("grpo", {"standardised": "no"}),
+        "advantage": ("grpo", {"standardized": "no"}),
         "policy-loss": ("ppo", {"aggregation": "token-sum-by-constant"}),
     },
     "dapo": {"advantage": ("grpo", {}), "policy-loss": ("ppo", {"aggregation": "token-mean"})},

@@ -58,11 +58,11 @@ def known_numbers(
     accumulation = set_numbers(function, passed, dict.fromkeys(ROLES["accumulation"].names, 1))
     codecs = list(leaves(arguments.codecs.values()))
     columns = frozenset[str]().union(*(codec.columns for codec in codecs))
-    modelled = any(codec.modelled for codec in codecs)
+    modeled = any(codec.modeled for codec in codecs)
     unread = _weights_of_unread_columns(function)
     held = named_numbers(function, passed, unread)
-    visible = visible_numbers(held, columns, stated, of_logits="logits" in columns or modelled)
-    without = entropy_weights({**passed, **held}, {**stated, **bind}) if modelled else {}
+    visible = visible_numbers(held, columns, stated, of_logits="logits" in columns or modeled)
+    without = entropy_weights({**passed, **held}, {**stated, **bind}) if modeled else {}
     changed = set_numbers(function, passed, {**visible, **without})
     parameters = {name: x for name, x in without.items() if name in passed}
     arguments.pass_numbers(parameters)

@@ -49,7 +49,7 @@ def check(  # noqa: PLR0913 - the options of a check
     Args:
         function: the function; it is called by the names of its parameters.
         stage: its quantity: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``, ``reward``,
-            ``normalise``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
+            ``normalize``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
         algorithm: the algorithm that it implements, such as ``grpo``; implies the usual claims of the algorithm.
             If it is None or empty, no formula is compared.
         bind: parameter -> column (``"logprob"``), column and axes (``"advantage[B]"``), a dict of these for the keys of
@@ -71,10 +71,10 @@ def check(  # noqa: PLR0913 - the options of a check
 
     Example:
         >>> import rl_sentinel
-        >>> def centred(rewards, group):
+        >>> def centered(rewards, group):
         ...     same = (group[:, None] == group[None, :]).float()
         ...     return rewards - same @ rewards / same.sum(1)
-        >>> result = rl_sentinel.check(centred, stage="advantage", algorithm="grpo", laws=["SHF001"])
+        >>> result = rl_sentinel.check(centered, stage="advantage", algorithm="grpo", laws=["SHF001"])
         >>> result.ok, result.findings
         (True, ())
     """

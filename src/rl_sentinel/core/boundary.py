@@ -13,7 +13,7 @@ from rl_sentinel.core.layout import Axis
 
 Stage = Literal[
     "reward",
-    "normalise",
+    "normalize",
     "kl",
     "correct",
     "advantage",
@@ -136,9 +136,9 @@ class Boundary:
         return tuple(codec for step in self.steps for codec in step.arguments.values())
 
     @property
-    def modelled(self) -> frozenset[str]:
+    def modeled(self) -> frozenset[str]:
         """The columns that a model computes during the call, at untrained positions with other values."""
-        return frozenset[str]().union(*(codec.modelled for codec in self.codecs()))
+        return frozenset[str]().union(*(codec.modeled for codec in self.codecs()))
 
     @property
     def axes(self) -> frozenset[Axis]:

@@ -89,8 +89,8 @@ def _per_name(says: str, default: type) -> Any:  # noqa: ANN401 - a field defaul
 
 
 _LOSSES = ("policy-loss", "value-loss", "aggregate")
-_RELATIVE = ("advantage", "normalise")
-_SIGNAL = ("reward", "normalise", "kl", "correct", "advantage", *_LOSSES)
+_RELATIVE = ("advantage", "normalize")
+_SIGNAL = ("reward", "normalize", "kl", "correct", "advantage", *_LOSSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +110,12 @@ class Claims:
     )
     scope: Said[Scope] | None = _claim(
         "which rows may influence a row's numbers: only its own token, its own row, its prompt's rows, or all rows",
-        *("advantage", "normalise", "correct", "policy-loss"),
+        *("advantage", "normalize", "correct", "policy-loss"),
     )
     baseline: Said[Literal["relative"]] | None = _claim(
         "each outcome is compared with the outcomes of the same prompt's other rows", *_RELATIVE
     )
-    standardised: Said[bool] | None = _claim("rewards are divided by a standard deviation, or not", *_RELATIVE)
+    standardized: Said[bool] | None = _claim("rewards are divided by a standard deviation, or not", *_RELATIVE)
     deviation: Said[Literal["n - 1", "n"]] | None = _claim("the denominator of the standard deviation", "advantage")
     deviation_of: Said[Literal["group", "batch"]] | None = _claim(
         "whose standard deviation divides a reward that is compared within its prompt; `batch` implies that scope",
@@ -156,7 +156,7 @@ class Claims:
         "masked positions may contain NaN and infinity",
         *("kl", "correct", "advantage", *_LOSSES),
     )
-    normaliser: Said[Literal["width"]] | None = _claim("divides by the width of the batch, padding included", *_SIGNAL)
+    normalizer: Said[Literal["width"]] | None = _claim("divides by the width of the batch, padding included", *_SIGNAL)
     row_order: Said[Literal[True]] | None = _claim(
         "the result depends on the order of rows, because some rows are drawn at random", *_SIGNAL
     )

@@ -95,7 +95,7 @@ class Codec:
         return {}
 
     @property
-    def modelled(self) -> frozenset[str]:
+    def modeled(self) -> frozenset[str]:
         """Columns that the target computes by calling a model which is the argument."""
         return frozenset()
 

@@ -47,7 +47,7 @@ def known_advantages(boundary: Boundary) -> bool:
 
 def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
     """``[B]`` or ``[B, T]`` advantages of the claimed algorithm, by reading; groups of at least two live rows."""
-    name, standardised = value_of(boundary.claims.algorithm) or "", value_of(boundary.claims.standardised)
+    name, standardized = value_of(boundary.claims.algorithm) or "", value_of(boundary.claims.standardized)
     if boundary.claims.corrected_at_most:
         settings = {**settings, "sampler_ratio_at_most": boundary.claims.corrected_at_most.value}
     if name in TEMPORAL:
@@ -58,14 +58,14 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
     if name == "maxrl" and boundary.own and not _means_are_positive(batch):
         return {}  # it is defined for rewards that are not negative, and for groups that are not all failed
     readings = compute(batch, settings)
-    chosen = {n: x for n, x in readings.items() if standardised is None or standardised == ("by deviation" in n)}
+    chosen = {n: x for n, x in readings.items() if standardized is None or standardized == ("by deviation" in n)}
     counted = value_of(boundary.claims.deviation)
     chosen = {n: x for n, x in chosen.items() if not counted or f"deviation ({counted})" in n or "deviation" not in n}
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in chosen.items()}
 
 
 def _by_rows(batch: Batch, settings: Settings) -> Named:
-    """``[B]`` outcomes standardised over rows: REINFORCE++ without a discount, where all tokens of a row are equal."""
+    """``[B]`` outcomes standardized over rows: REINFORCE++ without a discount, where all tokens of a row are equal."""
     readings = _over_batch(batch.reward.tolist(), batch, settings) if settings.get("gamma", 1) == 1 else {}
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in readings.items() if "over rows" in n}
 
@@ -115,7 +115,7 @@ def _groups(batch: Batch) -> list[list[int]]:
     return list(rows.values())
 
 
-def _centred(batch: Batch, weights: list[float] | None = None) -> list[float]:
+def _centered(batch: Batch, weights: list[float] | None = None) -> list[float]:
     reward, found = batch.reward.tolist(), [0.0] * batch.rows
     share = weights or [1.0] * batch.rows
     for rows in _groups(batch):
@@ -150,16 +150,16 @@ def _divided(found: list[float], numbers: list[float], populations: list[list[in
 
 
 def _grpo(batch: Batch, settings: Settings) -> Rows:
-    centred = _centred(batch)
-    return {"centred": centred} | _by_deviation(centred, batch, settings)
+    centered = _centered(batch)
+    return {"centered": centered} | _by_deviation(centered, batch, settings)
 
 
 def _grpo_by_batch(batch: Batch, settings: Settings) -> Rows:
-    """Centre in the group, divide by the deviation of all live rows: of their rewards, or of their centred rewards."""
-    centred, readings = _centred(batch), Rows()
+    """Center in the group, divide by the deviation of all live rows: of their rewards, or of their centered rewards."""
+    centered, readings = _centered(batch), Rows()
     live = [b for b, alive in enumerate(batch.live.tolist()) if alive]
-    for what, numbers in {"rewards": batch.reward.tolist(), "centred rewards": centred}.items():
-        for name, shares in _divided(centred, numbers, [live] if live else [], settings).items():
+    for what, numbers in {"rewards": batch.reward.tolist(), "centered rewards": centered}.items():
+        for name, shares in _divided(centered, numbers, [live] if live else [], settings).items():
             readings[f"{name}, {what} of the batch"] = shares
     return readings
 
@@ -174,7 +174,7 @@ def _rloo(batch: Batch, _settings: Settings) -> Rows:
 
 def _opo(batch: Batch, _settings: Settings) -> Rows:
     lengths = {"tokens of the response": batch.length, "trained tokens": batch.mask.sum(1)}
-    return {f"mean weighted by {n}": _centred(batch, x.double().tolist()) for n, x in lengths.items()}
+    return {f"mean weighted by {n}": _centered(batch, x.double().tolist()) for n, x in lengths.items()}
 
 
 def _best_of(batch: Batch, settings: Settings) -> Rows:
@@ -192,18 +192,18 @@ def _means_are_positive(batch: Batch) -> bool:
 
 
 def _gpg(batch: Batch, _settings: Settings) -> Rows:
-    centred, reward = _centred(batch), batch.reward.tolist()
+    centered, reward = _centered(batch), batch.reward.tolist()
     live = sum(len(rows) for rows in _groups(batch))
     unequal = sum(len(rows) for rows in _groups(batch) if len({reward[b] for b in rows}) > 1)
-    return {"scaled by rows / rows of groups with unequal rewards": [x * live / max(1, unequal) for x in centred]}
+    return {"scaled by rows / rows of groups with unequal rewards": [x * live / max(1, unequal) for x in centered]}
 
 
 def _reinforce_plus_plus_baseline(batch: Batch, settings: Settings) -> Rows:
-    return _over_batch(_centred(batch), batch, settings)
+    return _over_batch(_centered(batch), batch, settings)
 
 
 def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
-    """Standardise by mean and deviation of the live rows of the batch; 0 for rows that are not live."""
+    """Standardize by mean and deviation of the live rows of the batch; 0 for rows that are not live."""
     readings, live = Rows(), batch.live.tolist()
     repeats = {"rows": [int(alive) for alive in live], "trained tokens": batch.mask.sum(1).tolist()}
     for who, counts in repeats.items() if any(live) else ():
@@ -219,14 +219,14 @@ def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
 
 
 def _gdpo(batch: Batch, settings: Settings) -> Rows:
-    """Standardise each part in its group, add them with weights 1, 2, ... or equally, standardise over the batch."""
+    """Standardize each part in its group, add them with weights 1, 2, ... or equally, standardize over the batch."""
     readings = Rows()
     for epsilon in _epsilons(settings):
         parts = []
         for part in batch.reward_parts.unbind(1):
             alone = with_columns(batch, reward=part)
             parts.append(
-                _by_deviation(_centred(alone), alone, {"epsilon": epsilon})[f"by deviation (n - 1) and {epsilon:g}"]
+                _by_deviation(_centered(alone), alone, {"epsilon": epsilon})[f"by deviation (n - 1) and {epsilon:g}"]
             )
         for how, weights in {"equally": [1.0] * len(parts), "by rank": [1.0 + k for k in range(len(parts))]}.items():
             whole = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in zip(*parts, strict=True)]
@@ -238,14 +238,14 @@ def _gdpo(batch: Batch, settings: Settings) -> Rows:
 
 
 def _maxrl(batch: Batch, settings: Settings) -> Rows:
-    """Centre, then divide by the mean of the group; a case with mean 0 is not compared."""
-    centred, reward = _centred(batch), batch.reward.tolist()
+    """Center, then divide by the mean of the group; a case with mean 0 is not compared."""
+    centered, reward = _centered(batch), batch.reward.tolist()
     mean = [0.0] * batch.rows
     for rows in _groups(batch):
         for b in rows:
             mean[b] = fmean(reward[j] for j in rows)
     return {
-        f"by mean and {e:g}": [c / (m + e or 1.0) for c, m in zip(centred, mean, strict=True)]
+        f"by mean and {e:g}": [c / (m + e or 1.0) for c, m in zip(centered, mean, strict=True)]
         for e in (0.0, *_epsilons(settings))
     }
 

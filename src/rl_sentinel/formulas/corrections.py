@@ -81,7 +81,7 @@ def _masked(w: float, settings: Settings) -> float:
     return w * _inside(w, settings)
 
 
-def _self_normalised(batch: Batch, settings: Settings) -> Tensor:
+def _self_normalized(batch: Batch, settings: Settings) -> Tensor:
     weights = _LEVELS[str(settings["level"])](batch)
     count = int((batch.mask if weights.dim() == 2 else batch.live).sum())
     return weights / (float(weights.sum()) / count) if count else weights
@@ -168,7 +168,7 @@ CORRECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "truncated": _bounded(lambda w, settings: min(w, _number(settings, "high"))),
     "clipped weights": _bounded(lambda w, s: sorted((_number(s, "low"), w, _number(s, "high")))[1]),
     "masked": _bounded(_masked),
-    "self normalised": _self_normalised,
+    "self normalized": _self_normalized,
     "tokens kept": _tokens_kept,
     "rows kept": _rows_kept,
     "vetoed": _vetoed,

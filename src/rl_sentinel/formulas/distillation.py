@@ -22,7 +22,7 @@ def _kl(one: Tensor, other: Tensor) -> Tensor:
     return (one.exp() * (one - other)).sum(dim=2)
 
 
-def _generalised_jsd(batch: Batch, settings: Settings) -> Tensor:
+def _generalized_jsd(batch: Batch, settings: Settings) -> Tensor:
     """GKD (arXiv 2306.13649), equation 1, with ``mixture`` for its beta, the share of the teacher in the mixture.
 
     At ``mixture`` 0 and 1 it is 0, so its limit divided by beta and 1 - beta is used: the KL of the teacher against the
@@ -40,7 +40,7 @@ def _mixed(student: Tensor, teacher: Tensor, settings: Settings) -> Tensor:
 
 
 def _jsd_of_support(batch: Batch, settings: Settings) -> Tensor:
-    """The generalised divergence over a few words: the ``likeliest`` of the teacher, and the sampled one.
+    """The generalized divergence over a few words: the ``likeliest`` of the teacher, and the sampled one.
 
     At ``mixture`` 0 these are the teacher's words, at 1 the sampled word, and both between. With ``tail`` all other
     words count as one; without it the probabilities of the few words are divided by their sum.
@@ -76,7 +76,7 @@ def _universal_distance(batch: Batch, settings: Settings) -> Tensor:
 
 #: Algorithm -> divergence of the student (``logits``) and the teacher (``ref_logits``) at each token, in nats.
 DISTILLATIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
-    "generalised jsd": _generalised_jsd,
-    "generalised jsd of a support": _jsd_of_support,
+    "generalized jsd": _generalized_jsd,
+    "generalized jsd of a support": _jsd_of_support,
     "universal logit distance": _universal_distance,
 }

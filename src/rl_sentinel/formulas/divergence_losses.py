@@ -41,7 +41,7 @@ def _dppo_kl(batch: Batch, settings: Settings) -> Tensor | None:
     return _kept(batch, settings, divergence.nan_to_num())
 
 
-def _penalised(batch: Batch, settings: Settings) -> Tensor | None:
+def _penalized(batch: Batch, settings: Settings) -> Tensor | None:
     """Log-prob times advantage, minus a quadratic penalty on the log-ratio; DRO, arXiv 2405.19107."""
     log_ratio = batch.logprob.double() - batch.old_logprob.double()
     return -(batch.advantage.double() * batch.logprob.double() - _number(settings, "penalty") / 2 * log_ratio**2)
@@ -110,7 +110,7 @@ def _clipped(batch: Batch, settings: Settings) -> tuple[Tensor, Tensor]:
 DIVERGENCES: Mapping[str, Callable[[Batch, Settings], Tensor | None]] = {
     "dppo tv": _dppo_tv,
     "dppo kl": _dppo_kl,
-    "quadratic penalty": _penalised,
+    "quadratic penalty": _penalized,
     "kl-cov": _kl_cov,
     "clip-cov": _clip_cov,
 }

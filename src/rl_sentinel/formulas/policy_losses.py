@@ -21,7 +21,7 @@ def _number(settings: Settings, name: str) -> float:
 
 
 def _cut(ratio: Tensor, weight: Tensor, settings: Settings) -> Tensor:
-    """The ratio, clipped if it has moved past its bound in the direction that the advantage favours."""
+    """The ratio, clipped if it has moved past its bound in the direction that the advantage favors."""
     low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
     above, below = (ratio > high) & (weight > 0), (ratio < low) & (weight < 0)
     return torch.where(above, high, torch.where(below, low, ratio))

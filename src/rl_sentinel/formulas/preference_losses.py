@@ -189,8 +189,8 @@ def preference_loss(algorithm: str, batch: Batch, settings: Settings) -> Named:
     found: Named = {}
     reference = algorithm not in WITHOUT_REFERENCE and settings.get("reference") is not False
     sides = {"of both policies": True} | ({"of the policy": False} if settings.get("tail_weight") is not None else {})
-    for side, desensitised in sides.items():
-        pairs = pairs_of(batch, settings, reference=reference, desensitised=desensitised)
+    for side, desensitized in sides.items():
+        pairs = pairs_of(batch, settings, reference=reference, desensitized=desensitized)
         for reading, loss in LOSSES[algorithm](pairs, settings).items():
             name = ", ".join(filter(None, (reading, side)))
             total = loss.sum() if algorithm == "likelihood of the preferred" else loss.mean()

@@ -45,17 +45,17 @@ def are_pairs(batch: Batch) -> bool:
     return batch.rows > 0 and batch.rows % 2 == 0 and bool(batch.live.all())
 
 
-def pairs_of(batch: Batch, settings: Settings, *, reference: bool = True, desensitised: bool = True) -> Pairs:
+def pairs_of(batch: Batch, settings: Settings, *, reference: bool = True, desensitized: bool = True) -> Pairs:
     """The pairs of a batch; ``tail_weight``, if set, weights the tokens beyond the length of the shorter response.
 
     Source:
-        LD-DPO (arXiv 2409.06411), for the weight of the tail; with ``desensitised`` it applies to the reference too.
+        LD-DPO (arXiv 2409.06411), for the weight of the tail; with ``desensitized`` it applies to the reference too.
     """
     lengths = batch.mask.sum(1)
     shorter = lengths.reshape(-1, 2).amin(1).repeat_interleave(2)
     tail = (batch.mask.cumsum(1) > shorter.unsqueeze(1)) & batch.mask
     weight = torch.where(tail, number(settings, "tail_weight", 1.0), batch.mask.double())
-    ref_weight = weight if desensitised else batch.mask.double()
+    ref_weight = weight if desensitized else batch.mask.double()
 
     def summed(column: Tensor, by: Tensor) -> Tensor:
         return (torch.where(batch.mask, column.double(), 0.0) * by).sum(1)

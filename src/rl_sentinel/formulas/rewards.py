@@ -52,7 +52,7 @@ def _population(batch: Batch, b: int, over: object) -> list[int]:
     return [j for j in range(batch.rows) if live[j] and (over == "batch" or group[j] == group[b])]
 
 
-def _normalised(batch: Batch, settings: Settings) -> Tensor:
+def _normalized(batch: Batch, settings: Settings) -> Tensor:
     suppress = bool(settings.get("suppress"))
     reward = _suppressed(batch, settings).tolist() if suppress else batch.reward.double().tolist()
 
@@ -110,7 +110,7 @@ REWARDS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "clipped": _clipped,
     "suppressed": _suppressed,
     "overlong penalty": _overlong,
-    "normalised": _normalised,
+    "normalized": _normalized,
     "prompts with unequal rewards": _informative,
     "prompts with unequal outcomes of trajectories": _informative_outcomes,
     "prompts but those of equal live rewards": _not_all_equal,

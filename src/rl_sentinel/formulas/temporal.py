@@ -45,7 +45,7 @@ def _steps(batch: Batch) -> dict[str, _Marks]:
 def _gae(batch: Batch, settings: Settings) -> Tokens:
     readings = Tokens()
     for name, found in _credit(batch, settings).items():
-        readings |= {f"as they are{name}": found} | _normalised(found, batch, name, 0.0)
+        readings |= {f"as they are{name}": found} | _normalized(found, batch, name, 0.0)
     return readings
 
 
@@ -67,8 +67,8 @@ def _worthless_off_mask(batch: Batch) -> Batch:
     return with_columns(batch, value=value, token_reward=reward)
 
 
-def _normalised(found: list[list[float]], batch: Batch, name: str, epsilon: float) -> Tokens:
-    """Normalise over all trained tokens; if every token is a step, also over every token of a response."""
+def _normalized(found: list[list[float]], batch: Batch, name: str, epsilon: float) -> Tokens:
+    """Normalize over all trained tokens; if every token is a step, also over every token of a response."""
     readings = {n + name: x for n, x in _whitened(found, batch.mask.tolist(), epsilon).items()}
     if name:
         readings |= {f"{n} over responses{name}": x for n, x in _whitened(found, batch.valid.tolist(), epsilon).items()}
@@ -100,7 +100,7 @@ def _turn_gaps(batch: Batch, settings: Settings) -> Tokens:
             after, reward = value[places[0]], 0.0
             for t in places:
                 found[b][t] = later
-    return {"as they are": found} | _normalised(found, batch, "", 0.0)
+    return {"as they are": found} | _normalized(found, batch, "", 0.0)
 
 
 def _turns_of(batch: Batch, row: int) -> list[list[int]]:
@@ -133,7 +133,7 @@ def _values_to_reach(batch: Batch, settings: Settings) -> Tokens:
 def _rewards_to_go(batch: Batch, settings: Settings) -> Tokens:
     epsilon, readings = float(settings.get("epsilon") or 0.0), Tokens()
     for name, steps in _steps(batch).items():
-        readings |= _normalised(_to_go(batch, settings, steps), batch, name, epsilon)
+        readings |= _normalized(_to_go(batch, settings, steps), batch, name, epsilon)
     return readings
 
 
@@ -191,7 +191,7 @@ def _compared(
 
 
 def _whitened(found: list[list[float]], mask: _Marks, epsilon: float) -> Tokens:
-    """Standardise by the mean and deviation of all marked tokens."""
+    """Standardize by the mean and deviation of all marked tokens."""
     every = [x for row, kept in zip(found, mask, strict=True) for x, k in zip(row, kept, strict=True) if k]
     if len(every) < 2 or len(set(every)) == 1:
         return {}

@@ -66,7 +66,7 @@ def _sampler_weights(batch: Batch, settings: Settings) -> Named:
         for t, d in row.items():
             of = _LEVELS[str(settings["level"])](d, list(row.values()))
             found[b, t] = _weight(math.exp(of), low, high)
-    if not settings.get("normalised"):
+    if not settings.get("normalized"):
         return {"as it is": found}
     rows = torch.stack([found[b][batch.mask[b]][0] for b in range(batch.rows) if bool(batch.mask[b].any())])
     means = {"tokens": found[batch.mask].mean()} | ({"rows": rows.mean()} if settings["level"] == "sequence" else {})

@@ -1,4 +1,4 @@
-"""Trajectories of several steps: centred outcomes, and turns that are merged into sequences."""
+"""Trajectories of several steps: centered outcomes, and turns that are merged into sequences."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -56,7 +56,7 @@ def merge_turns(turns: Sequence[Turn]) -> list[Turn]:
 
 
 #: Algorithm with settings -> a value per row.
-OUTCOMES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"outcomes of trajectories, centred": _outcomes}
+OUTCOMES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"outcomes of trajectories, centered": _outcomes}
 
 #: Algorithm with settings -> one number for the batch.
 COUNTS_OF_TURNS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {

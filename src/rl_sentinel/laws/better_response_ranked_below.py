@@ -42,7 +42,7 @@ from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import advantages, magnitude
 from rl_sentinel.search.preconditions import (
     distinct,
-    groups_recognisable,
+    groups_recognizable,
     last_trained,
     outcomes_compare,
     repeats_trajectory,
@@ -115,7 +115,7 @@ def _alike(batch: Batch, row: int, sibling: int, amount: float) -> Batch:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     lone = int(case.draw["variant"] or 0) >= len(AMOUNTS)
-    if not (_credits_lone if lone else _is_relative)(ask.boundary) or not groups_recognisable(ask.boundary, case.batch):
+    if not (_credits_lone if lone else _is_relative)(ask.boundary) or not groups_recognizable(ask.boundary, case.batch):
         return
     yield from (_alone if lone else _compared)(ask, case)
 
@@ -152,7 +152,7 @@ def _compared(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="RNK001",
     name="better-response-ranked-below",
-    stages=frozenset({"normalise", "advantage"}),
+    stages=frozenset({"normalize", "advantage"}),
     claims=("baseline", "credit", "grouping", "scope"),
     applies=_applies,
     vary=_vary,

@@ -2,7 +2,7 @@
 
 What it says:
     Responses of equal reward get advantage zero from a relative baseline: up to 4 roundings of the
-    reward where it is centred, up to 1e-3 where it is standardised, for rewards of any size.
+    reward where it is centered, up to 1e-3 where it is standardized, for rewards of any size.
 
 Why it matters:
     A mean of equal numbers has a rounding error, which is divided by a deviation that should be zero.
@@ -19,8 +19,8 @@ A boundary that breaks it:
     False
 
 How to fix it:
-    Centre with a mean that is exact for equal numbers, and set the deviation of a constant group to 0 before
-    dividing: ``rl_sentinel.signal.groups.centred`` and ``rl_sentinel.signal.groups.deviations``. Or drop groups
+    Center with a mean that is exact for equal numbers, and set the deviation of a constant group to 0 before
+    dividing: ``rl_sentinel.signal.groups.centered`` and ``rl_sentinel.signal.groups.deviations``. Or drop groups
     of equal rewards before they are trained.
 
 Where it does not apply:
@@ -43,7 +43,7 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import advantages
-from rl_sentinel.search.preconditions import groups_recognisable, outcomes_compare
+from rl_sentinel.search.preconditions import groups_recognizable, outcomes_compare
 from rl_sentinel.search.transforms import on_policy
 
 #: The reward of every row, which is not exact in binary, and how many rows one group gets
@@ -51,10 +51,10 @@ from rl_sentinel.search.transforms import on_policy
 #: three of 0.9 round, three of 0.1 do not, eight of 0.1 do.
 VARIANTS = ((0.9, 0), (1.1, 0), (100.1, 0), (0.9, 3), (0.1, 8), (1.1, 10), (100.1, 8))
 
-#: Allowed error of standardised advantages, in deviations.
-STANDARDISED = 1e-3
+#: Allowed error of standardized advantages, in deviations.
+STANDARDIZED = 1e-3
 
-#: Rounding errors allowed in centred advantages, each relative to the reward (to 1 for smaller rewards).
+#: Rounding errors allowed in centered advantages, each relative to the reward (to 1 for smaller rewards).
 ROUNDINGS = 4
 
 
@@ -81,10 +81,10 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary, size = case.batch, ask.boundary, float(case.draw["reward"] or 0)
-    if not groups_recognisable(boundary, batch):
+    if not groups_recognizable(boundary, batch):
         return
-    centred = ROUNDINGS * torch.finfo(torch.float32).eps * max(1.0, size)
-    allowed = centred if value_of(boundary.claims.standardised) is False else STANDARDISED
+    centered = ROUNDINGS * torch.finfo(torch.float32).eps * max(1.0, size)
+    allowed = centered if value_of(boundary.claims.standardized) is False else STANDARDIZED
     for name, value in ask(case).values.items():
         if name in advantages(boundary):
             where = batch.mask if value.dim() == 2 else batch.live
@@ -95,8 +95,8 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="DEG002",
     name="constant-group-amplified",
-    stages=frozenset({"normalise", "advantage"}),
-    claims=("baseline", "grouping", "standardised"),
+    stages=frozenset({"normalize", "advantage"}),
+    claims=("baseline", "grouping", "standardized"),
     applies=_applies,
     vary=_vary,
     expect=_expect,

@@ -103,7 +103,7 @@ def _intended(boundary: Boundary) -> str:
     if scope == "batch":
         return (
             "A rejected response was still sampled, so its numbers belong to the mean, deviation or count of the batch "
-            "by which advantages are normalised."
+            "by which advantages are normalized."
         )
     return "A rejected response was still sampled, so a mean over all samples includes it."
 
@@ -111,7 +111,7 @@ def _intended(boundary: Boundary) -> str:
 LAW = Law(
     code="MSK001",
     name="dead-row-shifts-signal",
-    stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    stages=frozenset({"normalize", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
     claims=("scope", "trajectories"),
     applies=_applies,
     vary=_vary,

@@ -16,7 +16,7 @@ A boundary that breaks it:
 
 How to fix it:
     Select trained entries with ``torch.where`` before dividing, and return 0 where the count or the deviation
-    is 0: ``rl_sentinel.signal.reduce.row_means`` and ``rl_sentinel.signal.groups.centred`` do so. Do not use a
+    is 0: ``rl_sentinel.signal.reduce.row_means`` and ``rl_sentinel.signal.groups.centered`` do so. Do not use a
     deviation by n - 1 on a group of one.
 
 Where it does not apply:
@@ -79,7 +79,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="DEG001",
     name="degenerate-batch-not-finite",
-    stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
+    stages=frozenset({"normalize", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate"}),
     applies=_applies,
     vary=_vary,
     expect=_expect,

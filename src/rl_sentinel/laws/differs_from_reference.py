@@ -58,7 +58,7 @@ from rl_sentinel.search.claimed_formulas import claimed, counted, known_output, 
 from rl_sentinel.search.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
 from rl_sentinel.search.formula_reading import Fit, as_claimed, fitting
 from rl_sentinel.search.on_policy_step import row_constant
-from rl_sentinel.search.preconditions import groups_recognisable, last_steps, outcomes_compare, rewards_differ
+from rl_sentinel.search.preconditions import groups_recognizable, last_steps, outcomes_compare, rewards_differ
 from rl_sentinel.search.transforms import on_policy
 
 #: Gradients of a clipped loss are compared only this far from a bound, in nats; rounding changes a log-ratio less.
@@ -116,7 +116,7 @@ def _comparable(boundary: Boundary, steps: Batch) -> bool:
     batch, _ = last_steps(boundary, steps)
     even = outcomes_compare(batch) and bool(rewards_differ(batch).any()) and not bool(batch.token_reward.any())
     gap = bool((batch.mask != batch.valid)[batch.live].any())
-    return even and (not gap or spans_gaps(boundary)) and groups_recognisable(boundary, batch)
+    return even and (not gap or spans_gaps(boundary)) and groups_recognizable(boundary, batch)
 
 
 def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
@@ -286,7 +286,7 @@ LAW = Law(
         "pairing",
         "rows",
         "scope",
-        "standardised",
+        "standardized",
         "trajectories",
         "untrained",
     ),

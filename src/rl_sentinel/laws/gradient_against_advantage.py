@@ -1,7 +1,7 @@
 """GRD002 gradient-against-advantage: a gradient step moves a log-prob against its advantage.
 
 What it says:
-    On fresh samples, with no regulariser and one advantage for each row, a step along the gradient
+    On fresh samples, with no regularizer and one advantage for each row, a step along the gradient
     never lowers the log-prob of a trained token with positive advantage, nor raises that of one
     with negative advantage.
 
@@ -17,7 +17,7 @@ A boundary that breaks it:
     [-1.0, -1.0]
 
 How to fix it:
-    Check the sign of the loss (it is minimised), and which log-probs are in the numerator of the ratio.
+    Check the sign of the loss (it is minimized), and which log-probs are in the numerator of the ratio.
     ``rl_sentinel.signal.loss.ppo.loss`` has both right.
 
 Where it does not apply:

@@ -17,7 +17,7 @@ A boundary that breaks it:
     [2.0, 6.0, 2.0, 6.0]
 
 How to fix it:
-    Group by equal labels, not by neighbours or positions: ``rl_sentinel.signal.groups.group_sums`` and the
+    Group by equal labels, not by neighbors or positions: ``rl_sentinel.signal.groups.group_sums`` and the
     estimators of ``rl_sentinel.signal.advantage`` take any integers in any order.
 
 Where it does not apply:
@@ -40,8 +40,8 @@ from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import at_rows, magnitude, same_tokens, slopes
-from rl_sentinel.search.preconditions import distinct, groups_recognisable, repeats_trajectory
-from rl_sentinel.search.transforms import interleaved, relabelled
+from rl_sentinel.search.preconditions import distinct, groups_recognizable, repeats_trajectory
+from rl_sentinel.search.transforms import interleaved, relabeled
 
 #: Changes of the groups, one per variant.
 CHANGES = ("giving the groups other ids", "interleaving the rows of the groups")
@@ -64,10 +64,10 @@ def _vary(case: Case, variant: int) -> Case | None:
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
     by_id = value_of(boundary.claims.grouping) == "id"
-    if not groups_recognisable(boundary, batch) or (variant == 1 and not by_id):
+    if not groups_recognizable(boundary, batch) or (variant == 1 and not by_id):
         return
     order = interleaved(batch.group) if variant == 1 else torch.arange(batch.rows, device=batch.device)
-    other = take_rows(batch, order) if variant == 1 else relabelled(batch)
+    other = take_rows(batch, order) if variant == 1 else relabeled(batch)
     before = ask(case, gradients=slopes(boundary))
     after = ask(with_batch(case, other), gradients=slopes(boundary))
     after = at_rows(boundary, after, torch.argsort(order))
@@ -80,7 +80,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="GRP002",
     name="group-label-matters",
-    stages=frozenset({"reward", "normalise", "correct", "advantage", "policy-loss", "aggregate", "metric"}),
+    stages=frozenset({"reward", "normalize", "correct", "advantage", "policy-loss", "aggregate", "metric"}),
     claims=("grouping",),
     applies=_applies,
     vary=_vary,

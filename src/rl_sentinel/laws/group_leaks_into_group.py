@@ -18,7 +18,7 @@ A boundary that breaks it:
     [0.5, -0.5, 1.0, -1.0]
 
 How to fix it:
-    Compute the mean and the deviation per prompt: ``rl_sentinel.signal.groups.centred``. If a statistic of the
+    Compute the mean and the deviation per prompt: ``rl_sentinel.signal.groups.centered``. If a statistic of the
     whole batch is intended, as in REINFORCE++, do not claim a group scope.
 
 Where it does not apply:
@@ -40,7 +40,7 @@ from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import change_of, magnitude, same_rows
-from rl_sentinel.search.preconditions import distinct, groups_recognisable
+from rl_sentinel.search.preconditions import distinct, groups_recognizable
 from rl_sentinel.search.transforms import moved
 
 #: Which live row is changed, first or last, one per variant.
@@ -72,7 +72,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, amount, batch = int(case.draw["row"] or 0), float(case.draw["amount"] or 0), case.batch
-    if not groups_recognisable(ask.boundary, batch):
+    if not groups_recognizable(ask.boundary, batch):
         return
     others = batch.live & (batch.group != batch.group[row])
     wide = [n for n, output in ask.boundary.outputs.items() if output.scope == "batch" or output.axes == ""]
@@ -99,7 +99,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="GRP001",
     name="group-leaks-into-group",
-    stages=frozenset({"reward", "normalise", "correct", "advantage"}),
+    stages=frozenset({"reward", "normalize", "correct", "advantage"}),
     claims=("grouping", "scope"),
     applies=_applies,
     vary=_vary,

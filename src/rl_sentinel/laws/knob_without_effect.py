@@ -128,7 +128,7 @@ LAW = Law(
     code="CFG001",
     name="knob-without-effect",
     stages=frozenset(
-        {"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate", "batch"}
+        {"reward", "normalize", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate", "batch"}
     ),
     claims=("knobs", "inert"),
     applies=_applies,

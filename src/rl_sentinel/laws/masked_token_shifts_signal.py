@@ -95,7 +95,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="MSK002",
     name="masked-token-shifts-signal",
-    stages=frozenset({"normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate", "metric"}),
+    stages=frozenset({"normalize", "kl", "correct", "advantage", "policy-loss", "value-loss", "aggregate", "metric"}),
     applies=_applies,
     vary=_vary,
     expect=_expect,

@@ -60,7 +60,7 @@ def _applies(boundary: Boundary) -> str:
         return "it reads no mask"
     if "logits" in boundary.reads:
         return "it computes its log-probs from logits"
-    if "logprob" in boundary.modelled:
+    if "logprob" in boundary.modeled:
         return "a model computes its log-probs"
     if value_of(boundary.claims.masked_slots) == "any":
         return ""

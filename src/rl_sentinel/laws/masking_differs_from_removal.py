@@ -40,7 +40,7 @@ from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import at_rows, magnitude, not_trained, same_tokens
-from rl_sentinel.search.preconditions import groups_recognisable, level_of_dead_row, repeats_trajectory
+from rl_sentinel.search.preconditions import groups_recognizable, level_of_dead_row, repeats_trajectory
 
 
 def _applies(boundary: Boundary) -> str:
@@ -56,7 +56,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, boundary = int(case.draw["row"] or 0), ask.boundary
-    if not groups_recognisable(boundary, case.batch):
+    if not groups_recognizable(boundary, case.batch):
         return
     others = torch.nonzero(torch.arange(case.batch.rows, device=case.batch.device) != row).squeeze(1)
     smaller = take_rows(case.batch, others)

@@ -23,7 +23,7 @@ How to fix it:
 
 Where it does not apply:
     Metrics that declare no population, or all rows. Padding is not judged where the fixed width is
-    the claimed normaliser.
+    the claimed normalizer.
 
 Seen in:
     See the audit's reports.
@@ -69,7 +69,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 def _altered(case: Case, boundary: Boundary) -> Iterator[tuple[Batch, Change, str]]:
     batch = case.batch
     if case.draw["variant"] == 1:
-        if value_of(boundary.claims.normaliser) != "width":
+        if value_of(boundary.claims.normalizer) != "width":
             yield padded(batch, EXTRA), Change(f"adding {EXTRA} positions of padding"), "padding must have no influence"
         return
     row = int(torch.nonzero(~batch.live)[0])
@@ -92,7 +92,7 @@ LAW = Law(
     code="MET003",
     name="metric-breaks-a-law",
     stages=frozenset({"metric"}),
-    claims=("normaliser",),
+    claims=("normalizer",),
     applies=_applies,
     vary=_vary,
     expect=_expect,

@@ -1,7 +1,7 @@
 """ONP001 on-policy-identity-broken: with all policies equal, a ratio or the gradient is wrong.
 
 What it says:
-    On fresh samples (current, old, reference and sampling policy are one, no regulariser) the ratio
+    On fresh samples (current, old, reference and sampling policy are one, no regularizer) the ratio
     and every importance weight is 1, nothing is clipped or rejected, each KL is 0, and the gradient
     is that of REINFORCE: minus the advantage on trained tokens, times one positive number.
 
@@ -77,7 +77,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     graded = graded and value_of(boundary.claims.on_policy_gradient) != "other"
     seen = ask(first, gradients=("logprob",) if graded else ())
     compared = [n for n, o in boundary.outputs.items() if kind(o.quantity) in IDENTITY]
-    # A KL may be logged only where it has a weight, so numbers are read with the regularisers on.
+    # A KL may be logged only where it has a weight, so numbers are read with the regularizers on.
     values = ask(replace(first, override=case.override)).values if compared else {}
     for name in compared:
         output = boundary.outputs[name]

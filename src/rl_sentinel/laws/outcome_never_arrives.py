@@ -7,7 +7,7 @@ What it says:
 
 Why it matters:
     An outcome is often written on the last token. If that token is masked, and rewards are multiplied by the mask, the
-    response trains on no outcome at all. If the sign is lost on the way, rewarded behaviour is unlearned.
+    response trains on no outcome at all. If the sign is lost on the way, rewarded behavior is unlearned.
 
 A boundary that breaks it:
     >>> import torch
@@ -47,7 +47,7 @@ from rl_sentinel.search.comparison import advantages, change_of
 from rl_sentinel.search.preconditions import distinct, last_trained, repeats_trajectory
 from rl_sentinel.search.transforms import on_policy, outcome_moved
 
-#: How far the outcome is moved, in reward units; a standardised pair answers to one of them only.
+#: How far the outcome is moved, in reward units; a standardized pair answers to one of them only.
 AMOUNTS = (1.0, -1.0, 100.0, -100.0)
 
 #: A movement below this is rounding, in reward units.

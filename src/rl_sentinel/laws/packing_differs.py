@@ -6,7 +6,7 @@ What it says:
 
 Why it matters:
     Sequences are packed end to end to save padding. A boundary that is one token off, positions that go on from the
-    sequence before, or a cut that counts padding, give each token the number of a neighbour. Which ones depends on what
+    sequence before, or a cut that counts padding, give each token the number of a neighbor. Which ones depends on what
     else is in the batch, so that nothing looks wrong on average.
 
 A boundary that breaks it:

@@ -22,7 +22,7 @@ How to fix it:
     ``rl_sentinel.signal.reduce.row_sums``.
 
 Where it does not apply:
-    Boundaries whose claimed normaliser is the width; batches with a response that never ended, since the full width
+    Boundaries whose claimed normalizer is the width; batches with a response that never ended, since the full width
     marks it. Logged numbers that declare no population.
 
 Seen in:
@@ -50,7 +50,7 @@ def _applies(boundary: Boundary) -> str:
         return "its arguments have no padding"
     if set(beyond_tokens(boundary)) == set(boundary.outputs):
         return "it does not declare which rows or tokens its numbers cover"
-    return "its normaliser is the width" if value_of(boundary.claims.normaliser) == "width" else ""
+    return "its normalizer is the width" if value_of(boundary.claims.normalizer) == "width" else ""
 
 
 def _vary(case: Case, variant: int) -> Case | None:
@@ -72,7 +72,7 @@ LAW = Law(
     code="PAD001",
     name="padding-shifts-signal",
     stages=SIGNAL_STAGES,
-    claims=("normaliser",),
+    claims=("normalizer",),
     applies=_applies,
     vary=_vary,
     expect=_expect,

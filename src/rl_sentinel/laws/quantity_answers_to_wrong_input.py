@@ -144,7 +144,7 @@ def _weights(ask: Ask, case: Case, name: str, key: str) -> Iterator[Expectation]
 LAW = Law(
     code="MET004",
     name="quantity-answers-to-wrong-input",
-    stages=frozenset({"reward", "normalise", "kl", "correct", "advantage", "policy-loss", "value-loss", "metric"}),
+    stages=frozenset({"reward", "normalize", "kl", "correct", "advantage", "policy-loss", "value-loss", "metric"}),
     applies=_applies,
     vary=lambda case, variant: with_draw(case, variant=variant),
     expect=_expect,

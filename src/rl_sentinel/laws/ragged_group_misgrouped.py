@@ -18,7 +18,7 @@ A boundary that breaks it:
     [-0.5, 0.5, 0.0, 0.0]
 
 How to fix it:
-    Group by the prompt's label instead of ``view(-1, group_size)``: ``rl_sentinel.signal.groups.centred``. Or
+    Group by the prompt's label instead of ``view(-1, group_size)``: ``rl_sentinel.signal.groups.centered``. Or
     refuse groups of unequal sizes with a message.
 
 Where it does not apply:
@@ -40,7 +40,7 @@ from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import at_rows, magnitude, same_rows
-from rl_sentinel.search.preconditions import distinct, groups_recognisable, repeats_trajectory
+from rl_sentinel.search.preconditions import distinct, groups_recognizable, repeats_trajectory
 
 
 def _applies(boundary: Boundary) -> str:
@@ -63,7 +63,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, batch, boundary = int(case.draw["row"] or 0), case.batch, ask.boundary
-    if not groups_recognisable(boundary, batch):
+    if not groups_recognizable(boundary, batch):
         return
     stay = torch.nonzero(torch.arange(batch.rows, device=batch.device) != row).squeeze(1)
     smaller = take_rows(batch, stay)
@@ -85,7 +85,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="GRP003",
     name="ragged-group-misgrouped",
-    stages=frozenset({"reward", "normalise", "correct", "advantage"}),
+    stages=frozenset({"reward", "normalize", "correct", "advantage"}),
     claims=("grouping", "scope"),
     applies=_applies,
     vary=_vary,

@@ -1,7 +1,7 @@
-"""SHF002 reward-scale-matters: advantages from standardised rewards change with the scale of the rewards.
+"""SHF002 reward-scale-matters: advantages from standardized rewards change with the scale of the rewards.
 
 What it says:
-    Where rewards are claimed to be standardised, multiplying all of them by a positive factor leaves
+    Where rewards are claimed to be standardized, multiplying all of them by a positive factor leaves
     the advantages unchanged.
 
 Why it matters:
@@ -18,12 +18,12 @@ A boundary that breaks it:
     [1.0, -1.0]
 
 How to fix it:
-    Divide centred rewards by their deviation, with an epsilon that is small beside it:
-    ``rl_sentinel.signal.advantage.grpo.advantages(standardise=True)``. Do not clip or add constants between the
+    Divide centered rewards by their deviation, with an epsilon that is small beside it:
+    ``rl_sentinel.signal.advantage.grpo.advantages(standardize=True)``. Do not clip or add constants between the
     two.
 
 Where it does not apply:
-    Estimators not claimed to standardise, or that read a reference policy (a KL term in the reward has another unit);
+    Estimators not claimed to standardize, or that read a reference policy (a KL term in the reward has another unit);
     rows and groups that SHF001 leaves out.
 
 Seen in:
@@ -40,7 +40,7 @@ from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import advantages, cells
-from rl_sentinel.search.preconditions import groups_recognisable, outcomes_compare, rewards_differ
+from rl_sentinel.search.preconditions import groups_recognizable, outcomes_compare, rewards_differ
 from rl_sentinel.search.transforms import on_policy
 
 #: Factor on all rewards; a power of two, so that it rounds nothing.
@@ -54,8 +54,8 @@ SCALED = frozenset({"reward", "reward_parts", "reward_baseline", "value", "old_v
 
 
 def _applies(boundary: Boundary) -> str:
-    if value_of(boundary.claims.standardised) is not True:
-        return "it does not claim to standardise rewards"
+    if value_of(boundary.claims.standardized) is not True:
+        return "it does not claim to standardize rewards"
     if "ref_logprob" in boundary.reads:
         return "its reward may hold a KL term"
     return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
@@ -69,7 +69,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary = case.batch, ask.boundary
-    if not groups_recognisable(boundary, batch):
+    if not groups_recognizable(boundary, batch):
         return
     other = with_columns(batch, **{n: FACTOR * getattr(batch, n) for n in SCALED & boundary.reads})
     before, after = ask(case).values, ask(with_batch(case, other)).values
@@ -77,15 +77,15 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         kept = batch.mask if before[name].dim() == 2 else batch.live
         where = cells(rewards_differ(batch), before[name]) & kept
         change = Change(f"multiplying all rewards by {FACTOR:g}")
-        reason = "rewards are claimed to be standardised"
+        reason = "rewards are claimed to be standardized"
         yield Equal(name, before[name], after[name], where, tolerance=TOLERANCE, change=change, reason=reason)
 
 
 LAW = Law(
     code="SHF002",
     name="reward-scale-matters",
-    stages=frozenset({"normalise", "advantage"}),
-    claims=("grouping", "standardised"),
+    stages=frozenset({"normalize", "advantage"}),
+    claims=("grouping", "standardized"),
     applies=_applies,
     vary=_vary,
     expect=_expect,

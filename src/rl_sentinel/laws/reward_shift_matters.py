@@ -18,7 +18,7 @@ A boundary that breaks it:
 
 How to fix it:
     Subtract the mean of the same rewards that are summed, with the same mask:
-    ``rl_sentinel.signal.groups.centred``. Look for a missing reward that is replaced by 0.
+    ``rl_sentinel.signal.groups.centered``. Look for a missing reward that is replaced by 0.
 
 Where it does not apply:
     Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,
@@ -40,7 +40,7 @@ from rl_sentinel.core.expectations import Change, Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import advantages, cells, magnitude
-from rl_sentinel.search.preconditions import groups_recognisable, outcomes_compare, rewards_differ
+from rl_sentinel.search.preconditions import groups_recognizable, outcomes_compare, rewards_differ
 from rl_sentinel.search.transforms import on_policy, outcome_moved
 
 #: Constants that are added, in reward units; exact in float32 beside the rewards of cases.
@@ -65,7 +65,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     batch, boundary = case.batch, ask.boundary
-    if not groups_recognisable(boundary, batch):
+    if not groups_recognizable(boundary, batch):
         return
     differ = rewards_differ(batch)
     one_group = batch.group == batch.group[differ][0]
@@ -87,7 +87,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="SHF001",
     name="reward-shift-matters",
-    stages=frozenset({"normalise", "advantage"}),
+    stages=frozenset({"normalize", "advantage"}),
     claims=("baseline", "grouping", "scope"),
     applies=_applies,
     vary=_vary,

@@ -40,14 +40,14 @@ from rl_sentinel.core.expectations import Change, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.comparison import SIGNAL_STAGES, at_rows, magnitude, same_tokens, slopes
-from rl_sentinel.search.preconditions import groups_recognisable, repeats_trajectory
+from rl_sentinel.search.preconditions import groups_recognizable, repeats_trajectory
 
 #: What is done to the rows, one per variant.
 ORDERS = ("reversing all rows", "swapping the first two rows of a group")
 
 
 def _order(group: Tensor, variant: int) -> Tensor | None:
-    """A permutation that keeps neighbouring siblings neighbours, or None if no such permutation exists."""
+    """A permutation that keeps neighboring siblings neighbors, or None if no such permutation exists."""
     order = torch.arange(len(group), device=group.device)
     if variant == 0:
         return order.flip(0) if len(group) > 1 else None
@@ -75,7 +75,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     variant, batch, boundary = int(case.draw["variant"] or 0), case.batch, ask.boundary
     paired = boundary.claims.pairing is not None
     order = _order_of_pairs(batch.group, variant) if paired else _order(batch.group, variant)
-    if order is None or not groups_recognisable(boundary, batch):
+    if order is None or not groups_recognizable(boundary, batch):
         return
     before = ask(case, gradients=slopes(boundary))
     after = ask(with_batch(case, take_rows(batch, order)), gradients=slopes(boundary))

@@ -4,16 +4,16 @@ What it says:
     The same call with the same seed gives the same result, to the last bit.
 
 Why it matters:
-    A signal that keeps state between calls, or reads uninitialised memory, cannot be replayed:
+    A signal that keeps state between calls, or reads uninitialized memory, cannot be replayed:
     no run can be resumed and no bug bisected.
 
 A boundary that breaks it:
     >>> import torch
     >>> seen = []
-    >>> def centred(reward: torch.Tensor) -> torch.Tensor:
+    >>> def centered(reward: torch.Tensor) -> torch.Tensor:
     ...     seen.append(reward)
     ...     return reward - torch.cat(seen).mean()
-    >>> centred(torch.tensor([1.0])).item(), centred(torch.tensor([3.0])).item()
+    >>> centered(torch.tensor([1.0])).item(), centered(torch.tensor([3.0])).item()
     (0.0, 1.0)
 
 How to fix it:

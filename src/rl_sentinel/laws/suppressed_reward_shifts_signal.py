@@ -5,7 +5,7 @@ What it says:
     too long), that reward moves nothing: neither the row's own signal nor another row's.
 
 Why it matters:
-    Suppressed after normalising, the reward is gone from its own row but still in the mean and the
+    Suppressed after normalizing, the reward is gone from its own row but still in the mean and the
     deviation, so a reward that was declared invalid changes the advantages of responses that did end.
 
 A boundary that breaks it:
@@ -23,7 +23,7 @@ How to fix it:
     mean.
 
 Where it does not apply:
-    Boundaries that do not claim to suppress. Zeroing before normalising is legal: the zero counts,
+    Boundaries that do not claim to suppress. Zeroing before normalizing is legal: the zero counts,
     the reward does not.
 
 Seen in:
@@ -78,7 +78,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 LAW = Law(
     code="MSK003",
     name="suppressed-reward-shifts-signal",
-    stages=frozenset({"reward", "normalise", "advantage"}),
+    stages=frozenset({"reward", "normalize", "advantage"}),
     claims=("suppresses",),
     applies=_applies,
     vary=_vary,

@@ -2,7 +2,7 @@
 
 What it says:
     A boundary that passes a column of the batch on in another layout keeps the numbers at the same response tokens:
-    none is lost, repeated, or moved to a neighbour. Padding that is claimed to be zero is zero. A reported number of
+    none is lost, repeated, or moved to a neighbor. Padding that is claimed to be zero is zero. A reported number of
     sequences equals the number of rows, without extra empty ones.
 
 Why it matters:

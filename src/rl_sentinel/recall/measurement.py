@@ -24,11 +24,11 @@ class Controls:
     """Whether each control shows the same change of verdict, which would be wrong; None if it could not run.
 
     ``other_function``: the same audits, asked about the function of another bug, at boundaries that do not enter this
-    one. ``neighbour``: this function, around an earlier change of its file that fixes nothing.
+    one. ``neighbor``: this function, around an earlier change of its file that fixes nothing.
     """
 
     other_function: bool | None = None
-    neighbour: bool | None = None
+    neighbor: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def _row(
     other_changed = None
     if other_functions and after is not None and not before.error and not after.error:
         other_changed = changed(before, after, other_functions, without=functions)
-    return Row(bug, comparison, functions, Controls(other_changed, _neighbour(bug, histories, functions, pythons)))
+    return Row(bug, comparison, functions, Controls(other_changed, _neighbor(bug, histories, functions, pythons)))
 
 
 def _audits(
@@ -142,10 +142,8 @@ def _function_of_another(bug: Bug, corpus_bugs: Sequence[Bug], root: Path, funct
     return ()
 
 
-def _neighbour(
-    bug: Bug, histories: Histories | None, functions: tuple[str, ...], pythons: Sequence[str]
-) -> bool | None:
-    """Whether the verdicts at the functions change around a neighbouring commit that fixes nothing."""
+def _neighbor(bug: Bug, histories: Histories | None, functions: tuple[str, ...], pythons: Sequence[str]) -> bool | None:
+    """Whether the verdicts at the functions change around a neighboring commit that fixes nothing."""
     repository = histories.of(bug.parent_commit) if histories is not None and bug.parent_commit else None
     if repository is None or bug.parent_commit is None:
         return None

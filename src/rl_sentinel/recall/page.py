@@ -28,7 +28,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     """Counts: outcomes, caught by worst level, and how often each control shows a change."""
     levels = Counter(_level(row) for row in rows if row.comparison.outcome == "caught")
     controls: dict[str, dict[str, int]] = {}
-    for name in ("other_function", "neighbour"):
+    for name in ("other_function", "neighbor"):
         values = [getattr(row.controls, name) for row in rows]
         controls[name] = {"run": sum(v is not None for v in values), "changed": sum(v is True for v in values)}
     outcomes = dict(Counter(row.comparison.outcome for row in rows))
@@ -65,7 +65,7 @@ def share(counts: Mapping[str, int]) -> str:
 def _control(name: str) -> str:
     if name == "other_function":
         return "the function of another bug in the same two audits"
-    return "the same function around a neighbouring commit that fixes nothing"
+    return "the same function around a neighboring commit that fixes nothing"
 
 
 def _line(row: Row) -> str:

@@ -37,7 +37,7 @@ SUM = Aggregation("token-sum", 1.0)
 
 #: Name after ``sentinel_`` -> the estimator.
 ESTIMATORS: dict[str, Callable[[Responses], Tensor]] = {
-    "grpo": lambda x: grpo.advantages(x.reward, **x.rows, standardise=x.by_deviation, epsilon=EPSILON),
+    "grpo": lambda x: grpo.advantages(x.reward, **x.rows, standardize=x.by_deviation, epsilon=EPSILON),
     "rloo": lambda x: rloo.advantages(x.reward, **x.rows),
     "maxrl": lambda x: maxrl.advantages(x.reward, **x.rows),
 }

@@ -35,7 +35,7 @@ EPSILON = 1e-6
 
 #: Name after ``sentinel_`` -> the estimator.
 ESTIMATORS: dict[str, Callable[[Responses], Tensor]] = {
-    "grpo": lambda x: grpo.advantages(x.reward, **x.rows, standardise=x.by_deviation, epsilon=EPSILON),
+    "grpo": lambda x: grpo.advantages(x.reward, **x.rows, standardize=x.by_deviation, epsilon=EPSILON),
     "rloo": lambda x: rloo.advantages(x.reward, **x.rows),
     "opo": lambda x: opo.advantages(x.reward, **x.rows, length=x.length),
     "grpo_passk": lambda x: passk.advantages(x.reward, **x.rows),

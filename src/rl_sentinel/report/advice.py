@@ -22,7 +22,7 @@ _OF_LOGITS = {
 #: Stage -> the module that computes it correctly, used where no algorithm is claimed.
 BY_STAGE = {
     "reward": "rl_sentinel.signal.reward",
-    "normalise": "rl_sentinel.signal.normalisation",
+    "normalize": "rl_sentinel.signal.normalization",
     "kl": "rl_sentinel.signal.kl",
     "correct": "rl_sentinel.signal.correction",
     "advantage": "rl_sentinel.signal.advantage",

@@ -27,17 +27,17 @@ def block(findings: Sequence[Finding]) -> list[str]:
     first = findings[0]
     e = first.evidence
     lines = wrapped(f"{level(first)} {first.law} {sentence(e)}", hanging="  ", lines=5)
-    lines += _labelled("where", _location(first), lines=_WHERE_LINES)
-    lines += [*_input(first), *_output(e)] if has_batch(e) else _labelled("outputs", also_broken(e), lines=1)
-    lines += _labelled("when", when(e))
-    lines += _labelled("fix", advice(e))
+    lines += _labeled("where", _location(first), lines=_WHERE_LINES)
+    lines += [*_input(first), *_output(e)] if has_batch(e) else _labeled("outputs", also_broken(e), lines=1)
+    lines += _labeled("when", when(e))
+    lines += _labeled("fix", advice(e))
     if first.level == "contested":
-        lines += _labelled("intended?", str(e["could_be_intended"]), lines=3)
+        lines += _labeled("intended?", str(e["could_be_intended"]), lines=3)
     if first.known or first.known_from:
         source = f"{first.known_from}: " if first.known_from and first.accepted else ""
-        lines += _labelled("known", f"{source}{first.known or 'without a reason'}")
-    lines += _labelled("new here", first.elsewhere, lines=3)
-    lines += _labelled("level", first.level_note)
+        lines += _labeled("known", f"{source}{first.known or 'without a reason'}")
+    lines += _labeled("new here", first.elsewhere, lines=3)
+    lines += _labeled("level", first.level_note)
     return lines + _places(findings)
 
 
@@ -66,7 +66,7 @@ def also_broken(e: Mapping[str, Any]) -> str:
     return f"also wrong at {', '.join(names)}" if names else ""
 
 
-def _labelled(label: str, text: str, *, lines: int = 0) -> list[str]:
+def _labeled(label: str, text: str, *, lines: int = 0) -> list[str]:
     return wrapped(text, indent=f"  {label:<10}", hanging=_INDENT, lines=lines) if text else []
 
 
@@ -110,7 +110,7 @@ def _input(f: Finding) -> Iterator[str]:
     columns = scenario(f.evidence)
     if f.rows > _ROWS or f.tokens > _TOKENS:
         size = f"{counted(f.rows, 'row')} x {counted(f.tokens, 'token')}; no smaller batch shows it"
-        yield from _labelled("input", size)
+        yield from _labeled("input", size)
     wide = max((len(name) for name, _ in columns), default=0) + 2
     for number, (name, values) in enumerate(columns):
         label = "  input     " if number == 0 and f.rows <= _ROWS and f.tokens <= _TOKENS else _INDENT
@@ -124,7 +124,7 @@ def _output(e: Mapping[str, Any]) -> list[str]:
     also = also_broken(e)
     if got and also and len(got[-1]) + len(also) + 2 <= WIDTH:
         return [*got[:-1], f"{got[-1]}; {also}", *expected]
-    return got + expected + _labelled("outputs", also, lines=1)
+    return got + expected + _labeled("outputs", also, lines=1)
 
 
 def _got_and_expected(expectation: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -135,15 +135,15 @@ def _got_and_expected(expectation: Mapping[str, Any]) -> tuple[list[str], list[s
     before, observed = two_values(expected, results[0]["observed"])
     if expectation["kind"] == "Moves":
         values = f"{before} before and after" if before == observed else f"{before} -> {observed}"
-        return _labelled("got", f"{output} {values}", lines=_VALUE_LINES), []
+        return _labeled("got", f"{output} {values}", lines=_VALUE_LINES), []
     words = expectation["sentence"].replace(",", " ").replace(":", " ").lower().split()
     if {before.strip("[]"), observed.strip("[]")} - {"None"} <= {*words}:
         return [], []
-    got = _labelled("got", f"{output} {observed}", lines=_VALUE_LINES)
+    got = _labeled("got", f"{output} {observed}", lines=_VALUE_LINES)
     if expected is None:
         return got, []
     since = ", as before the change" if expectation["change"] else ""
-    return got, _labelled("expected", f"{output} {before}{since}", lines=_VALUE_LINES)
+    return got, _labeled("expected", f"{output} {before}{since}", lines=_VALUE_LINES)
 
 
 def _results(expectation: Mapping[str, Any]) -> list[Any]:
@@ -164,8 +164,8 @@ def _places(findings: Sequence[Finding]) -> list[str]:
     laws = sorted({place.partition(" at ")[0] for place in also if " at " in place})
     through = f" (they break {', '.join(laws)} too)" if laws and settings else ""
     if not settings:
-        return _labelled("also", f"breaks {', '.join(laws)} here")
-    lines = _labelled("also at", f"{counted(len(listed) + len(same), 'place')} with the same cause{through}:")
+        return _labeled("also", f"breaks {', '.join(laws)} here")
+    lines = _labeled("also at", f"{counted(len(listed) + len(same), 'place')} with the same cause{through}:")
     for boundary, names in list(settings.items())[:_PLACES]:
         line = boundary if names == ["default"] else f"{boundary} [{'; '.join(names)}]"
         lines += wrapped(line, indent="    ", hanging="      ")

@@ -1,4 +1,4 @@
-"""The HTML report: one self-contained page, with the tensors of each finding as coloured grids."""
+"""The HTML report: one self-contained page, with the tensors of each finding as colored grids."""
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -20,10 +20,10 @@ _OUTCOMES = (("hold", "holds"), ("broken", "broken"), ("not applicable", "not-ap
 
 
 class Cell(NamedTuple):
-    """One number of a tensor: its text, its colour, and whether it was changed or is wrong."""
+    """One number of a tensor: its text, its color, and whether it was changed or is wrong."""
 
     text: str
-    colour: str
+    color: str
     marked: bool
 
 
@@ -80,19 +80,19 @@ def grid(name: str, values: Any, marked: Sequence[Sequence[int]] = (), text: str
     Example:
         >>> from rl_sentinel.report.html import grid
         >>> grid("reward", [0.0, 2.0], marked=[[1]]).rows
-        [[Cell(text='0', colour='', marked=False)], [Cell(text='2', colour='plus', marked=True)]]
+        [[Cell(text='0', color='', marked=False)], [Cell(text='2', color='plus', marked=True)]]
     """
     lines = values if isinstance(values, list) else [values]
     rows = [line if isinstance(line, list) else [line] for line in lines]
     places = {(*place, 0, 0)[:2] for place in map(tuple, marked)}
-    cells = [[Cell(numbers(v), _colour(v), (i, j) in places) for j, v in enumerate(row)] for i, row in enumerate(rows)]
+    cells = [[Cell(numbers(v), _color(v), (i, j) in places) for j, v in enumerate(row)] for i, row in enumerate(rows)]
     if text and len(places) == 1:
         ((i, j),) = places
         cells[i][j] = cells[i][j]._replace(text=text)
     return Grid(name, cells)
 
 
-def _colour(value: Any) -> str:  # noqa: ANN401 - JSON
+def _color(value: Any) -> str:  # noqa: ANN401 - JSON
     if not isinstance(value, int | float) or isinstance(value, str):
         return ""
     if value != value:  # noqa: PLR0124 - NaN

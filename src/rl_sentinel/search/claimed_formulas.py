@@ -135,7 +135,7 @@ def _readings(boundary: Boundary, name: str, algorithm: str, batch: Batch, setti
     rows = value_of(boundary.claims.rows) or ""
     losses = {}
     for reading, tokens in (make(batch, settings) if make else {}).items():
-        for estimator, more in _regularised(boundary, name, batch, settings).items():
+        for estimator, more in _regularized(boundary, name, batch, settings).items():
             for mode in _modes(boundary):
                 reduced = aggregated(tokens + more, batch, mode, settings, rows)
                 prefix = ", ".join(filter(None, (reading, estimator, mode if len(_modes(boundary)) > 1 else "")))
@@ -254,7 +254,7 @@ def _weighted(losses: Readings, boundary: Boundary, batch: Batch) -> Readings:
     return {n: x * weight for n, x in losses.items()}
 
 
-def _regularised(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> Mapping[str, Tensor | float]:
+def _regularized(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> Mapping[str, Tensor | float]:
     """The entropy and KL terms of each token's loss, for each reading of the KL; none for a logged term of the loss."""
     fixed: Tensor | float = 0.0
     if boundary.outputs[name].quantity.startswith("loss."):

@@ -17,7 +17,7 @@ from rl_sentinel.search.preconditions import first_trained
 SIGNAL_STAGES: frozenset[Stage] = frozenset(
     {
         "reward",
-        "normalise",
+        "normalize",
         "kl",
         "correct",
         "advantage",
@@ -123,11 +123,11 @@ def slopes(boundary: Boundary) -> tuple[str, ...]:
 
 
 def advantages(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs per row or token that are advantages; when normalising, all outputs of these axes."""
+    """The outputs per row or token that are advantages; when normalizing, all outputs of these axes."""
     return tuple(
         name
         for name, output in boundary.outputs.items()
-        if output.axes in ("B", "B T") and ("advantage" in (name, output.quantity) or boundary.stage == "normalise")
+        if output.axes in ("B", "B T") and ("advantage" in (name, output.quantity) or boundary.stage == "normalize")
     )
 
 

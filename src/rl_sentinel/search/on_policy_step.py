@@ -12,7 +12,7 @@ from rl_sentinel.core.expectations import Equal, Expectation, Within
 from rl_sentinel.search.transforms import on_policy
 
 
-def regularisers_off(boundary: Boundary, setting: str) -> Settings:
+def regularizers_off(boundary: Boundary, setting: str) -> Settings:
     """Overrides that set each coefficient of a KL, an entropy or a penalty on the log-ratio to 0.
 
     A coefficient is a setting of the boundary named ``kl...coef``, ``entropy...coef`` or ``penalty``.
@@ -26,8 +26,8 @@ def _is_coefficient(name: str) -> bool:
 
 
 def first_step(boundary: Boundary, case: Case) -> Case:
-    """The case with all policies equal and no regulariser."""
-    override = {**case.override, **regularisers_off(boundary, case.setting)}
+    """The case with all policies equal and no regularizer."""
+    override = {**case.override, **regularizers_off(boundary, case.setting)}
     fresh = with_batch(case, on_policy(case.batch))
     return Case(fresh.batch, case.setting, override, case.draw, case.seed)
 

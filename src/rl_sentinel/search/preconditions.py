@@ -57,7 +57,7 @@ def contiguous(labels: Tensor) -> bool:
     return len(torch.unique_consecutive(labels)) == len(distinct(labels))
 
 
-def groups_recognisable(boundary: Boundary, batch: Batch) -> bool:
+def groups_recognizable(boundary: Boundary, batch: Batch) -> bool:
     """Whether the boundary can see the groups: by id, or because their rows stand together."""
     by_id = value_of(boundary.claims.grouping) == "id" or "group" not in boundary.reads
     return by_id or contiguous(batch.group)

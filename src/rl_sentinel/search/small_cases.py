@@ -165,7 +165,7 @@ def _with_token_rewards() -> Iterator[Batch]:
     yield filled([[1, 1], [1, 0], [0, 1]], reward=[1, 0, 2], group=[0, 0, 0], length=[2, 1, 2], token_reward=rewards)
 
 
-def _without_neighbours() -> Iterator[Batch]:
+def _without_neighbors() -> Iterator[Batch]:
     """Batches without two adjacent trained tokens."""
     yield filled([[1, 0, 1], [0, 1, 0]], reward=[1, 0], group=[0, 0], length=[3, 2])
 
@@ -190,7 +190,7 @@ _KINDS = (
     _with_nothing_trained,
     _with_token_rewards,
     _step_wise_without_its_end,
-    _without_neighbours,
+    _without_neighbors,
 )
 
 

@@ -58,7 +58,7 @@ def doubled(batch: Batch) -> Batch:
     return with_columns(again, **apart)
 
 
-def relabelled(batch: Batch) -> Batch:
+def relabeled(batch: Batch) -> Batch:
     """Rename the groups, with ids in another order that are all equal modulo a small number of groups."""
     ids = torch.tensor(sorted(set(batch.group.tolist())), device=batch.device)
     fresh = _APART * torch.arange(len(ids), device=batch.device).flip(0) + 11

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.core.argument_checks import by_name, function, takes
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.normalization import Normalization
 from rl_sentinel.signal.requirements import ANY, NON_NEGATIVE, POSITIVE, require_instance, require_order
 from rl_sentinel.signal.validation import validate_record
 
@@ -18,7 +18,7 @@ from rl_sentinel.signal.validation import validate_record
 class Choices:
     """The function of each stage, in order; by default a stage does nothing.
 
-    Fill the numbers of a function in, as ``partial(grpo.advantages, standardise=False, epsilon=0.0)``.
+    Fill the numbers of a function in, as ``partial(grpo.advantages, standardize=False, epsilon=0.0)``.
 
     ``rejections`` have the signature of ``rejection.rows_kept`` or ``rejection.tokens_kept``; a token stays if all of
     them keep it. ``weight`` has that of ``weights.token_weights``, and each of ``bounds`` that of ``bounds.truncated``.
@@ -39,7 +39,7 @@ class Choices:
     scale: float = 1.0
     least: float = -torch.inf
     most: float = torch.inf
-    normalisation: Normalisation | None = None
+    normalization: Normalization | None = None
     kl: Callable[..., Tensor] | None = None
     kl_coefficient: float = 0.0
 
@@ -58,8 +58,8 @@ class Choices:
         for at, compare in enumerate(self.bounds):
             takes(f"bounds[{at}]", compare, 1, "mask")
         by_name("estimator", self.estimator)
-        if self.normalisation is not None:
-            require_instance("normalisation", self.normalisation, Normalisation, "center and scale")
+        if self.normalization is not None:
+            require_instance("normalization", self.normalization, Normalization, "center and scale")
         if self.kl_coefficient and self.kl is None:
             raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where kl is None")
         if self.bounds and self.weight is None:

@@ -1,4 +1,4 @@
-"""Statistics over the live responses of each prompt: sums, counts, maxima, centring, deviations."""
+"""Statistics over the live responses of each prompt: sums, counts, maxima, centering, deviations."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -58,7 +58,7 @@ def group_maxima(
 
 
 @validate()
-def centred(
+def centered(
     values: Float[Tensor, " B"],
     *,
     group: Int[Tensor, " B"],
@@ -77,10 +77,10 @@ def centred(
         group: prompt id per row; any integers, in any order.
         live: True where the row has at least one trained token.
         weight: weight of each row in the mean, 0 or more on live rows and not 0 on all of a group; all equal if not
-            given. A row of weight 0 is centred on the mean of the others.
+            given. A row of weight 0 is centered on the mean of the others.
 
     Returns:
-        Centred values, in float32 or wider; exactly 0 where ``live`` is False.
+        Centered values, in float32 or wider; exactly 0 where ``live`` is False.
 
     Raises:
         InputError: if a value is not finite on a live row, or too far from the others for its type; a weight there is
@@ -88,9 +88,9 @@ def centred(
 
     Example:
         >>> import torch
-        >>> from rl_sentinel.signal.groups import centred
+        >>> from rl_sentinel.signal.groups import centered
         >>> reward, live = torch.tensor([1.0, 0.0, 100.0]), torch.tensor([True, True, False])
-        >>> centred(reward, group=torch.tensor([3, 3, 3]), live=live)
+        >>> centered(reward, group=torch.tensor([3, 3, 3]), live=live)
         tensor([ 0.5000, -0.5000,  0.0000])
     """
     _require_rewards(values, live)
@@ -103,14 +103,14 @@ def centred(
     place, share = labels.places(group), torch.where(live, share, torch.zeros_like(share))
     if weight is not None:
         _require_weight(share, live, place)
-    return _centred(values, live, place, share)[0]
+    return _centered(values, live, place, share)[0]
 
 
 @validate()
 def moments(
     values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], biased: bool = False
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Compute :func:`centred` and :func:`deviations` in one pass over the groups.
+    """Compute :func:`centered` and :func:`deviations` in one pass over the groups.
 
     Example:
         >>> import torch
@@ -121,7 +121,7 @@ def moments(
     """
     _require_rewards(values, live)
     place = labels.places(group)
-    middle, count = _centred(values, live, place, live)
+    middle, count = _centered(values, live, place, live)
     wide = middle.double()  # a square may be larger than its type, or vanish in it
     squares = _sums(wide.square(), place) / (count - (0 if biased else 1)).clamp_(min=1)
     return middle, _roots(squares).to(middle.dtype).index_select(0, place)
@@ -181,8 +181,8 @@ def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:
     return found
 
 
-def _centred(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Centred values, by distances to the group's largest value, and each group's sum of ``share``."""
+def _centered(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Centered values, by distances to the group's largest value, and each group's sum of ``share``."""
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
     far = wide.double()  # a distance, or a sum of them, may be larger than its type
     counted, nothing = share.to(far.dtype), torch.zeros_like(far)

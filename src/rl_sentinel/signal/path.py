@@ -12,7 +12,7 @@ from rl_sentinel.signal import align, penalty
 from rl_sentinel.signal.advantage.turn_level_gae import turn_values
 from rl_sentinel.signal.choices import Choices, is_outcome
 from rl_sentinel.signal.groups import group_sums
-from rl_sentinel.signal.normalisation import normalised
+from rl_sentinel.signal.normalization import normalized
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import live_rows, row_counts, row_sums, selected
 from rl_sentinel.signal.requirements import require_columns, require_finite, require_span
@@ -33,7 +33,7 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
     1. Rejection: rejected tokens are removed from the mask, before any statistic.
     2. Importance weights of the remaining tokens, against the policy that sampled them.
     3. The raw KL; the penalty is a separate tensor, and later stages do not change the KL.
-    4. Rewards of trajectories: shifted, scaled, clipped; 0 where not scored; then normalised over the scored ones.
+    4. Rewards of trajectories: shifted, scaled, clipped; 0 where not scored; then normalized over the scored ones.
     5. Advantages: of trajectories by an outcome estimator, each step's own tokens carrying its trajectory's;
        or of tokens, where every trajectory is one row.
 
@@ -63,7 +63,7 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
         ...     reward=torch.tensor([1.0, 0.0, 100.0]), group=torch.tensor([7, 7, 7]),
         ...     mask=torch.tensor([[True, True], [True, False], [False, False]]),
         ... )
-        >>> ready = loss_ready(rollout, by=Choices(estimator=partial(grpo.advantages, standardise=False, epsilon=0.0)))
+        >>> ready = loss_ready(rollout, by=Choices(estimator=partial(grpo.advantages, standardize=False, epsilon=0.0)))
         >>> ready.advantage, ready.token_advantage()
         (tensor([ 0.5000, -0.5000,  0.0000]), tensor([[ 0.5000,  0.5000],
                 [-0.5000,  0.0000],
@@ -116,7 +116,7 @@ def _weights(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
     return selected(wide.detach(), mask=mask)
 
 
-def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None) -> penalty.Penalised:
+def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None) -> penalty.Penalized:
     """Rewards per token minus the KL penalty, and the raw KL."""
     nothing = torch.zeros_like(trained(mask), dtype=rollout.reward.dtype)
     gained = nothing if rollout.token_reward is None else rollout.token_reward
@@ -125,12 +125,12 @@ def _per_token(rollout: Rollout, by: Choices, mask: Mask, raw_kl: Tensor | None)
 
 
 def _outcomes(reward: Tensor, *, group: Tensor, live: Tensor, scored: Tensor, by: Choices) -> Tensor:
-    """Rescale, clip and normalise outcomes; unscored ones are excluded first."""
+    """Rescale, clip and normalize outcomes; unscored ones are excluded first."""
     counts = live & scored
     outcome = suppressed(reward, live=live, scored=scored)
     outcome = rescaled(outcome, live=counts, bias=by.bias, scale=by.scale)
     outcome = clipped(outcome, live=counts, least=by.least, most=by.most)
-    return outcome if by.normalisation is None else normalised(outcome, group=group, live=counts, by=by.normalisation)
+    return outcome if by.normalization is None else normalized(outcome, group=group, live=counts, by=by.normalization)
 
 
 def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tuple[Tensor, Tensor]:

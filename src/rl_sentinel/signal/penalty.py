@@ -14,7 +14,7 @@ from rl_sentinel.signal.validation import validate
 CLAIMS = {"masked": "yes", "masked-slots": "any", "denominator": "given", "mean": "yes", "knob:coefficient": "0.1|0.5"}
 
 
-class Penalised(NamedTuple):
+class Penalized(NamedTuple):
     """The reward after the KL penalty, and the raw KL.
 
     ``token_reward`` ``[B, T]`` goes into an advantage, in reward units; ``kl`` ``[B, T]`` into the log
@@ -32,7 +32,7 @@ def in_reward(
     *,
     mask: Mask,
     coefficient: float,
-) -> Penalised:
+) -> Penalized:
     r"""Subtract the KL penalty from each token's reward; return it with the raw KL.
 
     .. math:: r'_t = r_t - \beta k_t
@@ -64,7 +64,7 @@ def in_reward(
         (tensor([[-0.0500,  1.0500]]), tensor([[ 0.5000, -0.5000]]))
     """
     raw = selected(kl, mask=mask).detach()
-    return Penalised(selected(token_reward, mask=mask).detach() - coefficient * raw, raw)
+    return Penalized(selected(token_reward, mask=mask).detach() - coefficient * raw, raw)
 
 
 @validate(explain="kl", coefficient=NON_NEGATIVE)

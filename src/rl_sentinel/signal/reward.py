@@ -96,7 +96,7 @@ def suppressed(
     .. math:: r'_b = r_b \text{ if scored, else } 0
 
     The 0 still counts in the statistics that follow. To leave the response
-    out of them as well, give :func:`~rl_sentinel.signal.normalisation.normalised` ``live &
+    out of them as well, give :func:`~rl_sentinel.signal.normalization.normalized` ``live &
     scored`` for its ``live``.
 
     Args:

@@ -86,7 +86,7 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
         >>> from rl_sentinel.signal.steps import over_trajectories
         >>> one = torch.tensor([True, True, True])
         >>> over_trajectories(
-        ...     partial(grpo.advantages, standardise=False, epsilon=0.0), torch.tensor([0.0, 1.0, 0.0]),
+        ...     partial(grpo.advantages, standardize=False, epsilon=0.0), torch.tensor([0.0, 1.0, 0.0]),
         ...     group=torch.tensor([5, 5, 5]), live=one, trajectory=torch.tensor([1, 1, 2]),
         ...     last=torch.tensor([False, True, True]),
         ... )

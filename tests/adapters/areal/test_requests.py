@@ -171,7 +171,7 @@ def test_room_of_a_request_that_goes_on(loads: Loads, spent: str, found: bool) -
 
 @pytest.mark.parametrize(("rolled", "found"), [("0", False), ("1", True)])
 def test_experts_of_the_token_before(loads: Loads, rolled: str, found: bool) -> None:  # noqa: FBT001 - parametrised
-    """The experts of the last reply are those of all tokens; the ones of a neighbour are not the token's."""
+    """The experts of the last reply are those of all tokens; the ones of a neighbor are not the token's."""
     target = _loaded(loads, ROLLED=rolled)
     judgement = judged_at(PLC004, _requests(target)["SGLang, experts"], "SGLang, experts", target)
     assert judgement.tried

@@ -19,9 +19,9 @@ from rl_sentinel.core.errors import Absent, Unbindable
 
 def test_unknown_parameters_are_named_at_once() -> None:
     """One line proposes a binding for each."""
-    message = unknown_message("mine", {"colour": False, "old_seq_lps": False})
+    message = unknown_message("mine", {"color": False, "old_seq_lps": False})
     assert message.startswith(
-        "mine has the parameters 'colour', 'old_seq_lps' of unknown name: bind each of them, as in bind={"
+        "mine has the parameters 'color', 'old_seq_lps' of unknown name: bind each of them, as in bind={"
     )
     assert '"old_seq_lps": "old_logprob"' in message
     assert '"zq": lambda batch: ...' in unknown_message("mine", {"zq": False, "old_seq_lps": False})
@@ -125,10 +125,10 @@ def test_short_names_beside_log_probs() -> None:
 
 
 def test_a_docstring_proposes_columns_with_their_axes() -> None:
-    def mine(r: object, g: object, colour: object) -> None:
-        """r: [G, K] rewards, g: prompt ids of shape (B,), colour: of the plot."""
+    def mine(r: object, g: object, color: object) -> None:
+        """r: [G, K] rewards, g: prompt ids of shape (B,), color: of the plot."""
 
-    documented = documented_columns(mine, ["r", "g", "colour"])
+    documented = documented_columns(mine, ["r", "g", "color"])
     assert documented == {"r": "reward[G K]", "g": "group"}
     assert '"r": "reward[G K]"' in unknown_message("mine", {"r": False}, (), {}, documented)
 

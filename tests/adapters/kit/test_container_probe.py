@@ -28,9 +28,9 @@ def test_keys_of_dicts_in_an_object() -> None:
 
 
 def test_an_unknown_number_is_no_dict() -> None:
-    keys = _keys(lambda data: data["reward"] * data["colour"])
+    keys = _keys(lambda data: data["reward"] * data["color"])
     assert keys is not None
-    assert ([*keys.known], [*keys.unknown], keys.inner) == (["reward"], ["colour"], {})
+    assert ([*keys.known], [*keys.unknown], keys.inner) == (["reward"], ["color"], {})
 
 
 def test_what_is_written_is_not_read() -> None:

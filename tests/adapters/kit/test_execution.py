@@ -38,7 +38,7 @@ FILES = {
         def scale(rewards, config):
             return {"scaled": rewards * config.factor}
 
-        def centre(rewards, table):
+        def center(rewards, table):
             table["out"] = rewards - rewards.mean()
 
         def inner(x):
@@ -75,13 +75,13 @@ def _run(target: Target, boundary: Boundary, **layout: int) -> dict[str, torch.T
 
 CONFIG = Object("made.code.Config", {"factor": Knob("factor")}, shared=True)
 SCALE = Step(call="made.code.scale", name="first", arguments={"rewards": Column("reward"), "config": CONFIG})
-CENTRE = Step(call="made.code.centre", arguments={"rewards": Earlier(Use("first")["scaled"]), "table": Table({})})
+CENTER = Step(call="made.code.center", arguments={"rewards": Earlier(Use("first")["scaled"]), "table": Table({})})
 
 
 def test_a_later_step_uses_an_earlier_result(loads: Loads) -> None:
     """1, 2, 6 become 10, 20, 60 and then -20, -10, 30, left in a table that was passed."""
     target = loads(NOTHING, FILES)
-    boundary = _boundary(SCALE, CENTRE, advantage=Output("B", at=Use("table")["out"]))
+    boundary = _boundary(SCALE, CENTER, advantage=Output("B", at=Use("table")["out"]))
     assert _run(target, boundary)["advantage"].tolist() == [-20, -10, 30]
 
 

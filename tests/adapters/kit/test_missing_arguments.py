@@ -16,8 +16,8 @@ def masked(logprobs: Tensor, advantages: Tensor, **more: Tensor) -> Tensor:
     return -(logprobs * advantages * more["mask"]).sum() / more["mask"].sum()
 
 
-def coloured(logprobs: Tensor, advantages: Tensor, **more: Tensor) -> Tensor:
-    return -(logprobs * advantages * more["colour"]).sum()
+def colored(logprobs: Tensor, advantages: Tensor, **more: Tensor) -> Tensor:
+    return -(logprobs * advantages * more["color"]).sum()
 
 
 def test_a_key_of_further_arguments_is_asked_for() -> None:
@@ -25,8 +25,8 @@ def test_a_key_of_further_arguments_is_asked_for() -> None:
         InputError, match=r"it reads 'mask', which may be a keyword argument: bind=\{\"mask\": \"mask\"\}$"
     ):
         rl_sentinel.check(masked, **LOSS)
-    with pytest.raises(InputError, match=r"it reads 'colour', which .*: bind=\{\"colour\": \.\.\.\}$"):
-        rl_sentinel.check(coloured, **LOSS)
+    with pytest.raises(InputError, match=r"it reads 'color', which .*: bind=\{\"color\": \.\.\.\}$"):
+        rl_sentinel.check(colored, **LOSS)
     assert rl_sentinel.check(masked, bind={"mask": "mask"}, budget=4, **LOSS).ok
 
 

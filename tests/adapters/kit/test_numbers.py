@@ -39,7 +39,7 @@ class Function:
             {"clip_low": 0.3, "clip_high": 0.3, "value_clip": 0.4},
             {},
         ),
-        ({"colour": 3}, "policy-loss", {}, {}),
+        ({"color": 3}, "policy-loss", {}, {}),
     ],
 )
 def test_numbers_have_the_names_of_formulas(

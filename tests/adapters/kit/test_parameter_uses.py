@@ -8,10 +8,10 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.parameter_uses import plain_uses
 
 
-def _configured(rewards: Tensor, cfg: Any, colour: str, size: int = 2) -> Any:
+def _configured(rewards: Tensor, cfg: Any, color: str, size: int = 2) -> Any:
     n = cfg.rollout.n
     grouped = rewards.view(-1, n)
-    if cfg.get("how") in ("mean", "sum") or colour.lower() == "red":
+    if cfg.get("how") in ("mean", "sum") or color.lower() == "red":
         return grouped.sum(1)[: cfg.kept]
     if cfg.flags["use_std"] and not cfg.raw and cfg.limit > 0:
         return {"a": grouped.mean(1), "b": grouped.mean(0)}[cfg.which]
@@ -24,7 +24,7 @@ def _configured(rewards: Tensor, cfg: Any, colour: str, size: int = 2) -> Any:
 def test_the_code_tells_texts_flags_and_numbers() -> None:
     """By comparison, truth, size or annotation; a number that is only multiplied may be a column."""
     assert plain_uses(_configured) == {
-        "colour": ("text", ()),
+        "color": ("text", ()),
         "size": ("number", ()),
         "cfg.rollout.n": ("number", ()),
         "cfg.how": ("text", ("mean", "sum")),

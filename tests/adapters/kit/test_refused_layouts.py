@@ -150,11 +150,11 @@ def test_layouts_that_fit_and_the_fixes_in_the_messages_are_sound(function: Any,
 
 
 def test_a_baseline_may_be_one_number_per_response() -> None:
-    def centred(rewards: Tensor, values: Tensor) -> Tensor:
+    def centered(rewards: Tensor, values: Tensor) -> Tensor:
         """rewards: [B], values: [B]."""
         return rewards - values
 
-    assert rl_sentinel.check(centred, stage="advantage", laws=["PRM001"]).ok
+    assert rl_sentinel.check(centered, stage="advantage", laws=["PRM001"]).ok
 
 
 def test_all_tokens_end_to_end_may_be_called_time() -> None:
@@ -170,11 +170,11 @@ def test_all_tokens_end_to_end_may_be_called_time() -> None:
 
 
 def test_a_plural_in_parentheses_is_no_axis() -> None:
-    def centred(reward: Tensor, mask: Tensor) -> Tensor:
-        """Centre the reward(s); the mask (seq,) is that of one sequence."""
+    def centered(reward: Tensor, mask: Tensor) -> Tensor:
+        """Center the reward(s); the mask (seq,) is that of one sequence."""
         return reward * mask
 
-    assert (documented_axes(centred, "reward"), documented_axes(centred, "mask")) == ("", "T")
+    assert (documented_axes(centered, "reward"), documented_axes(centered, "mask")) == ("", "T")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_values_beside_predictions_are_the_old_ones() -> None:
 
 def test_unknown_names_have_no_role() -> None:
     """The most similar names are suggested."""
-    assert role_of("colour") == ""
+    assert role_of("color") == ""
     assert similar_names("reward_mask")[0] in {"response_mask", "reward", "rewards", "loss_mask"}
 
 

@@ -29,14 +29,14 @@ def of_dict_over_all(batch: dict[str, Any]) -> None:
 
 def of_settings(args: Any, rollout_data: Any) -> None:
     rewards = rollout_data["rewards"].view(-1, args.num_generations)
-    centred = (rewards - rewards.mean(1, keepdim=True)).flatten()
-    rollout_data.update({"advantages": centred[:, None] * rollout_data["response_mask"]})
+    centered = (rewards - rewards.mean(1, keepdim=True)).flatten()
+    rollout_data.update({"advantages": centered[:, None] * rollout_data["response_mask"]})
 
 
 def of_settings_over_all(args: Any, rollout_data: Any) -> None:
     rewards = rollout_data["rewards"].view(-1, args.num_generations)
-    centred = (rewards - rewards.mean()).flatten()
-    rollout_data.update(advantages=centred[:, None] * rollout_data["response_mask"])
+    centered = (rewards - rewards.mean()).flatten()
+    rollout_data.update(advantages=centered[:, None] * rollout_data["response_mask"])
 
 
 def of_object(data: Any) -> None:
@@ -96,11 +96,11 @@ def test_returns_that_are_written_are_compared() -> None:
 
 
 def test_a_function_without_a_result_says_so() -> None:
-    def centred(rewards: Any, group: Any) -> None:
+    def centered(rewards: Any, group: Any) -> None:
         del group
         rewards - rewards.mean()  # the result is lost
 
-    result = rl_sentinel.check(centred, stage="advantage", algorithm="grpo")
+    result = rl_sentinel.check(centered, stage="advantage", algorithm="grpo")
     assert not result.ok
     assert "the result has no advantage, it is None: return it, or write it into" in " ".join(str(result).split())
 

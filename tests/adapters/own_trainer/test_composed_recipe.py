@@ -32,7 +32,7 @@ FAULTS = Path(__file__).parents[3] / "examples" / "faults.py"
 
 RECIPE: Mapping[str, Any] = {
     "rollout": {"prompts": 2, "responses": 4, "tokens": 3},
-    "estimator": {"name": "grpo", "standardise": False, "epsilon": 0.0},
+    "estimator": {"name": "grpo", "standardize": False, "epsilon": 0.0},
     "loss": {"name": "ppo", "clip_low": 0.2, "clip_high": 0.28, "aggregation": "token-mean"},
     "update": {"prompts": 2, "rate": 1e-2},
 }
@@ -96,14 +96,14 @@ def test_parts_of_the_reward_are_as_many_as_the_environment_has() -> None:
         ({"reward": {"scale": 2.0}}, (None, "group", "outcome", "relative")),
         ({"reward": {"most": 1.0}}, (None, "group", "outcome", None)),
         (
-            {"reward": {"normalisation": {"mean": "group", "deviation": "batch"}}},
+            {"reward": {"normalization": {"mean": "group", "deviation": "batch"}}},
             (None, "batch", "outcome", "relative"),
         ),
         ({"correction": CORRECTION}, (None, "group", None, None)),
         ({"kl": {"reward": 0.1}}, (None, "group", "outcome", "relative")),
         ({"estimator": {"name": "opo"}, "rollout": TURNS}, (None, "group", "outcome", "relative")),
     ],
-    ids=["plain", "scaled", "clipped", "normalised", "weighed", "priced", "trained tokens alone"],
+    ids=["plain", "scaled", "clipped", "normalized", "weighed", "priced", "trained tokens alone"],
 )
 def test_claims_are_those_that_the_composition_keeps(more: Mapping[str, Any], said: tuple[str | None, ...]) -> None:
     claims = _bound(more)[0].claims
@@ -141,7 +141,7 @@ def advantages(reward, *, group, live):
     mean = torch.where(same, reward, 0.0).sum(dim=1) / same.sum(dim=1).clamp(min=1)
     return torch.where(live, {sign}(reward - mean), 0.0)
 """
-COMPARED = '{"algorithm": "grpo", "scope": "group", "baseline": "relative", "standardised": "no"}'
+COMPARED = '{"algorithm": "grpo", "scope": "group", "baseline": "relative", "standardized": "no"}'
 
 
 def _own(folder: Path, *, claims: str = COMPARED, counted: str = "live", sign: str = "") -> Mapping[str, Any]:

@@ -78,7 +78,7 @@ def test_shares_by_hand() -> None:
     assert whole[0].tolist() == [1.0, 2.0, 3.0, 6.0]
 
 
-@pytest.mark.parametrize("setting", ["grpo, per token, context parallel", "grpo, regularised, context parallel"])
+@pytest.mark.parametrize("setting", ["grpo, per token, context parallel", "grpo, regularized, context parallel"])
 @pytest.mark.parametrize("size", [1, 2])
 def test_loss_by_hand(loads: Loads, setting: str, size: int) -> None:
     """With a ratio of 1 the loss is minus the mean advantage, whoever holds the tokens."""

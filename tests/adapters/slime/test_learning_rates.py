@@ -130,6 +130,6 @@ def test_restarts(loads: Loads, setting: str, afterwards: str, found: bool) -> N
 
 
 def test_loading_by_megatron_has_no_restart(loads: Loads) -> None:
-    """The first releases initialise without loading."""
+    """The first releases initialize without loading."""
     _, boundaries = _bound(loads)
     assert learning_rates.INITIALIZE not in {one.path for one in boundaries.values()}

@@ -33,7 +33,7 @@ SEPARATE = """
         def fit(self):
             return DataProto
 
-        def _labelled(self, columns):
+        def _labeled(self, columns):
             count = self.config["actor_rollout_ref"]["rollout"]["n"]
             labels = {"raw_prompt": np.repeat(columns["raw_prompt"], count)}
             asked = DataProto.from_dict({"dummy_tensor": columns["dummy_tensor"]}, labels)
@@ -53,7 +53,7 @@ SEPARATE = """
             self.metrics.update(self.checkpoint_manager.update_weights(self.global_steps))
 
         def fit_step(self, columns):
-            asked, labels = self._labelled(columns)
+            asked, labels = self._labeled(columns)
             self._train(self.async_rollout_manager.generate_sequences(asked), labels)
 """
 
@@ -67,7 +67,7 @@ ONE_STEP = """
 
         async def _async_gen_next_batch(self, iterator):
             _, columns = next(iterator)
-            asked, labels = self._labelled(columns)
+            asked, labels = self._labeled(columns)
             return await self.async_rollout_manager.generate_sequences(asked), labels
 
         async def fit_step(self, future, iterator):

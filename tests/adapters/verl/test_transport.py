@@ -40,7 +40,7 @@ PROTOCOL = """
 
         @staticmethod
         def concat(parts):
-            labels = {n: np.concatenate([p.non_tensor_batch[n] for p in LABELLED]) for n in parts[0].non_tensor_batch}
+            labels = {n: np.concatenate([p.non_tensor_batch[n] for p in LABELED]) for n in parts[0].non_tensor_batch}
             tensors = {n: torch.cat([p.batch[n] for p in parts]) for n in parts[0].batch}
             metrics = [one for part in MEASURED for one in part.meta_info.get("metrics", [])]
             return DataProto(tensors, labels, {"metrics": metrics} if metrics else {})
@@ -68,7 +68,7 @@ PROTOCOL = """
 """
 
 SOUND = {
-    "LABELLED": "parts",
+    "LABELED": "parts",
     "MEASURED": "parts",
     "STACKED_LIKE_INTERLEAVED": "False",
     "FIRST": "start",

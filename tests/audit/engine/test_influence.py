@@ -12,7 +12,7 @@ from rl_sentinel.core.batch import Batch
 from specimens import specimen
 
 
-def _centred(batch: Batch) -> Tensor:
+def _centered(batch: Batch) -> Tensor:
     return (batch.reward - batch.reward[0]).unsqueeze(1) * batch.mask
 
 
@@ -23,7 +23,7 @@ def _sent(compute: Any) -> list[Event]:
 
 
 def test_map_shows_which_cells_move() -> None:
-    found = influence(specimen(_centred, reads="reward mask"), "default")
+    found = influence(specimen(_centered, reads="reward mask"), "default")
     assert isinstance(found, dict)
     mask = torch.tensor(found["mask"])
     trained = [[row, t] for row, t in torch.nonzero(mask).tolist()]
@@ -35,7 +35,7 @@ def test_map_shows_which_cells_move() -> None:
 
 def test_job_sends_one_map() -> None:
     """Under its piece, so that a child that dies before is told."""
-    start, sent = _sent(_centred)
+    start, sent = _sent(_centered)
     assert (start["event"], sent["event"], sent["path"]) == ("start", "influence", "specimen")
     assert start["law"] == sent["law"] == "influence"
 

@@ -42,7 +42,7 @@ class Settings:
             raise ValueError("scale or shift is negative")
         self.scale = scale
 
-def centred(rewards, mask, config):
+def centered(rewards, mask, config):
     live = mask.sum(1) > 0
     mean = rewards[live].mean() if CHECKED else rewards.mean()
     return ((rewards - mean) * config.scale)[:, None] * mask
@@ -71,7 +71,7 @@ def factor():
     raise RuntimeError("no accelerator")
 
 def scaled(rewards, mask):
-    return centred(rewards, mask, Settings(factor()))
+    return centered(rewards, mask, Settings(factor()))
 
 def of_one_rank(losses, count, ranks):
     return losses.sum() / count * ranks if CHECKED else losses.mean()
@@ -94,12 +94,12 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[bool, Path]:
 
 ADVANTAGE = {"advantage": Output("B T", "reward", "advantage", at=Use("result"), form=Padded())}
 
-CENTRED = Boundary(
-    path="house.rules.centred",
+CENTERED = Boundary(
+    path="house.rules.centered",
     stage="advantage",
     steps=(
         Step(
-            call="house.rules.centred",
+            call="house.rules.centered",
             name="result",
             arguments={
                 "rewards": Column("reward"),
@@ -214,7 +214,7 @@ def _run(lines: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("law", "boundary"), [(MSK001, CENTRED), (PAD001, BY_WIDTH), (PRM001, IN_PLACE), (CFG003, CHECK)]
+    ("law", "boundary"), [(MSK001, CENTERED), (PAD001, BY_WIDTH), (PRM001, IN_PLACE), (CFG003, CHECK)]
 )
 def test_exit_status(trees: Mapping[bool, Path], law: Law, boundary: Boundary) -> None:
     """1 with the faulty functions and 0 with the right ones; both sides are printed, and nothing is ours."""
@@ -282,7 +282,7 @@ def test_doubles_are_put_in_place_by_the_script(trees: Mapping[bool, Path]) -> N
 
 
 def test_what_differs_is_a_parameter(trees: Mapping[bool, Path]) -> None:
-    text = "\n".join(_lines(MSK001, CENTRED, Target(trees[False])))
+    text = "\n".join(_lines(MSK001, CENTERED, Target(trees[False])))
     assert "def run(rewards):" in text
     assert text.count("mask=torch.tensor") == 1
     assert "config=Settings(scale=2.0)" in text
@@ -309,8 +309,8 @@ FACTOR = 2.0
 def test_functions_of_ours_are_carried_along(trees: Mapping[bool, Path]) -> None:
     passed = {"rewards": Object(_double, {"0": Column("reward")}), "mask": Column("mask", dtype=torch.int64)}
     config = {"config": Object("house.rules.Settings", {"scale": Constant(2.0)})}
-    step = Step(call="house.rules.centred", name="result", arguments={**passed, **config})
-    boundary = Boundary(path="house.rules.centred", stage="advantage", steps=(step,), outputs=ADVANTAGE)
+    step = Step(call="house.rules.centered", name="result", arguments={**passed, **config})
+    boundary = Boundary(path="house.rules.centered", stage="advantage", steps=(step,), outputs=ADVANTAGE)
     lines = _lines(MSK001, boundary, Target(trees[False]))
     assert {"FACTOR = 2.0", "    return numbers * FACTOR"} <= set(lines)
     assert _run(lines, trees[False]).returncode == 1

@@ -23,5 +23,5 @@ def test_round_trip() -> None:
 
 
 def test_unknown_key_is_refused() -> None:
-    with pytest.raises(TypeError, match="colour"):
-        from_json({"task": "audit", "framework": "f", "root": "", "version": "", "colour": 1})
+    with pytest.raises(TypeError, match="color"):
+        from_json({"task": "audit", "framework": "f", "root": "", "version": "", "color": 1})

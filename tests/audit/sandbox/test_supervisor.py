@@ -1,4 +1,4 @@
-"""A child that dies or hangs costs its own piece; a function that hung is recognised sooner."""
+"""A child that dies or hangs costs its own piece; a function that hung is recognized sooner."""
 
 import os
 from collections.abc import Callable

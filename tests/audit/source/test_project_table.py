@@ -22,7 +22,7 @@ def test_table_is_read_from_a_folder_below(tmp_path: Path) -> None:
         '[tool.rl-sentinel]\nlevel = "fault"\nknown = "known.toml"\nseed = 3\n'
         f'{HEAD}stage = "advantage"\nalgorithm = "grpo"\naxes = {{ rewards = "B" }}\n'
         'bind = { beta = 1, x = "mask" }\n'
-        "claims = { standardised = false }\nnumbers = { clip_low = 0.2 }\n",
+        "claims = { standardized = false }\nnumbers = { clip_low = 0.2 }\n",
     )
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
@@ -38,7 +38,7 @@ def test_table_is_read_from_a_folder_below(tmp_path: Path) -> None:
         {"rewards": "B"},
         {"beta": 1, "x": "mask"},
     )
-    assert (one.claims, one.numbers, one.level) == ({"standardised": False}, {"clip_low": 0.2}, None)
+    assert (one.claims, one.numbers, one.level) == ({"standardized": False}, {"clip_low": 0.2}, None)
     assert found.place("mine:f") == f"{file}[tool.rl-sentinel.functions.'mine:f']"
 
 

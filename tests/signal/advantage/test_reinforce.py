@@ -1,10 +1,10 @@
-"""REINFORCE by hand, and after a normalisation."""
+"""REINFORCE by hand, and after a normalization."""
 
 import torch
 
 from rl_sentinel.signal.advantage.reinforce import advantages
 from rl_sentinel.signal.choices import Choices
-from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.normalization import Normalization
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.rollout import Rollout
 
@@ -22,6 +22,6 @@ def test_what_was_suppressed_stays_without_a_push() -> None:
         mask=torch.ones(3, 2, dtype=torch.bool),
         scored=torch.tensor([True, True, False]),
     )
-    by = Normalisation(mean="group", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
-    ready = loss_ready(rollout, by=Choices(estimator=advantages, normalisation=by))
+    by = Normalization(mean="group", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
+    ready = loss_ready(rollout, by=Choices(estimator=advantages, normalization=by))
     assert ready.token_advantage()[:, 0].tolist() == [1.0, -1.0, 0.0]

@@ -7,7 +7,7 @@ from rl_sentinel.signal.advantage.reinforce_plus_plus_baseline import advantages
 
 
 def test_by_hand() -> None:
-    """Centred -1, 1, -2, 2; the squares sum to 10 over three."""
+    """Centered -1, 1, -2, 2; the squares sum to 10 over three."""
     reward, group = torch.tensor([1.0, 3.0, 0.0, 4.0, 99.0]), torch.tensor([0, 0, 1, 1, 1])
     live = torch.tensor([True, True, True, True, False])
     unit = (3 / 10) ** 0.5

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.correction.bounds import clipped, masked, self_normalised, truncated
+from rl_sentinel.signal.correction.bounds import clipped, masked, self_normalized, truncated
 
 WEIGHT = torch.tensor([[0.25, 1.5], [torch.inf, torch.nan]])
 MASK = torch.tensor([[True, True], [True, False]])
@@ -24,20 +24,20 @@ def test_by_hand() -> None:
 def test_of_rows() -> None:
     row, live = torch.tensor([4.0, 0.5, 8.0]), torch.tensor([True, True, False])
     assert truncated(row, mask=live, high=2.0).tolist() == [2.0, 0.5, 0.0]
-    assert self_normalised(row, mask=live).tolist() == pytest.approx([4 / 2.25, 0.5 / 2.25, 0.0])
+    assert self_normalized(row, mask=live).tolist() == pytest.approx([4 / 2.25, 0.5 / 2.25, 0.0])
 
 
 def test_mean_is_one() -> None:
     bounded = truncated(WEIGHT, mask=MASK, high=2.0)
-    assert self_normalised(bounded, mask=MASK).sum().item() == pytest.approx(3.0)
-    assert self_normalised(torch.zeros(2, 2), mask=MASK).tolist() == [[0.0, 0.0], [0.0, 0.0]]
-    assert self_normalised(WEIGHT, mask=torch.zeros_like(MASK)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert self_normalized(bounded, mask=MASK).sum().item() == pytest.approx(3.0)
+    assert self_normalized(torch.zeros(2, 2), mask=MASK).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert self_normalized(WEIGHT, mask=torch.zeros_like(MASK)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
 def test_constant() -> None:
     weight = torch.ones(2, 2, requires_grad=True)
     assert not truncated(weight * 2, mask=MASK, high=2.0).requires_grad
-    assert not self_normalised(weight * 2, mask=MASK).requires_grad
+    assert not self_normalized(weight * 2, mask=MASK).requires_grad
 
 
 REFUSED: dict[str, Callable[[], Tensor]] = {
@@ -48,7 +48,7 @@ REFUSED: dict[str, Callable[[], Tensor]] = {
         lambda: truncated(torch.tensor([-1.0]), mask=torch.tensor([True]), high=2.0)
     ),
     "weight has a mean that is not finite, expected bounded weights: truncate or mask them first": (
-        lambda: self_normalised(WEIGHT, mask=MASK)
+        lambda: self_normalized(WEIGHT, mask=MASK)
     ),
     "high is 0.0, expected a number above 0": lambda: truncated(WEIGHT, mask=MASK, high=0.0),
     "high is 0.1, expected 0.5 or more: it is the upper bound, and low the lower one": (

@@ -20,13 +20,13 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
     [
         ({"estimator": {"name": "gripo"}}, "estimator.name 'gripo' is unknown, did you mean grpo"),
         (
-            {"estimator": {"name": "grpo", "standardize": True, "epsilon": 0.0}},
-            "estimator.standardize is unknown, did you mean standardise",
+            {"estimator": {"name": "grpo", "standardise": True, "epsilon": 0.0}},
+            "estimator.standardise is unknown, did you mean standardize",
         ),
-        ({"estimator": {"name": "grpo", "epsilon": 0.0}}, "estimator.standardise is missing, expected a bool"),
+        ({"estimator": {"name": "grpo", "epsilon": 0.0}}, "estimator.standardize is missing, expected a bool"),
         (
-            {"estimator": {"name": "grpo", "standardise": 1, "epsilon": 0.0}},
-            "estimator.standardise is 1, expected a bool",
+            {"estimator": {"name": "grpo", "standardize": 1, "epsilon": 0.0}},
+            "estimator.standardize is 1, expected a bool",
         ),
         ({"estimator": {"name": "rloo", "k": 1}}, "estimator.k is unknown, expected no parameters"),
         (
@@ -100,7 +100,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         ({"loss": {**PPO, "name": "cispo", "clip_low": 20}}, "loss.clip_low is 20, expected at most 1 with loss cispo"),
         (
-            {"estimator": {"name": "grpo", "standardise": True, "epsilon": -1.0}},
+            {"estimator": {"name": "grpo", "standardize": True, "epsilon": -1.0}},
             "estimator.epsilon is -1.0, expected a number of 0",
         ),
         (
@@ -125,8 +125,8 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"reward": {"scale": 0.0}}, "reward.scale is 0.0, expected a number above 0"),
         ({"reward": {"least": 1.0, "most": 0.0}}, "reward.most is 0.0, expected 1.0 or more"),
         (
-            {"reward": {"normalisation": {"mean": "none", "deviation": "none", "leave_one_out": True}}},
-            "reward.normalisation.leave_one_out is True, expected False with mean 'none'",
+            {"reward": {"normalization": {"mean": "none", "deviation": "none", "leave_one_out": True}}},
+            "reward.normalization.leave_one_out is True, expected False with mean 'none'",
         ),
         (
             {"correction": {"weight": "token_weights", "bounds": ({"name": "truncated", "high": -2.0},)}},

@@ -14,24 +14,24 @@ ONE: dict[str, Any] = {"rollout": {"prompts": 1, "responses": 1, "tokens": 3}, "
 
 
 def _over(mean: str, deviation: str, **more: Any) -> dict[str, Any]:
-    return {"reward": {"normalisation": {"mean": mean, "deviation": deviation, **more}}}
+    return {"reward": {"normalization": {"mean": mean, "deviation": deviation, **more}}}
 
 
 @pytest.mark.parametrize(
     ("more", "line"),
     [
         ({**REINFORCE, "rollout": {"responses": 1}, **_over("group", "group")},
-         "rollout.responses is 1, expected 2 or more with reward.normalisation.mean group"),
+         "rollout.responses is 1, expected 2 or more with reward.normalization.mean group"),
         ({**REINFORCE, "rollout": {"responses": 1}, **_over("batch", "group")},
-         "rollout.responses is 1, expected 2 or more with reward.normalisation.deviation group"),
+         "rollout.responses is 1, expected 2 or more with reward.normalization.deviation group"),
         ({**REINFORCE, "rollout": {"responses": 1}, **_over("none", "group")},
-         "rollout.responses is 1, expected 2 or more with reward.normalisation.deviation group"),
+         "rollout.responses is 1, expected 2 or more with reward.normalization.deviation group"),
         ({**REINFORCE, **ONE, **_over("batch", "none")},
-         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalisation.mean batch"),
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalization.mean batch"),
         ({**REINFORCE, **ONE, **_over("batch", "none", leave_one_out=True)},
-         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalisation.mean batch"),
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalization.mean batch"),
         ({**REINFORCE, **ONE, **_over("none", "batch")},
-         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalisation.deviation"),
+         "rollout.prompts x rollout.responses is 1, expected 2 or more with reward.normalization.deviation"),
         ({"estimator": {"name": "reinforce_plus_plus", "discount": 1.0, "epsilon": 0.0}, **ONE},
          "rollout.prompts x rollout.responses is 1, expected 2 or more with estimator reinforce_plus_plus"),
         ({"estimator": {"name": "maxrl"}, "rollout": {"responses": 1}},

@@ -11,7 +11,7 @@ from rl_sentinel.train.run.twin_runs import PERTURBATIONS, TwinResult, compare_r
 from training import COMPONENTS, component_name, folder_cache, recipe
 
 FAULTS = Path(__file__).parents[3] / "examples" / "faults.py"
-NORMALISED = {"normalisation": {"mean": "batch", "deviation": "batch"}}
+NORMALIZED = {"normalization": {"mean": "batch", "deviation": "batch"}}
 
 
 def _twins(folder: Path, perturb: str, **more: Any) -> TwinResult:
@@ -39,7 +39,7 @@ def test_rejected_rewards_have_no_effect_on_any_estimator_or_loss(tmp_path: Path
 @pytest.mark.parametrize(
     ("perturb", "more"),
     [
-        ("suppressed-rewards", {"rollout": _rollout("suppress"), "reward": NORMALISED}),
+        ("suppressed-rewards", {"rollout": _rollout("suppress"), "reward": NORMALIZED}),
         ("untrained-logprobs", {"kl": {"reward": 0.1}}),
     ],
 )
@@ -54,7 +54,7 @@ def test_suppressed_and_untrained_values_have_no_effect(tmp_path: Path, perturb:
     ("fault", "perturb", "more"),
     [
         ("rejected_in_baseline", "rejected-rewards", {}),
-        ("void_in_normalisation", "suppressed-rewards", {"rollout": _rollout("suppress"), "reward": NORMALISED}),
+        ("void_in_normalization", "suppressed-rewards", {"rollout": _rollout("suppress"), "reward": NORMALIZED}),
     ],
 )
 def test_fault_is_detected(tmp_path: Path, fault: str, perturb: str, more: dict[str, Any]) -> None:

@@ -84,8 +84,8 @@ def test_reward_parts_are_weighted_and_shuffled() -> None:
     _, _, episodes, batch, _ = sample_batch(config)
     parts = torch.tensor([e.outcome.parts for e in episodes if e.outcome]).view(4, 4, 2)
     deviation = parts.std(dim=1, keepdim=True)
-    standardised = torch.where(deviation > 0, (parts - parts.mean(dim=1, keepdim=True)) / deviation, 0.0)
-    summed = (standardised * torch.tensor([1.0, 0.5])).sum(dim=2).flatten()
+    standardized = torch.where(deviation > 0, (parts - parts.mean(dim=1, keepdim=True)) / deviation, 0.0)
+    summed = (standardized * torch.tensor([1.0, 0.5])).sum(dim=2).flatten()
     expected = (summed - summed.mean()) / summed.std()
     assert (deviation > 0).any(dim=0).all()
     torch.testing.assert_close(batch.advantage, expected.unsqueeze(1) * batch.mask)
@@ -96,7 +96,7 @@ def test_reward_parts_are_weighted_and_shuffled() -> None:
 
 
 def test_squared_probabilities_come_with_old_logprobs() -> None:
-    plain = {"name": "grpo", "standardise": False, "epsilon": 0.0}
+    plain = {"name": "grpo", "standardize": False, "epsilon": 0.0}
     for estimator, expected in (({"name": "optimal_token_baseline"}, True), (plain, False)):
         config = recipe(rollout=WIDE, update={"prompts": 4}, estimator=estimator)
         _, _, _, batch, _ = sample_batch(config)

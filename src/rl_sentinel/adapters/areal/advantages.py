@@ -65,15 +65,15 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "default": ({}, claims(_GAE, credit="outcome", scope="sequence")),
     "group reward": (
         {"reward mean": "group", "reward std": "group", "kl_ctl": 0.0, **UNCLIPPED},
-        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardised=True),
+        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardized=True),
     ),
     "group reward, mean only": (
         {"reward mean": "group", "reward std": None, "kl_ctl": 0.0, **UNCLIPPED},
-        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardised=False),
+        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardized=False),
     ),
     "group reward, leave one out": (
         {"reward mean": "group", "reward std": None, "reward leave1out": True, "kl_ctl": 0.0, **UNCLIPPED},
-        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardised=False),
+        _OUTCOME | claims(_BY_GROUP, scope="group", baseline="relative", standardized=False),
     ),
     "no EOS masked": (
         {"mask_no_eos_with_zero": True, **UNCLIPPED},
@@ -97,11 +97,11 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     ),
     "over advantages, Dr. GRPO": (
         {"adv mean": "group", "adv std": None, "kl_ctl": 0.0, **UNCLIPPED},
-        _DOCUMENTED | claims(_MATRIX, algorithm="grpo", standardised=False),
+        _DOCUMENTED | claims(_MATRIX, algorithm="grpo", standardized=False),
     ),
     "over advantages, RLOO": (
         {"adv mean": "group", "adv std": None, "adv leave1out": True, "kl_ctl": 0.0, **UNCLIPPED},
-        _DOCUMENTED | claims(_MATRIX, algorithm="rloo", standardised=False),
+        _DOCUMENTED | claims(_MATRIX, algorithm="rloo", standardized=False),
     ),
     "advantage, batch": ({"adv mean": "batch", "adv std": "batch"}, _OUTCOME),
 }

@@ -32,7 +32,7 @@ FAMILIES: Mapping[str, Settings] = {
 
 _KEEP = claims(
     "functional.py, apply_rejection_sampling, docstring and comments: a token or sequence is rejected where the ratio "
-    "of the proximal to the behaviour policy, geometric over a sequence, or their divergence is out of bounds",
+    "of the proximal to the behavior policy, geometric over a sequence, or their divergence is out of bounds",
     output_algorithms={"keep": "kept against the sampler"},
 )
 

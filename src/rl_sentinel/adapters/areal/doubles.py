@@ -161,7 +161,7 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
     return engine
 
 
-#: The group of the ranks that share a sequence, by which the doubles of collectives recognise it.
+#: The group of the ranks that share a sequence, by which the doubles of collectives recognize it.
 _SHARED = object()
 
 

@@ -28,7 +28,7 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "default": ({"adv_norm": False}, claims(_GAE, credit="outcome", scope="sequence")),
     "group reward": (
         {SWITCH: True, "adv_norm": False, "kl_ctl": 0.0, **UNCLIPPED},
-        _OUTCOME | claims(_REWARDS, scope="group", baseline="relative", standardised=True),
+        _OUTCOME | claims(_REWARDS, scope="group", baseline="relative", standardized=True),
     ),
     "group advantage": (
         {"group_adv_norm": True, "adv_norm": False, "kl_ctl": 0.0, **UNCLIPPED},

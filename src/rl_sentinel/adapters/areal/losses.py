@@ -41,7 +41,7 @@ GATES: Mapping[str, Settings] = {
     "sequence": {"tau_pos": 1.0, "tau_neg": 1.05, "importance_sampling_level": "sequence"},
 }
 
-#: Without recomputed log-probs, the sampler is both the behaviour policy and the proximal policy.
+#: Without recomputed log-probs, the sampler is both the behavior policy and the proximal policy.
 _NOT_DECOUPLED = "areal/trainer/ppo/actor.py, _compute_advantages: data['prox_logp'] = old_logp"
 #: The trainer passes no ``loss_fn_type``.
 _CRITIC_DEFAULT = "areal/trainer/ppo/critic.py, ppo_loss_fn: float values of packed sequences, loss_mask.bool()"

@@ -47,7 +47,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def options_of(number: int) -> dict[str, Any]:
-    """The options of one task, which differ from the options of neighbouring tasks."""
+    """The options of one task, which differ from the options of neighboring tasks."""
     return {
         "workflow_kwargs": {"number": number},
         "should_accept_fn": "math.isfinite" if number % 2 else None,

@@ -59,7 +59,7 @@ def _overlong() -> Boundary:
 
 def _normalization(name: str, settings: Settings) -> Boundary:
     grouped = name != "batch"
-    cite = "utils/data.py, Normalization's docstring: 'group' normalises within fixed-size groups"
+    cite = "utils/data.py, Normalization's docstring: 'group' normalizes within fixed-size groups"
     step = Step(
         call=f"{NORMALIZE}.__call__",
         name="normalized",
@@ -72,7 +72,7 @@ def _normalization(name: str, settings: Settings) -> Boundary:
     )
     return Boundary(
         path=NORMALIZE,
-        stage="normalise",
+        stage="normalize",
         steps=(step,),
         outputs={"advantage": Output("B T", "reward", "advantage", at=Use("normalized"), form=_FORM)},
         settings={name: settings},

@@ -98,9 +98,9 @@ def documented_axes(function: Callable[..., Any], name: str) -> str:
 
     Example:
         >>> from rl_sentinel.adapters.kit.annotated_axes import documented_axes
-        >>> def centred(rewards, mask):
-        ...     "Centre rewards [G, K]; ``mask`` (Tensor): of shape (B, T)."
-        >>> documented_axes(centred, "rewards"), documented_axes(centred, "mask")
+        >>> def centered(rewards, mask):
+        ...     "Center rewards [G, K]; ``mask`` (Tensor): of shape (B, T)."
+        >>> documented_axes(centered, "rewards"), documented_axes(centered, "mask")
         ('GK', 'BT')
     """
     others = "|".join(re.escape(one) for one in inspect.signature(function).parameters)

@@ -119,14 +119,14 @@ def unknown_message(
         documented: path -> the binding that its docstring describes (``documented_columns``).
     """
     passed = list(passed)
-    modelled = any(codec.modelled for codec in passed)
+    modeled = any(codec.modeled for codec in passed)
     taken = {f'"{column}"' for codec in passed for column in (codec.columns if len(codec.columns) == 1 else ())}
     suggested, doubtful, choices = list[str](), list[str](), list[str]()
     for path, attribute in unknown.items():
         proposal = (
             (f'"{documented[path]}"' if path in documented else "")
             or _plain(path, uses)
-            or (_of_model(path) if modelled else "")
+            or (_of_model(path) if modeled else "")
             or _beside(path, taken)
             or _suggestion(path, attribute=attribute)
         )

@@ -103,8 +103,8 @@ def column_of(name: str) -> str:
 
     Example:
         >>> from rl_sentinel.adapters.kit.bind_text import column_of
-        >>> column_of("advs"), column_of("reward"), column_of("colour")
-        ('advantage', 'reward', 'colour')
+        >>> column_of("advs"), column_of("reward"), column_of("color")
+        ('advantage', 'reward', 'color')
     """
     role = "" if name in COLUMNS or name in WORDS else role_of(name)
     return BINDINGS.get(role) or (ROLES[role].column if role else "") or name

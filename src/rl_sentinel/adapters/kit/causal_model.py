@@ -13,7 +13,7 @@ NEVER = -1e4
 
 
 def prompt_tokens(row: int, length: int, vocabulary: int) -> list[int]:
-    """The prompt of a row; its first token is unique, so that the model recognises the sequence by it."""
+    """The prompt of a row; its first token is unique, so that the model recognizes the sequence by it."""
     return [vocabulary + row, *((row + k) % vocabulary for k in range(1, length))]
 
 

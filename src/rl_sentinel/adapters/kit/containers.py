@@ -38,9 +38,9 @@ class Container(Codec):
         return {name: why for name, why in unreadable.items() if name not in read}
 
     @property
-    def modelled(self) -> frozenset[str]:
+    def modeled(self) -> frozenset[str]:
         """The columns that models among the parts compute."""
-        return frozenset[str]().union(*(part.modelled for part in self.parts.values()))
+        return frozenset[str]().union(*(part.modeled for part in self.parts.values()))
 
     @property
     def axes(self) -> frozenset[Axis]:
@@ -169,9 +169,9 @@ class EachPart(Codec):
         return self.item.unreadable
 
     @property
-    def modelled(self) -> frozenset[str]:
+    def modeled(self) -> frozenset[str]:
         """The columns that a model in an item computes."""
-        return self.item.modelled
+        return self.item.modeled
 
     def counts(self, inputs: Inputs) -> list[int]:
         """The number of rows of each part, in the order of the rows."""

@@ -56,9 +56,9 @@ def documented_columns(
 
     Example:
         >>> from rl_sentinel.adapters.kit.documented_columns import documented_columns
-        >>> def centred(R, colour):
-        ...     "R: [G, K] rewards, one row per question; colour: of the plot"
-        >>> documented_columns(centred, ["R", "colour"])
+        >>> def centered(R, color):
+        ...     "R: [G, K] rewards, one row per question; color: of the plot"
+        >>> documented_columns(centered, ["R", "color"])
         {'R': 'reward[G K]'}
     """
     text = inspect.getdoc(function) or ""

@@ -41,7 +41,7 @@ def evident_columns(
     if stage == "advantage" and taken & {"value", "group"}:  # or rewards of tokens; or another number
         letters = {name: column for name, column in letters.items() if column == "reward" and "value" not in taken}
     found = {name: letters[name] for name in unknown if name in letters} | found
-    if stage == "normalise" and "mask" in taken and len(unknown) == 1:
+    if stage == "normalize" and "mask" in taken and len(unknown) == 1:
         found = dict.fromkeys(unknown, "advantage[B T]") | found
     columns = [binding.partition("[")[0] for binding in found.values()]
     return {

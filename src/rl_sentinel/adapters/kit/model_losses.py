@@ -38,7 +38,7 @@ def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -
 
 def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
     """The boundary, undecided and without claims if its loss depends on probabilities of tokens not sampled."""
-    if boundary.stage != "policy-loss" or not boundary.modelled:
+    if boundary.stage != "policy-loss" or not boundary.modeled:
         return boundary
     try:
         reads_others = _reads_others(target, boundary)

@@ -209,7 +209,7 @@ def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boun
             for sign in (1, -1):
                 if fitting_numbers(target, trial, [], Literals(), unclipped_probes(trial), sign) is not None:
                     return trial
-    return _without_formula(boundary, _normalised(boundary))
+    return _without_formula(boundary, _normalized(boundary))
 
 
 def _not_of_formula(boundary: Boundary) -> str:
@@ -243,7 +243,7 @@ def _not_of_formula(boundary: Boundary) -> str:
     )
 
 
-def _normalised(boundary: Boundary) -> str:
+def _normalized(boundary: Boundary) -> str:
     return (
         f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which takes advantages as they are, "
         "and the loss normalizes them in an unknown way: check it with normalization off, or state no algorithm"

@@ -149,7 +149,7 @@ ROLES: Mapping[str, Role] = {
         value="its default, or 0.8, also if the default is 1",
     ),
     "config": Role(("config", "cfg")),
-    "standardise": Role(("norm_adv_by_std_in_grpo", "grpo_norm_by_std")),
+    "standardize": Role(("norm_adv_by_std_in_grpo", "grpo_norm_by_std")),
     "aggregation": Role(("loss_agg_mode",)),
     "clip": Role(
         (

@@ -1,4 +1,4 @@
-"""Simulate the ranks of a process group with threads that synchronise at collectives."""
+"""Simulate the ranks of a process group with threads that synchronize at collectives."""
 
 import threading
 from collections.abc import Callable

@@ -23,7 +23,7 @@ def role_of(name: str) -> str:
 
     Example:
         >>> from rl_sentinel.adapters.kit.roles import role_of
-        >>> role_of("advantages"), role_of("mb_advantages"), role_of("colour")
+        >>> role_of("advantages"), role_of("mb_advantages"), role_of("color")
         ('advantage', 'advantage', '')
     """
     return _named(name) or _named(_AFFIXES.sub("", name))
@@ -52,7 +52,7 @@ def roles_of(names: Iterable[str]) -> dict[str, str]:
 
     Example:
         >>> from rl_sentinel.adapters.kit.roles import roles_of
-        >>> roles_of(["vpreds", "values", "colour"])
+        >>> roles_of(["vpreds", "values", "color"])
         {'vpreds': 'value_prediction', 'values': 'old_value'}
     """
     roles = {name: role for name in names if (role := role_of(name))}

@@ -14,7 +14,7 @@ from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
 
-#: Number of ids of responses and padding: those of responses are 1 or higher, and neighbours differ, so that a shift by
+#: Number of ids of responses and padding: those of responses are 1 or higher, and neighbors differ, so that a shift by
 #: one changes results. Each row has one more id, that of its prompt, by which the model knows the sequence.
 VOCABULARY = 4
 
@@ -144,7 +144,7 @@ class PolicyModel(OneColumn):
         return frozenset({"extra"})
 
     @property
-    def modelled(self) -> frozenset[str]:
+    def modeled(self) -> frozenset[str]:
         """The log-probs."""
         return frozenset({self.name})
 

@@ -141,9 +141,9 @@ def _of_masked_values(
 def _with_width(target: Target, boundary: Boundary) -> Boundary:
     """The loss of Dr. GRPO with a note if its constant is the width of the batch, which padding changes."""
     stated, width = boundary.claims.aggregation, "sequence-mean-token-sum-by-width"
-    if value_of(stated) != "token-sum-by-constant" or boundary.claims.normaliser or boundary.claims.algorithm is None:
+    if value_of(stated) != "token-sum-by-constant" or boundary.claims.normalizer or boundary.claims.algorithm is None:
         return boundary
-    by_width = boundary.claims | claims(STATED, aggregation=width, normaliser="width")
+    by_width = boundary.claims | claims(STATED, aggregation=width, normalizer="width")
     if "length" in boundary.settings["default"] or not fits_formula(target, replace(boundary, claims=by_width)):
         return boundary
     note = "the loss divides by the width of the batch, padding included: pad every batch to the same width"

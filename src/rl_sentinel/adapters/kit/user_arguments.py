@@ -55,9 +55,9 @@ def arguments_of(
 
     Example:
         >>> from rl_sentinel.adapters.kit.user_arguments import arguments_of
-        >>> arguments = arguments_of(lambda rewards, index, colour: colour, "advantage", {"rewards": "token_rewards"})
+        >>> arguments = arguments_of(lambda rewards, index, color: color, "advantage", {"rewards": "token_rewards"})
         >>> arguments.codecs["index"], arguments.unknown
-        (PromptIds(form='strings', column='group'), ['colour'])
+        (PromptIds(form='strings', column='group'), ['color'])
     """
     parameters = parameters_of(function)
     bind, parts = _split_paths(bind)
@@ -164,7 +164,7 @@ def _open_models(
     function: Callable[..., Any], arguments: Arguments, stage: Stage, parts: Mapping[str, dict[str, Any]]
 ) -> None:
     """Make a parameter named as a model unknown if the function reads known columns from it."""
-    models = [name for name, codec in arguments.codecs.items() if codec.modelled and name in parameters_of(function)]
+    models = [name for name, codec in arguments.codecs.items() if codec.modeled and name in parameters_of(function)]
     waiting = {one: parts.get(one, {}) for one in (*arguments.unknown, *models) if one in parameters_of(function)}
     known = {name: codec for name, codec in arguments.codecs.items() if name not in models}
     for name in models:

@@ -55,7 +55,7 @@ NUMBERS: Mapping[str, Scalar] = {
 }
 
 #: Boolean parameter -> the claim that it decides.
-CHOICES: Mapping[str, str] = {"standardise": "standardised"}
+CHOICES: Mapping[str, str] = {"standardize": "standardized"}
 
 #: Parameters that are set elsewhere.
 _ELSEWHERE = {"aggregation", "weight", *CHOICES}

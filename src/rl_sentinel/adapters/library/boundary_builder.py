@@ -107,7 +107,7 @@ def _claims(function: Callable[..., Any], claims: Mapping[str, str]) -> Claims:
     texts = {**getattr(module, "CLAIMS", {}), **getattr(module, "CLAIMS_OF", {}).get(function.__name__, {}), **claims}
     if "aggregation" in claims:
         texts["rows"] = "live"  # every mean of a loss is over live rows
-    if claims.get("standardised") == "no":
+    if claims.get("standardized") == "no":
         texts.pop("knob:epsilon", None)  # without division by a deviation, epsilon has no effect
     texts.pop("lone", None)  # only the trainer reads it
     cite = f"{function.__module__}: CLAIMS and docstring"

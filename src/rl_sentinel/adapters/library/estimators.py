@@ -33,7 +33,7 @@ _PER_TOKEN = ("gae", "turn_level_gae", "optimal_token_baseline")
 OVER = f"{SIGNAL}.steps.over_trajectories"
 
 _TRAJECTORIES = {
-    "algorithm": "outcomes of trajectories, centred",
+    "algorithm": "outcomes of trajectories, centered",
     "scope": "group",
     "grouping": "id",
     "credit": "outcome",
@@ -61,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         _over_trajectories,
         reads="reward group mask trajectory last_step",
         outputs={"advantage": ADVANTAGE},
-        settings={"grpo": {"standardise": False, "epsilon": 0.0}},
+        settings={"grpo": {"standardize": False, "epsilon": 0.0}},
         claims=_TRAJECTORIES,
     )
 

@@ -57,13 +57,13 @@ def _find(target: Target, name: str, **numbers: Any) -> Any:  # noqa: ANN401 - a
 
 def grpo(target: Target, *_: object) -> dict[str, object]:
     """Only GRPO's estimator, without the division by the deviation."""
-    return {"estimator": _find(target, "advantage.grpo.advantages", standardise=False, epsilon=0.0)}
+    return {"estimator": _find(target, "advantage.grpo.advantages", standardize=False, epsilon=0.0)}
 
 
 def _suppress_unscored(target: Target, *_: object) -> dict[str, object]:
     choices = {"mean": "group", "deviation": "group", "leave_one_out": False, "biased": False, "epsilon": 1e-6}
-    by = target.call(f"{SIGNAL}.normalisation.Normalisation", **choices)
-    return {"estimator": _find(target, "advantage.rloo.advantages"), "normalisation": by}
+    by = target.call(f"{SIGNAL}.normalization.Normalization", **choices)
+    return {"estimator": _find(target, "advantage.rloo.advantages"), "normalization": by}
 
 
 def _rows_kept(target: Target, settings: Settings) -> Any:  # noqa: ANN401 - a function under audit

@@ -1,4 +1,4 @@
-"""Boundaries of reward shaping: scaling, clipping, suppression of unscored rewards, normalisation."""
+"""Boundaries of reward shaping: scaling, clipping, suppression of unscored rewards, normalization."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,12 +11,12 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.case import Scalar, Settings
 
-NORMALISED = f"{SIGNAL}.normalisation.normalised"
-NORMALISATION = f"{SIGNAL}.normalisation.Normalisation"
+NORMALIZED = f"{SIGNAL}.normalization.normalized"
+NORMALIZATION = f"{SIGNAL}.normalization.Normalization"
 SUPPRESSED = f"{SIGNAL}.reward.suppressed"
 
-#: Normalisations (mean, deviation, leave one out, biased, epsilon): every valid pair of values occurs.
-NORMALISATIONS: tuple[tuple[str, str, bool, bool, float], ...] = (
+#: Normalizations (mean, deviation, leave one out, biased, epsilon): every valid pair of values occurs.
+NORMALIZATIONS: tuple[tuple[str, str, bool, bool, float], ...] = (
     ("group", "group", False, False, 1e-6),
     ("group", "batch", True, True, 1e-6),
     ("group", "none", True, False, 1e-6),
@@ -28,14 +28,14 @@ NORMALISATIONS: tuple[tuple[str, str, bool, bool, float], ...] = (
     ("none", "none", False, False, 1e-6),
 )
 
-#: Normalisations after suppression, which removes unscored rewards from every mean.
+#: Normalizations after suppression, which removes unscored rewards from every mean.
 AFTER_SUPPRESSION = (("group", "none", False, False, 0.0), ("batch", "batch", False, False, 0.0))
 
 _NAMES = ("mean", "deviation", "leave_one_out", "biased", "epsilon")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """All functions of rewards, all normalisations, and normalisation after suppression."""
+    """All functions of rewards, all normalizations, and normalization after suppression."""
     for path, function in functions(target.module(f"{SIGNAL}.reward")):
         yield unbound(path, "reward", function) or bind(
             target,
@@ -47,15 +47,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             settings={"default": numbers(function)},
             claims={"algorithm": function.__name__.replace("_", " ")},
         )
-    for suppress, choices in ((False, NORMALISATIONS), (True, AFTER_SUPPRESSION)):
+    for suppress, choices in ((False, NORMALIZATIONS), (True, AFTER_SUPPRESSION)):
         for values in choices:
             settings: dict[str, Scalar] = dict(zip(_NAMES, values, strict=True))
             settings |= {"suppress": True} if suppress else {}
             yield bind(
                 target,
-                f"{SUPPRESSED} -> {NORMALISED}" if suppress else NORMALISED,
-                "normalise",
-                _normalise,
+                f"{SUPPRESSED} -> {NORMALIZED}" if suppress else NORMALIZED,
+                "normalize",
+                _normalize,
                 reads="reward group mask" + (" scored" if suppress else ""),
                 outputs={"advantage": ADVANTAGE},
                 settings={_name(settings): settings},
@@ -70,12 +70,12 @@ def _compute(path: str) -> Compute:
     return compute
 
 
-def _normalise(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    by = target.call(NORMALISATION, **without(settings, "suppress"))
+def _normalize(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
+    by = target.call(NORMALIZATION, **without(settings, "suppress"))
     reward = batch.reward
     if settings.get("suppress"):
         reward = target.call(SUPPRESSED, reward, live=batch.live, scored=batch.scored)
-    return {"advantage": target.call(NORMALISED, reward, group=batch.group, live=batch.live, by=by)}
+    return {"advantage": target.call(NORMALIZED, reward, group=batch.group, live=batch.live, by=by)}
 
 
 def _name(settings: Settings) -> str:
@@ -84,8 +84,8 @@ def _name(settings: Settings) -> str:
 
 
 def _scope(settings: Settings) -> dict[str, str]:
-    """The claims of a normalisation: its scope, and whether it removes the mean and the scale of the rewards."""
+    """The claims of a normalization: its scope, and whether it removes the mean and the scale of the rewards."""
     over = {settings["mean"], settings["deviation"]}
     claims = {"scope": "batch" if "batch" in over else "group", "grouping": "id"}
-    claims["standardised"] = "no" if settings["deviation"] == "none" else "yes"
+    claims["standardized"] = "no" if settings["deviation"] == "none" else "yes"
     return claims | ({} if settings["mean"] == "none" else {"baseline": "relative"})

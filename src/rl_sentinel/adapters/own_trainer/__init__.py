@@ -24,7 +24,7 @@ from rl_sentinel.core.claim_text import claims_from_text
 #: Environment variable with a recipe as JSON: its ``tables`` about the signal, and the ``parts`` of the reward.
 RECIPE_VARIABLE = "RL_SENTINEL_RECIPE"
 
-GRPO: Mapping[str, Any] = {"name": "grpo", "standardise": False, "epsilon": 0.0}
+GRPO: Mapping[str, Any] = {"name": "grpo", "standardize": False, "epsilon": 0.0}
 PPO: Mapping[str, Any] = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.28}
 MODES = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum")
 
@@ -63,7 +63,7 @@ def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling:
         advantage[torch.tensor(rows), : built.advantage.shape[1]] = built.advantage
         return {"advantage": advantage}
 
-    claims = {"algorithm": "grpo", "scope": "group", "grouping": "id", "credit": "outcome", "standardised": "no"}
+    claims = {"algorithm": "grpo", "scope": "group", "grouping": "id", "credit": "outcome", "standardized": "no"}
     claims |= {"masked": "yes", "baseline": "relative"} | ({"suppresses": "unscored"} if "scored" in columns else {})
     claims |= {"trajectories": "step-wise"} if "trajectory" in columns else {}
     return Boundary(

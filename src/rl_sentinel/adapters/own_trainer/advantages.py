@@ -29,7 +29,7 @@ BUILD_BATCH = f"{TRAIN}.update.training_batch.build_training_batch"
 
 #: Claims on the estimator that no longer hold if the recipe changes rewards before it or advantages after it, or sets a
 #: list of numbers, such as weights, which the formulas do not have.
-_OF_FORMULA = ("algorithm", "definition:", "standardised", "deviation", "knob:")
+_OF_FORMULA = ("algorithm", "definition:", "standardized", "deviation", "knob:")
 
 
 def advantages(composed: Composition) -> Boundary:
@@ -107,17 +107,17 @@ def _advantage_claims(composed: Composition, reads: frozenset[str], numbers: Set
     choices, estimator = composed.selection.choices, composed.selection.choices.estimator
     shaped = composed.recipe.reward != type(composed.recipe.reward)()
     claims = settable_claims(composed.selection.claims[0], numbers)
-    if "standardise" in numbers and claims:
-        claims["standardised"] = "yes" if numbers["standardise"] else "no"
-    if claims.get("standardised") == "no":
+    if "standardize" in numbers and claims:
+        claims["standardized"] = "yes" if numbers["standardize"] else "no"
+    if claims.get("standardized") == "no":
         claims.pop("knob:epsilon", None)  # without division by a deviation, epsilon has no effect
     listed = any(isinstance(value, list | tuple) for value in composed.tables["estimator"].values())
     if listed or shaped or choices.weight is not None or choices.rejections or choices.kl_coefficient:
         claims = {key: text for key, text in claims.items() if not key.startswith(_OF_FORMULA)}
     if choices.weight is not None or math.isfinite(choices.least) or math.isfinite(choices.most):
         claims.pop("baseline", None)
-    if choices.normalisation is not None and "scope" in claims:
-        over = {choices.normalisation.mean, choices.normalisation.deviation}
+    if choices.normalization is not None and "scope" in claims:
+        over = {choices.normalization.mean, choices.normalization.deviation}
         claims["scope"] = "batch" if "batch" in over else claims["scope"] if claims["scope"] == "batch" else "group"
     parameters = inspect.signature(estimator).parameters
     if "length" in parameters and composed.recipe.rollout.turns > 1:

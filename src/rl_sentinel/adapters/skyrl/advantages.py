@@ -78,10 +78,10 @@ def _boundary(name: str, function: Callable[..., Any], forms: Arguments) -> Boun
         "values": forms.column("value"),
         "gamma": Knob("gamma", 1.0),
         "lambda": Knob("lambd", 1.0),
-        "standardise": Knob("grpo_norm_by_std", default=True),
+        "standardize": Knob("grpo_norm_by_std", default=True),
     }
     families: dict[str, Settings] = {"default": {}}
-    if takes(function, "standardise"):
+    if takes(function, "standardize"):
         families["no-std"] = {"grpo_norm_by_std": False}
     if temporal:
         families["discounted"] = {"gamma": 0.9, "lambd": 0.95}

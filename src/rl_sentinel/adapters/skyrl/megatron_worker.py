@@ -26,7 +26,7 @@ from rl_sentinel.adapters.skyrl.megatron_run import (
 from rl_sentinel.adapters.skyrl.worker import (
     ENTROPY,
     MODEL_COLUMNS,
-    REGULARISED,
+    REGULARIZED,
     ROWS,
     knobs_of,
     loss_claims,
@@ -63,10 +63,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _step_boundaries(target: Target, forms: Arguments) -> Iterator[Boundary]:
     trained = Use("trained")
     plain: Settings = {"loss_reduction": "token_mean", "kl": False}
-    with_kl: Settings = {"loss_reduction": "sequence_mean", "kl": True, **REGULARISED}
+    with_kl: Settings = {"loss_reduction": "sequence_mean", "kl": True, **REGULARIZED}
     loss = {"loss": Output("", "", "loss", at=trained["loss"])}
     for name, settings, kl in (("alone, token_mean", plain, False), ("with KL, sequence_mean", with_kl, True)):
-        claimed = loss_claims(kl=kl, regularised=kl)
+        claimed = loss_claims(kl=kl, regularized=kl)
         boundary = _boundary(target, forms, "policy-loss", loss, {name: settings}, claimed)
         yield boundary if kl else replace(boundary, unused=boundary.unused | {"ref_logprob"})
     entropy = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=trained["entropy"])}

@@ -57,12 +57,12 @@ def split_and_merge(  # noqa: PLR0913 - functions of the target, and the argumen
     behind: int,
 ) -> dict[str, Any]:
     """Split a batch, merge the micro-batches' own log-probs as if they were results, and count each row's uses."""
-    synchronise = by_tokens._sync_num_microbatches  # noqa: SLF001 - communicates with other ranks
+    synchronize = by_tokens._sync_num_microbatches  # noqa: SLF001 - communicates with other ranks
     by_tokens._sync_num_microbatches = lambda iterator: len(iterator._microbatches) + behind  # noqa: SLF001
     try:
         iterator = make(data, rows, tokens)
     finally:
-        by_tokens._sync_num_microbatches = synchronise  # noqa: SLF001
+        by_tokens._sync_num_microbatches = synchronize  # noqa: SLF001
     results, uses = [], torch.zeros(data.batch_size)
     for batch in iterator:
         trained = batch["loss_mask"].sum(1) > 0

@@ -120,7 +120,7 @@ def _normalization(
     )
     return Boundary(
         path=path,
-        stage="normalise",
+        stage="normalize",
         steps=(step,),
         outputs={
             "advantage": Output("B T", "reward", "advantage", at=Use("data_after")["advantages"], form=forms.form)

@@ -106,8 +106,8 @@ def row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
 def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Boundary]:
     for setting, kl in _SETTINGS.items():
         for reduction in ("token_mean", "sequence_mean"):
-            regularised = bool(kl["kl"]) and reduction == "sequence_mean"
-            settings: Settings = {"loss_reduction": reduction, **kl, **(REGULARISED if regularised else {})}
+            regularized = bool(kl["kl"]) and reduction == "sequence_mean"
+            settings: Settings = {"loss_reduction": reduction, **kl, **(REGULARIZED if regularized else {})}
             yield _boundary(
                 target,
                 path,
@@ -115,7 +115,7 @@ def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Bo
                 "policy-loss",
                 {"loss": Output("", "", "loss", at=Use("trained")["loss"])},
                 {f"{setting}, {reduction}": settings},
-                loss_claims(kl=bool(kl["kl"]), regularised=regularised),
+                loss_claims(kl=bool(kl["kl"]), regularized=regularized),
                 frozenset() if setting == "with KL" else frozenset({"ref_logprob"}),
             )
     logged = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=Use("trained")["entropy"])}
@@ -130,7 +130,7 @@ def _step_boundaries(target: Target, path: str, forms: Arguments) -> Iterator[Bo
 _ALGORITHM = "trainer.algorithm"
 
 #: Numbers of a loss with a KL, and the field of the algorithm's section for each.
-REGULARISED: Settings = {"clip_low": 0.2, "clip_high": 0.3, "kl_loss_coef": 0.25}
+REGULARIZED: Settings = {"clip_low": 0.2, "clip_high": 0.3, "kl_loss_coef": 0.25}
 FIELDS: Mapping[str, str] = {
     "loss_reduction": "loss_reduction",
     "kl": "use_kl_loss",
@@ -139,7 +139,7 @@ FIELDS: Mapping[str, str] = {
     "kl_loss_coef": "kl_loss_coef",
 }
 
-_REGULARISED = claims(
+_REGULARIZED = claims(
     "worker.py, _forward_backward_micro: policy loss plus kl_loss_coef times the mean of the sequences' mean KL; "
     "configuration, kl_estimator_type: k3 by default",
     aggregation="sequence-mean-token-mean",
@@ -148,10 +148,10 @@ _REGULARISED = claims(
 )
 
 
-def loss_claims(*, kl: bool, regularised: bool) -> Claims:
+def loss_claims(*, kl: bool, regularized: bool) -> Claims:
     """Claims of the loss: a ratio of two policies; with a KL term, also the formula of the setting's numbers."""
-    if regularised:
-        return MODES[PLAIN].algorithm | _REGULARISED | WHOLE
+    if regularized:
+        return MODES[PLAIN].algorithm | _REGULARIZED | WHOLE
     return (Claims() if kl else MODES[PLAIN].claims) | WHOLE
 
 

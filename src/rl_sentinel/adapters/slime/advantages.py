@@ -79,11 +79,11 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
 GROUPED: Mapping[str, tuple[Settings, Claims]] = {
     "grpo, from rewards": (
         {"advantage_estimator": "grpo", "kl_coef": 0.0, "grpo_std_normalization": True},
-        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised=True),
+        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardized=True),
     ),
     "grpo, from rewards, mean only": (
         {"advantage_estimator": "grpo", "kl_coef": 0.0, "grpo_std_normalization": False},
-        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardised=False),
+        claims(_GROUPS, credit="outcome", scope="group", baseline="relative", standardized=False),
     ),
 }
 

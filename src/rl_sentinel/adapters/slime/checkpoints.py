@@ -26,7 +26,7 @@ VALIDATE = f"{OPTIONS}.slime_validate_args"
 #: How Megatron's weights are exchanged with those of transformers, in revisions with this option.
 _EXCHANGE = "megatron_to_hf_mode"
 
-#: The folder of a run's own checkpoints, and the file by which Megatron recognises one.
+#: The folder of a run's own checkpoints, and the file by which Megatron recognizes one.
 OWN, _TRACKER = "own", "latest_checkpointed_iteration.txt"
 
 #: The option that chooses a model's step -> the tag of this model.

@@ -27,7 +27,7 @@ _OFFSETS = "slime.backends.megatron_utils.cp_utils.get_logits_and_tokens_offset_
 _ADVANTAGES = ("ppo", "grpo", "reinforce_plus_plus", "reinforce_plus_plus, whitened", "ppo, whitened")
 
 #: Settings of losses that cover the reductions over ranks: mean per sample, mean per token, ratio of a sequence.
-_LOSSES = ("grpo, regularised", "grpo, per token", "gspo", "grpo, opsm")
+_LOSSES = ("grpo, regularized", "grpo, per token", "gspo", "grpo, opsm")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:

@@ -59,7 +59,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if target.has(SCORE) and target.has(PROCESS):
         yield from bindable(target, _scored(target))
     if target.has(PENALTY):
-        yield from bindable(target, _penalised())
+        yield from bindable(target, _penalized())
 
 
 class Teacher:
@@ -148,7 +148,7 @@ def _scored(target: Target) -> Boundary:
     )
 
 
-def _penalised() -> Boundary:
+def _penalized() -> Boundary:
     fixed = {**DEFAULTS, "use_opd": True, "opd_type": "sglang", "advantage_estimator": "grpo", "kl_coef": 0.0}
     data = Table(
         {

@@ -134,7 +134,7 @@ POLICY: Mapping[str, Family] = {
         | claims("arguments.py: --eps-clip-c, lower bound of dual-clip PPO", algorithm="dual clip")
         | _BY_SAMPLE,
     ),
-    "grpo, regularised": Family(
+    "grpo, regularized": Family(
         settings={**CLIP, "entropy_coeff": 0.5, "kl_loss_coef": 0.25},
         words={"use_kl_loss": True, "kl_loss_type": "low_var_kl"},
         claims=_PPO | _BY_SAMPLE | _KL_LOSS,

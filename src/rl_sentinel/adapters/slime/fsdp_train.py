@@ -140,7 +140,7 @@ def is_constant_in_row(inputs: Inputs) -> str:
     return "" if same else "advantages differ within a response, but this trainer gives all its tokens one advantage"
 
 
-#: The normalised reward of a response is the advantage of its tokens.
+#: The normalized reward of a response is the advantage of its tokens.
 _REWARD = Computed(
     frozenset({"advantage"}), lambda inputs: float(inputs.batch.advantage[0, 0]), "a response has one reward"
 )

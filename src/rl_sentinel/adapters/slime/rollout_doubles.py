@@ -16,7 +16,7 @@ from rl_sentinel.adapters.slime.samples import in_parts
 FIRST = 7000
 
 #: The path of the reward function, for ``--custom-rm-path``.
-REWARD = f"{__name__}.labelled_reward"
+REWARD = f"{__name__}.labeled_reward"
 
 
 class Words:
@@ -138,10 +138,10 @@ def arguments(room: int, samples: int, **more: object) -> Arguments:
     return Arguments(**{name: value for name, value in names.items() if value is not None})
 
 
-async def labelled_reward(args: Any, samples: Any, **_more: object) -> Any:  # noqa: ANN401 - a namespace; a sample, or several
+async def labeled_reward(args: Any, samples: Any, **_more: object) -> Any:  # noqa: ANN401 - a namespace; a sample, or several
     """The reward of one sample or of each of several samples: the number in its label, in a dict with a reward key."""
     if isinstance(samples, list):
-        return [await labelled_reward(args, sample) for sample in samples]
+        return [await labeled_reward(args, sample) for sample in samples]
     reward = float(samples.label)
     return in_parts(reward, "seven" if samples.index else "7") if args.reward_key else reward
 

@@ -39,7 +39,7 @@ PLANNER = f"{_MODULE}.FixedCountBatcher"
 _LOSS = (
     claims(
         "async_distillation_trainer.py, _compute_loss, comment: at beta 0 the forward KL on the teacher's own support",
-        algorithm="generalised jsd",
+        algorithm="generalized jsd",
     )
     | claims("the same, comment: the effective scale is 1/global_n_tokens", aggregation="token-mean")
     | claims("the same: the logged entropy of the student", output_algorithms={"entropy": "entropy of trained tokens"})

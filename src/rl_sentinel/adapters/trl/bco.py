@@ -1,4 +1,4 @@
-"""TRL's BCO on responses labelled desirable or not: a training step over the micro-batches of an optimizer step."""
+"""TRL's BCO on responses labeled desirable or not: a training step over the micro-batches of an optimizer step."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.kto import labelled_step
+from rl_sentinel.adapters.trl.kto import labeled_step
 from rl_sentinel.adapters.trl.preference_families import Family
 from rl_sentinel.adapters.trl.preference_trainers import train_on_logprobs
 from rl_sentinel.adapters.trl.preferences import SCALED, families_of, trainer_path
@@ -32,7 +32,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if isinstance(found, Unbound):
             yield found
         else:
-            step = labelled_step(*found, learn_at_a_fixed_point, _PRODUCER)
+            step = labeled_step(*found, learn_at_a_fixed_point, _PRODUCER)
             yield from bindable(target, replace(step, claims=step.claims | SCALED))
 
 

@@ -52,7 +52,7 @@ _MEAN = claims(
     "gold_trainer.py, generalized_jsd_loss: normalized by the global number of valid tokens, so that the loss is right "
     "under gradient accumulation",
     aggregation="token-mean",
-    algorithm="generalised jsd",
+    algorithm="generalized jsd",
     denominator="given",
 )
 

@@ -49,7 +49,7 @@ RELATIVES = (
 
 _DOC = "gkd_trainer.py, generalized_jsd_loss, docstring: equation 1 of https://huggingface.co/papers/2306.13649"
 _BETA = "gkd_config.py, GKDConfig, docstring of beta: 0.0 is the KL divergence, 1.0 is the inverse KL divergence"
-_JSD = claims(_DOC, algorithm="generalised jsd")
+_JSD = claims(_DOC, algorithm="generalized jsd")
 _BATCHMEAN = claims(
     "gkd_trainer.py, reduction 'batchmean': divided by the tokens whose label is not -100", aggregation="token-mean"
 )
@@ -83,8 +83,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _of_trainer(target: Target, path: str) -> Iterator[Boundary | Unbound]:
     function = f"{path}.generalized_jsd_loss"
     if target.has(function):
-        labelled = "labels" in inspect.signature(target.find(function)).parameters
-        yield from bindable(target, *(_divergence(function, name) for name in BETAS if labelled))
+        labeled = "labels" in inspect.signature(target.find(function)).parameters
+        yield from bindable(target, *(_divergence(function, name) for name in BETAS if labeled))
         yield from bindable(target, *(_without_labels(function, name, claimed) for name, claimed in REDUCTIONS.items()))
         yield from bindable(target, *(_loss(path, name) for name in ("default", "beta 0.1")), _loss(path, SAMPLED))
     generate = f"{path}.generate_on_policy_outputs"

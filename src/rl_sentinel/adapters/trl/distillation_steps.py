@@ -51,7 +51,7 @@ _MEAN = claims(
     "gkd_trainer.py, reduction 'batchmean': divided by the tokens whose label is not -100; transformers, "
     "Trainer.training_step: micro-batches count as one large batch",
     aggregation="token-mean",
-    algorithm="generalised jsd",
+    algorithm="generalized jsd",
     denominator="given",
 )
 

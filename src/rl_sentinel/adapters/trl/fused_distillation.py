@@ -36,7 +36,7 @@ MODULE = DISTILLATION.rpartition(".")[0]
 _LOSS = claims(
     "distillation_trainer.py, _chunked_divergence_loss: generalized JSD; sum / num_items_in_batch, the valid tokens of "
     "the global batch",
-    algorithm="generalised jsd",
+    algorithm="generalized jsd",
     aggregation="token-mean",
     denominator="given",
 )

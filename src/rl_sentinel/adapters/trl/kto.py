@@ -53,7 +53,7 @@ _LOGS = "kto_trainer.mdx, Logged metrics: log-probs, and rewards of chosen and r
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledFeatures(PairFeatures):
+class LabeledFeatures(PairFeatures):
     """One dict per response: prompt, completion, label, and the completion that the KL term pairs with the prompt.
 
     Even rows are desirable. With ``whole``, prompt and completion form one sequence, with labels.
@@ -93,8 +93,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, training_step(*entry))
 
 
-def labelled_step(release: Release, name: str, family: Family, call: Callable[..., Tensor], producer: str) -> Boundary:
-    """A training step on labelled responses, which ``producer`` makes; ``call`` runs it and returns the loss."""
+def labeled_step(release: Release, name: str, family: Family, call: Callable[..., Tensor], producer: str) -> Boundary:
+    """A training step on labeled responses, which ``producer`` makes; ``call`` runs it and returns the loss."""
     entry = f"{release.path}.compute_loss"
     before = Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family)})
     step = Step(
@@ -103,7 +103,7 @@ def labelled_step(release: Release, name: str, family: Family, call: Callable[..
         arguments={
             "entry": Constant(Function(entry)),
             "learner": Earlier(Use("trainer")),
-            "features": LabelledFeatures(whole='"completion_labels"' in release.source),
+            "features": LabeledFeatures(whole='"completion_labels"' in release.source),
             "logprobs": TokenLogprobs("logprob"),
             "ref_logprobs": TokenLogprobs("ref_logprob", leaf=False),
         },
@@ -125,7 +125,7 @@ def labelled_step(release: Release, name: str, family: Family, call: Callable[..
 
 def training_step(release: Release, name: str, family: Family) -> Boundary:
     """KTO's training step under a family, with the metrics that it logs."""
-    made = labelled_step(release, name, family, train_on_logprobs, _PRODUCER)
+    made = labeled_step(release, name, family, train_on_logprobs, _PRODUCER)
     log = Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))})
     metrics = ("rewards", "logps") if '"logps/' in release.source else ("rewards",)
     quantities = {n: q for n, q in LOGGED.items() if n.startswith(metrics) or (n == "kl" and family.sorts)}

@@ -132,7 +132,7 @@ VALUES = tokens_of(
 )
 
 
-def penalised(penalty: float) -> Computed:
+def penalized(penalty: float) -> Computed:
     """Scores that are the outcome once the penalty for a missing EOS is subtracted."""
     return Computed(
         frozenset({"reward", "scored"}),

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_row
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.bco import BCO, BCO_EXPERIMENTAL, BCO_FAMILIES
-from rl_sentinel.adapters.trl.kto import KTO, KTO_EXPERIMENTAL, LabelledFeatures, logged_metrics
+from rl_sentinel.adapters.trl.kto import KTO, KTO_EXPERIMENTAL, LabeledFeatures, logged_metrics
 from rl_sentinel.adapters.trl.pair_codecs import PairFeatures, TokenLogprobs, as_pairs, tokens_have_probabilities
 from rl_sentinel.adapters.trl.preference_families import (
     CPO_FAMILIES,
@@ -99,7 +99,7 @@ def _features(release: Release, *, paired: bool) -> PairFeatures:
     """The data set's rows: pairs, or single responses with labels in turn."""
     if paired:
         return PairFeatures(whole=release.whole, names=release.names)
-    return LabelledFeatures(whole='"completion_labels"' in release.source)
+    return LabeledFeatures(whole='"completion_labels"' in release.source)
 
 
 def _log_probs(release: Release) -> dict[str, Codec]:

@@ -44,7 +44,7 @@ PENALTIES: Mapping[str, str] = {"kl": "k1", "abs": "abs", "mse": "k2"}
 
 _LAID_OUT = "ppo_trainer.py, batched_forward_pass, docstring: log-probs and values of the responses, by row"
 _REPORTED = (
-    "ppo_config.py, kl_penalty: the KL that penalises the reward; logging.mdx, objective/kl: mean KL to the reference"
+    "ppo_config.py, kl_penalty: the KL that penalizes the reward; logging.mdx, objective/kl: mean KL to the reference"
 )
 
 

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.trl.loop_codecs import (
     fills_width,
     logged,
     loop_step,
-    penalised,
+    penalized,
     sampled,
     several_tokens,
     tensor,
@@ -154,7 +154,7 @@ def _discounted(path: str) -> Boundary:
 
 def _missing_eos(path: str) -> Boundary:
     settings: Settings = {"gamma": 1.0, "lam": 0.95, "penalty": 1.5}
-    step = loop_step(path, settings, {"old_values": VALUES, "scores": penalised(1.5), "ended": ENDED}, {"kl_coef": 0.0})
+    step = loop_step(path, settings, {"old_values": VALUES, "scores": penalized(1.5), "ended": ENDED}, {"kl_coef": 0.0})
     boundary = _advantages(path, "missing EOS", settings, step)
     return replace(boundary, requires=(*boundary.requires, truncated_fill_width), reach="missing_eos_penalty=1.5")
 

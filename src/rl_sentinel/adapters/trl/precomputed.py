@@ -11,7 +11,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.kto import KTO, labelled_step
+from rl_sentinel.adapters.trl.kto import KTO, labeled_step
 from rl_sentinel.adapters.trl.preference_families import DPO_FAMILIES, KTO_FAMILIES
 from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
 from rl_sentinel.adapters.trl.preferences import DPO, families_of, training_step
@@ -54,7 +54,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         release, name, family = found
         if "precompute_ref_log_probs" in release.known and f'"{KTO_COLUMNS[0]}"' in release.source:
-            made = labelled_step(release, name, family, learn_from_columns, _STORED)
+            made = labeled_step(release, name, family, learn_from_columns, _STORED)
             yield from bindable(target, _stored(made, KTO_COLUMNS))
 
 

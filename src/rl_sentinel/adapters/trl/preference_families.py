@@ -143,7 +143,7 @@ DPO_FAMILIES: Mapping[str, Family] = {
     ),
     "rpo": _with_likelihood(0.5),
     "rpo, weight 1": _with_likelihood(1.0),
-    "length-desensitised": Family(
+    "length-desensitized": Family(
         {**_BETA, "tail_weight": 0.25},
         claims("dpo_config.py, ld_alpha: weight of log-probs beyond the shorter response, LD-DPO", algorithm="dpo"),
         rewards=False,

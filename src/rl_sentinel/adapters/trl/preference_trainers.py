@@ -36,7 +36,7 @@ OPTIONAL_PACKAGES = ("is_sklearn_available", "is_joblib_available")
 
 PAIR = {"prompt": "w1 w2", "chosen": "w3 w4", "rejected": "w5"}
 TRIPLE = {**PAIR, "reference": "w6 w7"}
-LABELLED = {"prompt": "w1 w2", "completion": "w3 w4"}
+LABELED = {"prompt": "w1 w2", "completion": "w3 w4"}
 
 
 def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
@@ -82,12 +82,12 @@ def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
 
 
 def default_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a class of the target
-    """Rows for the constructor: pairs, triples, or labelled responses, depending on the trainer."""
+    """Rows for the constructor: pairs, triples, or labeled responses, depending on the trainer."""
     source = inspect.getsource(importlib.import_module(trainer.__module__))
     if '"reference_ids"' in source:
         return [TRIPLE] * 2
-    labelled = 'example["label"]' in source and "unpair_preference_dataset" not in source
-    return [{**LABELLED, "label": label} for label in (True, False)] if labelled else [PAIR] * 2
+    labeled = 'example["label"]' in source and "unpair_preference_dataset" not in source
+    return [{**LABELED, "label": label} for label in (True, False)] if labeled else [PAIR] * 2
 
 
 def without_optional_packages(trainer: Any) -> None:  # noqa: ANN401 - a class of the target

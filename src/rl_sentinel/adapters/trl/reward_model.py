@@ -45,7 +45,7 @@ CENTERING = {"centering": "center_rewards_coefficient"}
 
 #: Settings that only formulas of metrics read: the score is the log-prob itself.
 SCORES: Settings = {"beta": 1, "reference": False}
-FAMILIES: Mapping[str, Settings] = {"default": SCORES, "centred": {**SCORES, "centering": 0.25}}
+FAMILIES: Mapping[str, Settings] = {"default": SCORES, "centered": {**SCORES, "centering": 0.25}}
 
 #: Logged name -> algorithm of the metric.
 LOGGED = {"accuracy": "implicit reward accuracy", "margin": "implicit reward margin"}
@@ -112,7 +112,7 @@ def train_on_scores(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step of the reward trainer, with and without centred scores."""
+    """The training step of the reward trainer, with and without centered scores."""
     path = f"{REWARD}.compute_loss"
     if not target.has(path):
         return

@@ -56,7 +56,7 @@ _RLOO = claims(
     scope="group",
     baseline="relative",
     algorithm="rloo",
-    standardised=False,
+    standardized=False,
 )
 _LOSS = claims(
     "rloo_trainer.py, train: ratio of the summed log-probs, clamp with cliprange, mean over the rows",
@@ -66,7 +66,7 @@ _LOSS = claims(
     aggregation="sequence-mean-token-mean",
     rows="all",
 )
-_NORMALISED = "rloo_config.py, docstring: normalize_reward, normalize_advantage"
+_NORMALIZED = "rloo_config.py, docstring: normalize_reward, normalize_advantage"
 
 _SAMPLED = (no_empty_response, trains_as_sampled)
 
@@ -87,7 +87,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         found.append(replace(per_token, claims=per_token.claims | knob))
     if "missing_eos_penalty" in fields:
         found.append(_advantages(path, "missing EOS", {"penalty": 1.5}))
-    found += [_normalised(path, name) for name in ("normalize_reward", "normalize_advantage") if name in fields]
+    found += [_normalized(path, name) for name in ("normalize_reward", "normalize_advantage") if name in fields]
     source = source_of(target.find(path))
     found += [_of_values(path, name, output) for name, output in VALUE_LOGGED.items() if f'"{name}"' in source]
     if "self.state.global_step" in source:
@@ -196,10 +196,10 @@ def row(name: str, quantity: str) -> Output:
     return Output("B", "reward", quantity, at=TRAINED[name], form=AsReturned())
 
 
-def _normalised(path: str, name: str) -> Boundary:
+def _normalized(path: str, name: str) -> Boundary:
     """Advantages with normalized rewards or advantages: over all rows, and with an effect."""
     boundary = _advantages(path, name, {name: True})
-    claimed = claims(_NORMALISED, scope="batch", knobs={name: (True, False)})
+    claimed = claims(_NORMALIZED, scope="batch", knobs={name: (True, False)})
     return replace(boundary, claims=claimed, reach=f"{name}=True")
 
 
@@ -217,8 +217,8 @@ def _policy(path: str) -> Boundary:
         settings={"policy": settings},
         claims=_LOSS,
         reach="every step",
-        requires=(*_GROUPED, equal_micro_batches, is_centred),
-        domain=centred,
+        requires=(*_GROUPED, equal_micro_batches, is_centered),
+        domain=centered,
     )
 
 
@@ -245,7 +245,7 @@ def group_means(batch: Batch) -> Tensor:
     return means[of]
 
 
-def centred(batch: Batch) -> Batch:
+def centered(batch: Batch) -> Batch:
     """One advantage per response, with mean 0 over the responses of each prompt; unchanged if they already have it."""
     batch = one_advantage_per_row(siblings(batch))
     means = group_means(batch)
@@ -258,7 +258,7 @@ def centred(batch: Batch) -> Batch:
 NEAR = 1e-6
 
 
-def is_centred(inputs: Inputs) -> str:
+def is_centered(inputs: Inputs) -> str:
     """Require advantages that a leave-one-out baseline can give."""
     batch = inputs.mini_batch
     same = bool((batch.advantage == batch.advantage[:, :1])[batch.mask].all())

@@ -51,26 +51,26 @@ PRODUCER = (
     "_generate_single_turn returns a list of ids per row, which ends with EOS unless max_completion_length truncates it"
 )
 
-_CENTRED = claims(_GROUPS, scope="group", baseline="relative", credit="outcome")
-_GRPO = _CENTRED | claims(_GROUPS, algorithm="grpo", deviation="n - 1")
+_CENTERED = claims(_GROUPS, scope="group", baseline="relative", credit="outcome")
+_GRPO = _CENTERED | claims(_GROUPS, algorithm="grpo", deviation="n - 1")
 _EPSILON: Settings = {"epsilon": 1e-4}
 
 #: Setting of GRPO -> configuration and claims.
 FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
-    "default": ({}, _GRPO | claims(_SCALED, standardised=True)),
-    "no scaling": ({"scale_rewards": "none"}, _GRPO | claims(_UNSCALED, standardised=False)),
+    "default": ({}, _GRPO | claims(_SCALED, standardized=True)),
+    "no scaling": ({"scale_rewards": "none"}, _GRPO | claims(_UNSCALED, standardized=False)),
     "batch scaling": (
         {"scale_rewards": "batch"},
-        claims(_BATCH, baseline="relative", credit="outcome", scope="batch", standardised=True),
+        claims(_BATCH, baseline="relative", credit="outcome", scope="batch", standardized=True),
     ),
-    "truncated masked": ({"mask_truncated_completions": True}, _GRPO | claims(_SCALED, standardised=True)),
+    "truncated masked": ({"mask_truncated_completions": True}, _GRPO | claims(_SCALED, standardized=True)),
 }
 
 #: Setting of RLOO -> configuration and claims.
 RLOO_FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "default": (
         {"kl_loss_coef": 0.0},
-        claims(_RLOO, algorithm="rloo", scope="group", baseline="relative", credit="outcome", standardised=False),
+        claims(_RLOO, algorithm="rloo", scope="group", baseline="relative", credit="outcome", standardized=False),
     ),
     "normalized": (
         {"kl_loss_coef": 0.0, "normalize_advantages": True},

@@ -41,7 +41,7 @@ TEACHER_PROMPT = 3
 _LOSS = (
     claims(
         "loss_utils.py, compute_divergence: KL of the teacher at alpha 0, of the student at 1, their mixture between",
-        algorithm="generalised jsd",
+        algorithm="generalized jsd",
     )
     | claims(
         "_compute_self_distillation_loss, docstring: aggregate by normalizing over sequence length; loss.mean()",

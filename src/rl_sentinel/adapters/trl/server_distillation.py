@@ -43,7 +43,7 @@ _SUPPORT = _PER_TOKEN | claims(
     "server_distillation_config.py, loss_top_k and loss_add_tail: the support of the divergence, and one more bucket "
     "for the probability outside of it; reverse_kl_top_1_mode: the forward KL is on the teacher's top-1 token, the "
     "inverse one on the sampled token",
-    algorithm="generalised jsd of a support",
+    algorithm="generalized jsd of a support",
 )
 
 #: Setting -> share of the teacher, words that the server gives and whether the others count as one; and claims.
@@ -51,7 +51,7 @@ SHARES: Mapping[str, tuple[Settings, Claims]] = {
     "server, beta 0": (
         {"mixture": 0.0, "likeliest": VOCABULARY, "tail": False},
         _PER_TOKEN
-        | claims("_compute_server_forward_kl_loss: KL of the teacher on its support", algorithm="generalised jsd"),
+        | claims("_compute_server_forward_kl_loss: KL of the teacher on its support", algorithm="generalized jsd"),
     ),
     "server, beta 0, top 1": ({"mixture": 0.0, "likeliest": 1, "tail": True}, _SUPPORT),
     "server, beta 0, top 2 without tail": ({"mixture": 0.0, "likeliest": 2, "tail": False}, _SUPPORT),

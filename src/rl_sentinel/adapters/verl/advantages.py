@@ -42,7 +42,7 @@ _GROUPED = claims(
 )
 
 _WHITENED = (
-    "the last step, torch_functional.masked_whiten, docstring: normalises with mean and variance computed over mask"
+    "the last step, torch_functional.masked_whiten, docstring: normalizes with mean and variance computed over mask"
 )
 
 _BY_GROUP = "its response is compared with the others of its prompt, by the definition in "
@@ -94,7 +94,7 @@ CLAIMS: Mapping[str, Claims] = {
     ),
     "gdpo": _GROUPED
     | claims(
-        "docstring, arXiv 2601.05242: normalised in each group, added up, then normalised over the batch; outcome-only",
+        "docstring, arXiv 2601.05242: normalized in each group, added up, then normalized over the batch; outcome-only",
         scope="batch",
         credit="outcome",
         algorithm="gdpo",
@@ -186,7 +186,7 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
     tuned = {knob: Knob(knob, default=True) for knob in ("norm_adv_by_std_in_grpo",) if "no-std" in settings}
     config = algorithm(target, **discounts, **tuned)
     roles = {**ROLES, "config": config, "gamma": discounts["gamma"], "lambda": discounts["lam"]}
-    roles |= {"standardise": Knob("norm_adv_by_std_in_grpo", default=True)}
+    roles |= {"standardize": Knob("norm_adv_by_std_in_grpo", default=True)}
     arguments = by_role(function, roles)
     if _takes_extra_arguments(function):
         arguments = {"index": UIDS, "config": config, **arguments}
@@ -211,7 +211,7 @@ def _takes_extra_arguments(function: Callable[..., Any]) -> bool:
 
 def _settings(function: Callable[..., Any], name: str) -> Mapping[str, Settings]:
     families: dict[str, Settings] = {"default": {}}
-    if takes(function, "standardise") or name == "grpo_passk":
+    if takes(function, "standardize") or name == "grpo_passk":
         families["no-std"] = {"norm_adv_by_std_in_grpo": False}
     if name in DISCOUNTED:
         families["discounted"] = DISCOUNTED[name]

@@ -182,7 +182,7 @@ def _aggregations(target: Target) -> Iterator[Boundary]:
         claimed = aggregation(target, mode) if fixed or not width else Claims()
         one = partial(_aggregated, target, mode, claimed)
         more: Mapping[str, Settings] = {f"{mode}, global": GLOBAL} if fixed else {}
-        yield one({mode: {}, **more}, claims(cite, normaliser="width") if width else Claims())
+        yield one({mode: {}, **more}, claims(cite, normalizer="width") if width else Claims())
         if width and fixed:
             yield one({f"{mode}, scale": {"scale": 6}}, Claims())
         if "dp_size" in inspect.signature(function).parameters:

@@ -54,13 +54,13 @@ REJECTIONS: Mapping[str, Settings] = {
     },
 }
 
-#: Importance weights: level, threshold, normalisation over the batch.
+#: Importance weights: level, threshold, normalization over the batch.
 WEIGHTS: Mapping[str, Settings] = {
     "token": {"rollout_is": "token", "rollout_is_threshold": 2.0},
     "token icepop": {"rollout_is": "token", "rollout_is_threshold": "0.5_2.0"},
     "sequence": {"rollout_is": "sequence", "rollout_is_threshold": 2.0},
-    "token normalised": {"rollout_is": "token", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
-    "sequence normalised": {"rollout_is": "sequence", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
+    "token normalized": {"rollout_is": "token", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
+    "sequence normalized": {"rollout_is": "sequence", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
 }
 
 _WEIGHT = claims(
@@ -82,7 +82,7 @@ def _neutral_weight(knobs: Settings) -> Settings:
     neutral: Settings = {
         "level": knobs["rollout_is"],
         "high": float(high),
-        "normalised": "rollout_is_batch_normalize" in knobs,
+        "normalized": "rollout_is_batch_normalize" in knobs,
     }
     return {**neutral, "low": float(low)} if low else neutral
 

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.verl.arguments import (
     try_bind,
 )
 from rl_sentinel.adapters.verl.doubles import data_parallel_actor, run_update
-from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARISED
+from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARIZED
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
 from rl_sentinel.adapters.verl.worker_batch import (
     accelerator_doubles,
@@ -130,9 +130,9 @@ def _dynamic(made: Boundary) -> Boundary:
 def _update_with_loss(target: Target, name: str, source: str) -> Boundary:
     """The update with another policy loss, aggregated per sequence."""
     mode = loss_mode(target, name)
-    numbers: Settings = {**mode.settings, **REGULARISED}
+    numbers: Settings = {**mode.settings, **REGULARIZED}
     claimed = mode.claims | claims(_KL, kl="k3")
-    knobs = {**mode.section, **{n: Knob(n) for n in REGULARISED}}
+    knobs = {**mode.section, **{n: Knob(n) for n in REGULARIZED}}
     config = actor(target, name, {**knobs, **_options("seq-mean-token-mean", source)}, policy=mode.policy)
     return replace(
         update_of(target, "seq-mean-token-mean", source, masked=reads_response_mask(source)),

@@ -37,7 +37,7 @@ DISPATCH = "verl.trainer.ppo.ray_trainer.compute_advantage"
 PARTS = ("first_part", "second_part")
 
 #: Estimators that divide by the standard deviation by default.
-_STANDARDISED = ("grpo", "grpo_vectorized", "grpo_passk", "gdpo")
+_STANDARDIZED = ("grpo", "grpo_vectorized", "grpo_passk", "gdpo")
 
 #: verl's setting that turns the division off.
 _BY_DEVIATION = "norm_adv_by_std_in_grpo"
@@ -139,7 +139,7 @@ ESTIMATED = Use("estimated").attribute("batch")
 
 
 def _dispatch(target: Target, name: str, claimed: Claims) -> Boundary:
-    tuned = name in _STANDARDISED and _BY_DEVIATION in inspect.getsource(target.module(DISPATCH.rpartition(".")[0]))
+    tuned = name in _STANDARDIZED and _BY_DEVIATION in inspect.getsource(target.module(DISPATCH.rpartition(".")[0]))
     data = estimator_data(target, name, DISPATCH)
     return Boundary(
         path=DISPATCH,

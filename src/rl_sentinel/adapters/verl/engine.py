@@ -39,7 +39,7 @@ REDUCE = "verl.utils.metric.reduce_metrics"
 TENSORS = "verl.utils.tensordict_utils.get_tensordict"
 
 GIVEN = claims(
-    "fsdp/transformer_impl.py: the tokens of the mini-batch are counted for the loss's normalisation",
+    "fsdp/transformer_impl.py: the tokens of the mini-batch are counted for the loss's normalization",
     denominator="given",
 )
 
@@ -79,10 +79,10 @@ REFERENCE = claims(
 )
 
 #: Coefficients of the entropy and the KL loss.
-REGULARISED: Settings = {"entropy_coeff": 0.5, "kl_loss_coef": 0.25}
+REGULARIZED: Settings = {"entropy_coeff": 0.5, "kl_loss_coef": 0.25}
 
 #: Numbers of the PPO loss.
-NUMBERS: Settings = {**REGULARISED, "clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
+NUMBERS: Settings = {**REGULARIZED, "clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:

@@ -60,7 +60,7 @@ EARLIER_LOOP: Mapping[str, str] = {
     "dapo": f"{_EARLIER_LOOP}.dapo.DAPORewardLoopManager",
 }
 
-#: Responses have at most ``limit`` tokens; the last ``buffer`` of these are penalised.
+#: Responses have at most ``limit`` tokens; the last ``buffer`` of these are penalized.
 OVERLONG: Settings = {"limit": 6, "buffer": 4, "factor": 1.0}
 
 _KNOB = claims(

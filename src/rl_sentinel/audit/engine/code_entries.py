@@ -1,6 +1,6 @@
 """Record which functions of a target a process enters, at next to no cost per call.
 
-CPython 3.11 counts the first calls of each code object, to specialise it after eight of them
+CPython 3.11 counts the first calls of each code object, to specialize it after eight of them
 (``PyCodeObject.co_warmup``). From 3.12 on, ``sys.monitoring`` reports the first call of each, and is silent then. Both
 see every caller and every thread. Code objects are collected as the importer runs them. Without either, all boundaries
 are checked again after a change.

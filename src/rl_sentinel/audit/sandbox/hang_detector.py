@@ -45,7 +45,7 @@ class Suspects:
         spins = bool(self.spinning) and call.cpu >= after.cpu
         return spins or (bool(self.sleeping) and call.clock >= after.clock)
 
-    def recognise(self, stack: Sequence[str], call: Time) -> str:
+    def recognize(self, stack: Sequence[str], call: Time) -> str:
         """The innermost function on the stack that is a suspect, or an empty string."""
         spins = self.spinning if call.cpu >= limits.SUSPECT_CPU_SECONDS else set[str]()
         sleeps = self.sleeping if call.clock >= limits.SUSPECT_CLOCK_SECONDS else set[str]()

@@ -137,7 +137,7 @@ def _overdue_reason(child: _Child, suspects: Suspects) -> str:
     if not suspects.should_read_stack(call, child.stack_due):
         return ""
     child.stack_due = child.stack_due.doubled()
-    where = suspects.recognise(child.stack_dump.ask(child.pid, child.job.root), call)
+    where = suspects.recognize(child.stack_dump.ask(child.pid, child.job.root), call)
     return f"is in {where}, where an earlier call did not return" if where else ""
 
 

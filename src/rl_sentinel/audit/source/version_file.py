@@ -28,7 +28,7 @@ def stated_version(root: Path, package: str, distribution: str, version_file: st
         version_file: the version file named by the adapter, relative to the package.
 
     Returns:
-        A normalised version, such as ``"0.9.1"``. Read in this order: files of the package, ``*.dist-info`` beside it,
+        A normalized version, such as ``"0.9.1"``. Read in this order: files of the package, ``*.dist-info`` beside it,
         then ``pyproject.toml`` and ``VERSION`` beside it (or above a ``src`` folder).
 
     Example:

@@ -1,11 +1,11 @@
-"""GDPO: standardise each part of the reward within its group, then their weighted sum over the batch."""
+"""GDPO: standardize each part of the reward within its group, then their weighted sum over the batch."""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.groups import centred, deviations
+from rl_sentinel.signal.groups import centered, deviations
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.requirements import NON_NEGATIVE, require_finite
 from rl_sentinel.signal.validation import validate
@@ -37,7 +37,7 @@ def advantages(
     weight: Float[Tensor, " K"],
     epsilon: float,
 ) -> Float[Tensor, " B"]:
-    r"""Standardise each part within its group, take their weighted sum, and standardise it over all live rows.
+    r"""Standardize each part within its group, take their weighted sum, and standardize it over all live rows.
 
     .. math:: A_b = \frac{S_b - \bar S}{s_S + \epsilon}, \quad S_b = \sum_k w_k A^{(k)}_b, \quad
         A^{(k)}_b = \frac{r^{(k)}_b - \bar r^{(k)}_{g(b)}}{s^{(k)}_{g(b)} + \epsilon}
@@ -78,14 +78,14 @@ def advantages(
     require_finite("reward_parts", reward_parts, where=live.unsqueeze(1).expand_as(reward_parts), why=why)
     everyone = torch.zeros_like(group)
     parts = [
-        w * _standardised(part, group, live, epsilon) for w, part in zip(weight, reward_parts.unbind(1), strict=True)
+        w * _standardized(part, group, live, epsilon) for w, part in zip(weight, reward_parts.unbind(1), strict=True)
     ]
     stacked = torch.stack(parts)
     whole, size = stacked.sum(dim=0), selected(stacked.abs().sum(dim=0), mask=live)
     far = deviations(whole, group=everyone, live=live) > _ROUNDING * torch.finfo(whole.dtype).eps * size.amax()
-    return torch.where(far, _standardised(whole, everyone, live, epsilon), 0.0) if len(whole) else whole
+    return torch.where(far, _standardized(whole, everyone, live, epsilon), 0.0) if len(whole) else whole
 
 
-def _standardised(values: Tensor, group: Tensor, live: Tensor, epsilon: float) -> Tensor:
+def _standardized(values: Tensor, group: Tensor, live: Tensor, epsilon: float) -> Tensor:
     scale = deviations(values, group=group, live=live) + epsilon
-    return centred(values, group=group, live=live) / scale.masked_fill(scale == 0, torch.inf)
+    return centered(values, group=group, live=live) / scale.masked_fill(scale == 0, torch.inf)

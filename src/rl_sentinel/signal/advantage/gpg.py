@@ -1,9 +1,9 @@
-"""GPG: centred rewards, scaled up by the share of rows in groups with unequal rewards."""
+"""GPG: centered rewards, scaled up by the share of rows in groups with unequal rewards."""
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.groups import centred, group_counts
+from rl_sentinel.signal.groups import centered, group_counts
 from rl_sentinel.signal.validation import validate
 
 #: What the estimator says of itself; the scale is counted over the batch.
@@ -13,7 +13,7 @@ CLAIMS = {
     "grouping": "id",
     "credit": "outcome",
     "baseline": "relative",
-    "standardised": "no",
+    "standardized": "no",
     "lone": "zero",
     "masked": "yes",
     "masked-slots": "any",
@@ -24,7 +24,7 @@ CLAIMS = {
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
-    r"""Centre each reward on its group's live mean, and scale by the share of rows with a signal.
+    r"""Center each reward on its group's live mean, and scale by the share of rows with a signal.
 
     .. math:: A_b = \frac{B}{B - M} (r_b - \bar r_{g(b)})
 
@@ -52,6 +52,6 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.ones(4).bool())
         tensor([ 1., -1.,  0.,  0.])
     """
-    relative = centred(reward, group=group, live=live)
+    relative = centered(reward, group=group, live=live)
     signal = live & (group_counts(group=group, live=relative != 0) > 0)
     return relative * live.sum() / signal.sum().clamp(min=1)

@@ -1,10 +1,10 @@
-"""GRPO: rewards centred on the mean of their prompt's responses, and divided by its deviation."""
+"""GRPO: rewards centered on the mean of their prompt's responses, and divided by its deviation."""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.groups import centred, moments
+from rl_sentinel.signal.groups import centered, moments
 from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.validation import validate
 
@@ -16,7 +16,7 @@ CLAIMS = {
     "credit": "outcome",
     "baseline": "relative",
     "deviation": "n - 1",
-    "knob:standardise": "true|false",
+    "knob:standardize": "true|false",
     "lone": "zero",
     "masked": "yes",
     "masked-slots": "any",
@@ -30,10 +30,10 @@ def advantages(
     *,
     group: Int[Tensor, " B"],
     live: Bool[Tensor, " B"],
-    standardise: bool,
+    standardize: bool,
     epsilon: float,
 ) -> Float[Tensor, " B"]:
-    r"""Centre each reward on its group's live mean and, if asked, divide by its deviation.
+    r"""Center each reward on its group's live mean and, if asked, divide by its deviation.
 
     .. math:: A_b = \frac{r_b - \bar r_{g(b)}}{s_{g(b)} + \epsilon}
 
@@ -41,8 +41,8 @@ def advantages(
         reward: task reward per response, in reward units.
         group: prompt id per response; any integers, in any order.
         live: True where the response has at least one trained token.
-        standardise: divide by the deviation (n - 1) of the group; False is the form without deviation.
-        epsilon: added to the deviation, in reward units; without effect if not ``standardise``.
+        standardize: divide by the deviation (n - 1) of the group; False is the form without deviation.
+        epsilon: added to the deviation, in reward units; without effect if not ``standardize``.
 
     Returns:
         Advantage per response, a number of deviations or in reward units; exactly 0 where ``live``
@@ -60,11 +60,11 @@ def advantages(
         >>> from rl_sentinel.signal.advantage.grpo import advantages
         >>> reward, group = torch.tensor([1.0, 0.0, 9.0]), torch.tensor([0, 0, 0])
         >>> live = torch.tensor([True, True, False])
-        >>> advantages(reward, group=group, live=live, standardise=False, epsilon=0.0)
+        >>> advantages(reward, group=group, live=live, standardize=False, epsilon=0.0)
         tensor([ 0.5000, -0.5000,  0.0000])
     """
-    if not standardise:
-        return centred(reward, group=group, live=live)
+    if not standardize:
+        return centered(reward, group=group, live=live)
     relative, spread = moments(reward, group=group, live=live)
     scale = spread + epsilon
     return relative / scale.masked_fill(scale == 0, torch.inf)

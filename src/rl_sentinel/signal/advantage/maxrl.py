@@ -1,10 +1,10 @@
-"""MaxRL: rewards centred on the mean of their prompt's responses and divided by that mean."""
+"""MaxRL: rewards centered on the mean of their prompt's responses and divided by that mean."""
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.argument_checks import refuse_where
-from rl_sentinel.signal.groups import centred, group_counts, group_sums
+from rl_sentinel.signal.groups import centered, group_counts, group_sums
 from rl_sentinel.signal.validation import validate
 
 #: Claims about this estimator.
@@ -24,7 +24,7 @@ CLAIMS = {
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
-    r"""Centre each reward on its group's live mean and divide by that mean: rare success counts most.
+    r"""Center each reward on its group's live mean and divide by that mean: rare success counts most.
 
     .. math:: A_b = \frac{r_b - \bar r_{g(b)}}{\bar r_{g(b)}}
 
@@ -51,7 +51,7 @@ def advantages(
         >>> advantages(reward, group=group, live=torch.ones(4).bool())
         tensor([ 3., -1., -1., -1.])
     """
-    relative = centred(reward, group=group, live=live)
+    relative = centered(reward, group=group, live=live)
     refuse_where(
         live & (reward < 0),
         lambda at: f"reward{at} is {reward[at[0]].item()}, expected at least 0: its mean estimates a chance of success",

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.argument_checks import refuse_where
-from rl_sentinel.signal.groups import centred
+from rl_sentinel.signal.groups import centered
 from rl_sentinel.signal.validation import validate
 
 #: Claims about this estimator.
@@ -16,7 +16,7 @@ CLAIMS = {
     "grouping": "id",
     "credit": "outcome",
     "baseline": "relative",
-    "standardised": "no",
+    "standardized": "no",
     "lone": "zero",
     "masked": "yes",
     "masked-slots": "any",
@@ -63,4 +63,4 @@ def advantages(
         length < live.long(),
         lambda at: f"length{at} is {int(length[at[0]])}, expected 1 token or more on a live row, 0 on another",
     )
-    return centred(reward, group=group, live=live, weight=length.to(torch.promote_types(reward.dtype, torch.float32)))
+    return centered(reward, group=group, live=live, weight=length.to(torch.promote_types(reward.dtype, torch.float32)))

@@ -15,7 +15,7 @@ CLAIMS = {
     "credit": "outcome",
     "baseline": "relative",
     "order-statistic": "yes",
-    "standardised": "no",
+    "standardized": "no",
     "lone": "zero",
     "masked": "yes",
     "masked-slots": "any",

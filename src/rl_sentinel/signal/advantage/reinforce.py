@@ -11,7 +11,7 @@ CLAIMS = {
     "algorithm": "outcome",
     "scope": "sequence",
     "credit": "outcome",
-    "standardised": "no",
+    "standardized": "no",
     "masked": "yes",
     "masked-slots": "any",
 }
@@ -23,8 +23,8 @@ def advantages(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"]) -> Floa
 
     .. math:: A_b = r_b
 
-    Use it for rewards that were already normalised over their group or batch
-    (``rl_sentinel.signal.normalisation``). A response whose reward is then 0, such as a suppressed one, has no
+    Use it for rewards that were already normalized over their group or batch
+    (``rl_sentinel.signal.normalization``). A response whose reward is then 0, such as a suppressed one, has no
     gradient; a second baseline would give it one that depends on its siblings.
 
     Args:

@@ -1,10 +1,10 @@
-"""REINFORCE++: discounted rewards to go, normalised over all trained tokens of the batch."""
+"""REINFORCE++: discounted rewards to go, normalized over all trained tokens of the batch."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from rl_sentinel.signal.groups import centred, deviations
+from rl_sentinel.signal.groups import centered, deviations
 from rl_sentinel.signal.reduce import selected
 from rl_sentinel.signal.requirements import FRACTION, NON_NEGATIVE, explain_result
 from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, trained_first
@@ -18,7 +18,7 @@ CLAIMS = {
     "scope": "batch",
     "credit": "temporal",
     "untrained": "skipped",
-    "standardised": "yes",
+    "standardized": "yes",
     "masked": "yes",
     "masked-slots": "any",
     "knob:discount": "0.5|1.0",
@@ -30,7 +30,7 @@ CLAIMS = {
 def advantages(
     token_reward: Float[Tensor, "*S"], *, mask: Mask, discount: float, epsilon: float
 ) -> Float[Tensor, "*S"]:
-    r"""Standardise the rewards to go over all trained tokens of the batch.
+    r"""Standardize the rewards to go over all trained tokens of the batch.
 
     .. math:: A_t = \frac{G_t - \bar G}{s_G + \epsilon}, \quad G_t = r_t + \gamma G_{t'}
 
@@ -70,5 +70,5 @@ def advantages(
     tokens, where = found.flatten(), trained(mask).flatten()
     everyone = torch.zeros_like(where, dtype=torch.long)
     scale = deviations(tokens, group=everyone, live=where) + epsilon
-    relative = centred(tokens, group=everyone, live=where) / scale.masked_fill(scale == 0, torch.inf)
+    relative = centered(tokens, group=everyone, live=where) / scale.masked_fill(scale == 0, torch.inf)
     return relative.view(found.shape)

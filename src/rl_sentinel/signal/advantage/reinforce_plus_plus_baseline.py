@@ -1,10 +1,10 @@
-"""REINFORCE++ with baseline: rewards centred by group, then normalised over the batch."""
+"""REINFORCE++ with baseline: rewards centered by group, then normalized over the batch."""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.groups import centred, deviations
+from rl_sentinel.signal.groups import centered, deviations
 from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.validation import validate
 
@@ -17,7 +17,7 @@ CLAIMS = {
     "credit": "outcome",
     "baseline": "relative",
     "deviation": "n - 1",
-    "standardised": "yes",
+    "standardized": "yes",
     "lone": "zero",
     "masked": "yes",
     "masked-slots": "any",
@@ -29,7 +29,7 @@ CLAIMS = {
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], epsilon: float
 ) -> Float[Tensor, " B"]:
-    r"""Centre each reward on its group's live mean, then standardise over all live rows.
+    r"""Center each reward on its group's live mean, then standardize over all live rows.
 
     .. math:: A_b = \frac{c_b - \bar c}{s_c + \epsilon}, \quad c_b = r_b - \bar r_{g(b)}
 
@@ -57,6 +57,6 @@ def advantages(
         tensor([ 0.5477, -0.5477,  1.0954, -1.0954])
     """
     everyone = torch.zeros_like(group)
-    relative = centred(reward, group=group, live=live)
+    relative = centered(reward, group=group, live=live)
     scale = deviations(relative, group=everyone, live=live) + epsilon
-    return centred(relative, group=everyone, live=live) / scale.masked_fill(scale == 0, torch.inf)
+    return centered(relative, group=everyone, live=live) / scale.masked_fill(scale == 0, torch.inf)

@@ -12,7 +12,7 @@ CLAIMS = {
     "algorithm": "remax",
     "scope": "sequence",
     "credit": "outcome",
-    "standardised": "no",
+    "standardized": "no",
     "masked": "yes",
     "masked-slots": "any",
 }

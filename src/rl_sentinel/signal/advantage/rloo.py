@@ -3,7 +3,7 @@
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from rl_sentinel.signal.groups import centred, group_counts
+from rl_sentinel.signal.groups import centered, group_counts
 from rl_sentinel.signal.validation import validate
 
 #: Claims about this estimator.
@@ -13,7 +13,7 @@ CLAIMS = {
     "grouping": "id",
     "credit": "outcome",
     "baseline": "relative",
-    "standardised": "no",
+    "standardized": "no",
     "lone": "zero",
     "masked": "yes",
     "masked-slots": "any",
@@ -51,5 +51,5 @@ def advantages(
         tensor([ 3.0000, -1.5000, -1.5000])
     """
     count = group_counts(group=group, live=live)
-    relative = centred(reward, group=group, live=live)
+    relative = centered(reward, group=group, live=live)
     return relative * count / (count - 1).clamp(min=1)

@@ -1,4 +1,4 @@
-"""Bounds on importance weights (truncation, clipping, masking) and self-normalisation."""
+"""Bounds on importance weights (truncation, clipping, masking) and self-normalization."""
 
 import torch
 from jaxtyping import Float
@@ -111,7 +111,7 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
 
 
 @validate(rows=True)
-def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
+def self_normalized(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     r"""Divide weights by their mean, so that they average 1.
 
     .. math:: w' = \frac{w}{\frac{1}{n} \sum w}
@@ -130,8 +130,8 @@ def self_normalised(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
 
     Example:
         >>> import torch
-        >>> from rl_sentinel.signal.correction.bounds import self_normalised
-        >>> self_normalised(torch.tensor([1.0, 3.0, 9.0]), mask=torch.tensor([True, True, False]))
+        >>> from rl_sentinel.signal.correction.bounds import self_normalized
+        >>> self_normalized(torch.tensor([1.0, 3.0, 9.0]), mask=torch.tensor([True, True, False]))
         tensor([0.5000, 1.5000, 0.0000])
     """
     found = _ratios(weight, mask=mask)

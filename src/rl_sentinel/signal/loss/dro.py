@@ -48,7 +48,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
             if ``penalty`` is negative.
 
     Source:
-        Offline Regularised Reinforcement Learning for Large Language Models Alignment, arXiv 2405.19107, whose
+        Offline Regularized Reinforcement Learning for Large Language Models Alignment, arXiv 2405.19107, whose
         value function is here the baseline inside the advantage; per token instead of per response.
 
     Example:

@@ -71,5 +71,5 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
     """
     log_ratio = selected(logprob - old_logprob, mask=mask)
     gain = weighed(exponential(log_ratio), selected(advantage, mask=mask))
-    penalised = torch.where(chosen, log_ratio, 0.0).abs()
-    return -aggregate(gain - penalty * penalised, mask=mask, aggregation=aggregation)
+    penalized = torch.where(chosen, log_ratio, 0.0).abs()
+    return -aggregate(gain - penalty * penalized, mask=mask, aggregation=aggregation)

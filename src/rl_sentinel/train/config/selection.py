@@ -18,7 +18,7 @@ from rl_sentinel.signal import kl as kl_estimators
 from rl_sentinel.signal.choices import Choices, is_outcome
 from rl_sentinel.signal.correction import bounds, rejection, weights
 from rl_sentinel.signal.minibatches import aggregation
-from rl_sentinel.signal.normalisation import Normalisation
+from rl_sentinel.signal.normalization import Normalization
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.reduce import Aggregation
@@ -30,7 +30,7 @@ from rl_sentinel.train.config.name_resolution import (
     resolve_in_package,
 )
 from rl_sentinel.train.config.recipe import Recipe, suggestion
-from rl_sentinel.train.config.settings import Component, NormalisationSettings, RewardSettings
+from rl_sentinel.train.config.settings import Component, NormalizationSettings, RewardSettings
 from rl_sentinel.train.config.user_code import (
     call_user_code,
     check_advantages,
@@ -169,7 +169,7 @@ def _loss_form(
 def _path_choices(recipe: Recipe, estimator: Callable[..., Tensor]) -> Choices:
     """The stages of the path."""
     correction, kl = recipe.correction, recipe.kl
-    normalisation = recipe.reward.normalisation
+    normalization = recipe.reward.normalization
 
     def resolve(table: str, name: str, module: ModuleType, columns: frozenset[str]) -> Callable[..., Tensor]:
         return resolve_in_module(table, Component(name=name), module, columns)
@@ -185,8 +185,8 @@ def _path_choices(recipe: Recipe, estimator: Callable[..., Tensor]) -> Choices:
         bounds=tuple(resolve_in_module("correction.bounds", c, bounds, CORRECTION_COLUMNS) for c in correction.bounds),
         kl=None if kl is None else resolve("kl.estimator", kl.estimator, kl_estimators, KL_COLUMNS),
         kl_coefficient=0.0 if kl is None else kl.reward,
-        normalisation=None if normalisation is None else _normalisation(normalisation),
-        **recipe.reward.model_dump(exclude={"normalisation"}),
+        normalization=None if normalization is None else _normalization(normalization),
+        **recipe.reward.model_dump(exclude={"normalization"}),
     )
 
 
@@ -202,9 +202,9 @@ def _token_choice(component: Component) -> Callable[..., Tensor]:
     return without_generator
 
 
-def _normalisation(settings: NormalisationSettings) -> Normalisation:
-    with table_in_errors("reward.normalisation", set(NormalisationSettings.model_fields)):
-        return Normalisation(**settings.model_dump())
+def _normalization(settings: NormalizationSettings) -> Normalization:
+    with table_in_errors("reward.normalization", set(NormalizationSettings.model_fields)):
+        return Normalization(**settings.model_dump())
 
 
 def _path(place: str) -> Callable[..., Ready]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from rl_sentinel.signal.normalisation import Over
+from rl_sentinel.signal.normalization import Over
 from rl_sentinel.signal.reduce import Mode
 
 Count = Annotated[int, Field(ge=1)]
@@ -83,8 +83,8 @@ class WarmStartSettings(Table):
     seed: Seed = 0
 
 
-class NormalisationSettings(Table):
-    """The fields of ``signal.normalisation.Normalisation``."""
+class NormalizationSettings(Table):
+    """The fields of ``signal.normalization.Normalization``."""
 
     mean: Over
     deviation: Over
@@ -122,13 +122,13 @@ class ChatSettings(Table):
 
 
 class RewardSettings(Table):
-    """Reward shaping before the estimator: shift, scale, clip, and optionally normalise."""
+    """Reward shaping before the estimator: shift, scale, clip, and optionally normalize."""
 
     bias: float = 0.0
     scale: float = 1.0
     least: Bound = -math.inf
     most: Bound = math.inf
-    normalisation: NormalisationSettings | None = None
+    normalization: NormalizationSettings | None = None
 
 
 class LossSettings(Component):

@@ -48,7 +48,7 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
     if kl is not None and kl.reward and kl.loss:
         raise SentinelError(
             f"kl.reward is {kl.reward} and kl.loss is {kl.loss}, expected one of them to be 0: "
-            "the KL is penalised once, in the reward or in the loss"
+            "the KL is penalized once, in the reward or in the loss"
         )
     if kl is not None and (kl.target is None) != (kl.horizon is None):
         raise SentinelError("only one of kl.target and kl.horizon is set, expected both or neither")
@@ -77,8 +77,8 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
 
 
 def _validate_populations(recipe: Recipe, claims: dict[str, str]) -> None:
-    """Reject a mean or deviation over one response: the centred reward is 0, and nothing is learned from it."""
-    rollout, normalisation = recipe.rollout, recipe.reward.normalisation
+    """Reject a mean or deviation over one response: the centered reward is 0, and nothing is learned from it."""
+    rollout, normalization = recipe.rollout, recipe.reward.normalization
     samples, reason = rollout.prompts * rollout.responses, "a single response has no other to be compared with"
     small_group = f"rollout.responses is {rollout.responses}, expected 2 or more with"
     small_batch = "rollout.prompts x rollout.responses is 1, expected 2 or more with"
@@ -86,12 +86,12 @@ def _validate_populations(recipe: Recipe, claims: dict[str, str]) -> None:
         raise SentinelError(f"{small_group} estimator {recipe.estimator.name}: {reason}")
     if samples == 1 and claims.get("scope") == "batch":
         raise SentinelError(f"{small_batch} estimator {recipe.estimator.name}: {reason}")
-    for key in () if normalisation is None else ("mean", "deviation"):
-        over = getattr(normalisation, key)
+    for key in () if normalization is None else ("mean", "deviation"):
+        over = getattr(normalization, key)
         if over == "group" and rollout.responses == 1:
-            raise SentinelError(f"{small_group} reward.normalisation.{key} group: {reason}")
+            raise SentinelError(f"{small_group} reward.normalization.{key} group: {reason}")
         if over == "batch" and samples == 1:
-            raise SentinelError(f"{small_batch} reward.normalisation.{key} batch: {reason}")
+            raise SentinelError(f"{small_batch} reward.normalization.{key} batch: {reason}")
 
 
 def _validate_kl_control(recipe: Recipe) -> None:

@@ -42,7 +42,7 @@ def take_optimizer_step(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ra
         SentinelError: if a norm is not finite and the step cannot be rolled back.
     """
     weights = [w for group in optimizer.param_groups for w in group["params"]]
-    initialised = set(optimizer.state)
+    initialized = set(optimizer.state)
     tensors = _local([*weights, *_moments(optimizer)])
     backed_up = sum(x.numel() * x.element_size() for x in tensors) <= MAX_BACKUP_BYTES
     backup = back_up(tensors) if backed_up else None
@@ -61,7 +61,7 @@ def take_optimizer_step(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ra
     for originals, copies in backup:
         for tensor, part in zip(originals, torch.split(copies, [x.numel() for x in originals]), strict=True):
             tensor.copy_(part.reshape(tensor.shape))
-    for weight in set(optimizer.state) - initialised:
+    for weight in set(optimizer.state) - initialized:
         del optimizer.state[weight]
     raise NonFiniteStepError(message)
 

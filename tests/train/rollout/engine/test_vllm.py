@@ -114,7 +114,7 @@ def test_run_trains_on_samples_of_its_own_weights(tmp_path: Path, server: Vllm, 
 
 
 def test_replicas_share_the_requests_and_have_the_weights(server: Vllm) -> None:
-    """With the responses of one server; neighbours go to the same replica."""
+    """With the responses of one server; neighbors go to the same replica."""
     second = Vllm(init_policy(recipe(seed=98)))
     threading.Thread(target=second.serve_forever, daemon=True).start()
     requests: dict[str, list[int]] = {"first": [], "second": []}

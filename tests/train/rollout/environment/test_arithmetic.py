@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.rollout.environment.arithmetic import BEHAVIOURS, Environment
+from rl_sentinel.train.rollout.environment.arithmetic import BEHAVIORS, Environment
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 
@@ -24,14 +24,14 @@ def test_task_has_its_sum() -> None:
 
 
 def test_warm_start_has_the_mixture() -> None:
-    """Each behaviour at its frequency; the larger term of n + 0 is right as well."""
+    """Each behavior at its frequency; the larger term of n + 0 is right as well."""
     rng, counts = random.Random(0), Counter[str]()
     for _ in range(1000):
         prompt, response, ends = Environment(most=99).warm(rng)
         one, two = map(int, prompt[:-1].split("+"))
         kinds = {"right": one + two, "off by one": one + two + 1, "larger term": max(one, two)}
         counts["rambling" if not ends else next(k for k, v in kinds.items() if str(v) == response)] += 1
-    for kind, share in BEHAVIOURS.items():
+    for kind, share in BEHAVIORS.items():
         assert abs(counts[kind] - 1000 * share) < 75
 
 

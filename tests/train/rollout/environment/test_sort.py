@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.rollout.environment.sort import BEHAVIOURS, Environment
+from rl_sentinel.train.rollout.environment.sort import BEHAVIORS, Environment
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 
@@ -41,7 +41,7 @@ def test_warm_start_has_the_mixture() -> None:
         kinds = {"right": answer, "reversed": answer[::-1], "copied": prompt[:-1]}
         assert ends or (response.startswith(answer) and len(response) == 13)
         counts["rambling" if not ends else next(k for k, v in kinds.items() if v == response)] += 1
-    for kind, share in BEHAVIOURS.items():
+    for kind, share in BEHAVIORS.items():
         assert abs(counts[kind] - 1000 * share) < 64
 
 

@@ -21,8 +21,8 @@ def _normalize_advantages(self, data, mini_batch_boundaries, prompt_boundaries=N
     if normalized:
         mask = data["loss_mask"]
         count = mask.sum().clamp(min=1)
-        centred = (data["advantages"] - (data["advantages"] * mask).sum() / count) * mask
-        data["advantages"] = centred * (centred.square().sum() / count).clamp(min=1e-8).rsqrt()
+        centered = (data["advantages"] - (data["advantages"] * mask).sum() / count) * mask
+        data["advantages"] = centered * (centered.square().sum() / count).clamp(min=1e-8).rsqrt()
     data = _reduced(self, data, mini_batch_boundaries, prompt_boundaries)
     algorithm.advantage_batch_normalize = normalized
     return data

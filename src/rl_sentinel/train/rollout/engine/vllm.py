@@ -43,7 +43,7 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 class Engine:
     """Sends one request per response, each with its own seed; sends weights through a file.
 
-    Each of several replicas gets the weights and an equal share of the requests; neighbouring requests, which may have
+    Each of several replicas gets the weights and an equal share of the requests; neighboring requests, which may have
     the same prompt, go to the same replica.
     """
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
-#: The mixture of behaviours that the warm start teaches: name and frequency.
-BEHAVIOURS = {"right": 0.3, "off by one": 0.3, "larger term": 0.2, "rambling": 0.2}
+#: The mixture of behaviors that the warm start teaches: name and frequency.
+BEHAVIORS = {"right": 0.3, "off by one": 0.3, "larger term": 0.2, "rambling": 0.2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Environment:
         return Outcome(float(right), right)
 
     def warm(self, rng: random.Random) -> tuple[str, str, bool]:
-        """Draw a demonstration of one behaviour."""
+        """Draw a demonstration of one behavior."""
         task = self.task(rng)
-        (behaviour,) = rng.choices(list(BEHAVIOURS), list(BEHAVIOURS.values()))
-        if behaviour == "rambling":
+        (behavior,) = rng.choices(list(BEHAVIORS), list(BEHAVIORS.values()))
+        if behavior == "rambling":
             return task.prompt, task.answer + "".join(rng.choice("0123456789") for _ in range(8)), False
         larger = max(map(int, task.prompt[:-1].split("+")))
         response = {"right": task.answer, "off by one": str(int(task.answer) + 1), "larger term": str(larger)}
-        return task.prompt, response[behaviour], True
+        return task.prompt, response[behavior], True

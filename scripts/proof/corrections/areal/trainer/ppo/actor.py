@@ -35,8 +35,8 @@ def _with_normalized_advantages(self, advantages, mask):
     if norm.mean_level != "group" or norm.std_level is not None:
         return norm(advantages, mask)
     rows = (advantages * mask).sum(-1) / mask.sum(-1).clamp(min=1)
-    centred = _normalized(self, norm, rows, mask.any(-1).float())
-    return (advantages + (centred - rows).unsqueeze(-1)) * mask
+    centered = _normalized(self, norm, rows, mask.any(-1).float())
+    return (advantages + (centered - rows).unsqueeze(-1)) * mask
 
 
 def _compute_advantages(self, data):

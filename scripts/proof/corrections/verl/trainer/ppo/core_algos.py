@@ -19,14 +19,14 @@ def _groups(index):
     return torch.tensor(np.unique(index.astype(str), return_inverse=True)[1])
 
 
-def _compared_only(estimate, centred=False):
+def _compared_only(estimate, centered=False):
     @functools.wraps(estimate)
     def corrected(token_level_rewards, response_mask, index, **more):
         live, group = response_mask.any(-1), _groups(index)
         siblings = (group.unsqueeze(0) == group.unsqueeze(1)) & live
         rows = live & (siblings.sum(-1) > 1)
         rewards, advantages = token_level_rewards.clone(), torch.zeros_like(token_level_rewards)
-        if centred:
+        if centered:
             first = siblings.int().argmax(-1)
             rewards[:, 0] -= token_level_rewards.sum(-1)[first]
         if rows.any():
@@ -40,10 +40,10 @@ def _compared_only(estimate, centred=False):
 def _gpg(token_level_rewards, response_mask, index, f_norm=1.0, **more):
     scores, group = token_level_rewards.sum(-1), _groups(index)
     same = (group.unsqueeze(0) == group.unsqueeze(1)).float()
-    centred = scores - same @ scores / same.sum(-1)
+    centered = scores - same @ scores / same.sum(-1)
     with_signal = (same.bool() & (scores.unsqueeze(0) != scores.unsqueeze(1))).any(-1)
     scale = len(scores) / with_signal.sum().clamp(min=1)
-    advantages = (scale * centred / f_norm).unsqueeze(-1) * response_mask
+    advantages = (scale * centered / f_norm).unsqueeze(-1) * response_mask
     return advantages, advantages
 
 
@@ -82,8 +82,8 @@ def _one_clip_for_both(loss):
     return corrected
 
 
-compute_grpo_outcome_advantage = _compared_only(compute_grpo_outcome_advantage, centred=True)
-compute_grpo_vectorized_outcome_advantage = _compared_only(compute_grpo_vectorized_outcome_advantage, centred=True)
+compute_grpo_outcome_advantage = _compared_only(compute_grpo_outcome_advantage, centered=True)
+compute_grpo_vectorized_outcome_advantage = _compared_only(compute_grpo_vectorized_outcome_advantage, centered=True)
 compute_grpo_passk_outcome_advantage = _compared_only(compute_grpo_passk_outcome_advantage)
 compute_reinforce_plus_plus_baseline_outcome_advantage = _compared_only(
     compute_reinforce_plus_plus_baseline_outcome_advantage

@@ -30,9 +30,9 @@ def _gae(token_level_rewards, values, response_mask, gamma, lambd, **kwargs):
         ahead, following = torch.where(trained, step, ahead), torch.where(trained, value, following)
         advantages[:, t] = ahead
     count = response_mask.sum().clamp(min=1)
-    centred = (advantages - (advantages * response_mask).sum() / count) * response_mask
-    variance = centred.square().sum() / (count - 1).clamp(min=1)
-    return centred * (variance + 1e-8).rsqrt(), advantages + values
+    centered = (advantages - (advantages * response_mask).sum() / count) * response_mask
+    variance = centered.square().sum() / (count - 1).clamp(min=1)
+    return centered * (variance + 1e-8).rsqrt(), advantages + values
 
 
 compute_grpo_outcome_advantage.__wrapped__.__code__ = _grpo.__code__

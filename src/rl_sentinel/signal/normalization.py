@@ -1,4 +1,4 @@
-"""Reward normalisation: mean and deviation, each over the batch, over the prompt's responses, or not at all."""
+"""Reward normalization: mean and deviation, each over the batch, over the prompt's responses, or not at all."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -9,18 +9,18 @@ from torch import Tensor
 
 from rl_sentinel.core.argument_checks import one_of
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.groups import centred, deviations, group_counts
+from rl_sentinel.signal.groups import centered, deviations, group_counts
 from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.validation import validate, validate_record
 
 Over = Literal["batch", "group", "none"]
 
-#: What the function says of itself, whatever the normalisation.
-CLAIMS = {"algorithm": "normalised", "masked": "yes", "masked-slots": "any", "knob:epsilon": "1e-06|0.25"}
+#: What the function says of itself, whatever the normalization.
+CLAIMS = {"algorithm": "normalized", "masked": "yes", "masked-slots": "any", "knob:epsilon": "1e-06|0.25"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Normalisation:
+class Normalization:
     """Which mean to subtract, and which deviation to divide by.
 
     ``mean`` and ``deviation`` say over which live rows each is taken; ``leave_one_out`` compares a row
@@ -46,10 +46,10 @@ class Normalisation:
 
 
 @validate(finite="reward")
-def normalised(
-    reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], by: Normalisation
+def normalized(
+    reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], by: Normalization
 ) -> Float[Tensor, " B"]:
-    r"""Centre each live reward, then divide by the deviation of the centred rewards.
+    r"""Center each live reward, then divide by the deviation of the centered rewards.
 
     .. math:: A_b = \frac{r_b - \bar r_b}{s_b + \epsilon}, \quad
         s_b^2 = \frac{1}{n - 1} \sum_{j \in P(b)} (c_j - \bar c_{P(b)})^2, \quad c_j = r_j - \bar r_{M(j)}
@@ -79,17 +79,17 @@ def normalised(
 
     Example:
         >>> import torch
-        >>> from rl_sentinel.signal.normalisation import Normalisation, normalised
+        >>> from rl_sentinel.signal.normalization import Normalization, normalized
         >>> reward, live = torch.tensor([1.0, 0.0, 4.0, 2.0]), torch.tensor([True, True, True, True])
-        >>> by = Normalisation(mean="group", deviation="none", leave_one_out=True, biased=False, epsilon=0.0)
-        >>> normalised(reward, group=torch.tensor([0, 0, 1, 1]), live=live, by=by)
+        >>> by = Normalization(mean="group", deviation="none", leave_one_out=True, biased=False, epsilon=0.0)
+        >>> normalized(reward, group=torch.tensor([0, 0, 1, 1]), live=live, by=by)
         tensor([ 1., -1.,  2., -2.])
     """
     wide = reward.to(torch.promote_types(reward.dtype, torch.float32))
     populations = {"batch": torch.zeros_like(group), "group": group}
     relative = torch.where(live, wide, torch.zeros_like(wide))
     if by.mean != "none":
-        relative = centred(wide, group=populations[by.mean], live=live)
+        relative = centered(wide, group=populations[by.mean], live=live)
     scale = torch.ones_like(wide)
     if by.deviation != "none":
         spread = deviations(relative, group=populations[by.deviation], live=live, biased=by.biased)

@@ -1,4 +1,4 @@
-"""Normalisation by hand, its populations, and what it refuses."""
+"""Normalization by hand, its populations, and what it refuses."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.advantage import gdpo, grpo
 from rl_sentinel.signal.advantage import reinforce_plus_plus as plus
 from rl_sentinel.signal.advantage import reinforce_plus_plus_baseline as baseline
-from rl_sentinel.signal.normalisation import Normalisation, Over, normalised
+from rl_sentinel.signal.normalization import Normalization, Over, normalized
 from rl_sentinel.signal.reward import suppressed
 
 REWARD = torch.tensor([1.0, 10.0, 3.0, torch.nan, 18.0])
@@ -20,8 +20,8 @@ LIVE = torch.tensor([True, True, True, False, True])
 def _found(
     mean: Over, deviation: Over, *, left: bool = False, biased: bool = False, epsilon: float = 0.0
 ) -> list[float]:
-    by = Normalisation(mean=mean, deviation=deviation, leave_one_out=left, biased=biased, epsilon=epsilon)
-    found: list[float] = normalised(REWARD, group=GROUP, live=LIVE, by=by).tolist()
+    by = Normalization(mean=mean, deviation=deviation, leave_one_out=left, biased=biased, epsilon=epsilon)
+    found: list[float] = normalized(REWARD, group=GROUP, live=LIVE, by=by).tolist()
     return found
 
 
@@ -49,26 +49,26 @@ def test_deviations() -> None:
 @pytest.mark.parametrize("mean", ["batch", "group", "none"])
 @pytest.mark.parametrize("deviation", ["batch", "group"])
 def test_constant_is_exactly_zero(mean: Over, deviation: Over) -> None:
-    by = Normalisation(mean=mean, deviation=deviation, leave_one_out=False, biased=False, epsilon=1e-9)
+    by = Normalization(mean=mean, deviation=deviation, leave_one_out=False, biased=False, epsilon=1e-9)
     same, nobody = torch.full((7,), 100.1), torch.zeros(7, dtype=torch.int64)
-    assert not normalised(same, group=nobody, live=torch.ones(7).bool(), by=by).any()
+    assert not normalized(same, group=nobody, live=torch.ones(7).bool(), by=by).any()
     if deviation == "group":
         pair = torch.tensor([0.3, 0.3, 9.0])
-        assert not normalised(pair, group=torch.tensor([0, 0, 1]), live=torch.ones(3).bool(), by=by).any()
+        assert not normalized(pair, group=torch.tensor([0, 0, 1]), live=torch.ones(3).bool(), by=by).any()
 
 
 def test_suppression_comes_first() -> None:
     """A reward that is void moves nobody, whether its row is left out of the mean or counts as 0 in it."""
     live, scored, one = torch.ones(2).bool(), torch.tensor([True, False]), torch.zeros(2).long()
-    by = Normalisation(mean="batch", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
+    by = Normalization(mean="batch", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
 
     def counted(void: float) -> list[float]:
         kept = suppressed(torch.tensor([1.0, void]), live=live, scored=scored)
-        found: list[float] = normalised(kept, group=one, live=live, by=by).tolist()
+        found: list[float] = normalized(kept, group=one, live=live, by=by).tolist()
         return found
 
     def left_out(void: float) -> list[float]:
-        found: list[float] = normalised(torch.tensor([1.0, void]), group=one, live=live & scored, by=by).tolist()
+        found: list[float] = normalized(torch.tensor([1.0, void]), group=one, live=live & scored, by=by).tolist()
         return found
 
     assert counted(1.0) == counted(100.0) == [0.5, -0.5]
@@ -96,20 +96,20 @@ def test_nonsense(changed: dict[str, Any], message: str) -> None:
         "epsilon": 0.0,
     }
     with pytest.raises(InputError) as told:
-        Normalisation(**sound | changed)
+        Normalization(**sound | changed)
     assert str(told.value) == message
 
 
 def test_bad_rows() -> None:
-    by = Normalisation(mean="group", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
+    by = Normalization(mean="group", deviation="none", leave_one_out=False, biased=False, epsilon=0.0)
     with pytest.raises(InputError, match=r"^reward\[3\] is nan"):
-        normalised(REWARD, group=GROUP, live=torch.ones(5).bool(), by=by)
+        normalized(REWARD, group=GROUP, live=torch.ones(5).bool(), by=by)
 
 
 def test_the_deviation_leaves_no_row_out() -> None:
     """1 beside 0 stands 1 from the mean of the other, and half a unit from that of both: by the root of a half."""
-    by = Normalisation(mean="group", deviation="group", leave_one_out=True, biased=False, epsilon=0.0)
-    found = normalised(torch.tensor([1.0, 0.0]), group=torch.tensor([0, 0]), live=torch.ones(2).bool(), by=by)
+    by = Normalization(mean="group", deviation="group", leave_one_out=True, biased=False, epsilon=0.0)
+    found = normalized(torch.tensor([1.0, 0.0]), group=torch.tensor([0, 0]), live=torch.ones(2).bool(), by=by)
     torch.testing.assert_close(found, torch.tensor([2.0**0.5, -(2.0**0.5)]))
 
 
@@ -119,10 +119,10 @@ def test_a_deviation_that_vanishes_divides_nothing() -> None:
         torch.tensor([1e-200, 0.0], dtype=torch.float64),
         {"group": torch.tensor([0, 0]), "live": torch.ones(2).bool()},
     )
-    by = Normalisation(mean="group", deviation="group", leave_one_out=False, biased=False, epsilon=0.0)
+    by = Normalization(mean="group", deviation="group", leave_one_out=False, biased=False, epsilon=0.0)
     found = [
-        normalised(reward, **told, by=by),
-        grpo.advantages(reward, **told, standardise=True, epsilon=0.0),
+        normalized(reward, **told, by=by),
+        grpo.advantages(reward, **told, standardize=True, epsilon=0.0),
         baseline.advantages(reward, **told, epsilon=0.0),
         gdpo.advantages(reward.unsqueeze(1), **told, weight=torch.ones(1, dtype=torch.float64), epsilon=0.0),
         plus.advantages(reward.unsqueeze(1), mask=torch.ones(2, 1).bool(), discount=1.0, epsilon=0.0).squeeze(1),
