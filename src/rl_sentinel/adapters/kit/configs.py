@@ -13,26 +13,27 @@ from rl_sentinel.core.errors import Unbindable
 
 
 def set_fields(config: Any, **values: Any) -> Any:  # noqa: ANN401 - a framework's configuration
-    """Set fields of a nested configuration, each at its dotted path.
+    """Set fields of a nested configuration, each at its dotted path; the last name may be a new key of a dict.
 
     Raises:
         AttributeError: if a path does not exist.
     """
     for path, value in values.items():
-        owner = config
-        *sections, name = path.split(".")
-        for section in sections:
-            owner = getattr(owner, section)
-        if not hasattr(owner, name):
+        section, _, name = path.rpartition(".")
+        owner = get_field(config, section) if section else config
+        if isinstance(owner, dict):
+            owner[name] = value
+        elif hasattr(owner, name):
+            setattr(owner, name, value)
+        else:
             raise AttributeError(f"{type(config).__name__} has no field {path}")
-        setattr(owner, name, value)
     return config
 
 
 def get_field(config: Any, path: str) -> Any:  # noqa: ANN401 - a framework's configuration
-    """The field at a dotted path."""
+    """The field at a dotted path; None for a key that a dict does not have."""
     for name in path.split("."):
-        config = getattr(config, name)
+        config = config.get(name) if isinstance(config, dict) else getattr(config, name)
     return config
 
 

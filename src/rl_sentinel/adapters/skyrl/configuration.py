@@ -35,6 +35,22 @@ _SUMS: Settings = {
 }
 LENGTHS: Mapping[str, Settings] = {"max_seq_len": {**_SUMS, LENGTH: 64}, "no_max_seq_len": _SUMS}
 
+#: A mixture of experts on Megatron that replays the sampler's experts; the second and third run cannot do so.
+_MEGATRON = "trainer.policy.megatron_config"
+_REPLAY: Settings = {
+    "trainer.logger": "console",
+    "trainer.strategy": "megatron",
+    f"{_MEGATRON}.moe_enable_routing_replay": True,
+    "generator.inference_engine.enable_return_routed_experts": True,
+    "generator.inference_engine.distributed_executor_backend": "mp",
+    f"{_MEGATRON}.transformer_config_kwargs.moe_router_fusion": False,
+}
+REPLAYS: Mapping[str, Settings] = {
+    "replay": _REPLAY,
+    "replay_without_experts": {**_REPLAY, "generator.inference_engine.enable_return_routed_experts": False},
+    "replay_with_router_fusion": {**_REPLAY, f"{_MEGATRON}.transformer_config_kwargs.moe_router_fusion": True},
+}
+
 _WHY = (
     "trainer.py: the advantage of the last step is broadcast to all steps, but a temporal estimator has one advantage "
     "per token"
@@ -48,14 +64,23 @@ LENGTH_CLAIMS = claims(
     refused={"no_max_seq_len": "the tokens of several turns are not limited by those of one prompt and response"},
     accepted={"max_seq_len": "it is set explicitly"},
 )
+REPLAY_CLAIMS = claims(
+    "config.py, docstring of moe_enable_routing_replay: together with enable_return_routed_experts; megatron-core, "
+    "moe_utils.topk_routing_with_score_function: the fused router returns before it asks for replayed experts",
+    refused={
+        "replay_without_experts": "the sampler returns no experts to replay",
+        "replay_with_router_fusion": "the fused router ignores the experts that are replayed",
+    },
+    accepted={"replay": "the sampler returns its experts, and the router is not fused"},
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The validation under valid configurations and under contradictory ones."""
-    divides = all(has_setting(target, name) for name in LENGTHS["max_seq_len"])
-    groups = [(FAMILIES, CLAIMS)] + ([(LENGTHS, LENGTH_CLAIMS)] if divides else [])
-    for families, claimed in groups:
-        yield from _validation(target, families, claimed)
+    yield from _validation(target, FAMILIES, CLAIMS)
+    for families, claimed in ((LENGTHS, LENGTH_CLAIMS), (REPLAYS, REPLAY_CLAIMS)):
+        if all(has_setting(target, name) for name in next(iter(families.values()))):
+            yield from _validation(target, families, claimed)
 
 
 def _validation(target: Target, families: Mapping[str, Settings], claimed: Claims) -> Iterator[Boundary | Unbound]:
