@@ -1,4 +1,4 @@
-"""Metrics of the logits of trained tokens (entropy, accuracy, mean logits), one number per batch."""
+"""Metrics of trained tokens (entropy, accuracy, mean logits and log-probs), one number per batch."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,6 +17,10 @@ def _entropy(batch: Batch, _settings: Settings) -> Tensor:
     logits = batch.logits[batch.mask].double()
     chances = logits.log_softmax(-1)
     return -(chances.exp() * chances).sum(-1).mean()
+
+
+def _negative_logprob(batch: Batch, _settings: Settings) -> Tensor:
+    return -batch.logprob[batch.mask].double().mean()
 
 
 def _share_of_best(batch: Batch, rows: slice) -> Tensor:
@@ -51,6 +55,7 @@ def _mean_logit(side: int) -> Callable[[Batch, Settings], Tensor]:
 #: Name -> the number; trained tokens only.
 TOKEN_METRICS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "entropy of trained tokens": _entropy,
+    "negative log-prob of trained tokens": _negative_logprob,
     "accuracy of trained tokens": _accuracy,
     "accuracy of preferred responses": _accuracy_of_preferred,
     "mean logit of preferred responses": _mean_logit(0),

@@ -46,9 +46,14 @@ _CLAIMS = claims(
     aggregation="token-mean",
     denominator="given",
 )
-_PRODUCER = (
+PRODUCER = (
     "skyrl/train/sft_trainer.py, tokenize_chat_example: input_ids, attention_mask, num_actions and the loss mask of "
     "the response; train_step: loss_fn=cross_entropy"
+)
+
+_LOGGED = claims(
+    "sft_trainer.py, train: the loss of the step, which is a mean over the response tokens that count",
+    output_algorithms={"logged loss": "negative log-prob of trained tokens"},
 )
 
 
@@ -86,6 +91,9 @@ class Model:
     def train(self) -> None:
         """Do nothing."""
 
+    def eval(self) -> None:
+        """Do nothing."""
+
 
 class Padding:
     """A double of the tokenizer; the collator only reads its padding token."""
@@ -110,11 +118,16 @@ class StageModel:
         """Do nothing."""
 
 
-def collated(collator: Callable[..., Any], masks: list[list[int]], size: int) -> Any:  # noqa: ANN401 - the target's class
-    """The training batch of responses with these masks, for micro-batches of ``size`` rows."""
+def collated(
+    collator: Callable[..., Any],
+    masks: list[list[int]],
+    size: int,
+    first: int = 0,
+) -> Any:  # noqa: ANN401 - the target's class
+    """The training batch of the responses from number ``first`` on, for micro-batches of ``size`` rows."""
     examples = [
         {
-            "input_ids": [number + 1, *[_TOKEN] * len(mask)],
+            "input_ids": [first + number + 1, *[_TOKEN] * len(mask)],
             "attention_mask": [1] * (1 + len(mask)),
             "num_actions": len(mask),
             "loss_mask": mask,
@@ -170,7 +183,7 @@ def _trained(target: Target, path: str) -> Iterator[Boundary]:
                 "ranks": RANKS if stage == "policy-loss" else Constant(1),
             },
             doubles=device_double(target) if megatron else device,
-            produced_by={"masks": _PRODUCER},
+            produced_by={"masks": PRODUCER},
         )
         yield Boundary(
             path=f"{COLLATOR} -> {path} -> {MODEL_STEP}" if megatron else f"{COLLATOR} -> {path}",
@@ -178,7 +191,7 @@ def _trained(target: Target, path: str) -> Iterator[Boundary]:
             steps=(step,),
             outputs={name: output},
             settings={f"supervised, {name}": {}},
-            claims=_CLAIMS if stage == "policy-loss" else claims(_PRODUCER),
+            claims=_CLAIMS if stage == "policy-loss" else _LOGGED,
             reach=f"supervised fine-tuning with strategy={'megatron' if megatron else 'fsdp2'}",
             requires=(no_empty_response, equal_parts, has_trained_token),
         )

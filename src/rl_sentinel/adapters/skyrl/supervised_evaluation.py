@@ -1,0 +1,131 @@
+"""SkyRL's evaluation during supervised fine-tuning: the loss of a data set, over its batches and micro-batches."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.configs import Config
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.skyrl.arguments import CONFIG
+from rl_sentinel.adapters.skyrl.losses import REGISTRY
+from rl_sentinel.adapters.skyrl.supervised import COLLATOR, PRODUCER, Model, collated
+from rl_sentinel.adapters.skyrl.worker import WORKER
+from rl_sentinel.adapters.skyrl.worker_doubles import cpu, worker_of
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+TRAINER = "skyrl.train.sft_trainer.SFTTrainer"
+RUN_EVAL, FORWARD = f"{TRAINER}.run_eval", f"{WORKER}.forward"
+
+_CLAIMS = claims(
+    "sft_trainer.py, run_eval, docstring: a token-weighted mean of the losses per batch, which is the mean over the "
+    "response tokens of the data set that count",
+    output_algorithms={"evaluation loss": "negative log-prob of trained tokens"},
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The logged evaluation loss of one batch, and of several batches of which the last is padded."""
+    if not (target.has(RUN_EVAL) and target.has(FORWARD)):
+        return
+    path = f"{RUN_EVAL} -> {FORWARD}"
+    for needed in (TRAINER, COLLATOR, WORKER):
+        if why := target.fails(needed):
+            yield Unbound(path, "metric", why)
+            return
+    yield from bindable(target, _evaluation(target, path))
+
+
+class Dataloader(list[Any]):
+    """A double of a data loader: collated batches, and what the trainer asks it."""
+
+    def __init__(self, batches: list[Any], batch_size: int, rows: int) -> None:
+        """Store the batches; the last one may have fewer than ``batch_size`` rows."""
+        super().__init__(batches)
+        self.batch_size, self.dataset = batch_size, range(rows)
+
+
+class Dispatch:
+    """A double of the dispatch over workers: one rank, which gets the whole batch."""
+
+    def __init__(self, worker: Any) -> None:  # noqa: ANN401 - the target's class
+        """Store the worker."""
+        self.worker = worker
+
+    def forward(self, _model: str, data: Any, **options: Any) -> Any:  # noqa: ANN401 - the target's classes
+        """The worker's answer to a batch."""
+        return self.worker.forward(data, **options)
+
+
+def evaluate(  # noqa: PLR0913 - classes of the target, and the arguments of its trainer
+    run: Callable[..., Any],
+    code: dict[str, Any],
+    cfg: Any,  # noqa: ANN401 - the target's class
+    masks: list[list[int]],
+    logprobs: list[Tensor],
+    parts: int,
+    batches: int,
+) -> dict[str, float]:
+    """The evaluation loss of all responses, in ``batches`` of micro-batches whose rows are ``parts`` of a batch."""
+    size = -(-len(masks) // batches)
+    cfg.trainer.micro_train_batch_size_per_gpu = size
+    cfg.trainer.micro_forward_batch_size_per_gpu = max(1, size // parts)
+    whole = collated(code["collator"], masks, size)
+    made = [whole]
+    if batches > 1:
+        rows = [range(start, min(start + size, len(masks))) for start in range(0, len(masks), size)]
+        made = [collated(code["collator"], [masks[n] for n in own], size, first=own.start) for own in rows]
+    loader = Dataloader(made, size, len(masks))
+    worker = worker_of(code["worker"], code["losses"], cfg.trainer, cfg, Model(logprobs), ranks=1)
+    trainer = bare_instance(
+        code["trainer"],
+        eval_dataloader=loader,
+        eval_dataloaders=[("held out", loader)],
+        dispatch=Dispatch(worker),
+        sft_cfg=SimpleNamespace(max_tokens_per_microbatch=-1),
+    )
+    logged, _ = run(trainer)
+    (loss,) = (float(value) for name, value in logged.items() if name.endswith("loss"))
+    return {"evaluation loss": loss}
+
+
+def _evaluation(target: Target, path: str) -> Boundary:
+    device = {f"{target.locate(WORKER).rpartition('.')[0]}.torch.cuda.current_device": cpu}
+    names = {"collator": COLLATOR, "worker": WORKER, "losses": REGISTRY, "trainer": TRAINER}
+    step = Step(
+        call=evaluate,
+        name="evaluated",
+        arguments={
+            "run": Constant(Function(RUN_EVAL)),
+            "code": Table({name: Constant(Function(path)) for name, path in names.items()}),
+            "cfg": Config(CONFIG),
+            "masks": EachRow(RowTokens("mask", "int")),
+            "logprobs": Column("logprob", Ragged()),
+            "parts": MICRO_BATCHES,
+            "batches": Knob("batches"),
+        },
+        doubles=device,
+        produced_by={"masks": PRODUCER},
+    )
+    return Boundary(
+        path=path,
+        stage="metric",
+        steps=(step,),
+        outputs={"evaluation loss": Output("", "nats", over="live", at=Use("evaluated")["evaluation loss"])},
+        settings={"one batch": {"batches": 1}, "last batch padded": {"batches": 2}},
+        claims=_CLAIMS,
+        reach="supervised fine-tuning with an evaluation data set and strategy=fsdp2",
+        requires=(no_empty_response, equal_parts, has_trained_token),
+    )
