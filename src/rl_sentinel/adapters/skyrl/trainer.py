@@ -98,9 +98,11 @@ def _scaled(forms: Arguments) -> Boundary:
         "self": trainer({"trainer.algorithm.advantage_batch_normalize": True, **settings}),
         "data": _data(forms),
         "mini_batch_boundaries": Derived(lambda inputs: [(0, inputs.batch.rows)]),
+        "mini_batch_size": Derived(lambda inputs: inputs.batch.rows),  # of releases without boundaries
         "prompt_boundaries": Constant(None),
     }
-    return _normalization(forms, SCALE, arguments_, settings, optional=frozenset({"prompt_boundaries"}))
+    by_release = frozenset({"mini_batch_boundaries", "mini_batch_size", "prompt_boundaries"})
+    return _normalization(forms, SCALE, arguments_, settings, optional=by_release)
 
 
 def _data(forms: Arguments) -> Codec:
