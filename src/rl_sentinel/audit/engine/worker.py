@@ -23,6 +23,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.code_use import CodeUse
 from rl_sentinel.audit.engine.influence import Influence
 from rl_sentinel.audit.engine.judge import prepare
+from rl_sentinel.audit.engine.reachable_modules import can_reach
 from rl_sentinel.audit.engine.unit import Unit, units
 from rl_sentinel.audit.repro.stored_case import Replay, replays
 from rl_sentinel.audit.sandbox import limits
@@ -131,7 +132,25 @@ def _audit(  # noqa: PLR0913 - the parts of a worker
         work = _changed(work, code_use, request, send)
     prepare(chosen, request.seed, request.budget)
     work.sort(key=lambda unit: -len(unit.boundary.outputs))  # longest units first, so that none runs alone at the end
-    run_all(work, request.jobs, send)
+    if request.enters:
+        _run_narrow(target, work, request, send)
+    else:
+        run_all(work, request.jobs, send)
+
+
+def _run_narrow(target: Target, work: list[Unit], request: Request, send: Any) -> None:  # noqa: ANN401 - a function
+    """Run the units that can reach the functions by imports, and the others only if none of these enters one."""
+    near, far, entered = list[Unit](), list[Unit](), list[Event]()
+    for unit in work:
+        (near if can_reach(target, unit.boundary, request.enters) else far).append(unit)
+
+    def noted(event: Event) -> None:
+        entered.extend([event] if event["event"] == "entered" else [])
+        send(event)
+
+    run_all(near, request.jobs, noted)
+    if not entered:
+        run_all(far, request.jobs, send)
 
 
 def _changed(work: list[Unit], code_use: CodeUse, request: Request, send: Any) -> list[Unit]:  # noqa: ANN401
