@@ -19,7 +19,7 @@ METRICS = """
     import numpy as np
 
     def bootstrap_metric(data, subset_size, reduce_fns, n_bootstrap=1000, seed=42):
-        rows = np.random.choice(len(data), size=(n_bootstrap, subset_size), replace=True)
+        rows = ROWS
         drawn = [[reduce(np.array(data, dtype=object)[own]) for own in rows] for reduce in reduce_fns]
         return [(float(np.mean(one)), float(np.std(one))) for one in drawn]
 
@@ -46,6 +46,12 @@ METRICS = """
         return {data_sources[0]: {"reward": {name: OVER(numbers) for name, numbers in kept.items()}}}
 """
 
+#: The rows of all draws: at once, or one draw at a time, as the release does it.
+ROWS = (
+    "np.random.choice(len(data), size=(n_bootstrap, subset_size), replace=True)",
+    "[np.random.choice(len(data), size=subset_size, replace=True) for _ in range(n_bootstrap)]",
+)
+
 CALLER = """
     from verl.trainer.ppo.metric_utils import process_validation_metrics
 
@@ -57,10 +63,10 @@ CALLER = """
 
 
 def _bound(
-    loads: Loads, prompts: str = "sample_uids", size: str = "n", over: str = "np.mean"
+    loads: Loads, prompts: str = "sample_uids", size: str = "n", over: str = "np.mean", rows: str = ROWS[0]
 ) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     tree = files()
-    metrics = METRICS.replace("PROMPTS", prompts).replace("SIZE", size).replace("OVER", over)
+    metrics = METRICS.replace("PROMPTS", prompts).replace("SIZE", size).replace("OVER", over).replace("ROWS", rows)
     tree["verl/trainer/ppo/metric_utils.py"] = metrics
     tree["verl/trainer/ppo/ray_trainer.py"] = CALLER
     target = loads(FRAMEWORK, tree)
@@ -79,9 +85,10 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize("name", ["process_validation_metrics", "_val_metrics_update", "bootstrap_metric"])
-def test_sound(loads: Loads, name: str) -> None:
+@pytest.mark.parametrize("rows", ROWS)
+def test_sound(loads: Loads, name: str, rows: str) -> None:
     """The mean over prompts of draws with replacement is what it says."""
-    target, boundaries = _bound(loads)
+    target, boundaries = _bound(loads, rows=rows)
     for (own, setting), boundary in boundaries.items():
         if own == name:
             judgement = judged_at(MET001, boundary, setting, target)

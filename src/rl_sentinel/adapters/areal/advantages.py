@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from rl_sentinel.adapters.areal.arguments import (
     ACTOR,
@@ -139,14 +139,28 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return  # early releases: early_advantages.py
     by_turn = {"turns as steps": (_TURNS, _TURN_CLAIMS)} if target.has(BY_TURN) else {}
     alone = () if _normalizes_one(target) else (no_lone_response,)
+    source, leave_one_out = inspect.getsource(target.find(path)), "mean_leave1out" in fields_of(target, NORM)
     for name, (settings, claimed) in {**FAMILIES, **by_turn}.items():
-        boundary = advantages_of(name, settings, claimed, path)
+        if not leave_one_out and any(key.endswith("leave1out") for key in settings):
+            continue
+        boundary = with_outputs_in(source, advantages_of(name, settings, claimed, path))
         requires = (*boundary.requires, *(alone if "group" in settings.values() else ()))
         yield from bindable(target, replace(boundary, requires=requires))
     if path == PATH and target.has(BY_PROMPT):
         for name, (settings, claimed) in FAMILIES.items():
             if "group" in settings.values():
                 yield from bindable(target, _by_prompt(advantages_of(name, settings, claimed, path)))
+
+
+def fields_of(target: Target, path: str) -> frozenset[str]:
+    """The names of the fields of a dataclass of the release."""
+    return frozenset(field.name for field in fields(target.find(path)))
+
+
+def with_outputs_in(source: str, boundary: Boundary) -> Boundary:
+    """The boundary without the returns if the source of its method does not compute any."""
+    outputs = {key: output for key, output in boundary.outputs.items() if key != "returns" or '"returns"' in source}
+    return replace(boundary, outputs=outputs)
 
 
 def no_lone_response(inputs: Inputs) -> str:

@@ -2,9 +2,9 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 
-from rl_sentinel.adapters.areal.advantages import BY_PROMPT, UNCLIPPED, advantages_of
+from rl_sentinel.adapters.areal.advantages import BY_PROMPT, UNCLIPPED, advantages_of, fields_of, with_outputs_in
 from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, NORM, GroupSize
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import Object
@@ -46,7 +46,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The actor's method under each switch, in releases that have them."""
     if target.has(NORM) or not target.has(BY_PROMPT) or target.fails(BY_PROMPT) or not target.has(CONFIG):
         return
-    known = {field.name for field in fields(target.find(CONFIG))}
+    known = fields_of(target, CONFIG)
     if SWITCH not in known:
         return
     source = inspect.getsource(target.find(BY_PROMPT))
@@ -56,7 +56,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _boundary(name: str, settings: Settings, claimed: Claims, source: str) -> Boundary:
-    whole = advantages_of(name, settings, claimed, BY_PROMPT)
+    whole = with_outputs_in(source, advantages_of(name, settings, claimed, BY_PROMPT))
     (step,) = whole.steps
     parts = {key: Knob(key) for key in settings if key != "critic"}
     config = Object(CONFIG, {**parts, "group_size": GroupSize()})
@@ -65,6 +65,5 @@ def _boundary(name: str, settings: Settings, claimed: Claims, source: str) -> Bo
     return replace(
         whole,
         steps=(replace(step, arguments={**step.arguments, "self": actor}),),
-        outputs={key: output for key, output in whole.outputs.items() if key != "returns" or '"returns"' in source},
         requires=(*whole.requires, *((prompts_are_contiguous, groups_are_equal) if grouped else (groups_are_equal,))),
     )

@@ -72,7 +72,7 @@ def make_scorer(  # noqa: PLR0913 - the parts of a trainer that score a rollout
     ranks: int,
 ) -> Any:  # noqa: ANN401 - a trainer
     """A bare trainer with the attributes that scoring reads; it samples these completions."""
-    tokenizer = SimpleNamespace(pad_token_id=PADDING, batch_decode=decoded)
+    tokenizer = SimpleNamespace(pad_token_id=PADDING, eos_token_id=END, batch_decode=decoded)
     length = torch.tensor([len(ids) for ids in completions])
     width = int(length.max())
     batch = {

@@ -4,8 +4,8 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
-from itertools import product
+from functools import cache, partial
+from itertools import cycle, product
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,9 +86,16 @@ def enumerate_draws(data: list[Any], subset_size: int, reduce_fns: list[Callable
     return [(float(np.mean(one)), float(np.std(one))) for one in results]
 
 
-def enumerate_rows(count: int, size: tuple[int, int], replace: bool = True, **_about: object) -> Any:  # noqa: ANN401, FBT001, FBT002 - numpy's own parameters
-    """All draws of ``size[1]`` rows, in place of random draws."""
+@cache
+def _draws_in_turn(count: int, size: int) -> Iterator[tuple[int, ...]]:
+    return cycle(product(range(count), repeat=size))
+
+
+def enumerate_rows(count: int, size: int | tuple[int, int], replace: bool = True, **_about: object) -> Any:  # noqa: ANN401, FBT001, FBT002 - numpy's own parameters
+    """All draws of ``size[1]`` rows, in place of random draws; the next of all draws if ``size`` is a number."""
     del replace
+    if isinstance(size, int):  # releases that draw one sample at a time, as many as there are draws
+        return np.array(next(_draws_in_turn(count, size)))
     draws = np.array(list(product(range(count), repeat=size[1])))
     return draws[np.arange(size[0]) % len(draws)]
 
