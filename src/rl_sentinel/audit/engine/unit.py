@@ -95,13 +95,20 @@ class Unit:
             path_matches(self.boundary.path, f) or any(entry_matches(n, f) for n in self.names) for f in functions
         )
 
+    def _enters_a_file(self) -> bool:
+        """Whether the code that was entered so far is in a file of the functions that the request selects."""
+        files = tuple(f"/{function.partition(':')[0]}" for function in self.request.enters)
+        return any(f"/{name.partition(':')[0]}".endswith(files) for name in self.names)
+
     def _smoke_check(self) -> tuple[str, str]:
         ask = Asker(self.boundary, self.by_path, gate=self.target)
         try:
             with entered(self.target.root, self.target.files) as self.names, forbid_stand_ins():
                 problem = smoke_check(ask, self.setting)
-                if self.request.enters or self.request.task == "entered":
+            if self.request.task == "entered" or self._enters_a_file():
+                with entered(self.target.root, self.target.files) as more, forbid_stand_ins():
                     call_all(ask, self.setting)  # a function may be entered on one of the cases only
+                self.names = list(dict.fromkeys([*self.names, *more]))
         except NotApplicable as error:
             return "not-applicable", str(error)
         except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason
