@@ -72,6 +72,13 @@ def test_own_tokens_instead_of_the_rollouts(loads: Loads, own: str, found: bool)
     assert (judgement.found is not None) is found
 
 
+def test_a_revision_without_sums_of_rollouts_averages_samples(loads: Loads) -> None:
+    tree = {path: source.replace('batch["rollout_mask_sums"]', "None") for path, source in files(fixed=True).items()}
+    settings = {setting for _, setting in bound(FRAMEWORK, loads(FRAMEWORK, tree))}
+    assert "grpo" in settings
+    assert "grpo, several samples" not in settings
+
+
 def test_missing_functions_are_unbound(loads: Loads) -> None:
     tree = files(fixed=True)
     loss = "slime/backends/megatron_utils/loss.py"

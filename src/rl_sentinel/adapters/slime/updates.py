@@ -87,7 +87,8 @@ def _names(family: Family) -> list[str]:
     """Names that the source of a revision must contain for this family: arguments, estimator and custom function."""
     names = [NUMBERS.get(name, name) for name in family.settings if name != "opsm_delta"] + list(family.words)
     chosen = (family.words.get(name, "") for name in ("advantage_estimator", "custom_tis_function_path"))
-    return [*names, *(str(value).rpartition(".")[2] for value in chosen)]
+    counted = ["rollout_mask_sums"] if family.rollouts is GROUP_SUMS else []  # else each sample has its own denominator
+    return [*names, *(str(value).rpartition(".")[2] for value in chosen), *counted]
 
 
 def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Mapping[str, Codec]) -> Boundary:
