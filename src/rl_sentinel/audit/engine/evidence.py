@@ -23,7 +23,7 @@ SCHEMA = 2
 #: Schemas that can be replayed: those with law, boundary and case.
 REPLAYABLE = (1, SCHEMA)
 
-#: Numbers of a change.
+#: Fields of a ``Change`` that are numbers.
 _CHANGED = ("before", "after")
 
 
@@ -62,11 +62,12 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
     request: Request,
     places: Mapping[str, tuple[str, int]],
     script: list[str],
-    tiers: dict[str, str],
+    loaded: dict[str, str],
 ) -> dict[str, Any]:
     """The record of one finding, from which every report is made.
 
     ``places`` has the file and the line of each function of the boundary; the first is the source of the finding.
+    ``loaded`` maps packages to where they came from: ``light``, ``double`` or ``stand-in``.
     """
     framework = request.framework
     case = found.case
@@ -100,7 +101,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "could_be_intended": law.other_side(boundary) if level == "contested" else "",
         "shows_with": law.shows_with,
         "environment": {"python": platform.python_version(), "torch": torch.__version__},
-        "loaded": tiers,
+        "loaded": loaded,
         "script": script,
         "replay": "rl-sentinel replay FILE [TARGET]",
     }

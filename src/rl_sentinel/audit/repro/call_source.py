@@ -15,7 +15,7 @@ from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.audit.repro.literal import Names, Unwritable, source
 from rl_sentinel.core.call import Call, Function, Use
 
-#: Names that a script cannot use for a variable.
+#: Name that a script cannot use for a variable -> the name that it uses instead.
 _RENAMED = {"self": "owner", "class": "cls"}
 
 
@@ -106,7 +106,7 @@ class Source:
             raise Unwritable(f"no source text for {name}") from error
         _without_docstrings(tree)
         for node in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
-            # A script runs once and keeps no verdicts, so that it needs no record of source that is read.
+            # A script stores no verdicts, so it need not record which source is read.
             node.decorator_list = [d for d in node.decorator_list if ast.unparse(d) != remembered.__name__]
         module = sys.modules[definition.__module__]
         for used in _names_used(tree):

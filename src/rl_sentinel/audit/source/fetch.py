@@ -86,7 +86,7 @@ def _failure_reason(name: str, version: str, output: str) -> str:
     versions = output.partition("from versions:")[2].partition(")")[0].strip()
     if versions and versions != "none":
         return f"{name}=={version} has no wheel on the package index, expected one of {versions}"
-    fix = f"connect, or name a checkout ({name}@PATH)"
+    fix = f"connect to the index, or name a checkout ({name}@PATH)"
     if _UNREACHED.search(output):
         return f"{name}=={version} is not in the cache and the package index cannot be reached: {fix}"
     if versions:
@@ -96,7 +96,7 @@ def _failure_reason(name: str, version: str, output: str) -> str:
 
 
 def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run pip of this environment without output."""
+    """Run the pip of this environment and capture its output."""
     base = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "2"]
     return subprocess.run([*base, *arguments], capture_output=True, text=True, check=False)  # noqa: S603 - fixed program
 
@@ -217,7 +217,7 @@ def _function(target: TargetSpec) -> Source:
 
 
 def _function_of_file(target: TargetSpec, places: Sequence[Path], name: str) -> Source:
-    """The module name of a file: parent folders with an ``__init__.py`` belong to its package."""
+    """A user's function in a file; parent folders with an ``__init__.py`` belong to its module name."""
     file = next((place.resolve() for place in places if place.is_file()), None)
     if file is None:
         raise SentinelError(f"target is {target.text!r}: no file {places[0]}, expected FILE.py:FUNCTION")
