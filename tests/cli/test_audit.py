@@ -296,5 +296,5 @@ def test_function_without_a_claim_is_told_of_claims(
     )
     asked = ("audit", "of_no_claim:one", "--stage", "advantage", "--law", "PUR001")
     _, said, _ = run_cli(capsys, *asked)
-    assert "state it, as in --algorithm grpo (docs/claims.md)" in said
+    assert "state one, as in --algorithm grpo (docs/claims.md)" in said
     assert "docs/claims.md" not in run_cli(capsys, *asked, "--algorithm", "rloo")[1]

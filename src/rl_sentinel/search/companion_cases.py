@@ -14,7 +14,7 @@ from rl_sentinel.search.small_cases import small_cases
 #: Seed of the random companions, and how many there are.
 SEED, COUNT = 29, 32
 
-#: The function that changes a batch so that it fulfils the conditions of a boundary.
+#: A function that changes a batch so that it fulfils the conditions of a boundary; None if the boundary has none.
 Domain = Callable[[Batch], Batch] | None
 
 

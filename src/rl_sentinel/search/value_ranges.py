@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 
 #: Column -> least and largest number. A probability is at most 1, an entropy at least 0, and a sum of squared
-#: probabilities is itself none above 1. Rewards, values, advantages and logits can be any number.
+#: probabilities at most 1. Rewards, values, advantages and logits can be any number.
 DOMAINS: Mapping[str, tuple[float, float]] = {
     **{name: (-math.inf, 0.0) for name in COLUMNS if name.endswith("logprob")},
     "entropy": (0.0, math.inf),
