@@ -64,7 +64,7 @@ class AuditedFinding:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A known finding; an ``accepted`` one comes from the user's file and does not change the exit status.
+    """A known finding; an ``accepted`` finding is in the user's file, and does not make the exit status 1.
 
     ``source`` is that file, or a text for entries of this package.
     """

@@ -2,8 +2,8 @@
 
 The key covers everything that a worker can read: the bytes of this package and (in the request) of the target, size and
 time of all files under the target's root and on the interpreter's path, and the request. A verdict that depends on time
-or on a crash is never stored. If nothing but bodies of functions of the target changed, boundaries that entered none of
-them are answered from the last audit (:mod:`rl_sentinel.audit.audit_record`).
+or on a crash is never stored. If only bodies of functions of the target changed, the verdicts of boundaries that
+entered no changed function are taken from the last audit (:mod:`rl_sentinel.audit.audit_record`).
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _BY_CHANCE = re.compile(r"more than|was killed|exit status|untried|never came ba
 
 
 def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[str, Any]]:
-    """The events of an audit: from the store, after one ``stored`` event, or from a worker, whose events are stored.
+    """The events of an audit: stored ones, after one ``stored`` event, or those of a worker, which are then stored.
 
     Boundaries that a change did not touch are taken from the last audit, after one ``unchanged`` event each. With
     ``fresh`` everything is checked.

@@ -60,7 +60,7 @@ class Law:
         """The level of a case that breaks the law at a boundary."""
         return self.own_level(case) if boundary.own and self.own_level else self.level(case)
 
-    def other_side(self, boundary: Boundary) -> str:
+    def intended_at(self, boundary: Boundary) -> str:
         """The argument why a contested finding at a boundary may be intended, or an empty string."""
         return self.intended if isinstance(self.intended, str) else self.intended(boundary)
 
@@ -69,7 +69,7 @@ def validate_claims(laws: Iterable[Law], names: Iterable[str] = NAMES) -> None:
     """Check that each claim is read by some law.
 
     Raises:
-        ValueError: naming a claim that none of the laws declares.
+        ValueError: naming a claim that no law declares.
     """
     declared = {name for law in laws for name in law.claims}
     for name in names:

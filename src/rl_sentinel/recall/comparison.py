@@ -89,7 +89,7 @@ def _repaired(finding: Judged, after: NarrowAudit) -> set[str]:
 def _same(finding: Judged, after: NarrowAudit) -> list[Judged]:
     """The verdicts after the fix for a finding's law and boundary, under its setting or, if that is gone, under all.
 
-    If the fix put another function before the finding's function, the boundary is the chain that ends in the latter.
+    If the fix put another function before the finding's, the boundary is the chain that ends in the same function.
     """
     law = [v for v in after.verdicts if v.law == finding.law]
     last = finding.boundary.rpartition(" -> ")[2]

@@ -27,7 +27,7 @@ def companions(case: Case) -> Iterator[Case]:
 
 @cache
 def companion_pool() -> tuple[Case, ...]:
-    """The companions of every case; always the same objects, so that answers can be cached."""
+    """The companions of every case; always the same objects, so that results can be cached."""
     return (*random_cases(SEED, COUNT), *small_cases())
 
 

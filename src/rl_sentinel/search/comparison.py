@@ -176,7 +176,7 @@ def same_tokens(  # noqa: PLR0913 - a comparison has these parts
 
 
 def at_rows(boundary: Boundary, observation: Observation, index: Tensor) -> Observation:
-    """The observation at rows ``index``, in that order; numbers for the whole batch stay."""
+    """The observation at rows ``index``, in that order; numbers for the whole batch are unchanged."""
     values = {n: v[index] if "B" in boundary.outputs[n].axes.split() else v for n, v in observation.values.items()}
     return replace(observation, values=values, gradients={n: g[index] for n, g in observation.gradients.items()})
 

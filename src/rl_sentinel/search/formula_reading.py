@@ -37,7 +37,8 @@ class Fit(NamedTuple):
     among: int
 
 
-_last: list[tuple[Boundary, str, str, Fit]] = []
+#: Cached fits, each with its boundary, the key of the case and of the accepted values, and the output.
+_cached: list[tuple[Boundary, str, str, Fit]] = []
 
 
 def as_claimed(boundary: Boundary, output: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -70,11 +71,11 @@ def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
     """
     function = getattr(accepted, "func", accepted)  # two laws accept different values of one output
     key = f"{function.__module__}.{function.__qualname__} {case.setting} {sorted(case.override.items(), key=str)}"
-    for boundary, at, of, fit in _last:
+    for boundary, at, of, fit in _cached:
         if boundary is ask.boundary and (at, of) == (key, output):
             return fit
     fit = _best_fit(ask, case, output, accepted)
-    _last[:] = [*_last[1 - MOST_FITS :], (ask.boundary, key, output, fit)]
+    _cached[:] = [*_cached[1 - MOST_FITS :], (ask.boundary, key, output, fit)]
     return fit
 
 

@@ -29,7 +29,7 @@ def inside(column: str, number: float) -> bool:
 
 
 def outside(batch: Batch) -> int:
-    """Count the cells of a batch whose number is out of their column's range."""
+    """The number of cells of a batch that are out of their column's range."""
     count = 0
     for name, (low, high) in DOMAINS.items():
         column = getattr(batch, name)
@@ -38,7 +38,7 @@ def outside(batch: Batch) -> int:
 
 
 def brought_inside(batch: Batch) -> Iterator[Batch]:
-    """Batches near this one whose cells are all in range; empty if all cells of this batch already are.
+    """Batches near this one with all cells in range; no batch if all cells of this one already are.
 
     The first has each out-of-range cell at the nearest number in range; the second has all log-probs lowered by one
     integer, which keeps their differences.

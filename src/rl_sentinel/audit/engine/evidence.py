@@ -20,7 +20,7 @@ from rl_sentinel.core.storage import case_as_json, plain
 KIND = "rl_sentinel_training_signal_validation"
 SCHEMA = 2
 
-#: Schemas that can be replayed: those with law, boundary and case.
+#: Schemas that can be replayed, because they have law, boundary and case.
 REPLAYABLE = (1, SCHEMA)
 
 #: Fields of a ``Change`` that are numbers.
@@ -98,7 +98,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "allowed": found.allowed,
         "quiet_training_signal_bug": level != "hazard",
         "status": "reproduced",
-        "could_be_intended": law.other_side(boundary) if level == "contested" else "",
+        "could_be_intended": law.intended_at(boundary) if level == "contested" else "",
         "shows_with": law.shows_with,
         "environment": {"python": platform.python_version(), "torch": torch.__version__},
         "loaded": loaded,

@@ -92,8 +92,8 @@ class Asker:
         except Exception as error:
             message, origin = str(error).strip(), origin_of(error, (self.gate or _NOWHERE).root)
             text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-            loud = isinstance(error, RuntimeError) and (origin.on_purpose or _OVERWRITTEN in message)
-            if message and (isinstance(error, REFUSALS) or loud):
+            deliberate = isinstance(error, RuntimeError) and (origin.on_purpose or _OVERWRITTEN in message)
+            if message and (isinstance(error, REFUSALS) or deliberate):
                 raise Refused(text, origin.accident) from error
             if origin.accident:
                 raise Crashed(text, origin.accident) from error

@@ -68,7 +68,7 @@ class Source:
         """Source of one expression.
 
         Raises:
-            Unwritable: if it has none.
+            Unwritable: if the value has no source text.
         """
         if isinstance(value, Call):
             return self._call([value])
@@ -145,7 +145,7 @@ class Source:
         """Source of a value that holds no object of this package.
 
         Raises:
-            Unwritable: if it has none.
+            Unwritable: if the value has no source text, or holds such an object.
         """
         names = Names({}, self.names.known)
         text = source(value, names)
@@ -177,7 +177,7 @@ def _of_package(module: str) -> bool:
 
 
 def _assignment(name: str, module: ModuleType) -> Any:  # noqa: ANN401 - an ast.Assign or ast.AnnAssign with a value
-    """The statement ``name = …`` or ``name: type = …`` at the top of a module; None if it has none."""
+    """The statement ``name = …`` or ``name: type = …`` at the top of a module; None if it does not exist."""
     for statement in ast.parse(inspect.getsource(module)).body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)) if (

@@ -202,7 +202,8 @@ def _function(target: TargetSpec) -> Source:
     finally:
         sys.path[:] = before
     if module_spec is None or module_spec.origin is None:
-        message = f"target is {target.text!r}: no module {top!r} here or among installed packages"
+        fix = "run in its folder, or install it"
+        message = f"target is {target.text!r}: no module {top!r} here or among installed packages: {fix}"
         raise SentinelError(message)
     place = Path(module_spec.origin)
     own = next((folder / f"{top}.py" for folder in folders if (folder / f"{top}.py").is_file()), None)
@@ -210,7 +211,7 @@ def _function(target: TargetSpec) -> Source:
         message = f"target is {target.text!r}: {own} has the name of another module ({place}), rename the file"
         raise SentinelError(message)
     if place.suffix != ".py":
-        message = f"target is {target.text!r}: module {top!r} has no Python source ({place}), expected yours"
+        message = f"target is {target.text!r}: module {top!r} has no Python source ({place}), expected Python code"
         raise SentinelError(message)
     root = place.parent.parent if place.name == "__init__.py" else place.parent
     return Source(root, "", "", function=target.function)

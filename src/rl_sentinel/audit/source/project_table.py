@@ -80,7 +80,7 @@ def _has_table(file: Path) -> bool:
 
 
 def _raw_table(file: Path) -> Any:  # noqa: ANN401 - validated by pydantic
-    """The table as it is written; None if the file has none.
+    """The table as it is written; None if the file does not have it.
 
     Raises:
         SentinelError: if the file cannot be read as TOML, or ``tool`` is not a table.
