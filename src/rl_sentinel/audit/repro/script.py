@@ -249,7 +249,7 @@ def _exception_script(code: str, expectation: Answers, runs: Sequence[Run]) -> l
         "        raise",
         "    message = str(error)",
         f"# {code}: {expectation.sentence()}",
-        'print("answered" if message is None else "raised: " + message)',
+        'print("returned" if message is None else "raised: " + message)',
         f"holds = {expectation.assertion('message')}",
         *_end(code, expectation.output),
     ]
