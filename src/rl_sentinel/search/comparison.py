@@ -137,7 +137,7 @@ def over_all(boundary: Boundary) -> tuple[str, ...]:
 
 
 def beyond_tokens(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs that may depend on untrained tokens: over all tokens or, for metrics, over undeclared rows."""
+    """The outputs that may depend on untrained tokens: over all tokens, or metrics that declare no population."""
     metrics = boundary.stage == "metric"
     return tuple(n for n, o in boundary.outputs.items() if o.over == "all" or (metrics and not o.over))
 
