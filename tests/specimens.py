@@ -8,7 +8,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import Judgement, search, smallest
+from rl_sentinel.audit.engine.judge import Judgment, search, smallest
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
 from rl_sentinel.core.case import Settings
@@ -48,13 +48,13 @@ def specimen(  # noqa: PLR0913 - a boundary has these parts
     )
 
 
-def judged(law: Law, boundary: Boundary, *twins: Boundary, seed: int = 0, gate: Target | None = None) -> Judgement:
+def judged(law: Law, boundary: Boundary, *twins: Boundary, seed: int = 0, gate: Target | None = None) -> Judgment:
     """Search a law on a specimen (and its twins) of the target ``gate``, the break shrunk."""
     ask = Asker(boundary, {t.path: t for t in twins}, gate=gate)
     reason = law.applies(boundary)
     if reason:
-        return Judgement(0, None, reason)
+        return Judgment(0, None, reason)
     judgement = search(law, ask, "default", seed=seed, budget=BUDGET)
     if judgement.found is None:
         return judgement
-    return Judgement(judgement.tried, smallest(law, ask, judgement.found))
+    return Judgment(judgement.tried, smallest(law, ask, judgement.found))

@@ -6,7 +6,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import Judgement, search, smoke_check
+from rl_sentinel.audit.engine.judge import Judgment, search, smoke_check
 from rl_sentinel.audit.sandbox.request import LEADING_CASES
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -44,7 +44,7 @@ def outputs_of(target: Target, boundary: Boundary, setting: str, batch: Batch) -
     return execute(target, boundary, inputs_of(boundary, Case(batch, setting=setting))).values
 
 
-def judged_at(law: Law, boundary: Boundary, setting: str, target: Target | None = None) -> Judgement:
+def judged_at(law: Law, boundary: Boundary, setting: str, target: Target | None = None) -> Judgment:
     """The law searched at one boundary under one of its settings, on the cases that an audit tries by default."""
     assert law.applies(boundary) == ""
     return search(law, Asker(boundary, {}, gate=target), setting, seed=0, budget=LEADING_CASES)

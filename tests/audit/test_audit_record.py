@@ -118,7 +118,7 @@ def test_evidence_names_the_new_tree_and_line() -> None:
 
 
 def test_verdicts_by_chance_are_left_out() -> None:
-    same = _unchanged(_record([["m.py", 5]]).without(["b\ns"]))
+    same = _unchanged(_record([["m.py", 5]]).drop_events(["b\ns"]))
     assert same is not None
     assert not same.events
 

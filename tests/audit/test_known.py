@@ -29,8 +29,8 @@ def test_written_file_reads_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[[finding]]\nreason = 'x'\n", "[finding.0.signature]: Field required, a finding has signature, "),
-        ("[[finding]]\nsignature = 1\n", "[finding.0.signature]: Input should be a valid string, a finding has "),
+        ("[[finding]]\nreason = 'x'\n", "[finding.0.signature]: Field required, expected only signature, "),
+        ("[[finding]]\nsignature = 1\n", "[finding.0.signature]: Input should be a valid string, expected only "),
         ("[[finding]]\nsignature = 'a'\nlevel = 'bad'\n", "[finding.0.level]: Input should be "),
         ("[[finding]]\nsignature = 'a'\nreleases = '=>1'\n", " is malformed (Invalid specifier: '=>1'"),
         (

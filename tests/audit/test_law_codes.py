@@ -21,7 +21,7 @@ def test_nearest_law_is_named(text: str, nearest: str) -> None:
 
 
 def test_a_list_in_one_text_is_refused() -> None:
-    with pytest.raises(SentinelError, match=r"law is 'MSK001,GRP001', .*: give each law by itself$"):
+    with pytest.raises(SentinelError, match=r"law is 'MSK001,GRP001', .*: give each law separately$"):
         code("MSK001,GRP001")
 
 

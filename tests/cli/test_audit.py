@@ -151,15 +151,16 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(name, raising=False)
     assert error_line(capsys, "audit", "verl==0.9.1") == (
         "verl==0.9.1 is not in the cache and the package index cannot be reached: "
-        "connect, or name a checkout (verl@PATH)"
+        "connect to the index, or name a checkout (verl@PATH)"
     )
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert error_line(capsys, "audit", "verl==0.9.1") == (
-        "verl==0.9.1 is not in the cache, and pip's package index has no verl: connect, or name a checkout (verl@PATH)"
+        "verl==0.9.1 is not in the cache, and pip's package index has no verl: "
+        "connect to the index, or name a checkout (verl@PATH)"
     )
     line = error_line(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
     assert line.startswith("light packages (PyYAML==")
-    assert line.endswith("): connect to a package index that has them, once")
+    assert line.endswith("): connect once to a package index that has them")
     assert list((tmp_path / "cache").rglob("*.py")) == []
 
 
@@ -177,7 +178,7 @@ def test_known_file_is_left_alone_when_it_is_malformed(
 ) -> None:
     known = tmp_path / "known.toml"
     for text, words in (
-        ('[[finding]]\nsignatur = "x"\n', "[finding.0.signature]: Field required, a finding has signature, reason, "),
+        ('[[finding]]\nsignatur = "x"\n', "[finding.0.signature]: Field required, expected only signature, reason, "),
         ("a = " + "[" * 100_000, " is malformed (maximum recursion depth exceeded"),
     ):
         known.write_text(text, encoding="utf-8")
@@ -295,5 +296,5 @@ def test_function_without_a_claim_is_told_of_claims(
     )
     asked = ("audit", "of_no_claim:one", "--stage", "advantage", "--law", "PUR001")
     _, said, _ = run_cli(capsys, *asked)
-    assert "state it, as in --algorithm grpo (docs/claims.md)" in said
+    assert "state one, as in --algorithm grpo (docs/claims.md)" in said
     assert "docs/claims.md" not in run_cli(capsys, *asked, "--algorithm", "rloo")[1]

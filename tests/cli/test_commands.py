@@ -40,10 +40,8 @@ def test_finding_is_reported_replayed_and_seen_fixed(tmp_path: Path, cache: Path
     assert (fixed.returncode, fixed.stdout.split(":")[0]) == (0, "fixed")
     constant = MODULE.replace("    return out, out", "    return out * 0, out * 0")
     still = _run("replay", str(evidence), f"verl@{checkout(tmp_path / 'constant', constant)}", cache=cache)
-    assert (still.returncode, still.stdout) == (
-        2,
-        f"not-reproducible: {finding['signature']} (output advantage does not change with any column that it reads)\n",
-    )
+    reason = "output advantage does not change with any column that the boundary reads"
+    assert (still.returncode, still.stdout) == (2, f"not-reproducible: {finding['signature']} ({reason})\n")
     refusing = MODULE.replace("    score = token", '    raise ValueError("no")\n    score = token', 1)
     refused = _run("replay", str(evidence), f"verl@{checkout(tmp_path / 'refusing', refusing)}", cache=cache)
     assert (refused.returncode, refused.stdout.split(":")[0]) == (2, "not-reproducible")

@@ -43,7 +43,7 @@ def records(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
         ),
         (
             "    return torch.zeros_like(token_level_rewards), torch.zeros_like(token_level_rewards)\n",
-            f"not-reproducible: {NAME} (output advantage does not change with any column that it reads)",
+            f"not-reproducible: {NAME} (output advantage does not change with any column that the boundary reads)",
         ),
         (
             "    while True: pass\n",

@@ -25,15 +25,15 @@ def test_what_is_found_is_a_fault_until_it_is_said() -> None:
     law, case = _law(), Case(batch=batch_of(torch.ones(1, 1).bool()))
     assert law.level(case) == "fault"
     assert (law.fails, law.variants, law.at_once, law.shows_with) == ("on-one-case", 1, False, "")
-    assert law.other_side(specimen(lambda b: b.reward, reads="reward")) == ""
+    assert law.intended_at(specimen(lambda b: b.reward, reads="reward")) == ""
 
 
-def test_the_other_side_may_depend_on_the_boundary() -> None:
+def test_the_intention_may_depend_on_the_boundary() -> None:
     masked = specimen(lambda b: b.reward, reads="reward mask", claims={"masked": "yes"})
     plain = specimen(lambda b: b.reward, reads="reward")
 
     def said(boundary: Boundary) -> str:
         return "it says that it masks" if boundary.claims.masked else ""
 
-    assert _law(intended="it is documented").other_side(masked) == "it is documented"
-    assert [_law(intended=said).other_side(b) for b in (masked, plain)] == ["it says that it masks", ""]
+    assert _law(intended="it is documented").intended_at(masked) == "it is documented"
+    assert [_law(intended=said).intended_at(b) for b in (masked, plain)] == ["it says that it masks", ""]

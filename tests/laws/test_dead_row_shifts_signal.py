@@ -43,12 +43,12 @@ def test_not_applicable() -> None:
     assert (judgement.tried, judgement.reason) == (0, "it reads no mask")
 
 
-def test_other_side_speaks_of_what_the_row_entered() -> None:
+def test_the_intention_names_what_the_row_entered() -> None:
     told = [
-        LAW.other_side(specimen(_centered, reads="reward mask", claims=claims))
+        LAW.intended_at(specimen(_centered, reads="reward mask", claims=claims))
         for claims in ({"scope": "group"}, {"scope": "batch"}, {})
     ]
     assert ["baseline" in words for words in told] == [True, False, False]
     assert ["of the batch" in words for words in told] == [False, True, False]
     loss = specimen(_centered, reads="reward mask", stage="aggregate", claims={"scope": "group"})
-    assert LAW.other_side(loss) == told[2]
+    assert LAW.intended_at(loss) == told[2]

@@ -62,7 +62,7 @@ def test_broken_sign() -> None:
     found = judged(LAW, specimen(_inverted, reads=READS, stage="policy-loss", outputs=LOSS, claims=RATIO)).found
     assert found is not None
     assert found.expectation.sentence() == (
-        "minus the gradient by the advantage is -1 at row 0, expected above 0: "
+        "minus the gradient divided by the advantage is -1 at row 0, expected above 0: "
         "all policies are equal, so the gradient must point against the advantage"
     )
 

@@ -60,7 +60,7 @@ def test_a_caller_counts_by_what_it_enters() -> None:
 def test_the_repaired_output_is_named() -> None:
     after = audit(replace(TWO, broken=("loss",), held=("clip fraction",)))
     result = compare(audit(TWO), after, LOSS)
-    assert result.detail == "by output; the law is still broken at others than clip fraction"
+    assert result.detail == "by output: clip fraction holds; the law is still broken at other outputs"
     assert changed(audit(TWO), after, LOSS)
     assert not changed(audit(TWO), audit(TWO), LOSS)
 

@@ -32,7 +32,7 @@ def test_modules_of_stages_exist() -> None:
             "compute it with a function of rl_sentinel.signal.kl",
         ),
         ({"law": "CFG001"}, "do not rely on this setting"),
-        ({"law": "PAR001"}, "use one of the two everywhere"),
+        ({"law": "PAR001"}, "use one of the two implementations everywhere"),
     ],
 )
 def test_advice_is_the_most_specific_one(changed: dict[str, Any], words: str) -> None:

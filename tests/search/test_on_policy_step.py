@@ -41,4 +41,4 @@ def test_reinforce() -> None:
     assert _broken(by_row, together=False) == []
     assert _broken(by_row, together=True) == ["gradient of logprob"]
     assert _broken(-BATCH.advantage, together=True) == []
-    assert _broken(BATCH.advantage, together=True) == ["minus the gradient by the advantage"]
+    assert _broken(BATCH.advantage, together=True) == ["minus the gradient divided by the advantage"]

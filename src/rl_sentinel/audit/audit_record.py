@@ -1,8 +1,8 @@
 """Record an audit with the code that decided its verdicts, to reuse verdicts whose code did not change.
 
-A verdict depends on what its child process entered or read of the target, on what the worker entered or read before it
-forked, on the modules that are loaded, and on the description of the boundary. The rest (this package, options,
-interpreter, installed packages) is part of the name under which an audit is stored.
+A verdict depends on the target's code that its child process entered or read, on the code that the worker entered or
+read before it forked, on the modules that are loaded, and on the description of the boundary. All else (this package,
+options, interpreter, installed packages) is part of the name under which an audit is stored.
 """
 
 import re
@@ -15,22 +15,22 @@ from rl_sentinel.audit.source.tree_state import TreeState, changes
 
 Event = dict[str, Any]
 
-#: Events that are recorded, and no part of a report.
+#: Events about the code of the target: they are recorded, but not reported.
 ABOUT_CODE = frozenset({"loaded-code", "used-code", "described"})
 
 
 def unit_of(event: Mapping[str, Any]) -> str:
-    """Boundary and setting of an event, in one line each."""
+    """The unit of an event: its boundary and its setting, one line each."""
     return f"{event.get('boundary')}\n{event.get('setting')}"
 
 
-#: ``FILE:LINE`` in the text of an event, and other words for a line.
+#: ``FILE:LINE`` in the text of an event; and other forms of a line number, which cannot be translated.
 _PLACE = re.compile(r"([\w./-]+\.py):(\d+)\b")
 _LINE = re.compile(r"\.py\W{1,3}line \d+|\bline \d+\W{1,4}(?:of|in) ")
 
 
 class _UnknownLineError(Exception):
-    """A line whose place in the new state is unknown."""
+    """The text of an event names a line whose number in the new state is unknown."""
 
 
 @dataclass(slots=True)
@@ -88,13 +88,13 @@ class AuditRecord:
         elif kind == "used-code":
             self.used.setdefault(unit, CodeUsed()).add(event)
         elif kind == "described":
-            # Two descriptions of one name would be mixed up later.
+            # A unit that is described twice is not reused: its verdicts could not be distinguished.
             self.digests[unit] = "" if unit in self.digests else event["digest"]
         elif kind == "entered" or (kind == "verdict" and event["law"] != "*"):
             self.events.setdefault(unit, []).append(event)
 
     def events_of(self, unit: str) -> list[Event]:
-        """The events of a boundary and setting, first those on code."""
+        """The events of a unit (boundary and setting); the first one lists the code that it used."""
         boundary, setting = unit.split("\n")
         used = self.used[unit]
         about_code = {"functions": used.functions, "reads": used.reads, "complete": used.complete}
@@ -121,7 +121,7 @@ class AuditRecord:
         return same
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """The record as plain JSON values."""
         used = {unit: [one.functions, one.reads, one.complete] for unit, one in self.used.items()}
         loaded = [self.loaded.functions, self.loaded.reads, self.loaded.complete]
         return {
@@ -140,8 +140,8 @@ class AuditRecord:
         tree, loaded = TreeState.from_json(data["tree"]), CodeUsed(*data["loaded"])
         return cls(tree, loaded, data["modules"], used, data["digests"], data["events"])
 
-    def without(self, units: Iterable[str]) -> "AuditRecord":
-        """A copy without these units, whose verdicts may differ by chance."""
+    def drop_events(self, units: Iterable[str]) -> "AuditRecord":
+        """Remove the events of units whose verdicts may differ by chance, and return this record."""
         for unit in units:
             self.events.pop(unit, None)
         return self

@@ -29,7 +29,7 @@ class Finding:
         evidence: the stored counterexample.
         entered: functions of the target that ran, as ``file:line:name``.
         known: the reason from a known file for this release; ``known_from`` is that file.
-        elsewhere: the reason from a known file for other releases only.
+        elsewhere: the reason, if a known file lists it for other releases only.
         level_note: a note if a known file states another level, with whether that level is used.
         accepted: whether the user's known file lists it.
         also: other places with the same cause, as ``boundary [setting]``.
@@ -50,17 +50,17 @@ class Finding:
 
     @property
     def law(self) -> str:
-        """The law's code."""
+        """The code of the broken law."""
         return str(self.evidence["law"])
 
     @property
     def boundary(self) -> str:
-        """The dotted path."""
+        """The dotted path of the boundary."""
         return str(self.evidence["boundary"])
 
     @property
     def setting(self) -> str:
-        """The setting family."""
+        """The name of the boundary's setting."""
         return str(self.evidence["setting"])
 
     @property
@@ -87,7 +87,11 @@ class Finding:
 
 @dataclass(slots=True)
 class Audit:
-    """The results of one audit; ``stored`` as a whole, or of boundaries and settings that are ``unchanged``."""
+    """The results of one audit.
+
+    ``pairs`` counts the verdicts that the worker plans: laws by boundary and setting. ``stored`` is True if all results
+    come from the cache; ``unchanged`` are the boundaries and settings whose results do.
+    """
 
     verdicts: list[Verdict] = field(default_factory=list)
     entered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -115,7 +119,7 @@ class Audit:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of pairs by outcome."""
+        """Number of verdicts by outcome."""
         counter = Counter(v.outcome for v in self.verdicts)
         return {outcome.replace("-", "_"): counter[outcome] for outcome in OUTCOMES}
 
@@ -191,13 +195,13 @@ def _fold_and_annotate(broken: Sequence[Finding], known: Sequence[Known], versio
 
 
 def _rank(finding: Finding) -> tuple[int, bool, str, str, str]:
-    """The sort key of a report: effects with the wrong sign come after findings with a wrong number."""
+    """The sort key of a report: within a level, outputs that move in the wrong direction come last."""
     wrong_direction = has_wrong_direction(finding.evidence)
     return LEVELS.index(finding.level), wrong_direction, finding.law, finding.boundary, finding.setting
 
 
 def has_wrong_direction(evidence: Mapping[str, Any]) -> bool:
-    """Whether a change has an effect in the wrong direction."""
+    """Whether the finding is an output that moves in the wrong direction, rather than not at all."""
     expectation = evidence.get("expectation", {})
     if expectation.get("kind") != "Moves" or not expectation["broken"]["cells"]:
         return False

@@ -49,7 +49,7 @@ def with_uncompared(verdicts: Iterable[Verdict], algorithm: str) -> list[Verdict
 
 
 def refusal_notes(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """One note per exception, with the laws that could not be checked because of it.
+    """One note per exception of the function, with the laws that could not be checked because of it.
 
     Example:
         >>> from rl_sentinel.audit.function_results import refusal_notes
@@ -57,7 +57,7 @@ def refusal_notes(verdicts: Iterable[Verdict]) -> Iterator[str]:
         >>> reason = "ZeroDivisionError: division by zero; passed rewards=reward as a list of 2"
         >>> verdict = Verdict(law="DEG002", boundary="f", setting="", outcome="not-applicable", reason=reason)
         >>> list(refusal_notes([verdict]))
-        ['it raised ZeroDivisionError: division by zero on every batch of DEG002, which was not asked']
+        ['it raised ZeroDivisionError: division by zero on every batch of DEG002, which was not checked']
     """
     laws: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -65,5 +65,5 @@ def refusal_notes(verdicts: Iterable[Verdict]) -> Iterator[str]:
         if found:
             laws.setdefault(" ".join(found[1].split()), []).append(verdict.law)
     for exception, codes in laws.items():
-        asked = "which was not asked" if len(codes) == 1 else "which were not asked"
-        yield f"it raised {exception} on every batch of {', '.join(codes)}, {asked}"
+        unchecked = "which was not checked" if len(codes) == 1 else "which were not checked"
+        yield f"it raised {exception} on every batch of {', '.join(codes)}, {unchecked}"

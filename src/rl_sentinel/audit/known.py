@@ -64,7 +64,7 @@ class AuditedFinding:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A known finding; an ``accepted`` one comes from the user's file and does not change the exit status.
+    """A known finding; an ``accepted`` finding is in the user's file, and does not make the exit status 1.
 
     ``source`` is that file, or a text for entries of this package.
     """
@@ -135,7 +135,7 @@ def read(path: Path, option: str = "--known") -> KnownFile:
         first = error.errors()[0]
         key = ".".join(str(p) for p in first["loc"])
         allowed = ", ".join(Entry.model_fields)
-        raise SentinelError(f"{_KINDS[option]} file {path}[{key}]: {first['msg']}, a finding has {allowed}") from error
+        raise SentinelError(f"{_KINDS[option]} file {path}[{key}]: {first['msg']}, expected only {allowed}") from error
     return file
 
 
@@ -215,7 +215,7 @@ def _updated_entry(finding: AuditedFinding, old: Entry | None) -> Entry:
 
 
 def _widened_releases(old: Entry, version: str) -> str:
-    """The range of an entry, extended to this release if it is known."""
+    """The range of an entry, extended to this release if its version is known."""
     entry = entries(KnownFile(finding=[old]), accepted=True)[0]
     bounds = [s.version for s in SpecifierSet(old.releases) if s.operator in ("==", ">=", "<=")]
     if old.releases and (entry.covers(version) or not bounds):

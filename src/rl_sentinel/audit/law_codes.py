@@ -26,7 +26,7 @@ def code(text: str) -> str:
     nearest_key = get_close_matches(key, code_of, n=1, cutoff=0.0)[0]
     nearest = f"{code_of[nearest_key]} {names[code_of[nearest_key]]}"
     if "," in text:
-        raise SentinelError(f"law is {text!r}, expected the code or name of one law: give each law by itself")
+        raise SentinelError(f"law is {text!r}, expected the code or name of one law: give each law separately")
     raise SentinelError(f"law is {text!r}, expected a code or name of `rl-sentinel laws`: the nearest is {nearest}")
 
 

@@ -45,7 +45,7 @@ class Change:
         level: the level in the new audit if it has the finding, else in the old one.
         sentence: what goes wrong.
         other: the result of the audit without the finding; empty if the finding stayed.
-        judged: whether that audit checked the pair. A finding that is only no longer checked is not fixed.
+        judged: whether that audit checked the pair; if not, a finding that is gone is not known to be fixed.
         settings: the settings with this change.
     """
 
@@ -88,7 +88,7 @@ def renamed(old: dict[Pair, Result], new: Results) -> dict[Pair, Result]:
 
 
 def results_of_report(report: Mapping[str, Any]) -> dict[Pair, Result]:
-    """The results of one object of ``audit --json`` by pair."""
+    """The results of one audit, by pair, from its object in the output of ``audit --json``."""
     # Reports before 2026-12 have levels only in the findings.
     by_pair = {(e["law"], e["boundary"], e["setting"]): e for e in (f["evidence"] for f in report["findings"])}
     pairs = {}
@@ -100,7 +100,7 @@ def results_of_report(report: Mapping[str, Any]) -> dict[Pair, Result]:
 
 
 def differ(before: Result, after: Result) -> bool:
-    """Whether outcomes differ, or levels if both are known."""
+    """Whether the outcomes differ, or the levels if both are known."""
     levels = {before.level, after.level}
     return before.outcome != after.outcome or (len(levels) > 1 and "" not in levels)
 

@@ -2,8 +2,8 @@
 
 The key covers everything that a worker can read: the bytes of this package and (in the request) of the target, size and
 time of all files under the target's root and on the interpreter's path, and the request. A verdict that depends on time
-or on a crash is never stored. If nothing but bodies of functions of the target changed, boundaries that entered none of
-them are answered from the last audit (:mod:`rl_sentinel.audit.audit_record`).
+or on a crash is never stored. If only bodies of functions of the target changed, the verdicts of boundaries that
+entered no changed function are taken from the last audit (:mod:`rl_sentinel.audit.audit_record`).
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from rl_sentinel.audit.source.cache import digest_of, home
 from rl_sentinel.audit.source.interpreter import query
 from rl_sentinel.audit.source.tree_state import TreeState, tree_state
 
-#: Most audits that are stored, and most trees whose last audit is stored with its code; the oldest are deleted first.
+#: Most audits that are stored, and most targets whose last audit is stored with its code; the oldest are deleted.
 MOST_STORED, MOST_LAST = 64, 8
 
 #: Environment variables that are passed to a worker and may change its results.
@@ -37,7 +37,7 @@ _BY_CHANCE = re.compile(r"more than|was killed|exit status|untried|never came ba
 
 
 def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[str, Any]]:
-    """The events of an audit: from the store, after one ``stored`` event, or from a worker, whose events are stored.
+    """The events of an audit: stored ones, after one ``stored`` event, or those of a worker, which are then stored.
 
     Boundaries that a change did not touch are taken from the last audit, after one ``unchanged`` event each. With
     ``fresh`` everything is checked.
@@ -46,17 +46,17 @@ def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[s
         yield from events(job, python)
         return
     keys = _keys(job, python)
-    place, last_place = (
+    path, last_path = (
         home() / "verdicts" / f"{keys.audit}.json",
         home() / "verdicts" / "last" / f"{keys.context}.json",
     )
-    stored = None if fresh else _read(place)
+    stored = None if fresh else _read(path)
     if stored is not None:
         yield {"event": "stored"}
         yield from stored
         return
     tree = tree_state(Path(job.root))
-    audit, last = AuditRecord(tree or TreeState()), None if fresh or tree is None else _unchanged(last_place, job, tree)
+    audit, last = AuditRecord(tree or TreeState()), None if fresh or tree is None else _unchanged(last_path, job, tree)
     new_events = list[dict[str, Any]]()
     with closing(_events(replace(job, records_code=tree is not None), python, last)) as stream:
         for event in stream:
@@ -69,14 +69,14 @@ def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[s
         return
     by_chance = {unit_of(event) for event in new_events if _by_chance(event)}
     if not by_chance:
-        _write(place, [event for event in new_events if event["event"] != "unchanged"], MOST_STORED)
+        _write(path, [event for event in new_events if event["event"] != "unchanged"], MOST_STORED)
     if tree is not None:
-        _write(last_place, audit.without(by_chance).as_json(), MOST_LAST)
+        _write(last_path, audit.drop_events(by_chance).as_json(), MOST_LAST)
 
 
-def _unchanged(place: Path, job: Request, tree: TreeState) -> AuditRecord | None:
+def _unchanged(path: Path, job: Request, tree: TreeState) -> AuditRecord | None:
     """The part of the last audit that holds in this state of the tree."""
-    data = _read(place)
+    data = _read(path)
     provenance = dict(job.target) | {"framework": job.framework, "version": job.version}
     return None if data is None else AuditRecord.from_json(data).unchanged_in(tree, provenance)
 
@@ -134,19 +134,19 @@ def _add_files(total: "hashlib._Hash", folder: Path, package: Path) -> None:
 
 
 def _search_path(python: str) -> list[Path]:
-    """The worker's interpreter, and the folders that it searches for modules."""
+    """The path of the worker's interpreter, and the folders and archives that it searches for modules."""
     search_path = sys.path if python == sys.executable else query(python, "answer(sys.path)")
     places = [Path(p) for p in search_path if p and Path(p).exists()]
     return [Path(python).resolve(), *places]
 
 
-def _files(place: Path, digested: str) -> Iterator[str]:
-    """Name, size and time of all files at a place, in order, without compiled code and the folder ``digested``."""
-    if not place.is_dir():
-        status = place.stat()
-        yield f"{place}\0{status.st_size}\0{status.st_mtime_ns}\n"
+def _files(path: Path, digested: str) -> Iterator[str]:
+    """One line per file at a path, with name, size and time; without compiled code and the folder ``digested``."""
+    if not path.is_dir():
+        status = path.stat()
+        yield f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n"
         return
-    for folder, folders, names in os.walk(place):
+    for folder, folders, names in os.walk(path):
         folders[:] = sorted(f for f in folders if f[0] != "." and f != "__pycache__" and f"{folder}/{f}" != digested)
         for name in sorted(names):
             with suppress(FileNotFoundError):  # a broken link
@@ -154,25 +154,25 @@ def _files(place: Path, digested: str) -> Iterator[str]:
                 yield f"{folder}/{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
 
 
-def _read(place: Path) -> Any:  # noqa: ANN401 - JSON
+def _read(path: Path) -> Any:  # noqa: ANN401 - JSON
     """The stored content; None if the file is missing or damaged."""
     try:
-        data = json.loads(place.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
         body = json.dumps(data["content"])
         return data["content"] if hashlib.sha256(body.encode()).hexdigest() == data["sha256"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _write(place: Path, content: Any, most: int) -> None:  # noqa: ANN401 - JSON
+def _write(path: Path, content: Any, most: int) -> None:  # noqa: ANN401 - JSON
     """Store JSON, and delete the oldest of more than ``most`` files; does nothing if the cache cannot be written."""
     body = json.dumps(content)
     text = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "content": json.loads(body)})
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        partial = place.with_suffix(f".{os.getpid()}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
         partial.write_text(text, encoding="utf-8")
-        partial.replace(place)
-        files = sorted(place.parent.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+        partial.replace(path)
+        files = sorted(path.parent.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
         for old in files[:-most]:
             old.unlink()

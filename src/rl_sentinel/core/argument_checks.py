@@ -1,4 +1,4 @@
-"""Raise one-line errors for arguments: scalars, strings, functions, tensor positions; the switch for all checks."""
+"""Validate arguments (scalars, strings, functions, cells of tensors) with one-line errors; the switch of all checks."""
 
 import inspect
 import os
@@ -11,12 +11,14 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 
-#: Whether arguments of the signal library are checked; ``RL_SENTINEL_CHECKS=0`` switches it off for a process.
+#: True if the signal library checks its arguments; ``RL_SENTINEL_CHECKS=0`` in the environment turns the checks off.
 CHECKED = os.environ.get("RL_SENTINEL_CHECKS", "1") != "0"
 
 
 def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
-    """Raise for the first position where ``wrong`` is True; does nothing if checks are off.
+    """Raise an ``InputError`` for the first position where ``wrong`` is True, unless checks are off.
+
+    ``describe`` receives that position, one index per axis, and returns the message.
 
     Example:
         >>> import torch
@@ -32,8 +34,8 @@ def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
 def is_number(value: Any) -> bool:  # noqa: ANN401 - the type is checked here
     """Whether a value is a real number of Python or NumPy, or a scalar tensor; NaN and infinity count as numbers.
 
-    A bool is not a number here. Neither is an integer of more than 64 bits, which no tensor can be compared with, nor a
-    tensor that requires a gradient, because settings have no gradient.
+    Not numbers here: a bool, an integer of more than 64 bits (tensors cannot be compared with it), and a tensor that
+    requires a gradient (settings have no gradient).
 
     Example:
         >>> from rl_sentinel.core.argument_checks import is_number
@@ -93,13 +95,13 @@ def function(name: str, value: object) -> None:
         rl_sentinel.core.errors.InputError: estimator is 'grpo', expected a function whose parameters can be read
     """
     try:
-        inspect.signature(value)  # type: ignore[arg-type]  # whether it can be called is the question
+        inspect.signature(value)  # type: ignore[arg-type]  # this call finds out whether it is callable
     except (TypeError, ValueError):
         raise InputError(f"{name} is {value!r}, expected a function whose parameters can be read") from None
 
 
 def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> None:
-    """Require a function that accepts this number of positional arguments and these keywords.
+    """Require a function that accepts ``columns`` positional arguments and the keywords ``named``.
 
     Raises:
         InputError: naming the parameter, the call, and why it fails.

@@ -1,4 +1,4 @@
-"""``Batch``: sampled responses in a format independent of any framework, with axes, unit and role of each column."""
+"""``Batch``: sampled responses in a format independent of any framework; each column has axes, a unit and a role."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+#: Kind of a column: real numbers (``signal``), integers (``label``) or booleans (``mask``).
 Role = Literal["signal", "label", "mask"]
 
 #: Reasons why a row is not trained; ``Batch.excluded`` holds their numbers.
@@ -168,7 +169,7 @@ class _Lazy(Batch):
 
 
 def lazily(batch: Batch, derive: Callable[[Tensor], Tensor]) -> Batch:
-    """A batch with ``derive(column)`` in the place of each column, computed when it is first read.
+    """A batch with ``derive(column)`` instead of each column, computed when the column is first read.
 
     Example:
         >>> import torch
@@ -189,7 +190,7 @@ def take_rows(batch: Batch, index: Tensor) -> Batch:
 
 
 def take_positions(batch: Batch, index: Tensor) -> Batch:
-    """The response positions at ``index`` (int64 ``[n]``), in that order; lengths follow."""
+    """The response positions at ``index`` (int64 ``[n]``), in that order; ``length`` is counted again."""
     wide = {n: getattr(batch, n)[:, index] for n in COLUMNS if COLUMNS[n]["axes"].startswith("B T")}
     length = batch.valid[:, index].sum(dim=1)
     return replace(batch, **wide, length=length)

@@ -1,4 +1,4 @@
-"""``Boundary``: a function of the target, and how its arguments and outputs map to the neutral batch."""
+"""``Boundary``: a function of the target (the audited code), and how its arguments and outputs map to a ``Batch``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,14 +27,14 @@ Stage = Literal[
     "parallel",
 ]
 
-#: How the results of a repeated step are joined: sum, mean or last one, rows concatenated in order, or the sum over
-#: micro-batches and mean over ranks, as for gradients in data-parallel training.
+#: How the results of a step that runs once per part of the rows are joined. ``rows`` concatenates them in order;
+#: ``rank-mean`` sums over micro-batches and averages over ranks, as data-parallel training does with gradients.
 Join = Literal["sum", "mean", "last", "rows", "rank-mean"]
 
-#: The population that an output declares to average or sum over.
+#: The rows that an output averages or sums over, as the adapter declares; empty if not declared.
 Population = Literal["", "live", "rows", "all"]
 
-#: What a repeated step runs over.
+#: The parts into which the rows are cut; a step with ``each`` runs once per part.
 Cut = Literal["rank", "micro_batch"]
 
 
@@ -42,11 +42,11 @@ Cut = Literal["rank", "micro_batch"]
 class Output:
     """Description of one output of a boundary.
 
-    ``axes`` is ``"B T"``, ``"B"`` or ``""`` (a number for the whole batch), ``quantity`` the name by which laws and
-    definitions know it (``"advantage"``, ``"keep"``, ``"kl.k1"``), ``scope`` whether a decision is taken per token, row
-    or group, ``over`` the declared population: live rows, all rows with their trained tokens (``"rows"``), or all rows
-    and tokens, trained or not. ``at`` is the place of the value after the last step, ``form`` its layout there,
-    ``join`` how the values of a repeated step are joined.
+    ``axes`` is ``"B T"``, ``"B"`` or ``""`` (one number for the whole batch). ``quantity`` is the name by which laws
+    and definitions know the output (``"advantage"``, ``"keep"``, ``"kl.k1"``). ``scope`` states whether a decision is
+    taken per token, row or group. ``over`` is what a mean or sum counts: live rows, all rows with their trained tokens
+    (``"rows"``), or all rows and tokens, trained or not. After the last step, the value is at ``at``, laid out as
+    ``form``; ``join`` states how the values of a repeated step are joined.
     """
 
     axes: str
@@ -66,12 +66,13 @@ class Step:
     ``call`` is a dotted path of the target, a method of an earlier value, or a Python function of this package. An
     ``arguments`` entry whose key is a number is passed by position. After the call, later steps and outputs refer to
     its result by ``name``, and to each argument by the name of its parameter. ``each`` repeats the step for every cut
-    of the rows; ``inside`` names functions of the target whose last arguments and result are kept while the step runs.
-    ``optional`` arguments are left out where a release has no such parameter. A ``remembered`` step returns a copy of
-    its first result when it is called with equal arguments again. ``explain`` receives an exception of the call and the
-    arguments by name, and returns the exception to raise. ``doubles`` maps dotted paths of the target to functions of
-    this package that replace them while the step runs, for example where the original needs a GPU. ``produced_by``
-    cites, for an argument that could have several forms, the line of the framework's trainer that produces it.
+    of the rows. ``inside`` maps names to functions of the target that the step calls; the arguments and the result of
+    their last call are kept. ``optional`` arguments are left out if a release has no such parameter. A ``remembered``
+    step returns a copy of its first result when it is called with equal arguments again. ``explain`` receives an
+    exception of the call and the arguments by name, and returns the exception to raise. ``doubles`` maps dotted paths
+    of the target to functions of this package that replace them while the step runs, for example where the original
+    needs a GPU. ``produced_by`` cites, for an argument that could have several forms, the line of the framework's
+    trainer that produces it.
     """
 
     call: str | Use | Callable[..., Any]
@@ -101,10 +102,11 @@ class Boundary:
     ``path`` is the dotted path that is entered (several, joined by ``" -> "``, for a pipeline), ``steps`` its calls in
     order. ``reads`` are the columns that the codecs carry, except ``unused``, which the target receives and ignores.
     ``requires`` are the conditions under which the target's own trainer could make the call; each returns the reason
-    why not, or "". ``domain`` changes a batch of the search so that it fulfils these conditions, and keeps a batch that
-    already does. ``writes`` are the columns that it claims to change in place; ``alternatives`` the ``path``s that
-    compute the same algorithm. ``notes`` tell the report how the arguments were bound. ``undecided`` is why its
-    outputs cannot be compared with the formula that was claimed of it. ``own`` marks a user's function, whose
+    why not, or "". ``domain`` changes a batch of the search so that it fulfils these conditions; a batch that already
+    does is returned unchanged. ``writes`` are the columns that the boundary claims to change in place; ``alternatives``
+    the ``path``s of boundaries that compute the same algorithm. ``reach`` is the configuration with which training
+    calls the boundary. ``notes`` tell the report how the arguments were bound. ``undecided`` is the reason why the
+    outputs cannot be compared with the formula of the claimed algorithm, or "". ``own`` marks a user's function, whose
     callers and batches are unknown.
     """
 
@@ -126,7 +128,7 @@ class Boundary:
     own: bool = False
 
     def __post_init__(self) -> None:
-        """Derive the columns that are read from the codecs of the steps."""
+        """Set ``reads``, if it is empty, to the columns that the codecs carry."""
         if not self.reads:
             carried = frozenset[str]().union(*(c.columns | c.shapes for c in self.codecs()))
             object.__setattr__(self, "reads", carried - self.unused)
@@ -137,7 +139,7 @@ class Boundary:
 
     @property
     def modeled(self) -> frozenset[str]:
-        """The columns that a model computes during the call, at untrained positions with other values."""
+        """The columns that a model computes during the call; at untrained positions they differ from the batch."""
         return frozenset[str]().union(*(codec.modeled for codec in self.codecs()))
 
     @property

@@ -13,10 +13,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A reference to a value of an earlier step, and the path to a part of it.
+    """A reference to a value of an earlier step, or to a part of that value.
 
-    ``name`` is a step (its return value) or a parameter of one (the argument after the call). ``path`` is a sequence of
-    attribute names (``".batch"``) and keys.
+    ``name`` is the name of a step (for its return value) or of a step's parameter (for the argument after the call).
+    ``path`` is a sequence of attribute names and keys that leads to the part.
 
     Example:
         >>> from rl_sentinel.core.call import Use
@@ -37,7 +37,7 @@ class Use:
         return Use(self.name, (*self.path, name))
 
     def __str__(self) -> str:
-        """The place as a Python expression."""
+        """The reference as a Python expression."""
         return self.name + "".join(self._step(step) for step in self.path)
 
     @staticmethod
@@ -63,7 +63,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One invocation: a function, class or method, with arguments that are values, calls or uses.
+    """One invocation of a function, class or method; its arguments are values, ``Call`` or ``Use`` objects.
 
     ``function`` is a dotted path, a method of an earlier value, or a Python function of this package. A ``shared`` call
     is made once per process and setting, because a run has one configuration for all its steps.

@@ -9,13 +9,17 @@ from rl_sentinel.core.layout import Layout
 
 Scalar = bool | int | float | str | None
 
-#: Neutral knob name -> plain value that JSON can hold.
+#: Name of a setting, the same in all frameworks -> its value, which JSON can hold.
 Settings = Mapping[str, Scalar]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
-    """A batch and its layout, the settings it is computed under, and the numbers that the law draws."""
+    """A batch and its layout, the settings of the call, and the numbers that the law draws.
+
+    ``setting`` is the name of one of the boundary's configurations, ``override`` replaces some of its values, and
+    ``seed`` seeds the random generators before the call.
+    """
 
     batch: Batch
     setting: str = "default"
@@ -31,7 +35,7 @@ def with_batch(case: Case, batch: Batch) -> Case:
 
 
 def with_draw(case: Case, **draw: Scalar) -> Case:
-    """A copy of the case with the numbers that the law draws."""
+    """A copy of the case with these numbers drawn by the law."""
     return replace(case, draw=dict(draw))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_sentinel.core.claims import KINDS, OF_SETTINGS, Claims, Knob, Options, Said, SettingClaim, claims, unknown_claim
 
-#: Claim per name -> prefix of its keys.
+#: Claim that is made per output or per setting -> prefix of its keys.
 PREFIXES: Mapping[str, str] = {
     "output_algorithms": "algorithm:",
     "output_definitions": "definition:",

@@ -26,7 +26,7 @@ Aggregation = Literal[
 #: The citation of claims that a user states about a function.
 STATED = "stated by the user"
 
-#: The same of an algorithm that the user names otherwise, as the whole method; the name follows.
+#: The same if the user names the algorithm differently, for example by its whole method; that name follows.
 STATED_AS = f"{STATED} as "
 
 #: Start of the citation of claims that are implied by the stated algorithm.
@@ -118,7 +118,7 @@ class Claims:
     standardized: Said[bool] | None = _claim("rewards are divided by a standard deviation, or not", *_RELATIVE)
     deviation: Said[Literal["n - 1", "n"]] | None = _claim("the denominator of the standard deviation", "advantage")
     deviation_of: Said[Literal["group", "batch"]] | None = _claim(
-        "whose standard deviation divides a reward that is compared within its prompt; `batch` implies that scope",
+        "whose standard deviation divides a reward that is compared within its prompt; `batch` implies scope `batch`",
         "advantage",
     )
     credit: Said[Literal["outcome", "temporal"]] | None = _claim(
@@ -180,7 +180,7 @@ class Claims:
         "a loss or a baseline is weighted by the ratio to the rollout policy, clamped at this number"
     )
     corrected_by: Said[Literal["token", "row"]] | None = _claim(
-        "that weight is computed per token, or is the geometric mean of the row's ratios"
+        "the weight that corrected-at-most clamps is computed per token, or is the geometric mean of the row's ratios"
     )
     output_algorithms: Mapping[str, Said[str]] = _per_name(
         "the algorithm of one output, if it differs from the boundary's", dict
@@ -259,7 +259,7 @@ def unknown_claim(name: str) -> str:
 
 
 def _value_kinds(hint: object) -> tuple[object, ...]:
-    """The possible values of a claim: literals, or types."""
+    """The possible values of a claim: literals or, if any value of a type is possible, that type."""
     said = next(part for part in get_args(hint) if part is not NoneType)
     (value,) = get_args(said)
     return (True, False) if value is bool else get_args(value) or (value,)

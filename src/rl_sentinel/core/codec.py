@@ -1,4 +1,4 @@
-"""``Codec``: build one argument of a call from a batch, and read the batch back from a live argument."""
+"""``Codec``: build one argument of a call from a batch, and read the batch back from a call's actual argument."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -16,9 +16,9 @@ from rl_sentinel.core.layout import Axis, Layout
 class Inputs:
     """The input from which a codec builds an argument.
 
-    ``batch`` has the rows of the current cut, ``whole`` all rows of the mini-batch; ``part`` counts the cut and the
-    number of cuts. ``leaves`` collects pairs (laid-out column, leaf tensor) for targets that compute the gradient
-    themselves.
+    ``batch`` has the rows of the current cut, ``whole`` all rows of the mini-batch; ``part`` is the index of the cut,
+    and the number of cuts. ``leaves`` collects pairs (laid-out column, leaf tensor) for targets that compute the
+    gradient themselves.
     """
 
     batch: Batch
@@ -74,9 +74,9 @@ class Sizes:
 class Codec:
     """One argument of a call: ``put`` builds it from a case, ``take`` reads the columns back from a live argument.
 
-    A codec that only passes a constant, a knob or an earlier result carries no column. ``canonical`` returns the
-    columns as ``take`` reads them, without the information that the argument cannot hold. Columns that cannot be read
-    back at all are ``unreadable``.
+    A live argument is one that was passed in a real call. A codec that only passes a constant, a setting or an earlier
+    result carries no column. ``canonical`` returns the columns as ``take`` reads them, without the information that
+    the argument cannot hold. Columns that cannot be read back at all are ``unreadable``.
     """
 
     @property
@@ -96,7 +96,7 @@ class Codec:
 
     @property
     def modeled(self) -> frozenset[str]:
-        """Columns that the target computes by calling a model which is the argument."""
+        """Columns that the target computes by calling the argument, which is a model."""
         return frozenset()
 
     @property

@@ -1,4 +1,4 @@
-"""Exceptions: one-line errors for users, and the outcomes of a boundary call without a result."""
+"""Exceptions: one-line errors for users, and outcomes of calls that return no result."""
 
 
 class SentinelError(Exception):
@@ -25,12 +25,12 @@ class ArgumentNameError(InputError, TypeError):
     """A misspelled or missing parameter in a call of the signal library; also a ``TypeError``."""
 
 
-class NotApplicable(Exception):  # noqa: N818 - an outcome, not an error: the pair is not checked
+class NotApplicable(Exception):  # noqa: N818 - an outcome, not an error: the law is not checked
     """The law cannot be checked at this boundary; the text is the reason that reports print."""
 
 
-class Undecided(Exception):  # noqa: N818 - an outcome: the law has a subject here, yet what it needs is unknown
-    """The law cannot be decided at this boundary; the pair counts as errored, and the text says what to state."""
+class Undecided(Exception):  # noqa: N818 - an outcome: the law applies, but a fact that it needs is unknown
+    """The law applies but cannot be decided: the verdict is ``errored``, and the text says what the user must state."""
 
 
 class StandInTouched(NotApplicable):
@@ -38,7 +38,7 @@ class StandInTouched(NotApplicable):
 
 
 class TargetRaised(Exception):  # noqa: N818 - an outcome of the target, which laws check
-    """An exception raised by the target; ``accident`` is its line if no code raised it on purpose."""
+    """An exception raised by the target; ``accident`` is its ``file:line``, or empty if it was raised on purpose."""
 
     def __init__(self, message: str, accident: str = "") -> None:
         """Store the message and the line of the accident."""
@@ -55,7 +55,7 @@ class Crashed(TargetRaised):
 
 
 class Unbindable(Exception):  # noqa: N818 - reported per boundary, never shown to a user as an exception
-    """An expected boundary cannot be found, or its arguments cannot be bound by role."""
+    """An expected boundary cannot be found, or its parameters do not match the columns and settings of a case."""
 
 
 class Absent(Unbindable):

@@ -23,10 +23,10 @@ class Law:
     ``applies`` returns why the law does not apply to a boundary, or an empty string. ``vary`` draws the ``n``-th
     variant of a case, or None if the precondition does not hold; it runs again on every shrunk case. ``expect`` calls
     the boundary and yields expectations on its results. A law that ``fails`` ``"on-all-cases"`` is broken only if every
-    expectation over all cases is. ``intended`` is the argument that a contested finding may be intended, or a function
-    that returns it for a boundary. A law with ``at_once`` checks all settings of a boundary together, under the first
-    one. ``shows_with`` is the law whose finding at the same boundary has the same cause; the finding of this law is
-    then listed under it. ``claims`` are the names of the claims that decide whether the law applies, or what it
+    expectation on every case is broken. ``intended`` is the argument why a contested finding may be intended, or a
+    function that returns it for a boundary. A law with ``at_once`` checks all settings of a boundary together, under
+    the first one. ``shows_with`` is the law whose finding at the same boundary has the same cause; the finding of this
+    law is then listed under it. ``claims`` are the names of the claims that decide whether the law applies, or what it
     expects. ``own_level`` is the level of a case at a user's function, if it differs: there, the user states the
     claims, and callers are unknown.
     """
@@ -60,8 +60,8 @@ class Law:
         """The level of a case that breaks the law at a boundary."""
         return self.own_level(case) if boundary.own and self.own_level else self.level(case)
 
-    def other_side(self, boundary: Boundary) -> str:
-        """The argument that a contested finding at a boundary may be intended, or an empty string."""
+    def intended_at(self, boundary: Boundary) -> str:
+        """The argument why a contested finding at a boundary may be intended, or an empty string."""
         return self.intended if isinstance(self.intended, str) else self.intended(boundary)
 
 
@@ -69,7 +69,7 @@ def validate_claims(laws: Iterable[Law], names: Iterable[str] = NAMES) -> None:
     """Check that each claim is read by some law.
 
     Raises:
-        ValueError: naming a claim that none of the laws declares.
+        ValueError: naming a claim that no law declares.
     """
     declared = {name for law in laws for name in law.claims}
     for name in names:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def defined(package: ModuleType, name: str) -> dict[str, Any]:
-    """Module name to the value of ``name``, for each module of ``package`` that defines it.
+    """Return module name -> value of ``name``, for each module of ``package`` that defines it.
 
     Example:
         >>> from rl_sentinel.core.modules import defined

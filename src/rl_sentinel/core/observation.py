@@ -14,8 +14,8 @@ from rl_sentinel.core.case import Case
 class Observation:
     """Outputs of a call, gradients of its loss, and its inputs as the call left them.
 
-    ``arguments`` has the tensors that a watched call changed in place among the arguments of the target's functions:
-    parameter and function name -> values before and after.
+    ``arguments`` has the arguments of the target's functions that a watched call changed in place: parameter and
+    function name -> values before and after the call.
     """
 
     values: Mapping[str, Tensor]
@@ -45,9 +45,9 @@ class Ask(Protocol):
         fresh: bool = False,
         watched: bool = False,
     ) -> Observation:
-        """Call the boundary (or its alternative ``on``); ``gradients`` of its loss to these columns.
+        """Call the boundary (or its alternative ``on``); with gradients of its loss with respect to ``gradients``.
 
-        An unchanged case may be answered from a cache, unless ``fresh``. ``inputs_after`` and ``arguments`` are set
-        only after a ``watched`` call of the boundary itself, without gradients.
+        The result of an earlier call on the same case may be returned, unless ``fresh``. ``inputs_after`` and
+        ``arguments`` are set only after a ``watched`` call of the boundary itself, without gradients.
         """
         ...

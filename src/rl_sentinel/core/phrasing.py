@@ -60,7 +60,7 @@ def of(output: str, cell: Sequence[int]) -> str:
 
 
 def coordinates(cell: Sequence[int]) -> str:
-    """A position as a noun: ``row 1, token 0``."""
+    """A position as text, such as ``row 1, token 0``; empty for a scalar."""
     return ", ".join(f"{axis} {index}" for axis, index in zip(_AXES, cell, strict=False))
 
 

@@ -86,7 +86,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
             seed=check_whole("seed", data["seed"], MOST_SEED),
         )
     except KeyError as error:
-        raise SentinelError(f"case is damaged ({error} is missing), expected what an audit wrote") from error
+        raise SentinelError(f"case is damaged ({error} is missing), expected a case that an audit wrote") from error
     except (TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
-        raise SentinelError(f"case is damaged ({reason}), expected what an audit wrote") from error
+        raise SentinelError(f"case is damaged ({reason}), expected a case that an audit wrote") from error

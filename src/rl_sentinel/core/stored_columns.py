@@ -9,7 +9,7 @@ from torch import Tensor
 from rl_sentinel.core import batch as columns
 from rl_sentinel.core.batch import COLUMNS, VOCABULARY, Batch
 
-#: Limits on rows, response positions and prompt tokens of a stored case; found cases are far smaller.
+#: Limits on rows, response positions and prompt tokens of a stored case; cases that an audit finds are far smaller.
 MOST_ROWS, MOST_WIDTH, MOST_PROMPT = 1024, 4096, 4096
 
 #: role -> the dtypes of its columns.

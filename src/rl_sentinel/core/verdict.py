@@ -29,5 +29,5 @@ class Verdict:
     def __post_init__(self) -> None:
         """Validate that ``holds`` has at least one tried case."""
         if self.outcome == "holds" and self.tried == 0:
-            message = f"verdict[{self.law}, {self.boundary}] holds with 0 cases tried"
+            message = f"verdict[{self.law}, {self.boundary}] holds with 0 cases tried, expected at least 1"
             raise ValueError(message)

@@ -1,9 +1,9 @@
 """ONP002 clip-range-ends-at-old-policy: the clip range allows steps to one side of the old policy only.
 
 What it says:
-    Next to the old policy nothing is clipped, on either side. So the policy loss has no kink where the ratio passes 1:
-    what it gains as the ratios of a row rise a little, it loses as they fall as much. And no token is counted as
-    clipped there.
+    Near a ratio of 1 nothing is clipped, on either side, and no token is counted as clipped. So the policy loss has no
+    kink at 1: if the ratios of a row rise a little, the loss changes by as much as if they fall a little, in the other
+    direction.
 
 Why it matters:
     A clip range allows small steps and stops large ones. A range that begins or ends at 1 stops every step in one

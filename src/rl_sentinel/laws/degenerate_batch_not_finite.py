@@ -20,7 +20,7 @@ How to fix it:
     deviation by n - 1 on a group of one.
 
 Where it does not apply:
-    Batches with none of these. Refusing one with a message is not a fault. A user's function may never be called with a
+    All other batches. Refusing such a batch with a message is not a fault. A user's function may never be called with a
     row, a group or a batch that has nothing to train, with one row, or with a lone response: there it is a hazard.
 
 Seen in:

@@ -1,10 +1,10 @@
 """KLR001 divergence-raises-reward: a KL penalty raises the reward as the policy leaves its reference.
 
 What it says:
-    A KL penalty in a reward lowers it: where the policy is as likely as its reference at each token, and the reference
-    then gives one trained token less probability, the reward at that token does not rise, nor the outcome of
-    its row, nor the advantage that is made of them. Every estimator is positive there (k1, its absolute value, k2
-    and k3), so the direction depends on none.
+    A KL penalty in a reward lowers the reward: if policy and reference give each token the same probability, and the
+    reference then gives one trained token less, the reward at that token does not rise, nor the outcome of its row, nor
+    the advantage that is computed from them. All estimators (k1, its absolute value, k2 and k3) are positive there, so
+    the direction does not depend on the estimator.
 
 Why it matters:
     A penalty of the wrong sign pays the policy for leaving its reference. The reward rises, which looks like success,

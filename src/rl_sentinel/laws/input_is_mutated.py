@@ -20,9 +20,9 @@ How to fix it:
     ``rl_sentinel.signal`` return new tensors.
 
 Where it does not apply:
-    Boundaries that claim to write all that they read. Masked positions may change; so is an argument that holds a
-    column which the boundary claims to write, and one in whose shape the trained tokens cannot be distinguished from
-    others, such as prompt and response in one row. Adding an entry to a table does not change the tensors in it.
+    Boundaries that claim to write all that they read. Masked positions may change. So may an argument that holds a
+    column which the boundary claims to write, and an argument whose shape does not show which cells are trained tokens,
+    such as prompt and response in one row. Adding an entry to a table does not change the tensors in it.
 
 Seen in:
     See the audit's reports.

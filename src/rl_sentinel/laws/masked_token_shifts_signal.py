@@ -1,9 +1,8 @@
 """MSK002 masked-token-shifts-signal: a token that is not trained changes the results of trained tokens.
 
 What it says:
-    A token that is not trained, in a row that is, has no influence on the results of trained
-    ones: moving its log-probs, values or advantage changes no output
-    there, and no gradient of the loss.
+    An untrained token in a row with trained tokens has no influence on the results of trained tokens: moving its
+    log-probs, values or advantage changes no output there, and no gradient of the loss.
 
 Why it matters:
     Tool outputs and observations stand between the tokens that the policy wrote. If their log-probs

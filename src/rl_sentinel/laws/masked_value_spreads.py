@@ -1,10 +1,10 @@
 """MSK004 masked-value-spreads: a fill value at masked positions spreads into the results.
 
 What it says:
-    The fill that a framework itself puts into masked slots, log-probs of -1e4 of every policy at every untrained
-    position, leaves outputs and gradients at trained tokens finite and unchanged. Where a boundary claims that a masked
-    slot may hold anything, NaN and infinity are tried too, in every signal that it reads, and must not be refused. An
-    output that is claimed to be 0 off the mask is still 0 there.
+    Frameworks fill masked slots with log-probs of -1e4. With this fill in the log-probs of every policy at every
+    untrained position, outputs and gradients at trained tokens stay finite and unchanged. If a boundary claims that a
+    masked slot may hold anything, NaN and infinity are tried too, in every signal that it reads, and must not be
+    refused. An output that is claimed to be 0 off the mask is still 0 there.
 
 Why it matters:
     Masked slots hold arbitrary values of the model or the padding. Code that applies the mask only after an exponential

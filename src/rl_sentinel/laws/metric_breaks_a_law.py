@@ -1,8 +1,8 @@
 """MET003 metric-breaks-a-law: a metric over live rows changes with dead rows or padding.
 
 What it says:
-    A metric that is declared over live rows obeys the laws of the signal: moving a column of
-    a row with no trained token, or more padding, leaves it as it was.
+    A metric that is declared over live rows obeys the laws of the signal: moving a column of a row without a trained
+    token, or adding padding, does not change the metric.
 
 Why it matters:
     A mean reward that counts rejected rows, or a mean length that grows with the widest row of the

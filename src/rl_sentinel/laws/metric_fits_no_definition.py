@@ -1,10 +1,10 @@
 """MET001 metric-fits-no-definition: a metric equals no accepted definition of its name.
 
 What it says:
-    A logged quantity equals one accepted definition of it, recomputed from the raw batch: per token,
-    or as a mean over tokens, rows or groups. It must be the same definition on all cases. Where
-    the boundary claims which policy stands against which, the estimator of a KL, or which definition it
-    is, it is one of these. A share whose definition is the loss's own lies between 0 and 1.
+    A logged quantity equals one accepted definition of it, recomputed from the raw batch: per token, or as a mean over
+    tokens, rows or groups. It must be the same definition on all cases. If the boundary claims which two policies are
+    compared, which KL estimator is used, or which definition applies, only definitions that fit the claim are accepted.
+    A share that only the loss itself defines lies between 0 and 1.
 
 Why it matters:
     A number that fits no definition measures nothing. Thresholds, comparisons between runs and

@@ -3,8 +3,8 @@
 What it says:
     Where the denominators of the whole mini-batch are given to the loss, cutting the rows into
     micro-batches with the target's own splitter changes neither the loss nor its gradient: one
-    part, two parts, or one for each row, an all-masked part included. A loss that is claimed to be a
-    mean, with denominators of its own, does so where all rows have equally many trained tokens.
+    part, two parts, or one for each row, an all-masked part included. The same holds for a loss that is claimed to be a
+    mean and counts its own denominators, if all rows have equally many trained tokens.
 
 Why it matters:
     Micro-batches are a matter of memory. If each divides by the tokens that it happens to hold,

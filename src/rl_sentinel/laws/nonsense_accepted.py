@@ -2,7 +2,7 @@
 
 What it says:
     Impossible values, and pairs of settings that exclude each other, are refused before training.
-    What is claimed to be sound at their edge is accepted: a check that refuses everything checks nothing.
+    Settings that are claimed to be just within the limits are accepted: a check that refuses everything checks nothing.
 
 Why it matters:
     Users assume that a run that starts follows its configuration. A mistake that one line could report at the start is

@@ -1,13 +1,13 @@
 """ONP001 on-policy-identity-broken: with all policies equal, a ratio or the gradient is wrong.
 
 What it says:
-    On fresh samples (current, old, reference and sampling policy are one, no regularizer) the ratio
-    and every importance weight is 1, nothing is clipped or rejected, each KL is 0, and the gradient
-    is that of REINFORCE: minus the advantage on trained tokens, times one positive number.
+    On fresh samples (current, old, reference and sampling policy are equal, and no regularizer is on) the ratio and
+    every importance weight are 1, nothing is clipped or rejected, each KL is 0, and the gradient is that of REINFORCE:
+    minus the advantage on trained tokens, times one positive number.
 
 Why it matters:
-    On this step every ratio loss is the same. One that differs there applies a wrong sign, weight
-    or mask, or takes the wrong policy's log-probs, on all other steps as well.
+    On this step all losses with a ratio agree. A loss that differs there applies a wrong sign, weight or mask, or takes
+    the wrong policy's log-probs, on all other steps as well.
 
 A boundary that breaks it:
     >>> import torch

@@ -2,8 +2,8 @@
 
 What it says:
     An exposed quantity depends on its own inputs only: a KL, a ratio or an entropy on log-probs and logits, a clip
-    fraction also on the advantage, a length on none. Moving any other column that is read by 1 and by 100, either way,
-    changes it nowhere; nor does the coefficient by which a KL is weighed afterwards.
+    fraction also on the advantage, a length on no signal. Moving any other column that is read by 1 and by 100, up or
+    down, changes the quantity nowhere. Neither does the coefficient by which a KL is multiplied afterwards.
 
 Why it matters:
     A curve called KL that is really a shaped reward looks calm while the policy runs away, and every alarm and

@@ -1,8 +1,8 @@
 """PRM001 row-order-matters: the order of the rows changes a result.
 
 What it says:
-    Another order of the rows, with the groups kept together as they were and pairs as claimed, permutes the outputs in
-    the same way and changes no number for the whole batch.
+    Reordering the rows permutes the outputs in the same way, and changes no number for the whole batch. Adjacent rows
+    of a group stay adjacent, and so do the rows of a claimed pair.
 
 Why it matters:
     The order in which a sampler returns responses is random. A signal that depends on it is noisy, or biased towards

@@ -1,7 +1,7 @@
 """DAT003 siblings-share-state: two samples share mutable data.
 
 What it says:
-    What is made for one sample stays as it is when the data of another sample is written to.
+    The data of one sample does not change when the data of another sample is written to.
 
 Why it matters:
     Environments and reward functions write to the data of their sample: a state, a counter, a list

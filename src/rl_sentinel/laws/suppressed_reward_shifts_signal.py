@@ -1,8 +1,8 @@
 """MSK003 suppressed-reward-shifts-signal: a reward that is declared suppressed still changes a result.
 
 What it says:
-    Where a boundary says that it suppresses the task reward of a response (it never ended, it ran
-    too long), that reward moves nothing: neither the row's own signal nor another row's.
+    If a boundary says that it suppresses the task reward of a response (which never ended, or is too long), that reward
+    changes nothing: neither the signal of its own row nor that of another row.
 
 Why it matters:
     Suppressed after normalizing, the reward is gone from its own row but still in the mean and the

@@ -23,8 +23,8 @@ class Releases(pydantic.BaseModel):
 class Bug(pydantic.BaseModel):
     """One row: where the bug was, and the revisions or releases between which it was fixed.
 
-    ``file`` and ``function`` name the code at the parent; ``cpu`` says whether the bug shows on a CPU. Other fields are
-    ignored.
+    ``file`` and ``function`` name the code before the fix (at ``parent_commit``); ``cpu`` says whether the bug shows on
+    a CPU. Other fields are ignored.
     """
 
     model_config = pydantic.ConfigDict(extra="ignore", strict=True, frozen=True)
@@ -44,7 +44,7 @@ def read_bugs(path: Path) -> list[Bug]:
     """The rows of a file, in order.
 
     Raises:
-        SentinelError: if the file cannot be read, or a row is not one; the message names the line and the field.
+        SentinelError: if the file cannot be read, or a row is invalid; the message names the line and the field.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

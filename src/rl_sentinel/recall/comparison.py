@@ -25,7 +25,7 @@ Outcome = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of one bug: the outcome, the broken pairs that show it, and a sentence of detail."""
+    """The result of one bug: the outcome, the broken verdicts that show it, and a sentence of detail."""
 
     outcome: Outcome
     found: tuple[Judged, ...] = ()
@@ -33,11 +33,11 @@ class Comparison:
 
 
 def compare(before: NarrowAudit, after: NarrowAudit | None, functions: Sequence[str]) -> Comparison:
-    """Whether a finding at these functions before the fix becomes *holds* after it.
+    """Compare the verdicts at these functions: the bug is caught if a finding before the fix becomes *holds* after it.
 
-    The verdict after counts at the same boundary, law and setting; where the boundary has no such setting after the
-    fix, all settings must hold. Where the law is still broken, an output that broke before the fix and is compared and
-    holds after it counts: the finding that is left is another bug. ``after`` is None where the bug is not fixed yet.
+    The law must hold at the same boundary and setting; if the boundary has no such setting after the fix, under all
+    settings. If the law is still broken, an output that broke before the fix, and is compared and holds after it, is
+    enough: the remaining finding is another bug. ``after`` is None if the bug is not fixed yet.
     """
     if before.error:
         return Comparison("failed", detail=f"before the fix: {before.error}")
@@ -56,7 +56,7 @@ def _after_fix(found: Sequence[Judged], after: NarrowAudit) -> Comparison:
         return Comparison("caught", tuple(caught))
     if repaired := {v: names for v in found if (names := _repaired(v, after))}:
         outputs = ", ".join(sorted(set().union(*repaired.values())))
-        detail = f"by output; the law is still broken at others than {outputs}"
+        detail = f"by output: {outputs} holds; the law is still broken at other outputs"
         return Comparison("caught", tuple(repaired), detail)
     if remaining := [v for v in found if any(w.outcome == "broken" for w in _same(v, after))]:
         return Comparison("still found", tuple(remaining))
@@ -79,7 +79,7 @@ def _holds(finding: Judged, after: NarrowAudit) -> bool:
 
 
 def _repaired(finding: Judged, after: NarrowAudit) -> set[str]:
-    """The outputs that broke and, under each verdict of the pair after the fix, are compared and hold."""
+    """The outputs that broke before the fix and, in every verdict of the pair after it, are compared and hold."""
     same = [v for v in _same(finding, after) if v.outcome in {"broken", "holds"}]
     if not any(v.outcome == "broken" for v in same) or len(same) < len(_same(finding, after)):
         return set()
@@ -87,9 +87,9 @@ def _repaired(finding: Judged, after: NarrowAudit) -> set[str]:
 
 
 def _same(finding: Judged, after: NarrowAudit) -> list[Judged]:
-    """The verdicts after the fix at a finding's pair: of its setting, or of all where the setting is gone.
+    """The verdicts after the fix for a finding's law and boundary, under its setting or, if that is gone, under all.
 
-    Where the fix added a function before the one that was found, it is the chain that ends in the same function.
+    If the fix put another function before the finding's, the boundary is the chain that ends in the same function.
     """
     law = [v for v in after.verdicts if v.law == finding.law]
     last = finding.boundary.rpartition(" -> ")[2]

@@ -14,8 +14,8 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def function_names(root: Path, file: str, text: str) -> tuple[str, ...]:
     """The functions that ``text`` names in a file of a tree, as ``FILE:NAME``; empty if the tree has no such file.
 
-    ``text`` is a qualified name, several, or a name with words around it. A class names all its functions. Where
-    no word is a function or a class of the file, all functions of the file are meant: ``FILE:*``.
+    ``text`` is a qualified name, several names, or prose that contains them. A class stands for all its functions. If
+    no word is a function or a class of the file, the result is all functions of the file: ``FILE:*``.
     """
     place = _place(root, file)
     if place is None:
@@ -45,7 +45,7 @@ def _place(root: Path, file: str) -> Path | None:
 
 
 def _defined(node: ast.AST, within: str = "") -> Iterator[tuple[str, bool]]:
-    """Qualified names of functions and classes, and whether it is a class; none within a function."""
+    """Qualified name of each function and class, and whether it is a class; skips definitions inside functions."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _DEFINITIONS):
             yield f"{within}{child.name}", isinstance(child, ast.ClassDef)

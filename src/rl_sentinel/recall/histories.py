@@ -11,10 +11,10 @@ from rl_sentinel.core.errors import SentinelError
 #: How deep below the folder repositories are searched: ``framework`` and ``owner+name/repo``.
 _DEPTH = 2
 
-#: Words of a subject by which a commit may fix something.
+#: Words in the subject of a commit that suggest a fix.
 _FIXES = re.compile(r"fix|bug|revert|correct|wrong|repair|patch|issue|nan\b", re.IGNORECASE)
 
-#: How many earlier changes of a file are looked at for one that fixes nothing.
+#: Most earlier changes of a file that are searched for one that fixes nothing.
 _CHANGES = 50
 
 
@@ -54,7 +54,7 @@ class Histories:
 
 
 def previous_harmless_change(repository: Path, commit: str, file: str) -> str:
-    """The newest change of a file, at or before a commit, whose subject names no fix; empty if all do."""
+    """The newest commit that changes a file, at or before ``commit``, and whose subject names no fix; else empty."""
     log = git(repository, "log", f"-{_CHANGES}", "--no-merges", "--format=%H %P%x09%s", commit, "--", file)
     for line in log.decode(errors="replace").splitlines():
         commits, _, subject = line.partition("\t")

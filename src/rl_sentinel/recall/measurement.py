@@ -21,10 +21,10 @@ from rl_sentinel.recall.syntax import interpreter_for
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """Whether each control shows the same change of verdict, which would be wrong; None if it could not run.
+    """Whether each control shows a change from broken to *holds*, which it should not; None if it could not run.
 
-    ``other_function``: the same audits, asked about the function of another bug, at boundaries that do not enter this
-    one. ``neighbor``: this function, around an earlier change of its file that fixes nothing.
+    ``other_function``: the function of another bug in the same two audits, at boundaries that do not enter the bug's
+    function. ``neighbor``: the bug's function before and after an earlier change of its file that fixes nothing.
     """
 
     other_function: bool | None = None

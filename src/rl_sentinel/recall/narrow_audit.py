@@ -23,7 +23,7 @@ _IRRELEVANT = frozenset({"cli", "known", "recall", "remedies", "report", "train"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One law at one boundary under one setting; where it is broken, the level and which outputs broke and held."""
+    """One law at one boundary under one setting; if it is broken, the level and which outputs broke and held."""
 
     law: str
     boundary: str
@@ -43,7 +43,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowAudit:
-    """Verdicts of the boundaries that enter certain functions; ``error`` where the target cannot be audited."""
+    """Verdicts of the boundaries that enter certain functions; ``error`` says why the target could not be audited."""
 
     error: str = ""
     verdicts: tuple[Judged, ...] = ()
@@ -69,9 +69,9 @@ def source_root(target: str, python: str = sys.executable) -> Path:
 
 
 def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int, python: str = sys.executable) -> NarrowAudit:
-    """Audit a target where it enters one of the functions, or read the stored result of the same audit.
+    """Audit a target at boundaries that enter one of the functions, or read the stored result of the same audit.
 
-    ``python`` is the interpreter of the environment in which it is imported.
+    ``python`` is the interpreter of the environment in which the target is imported.
     """
     try:
         job, _ = request(

@@ -36,7 +36,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """The page."""
+    """All results as a Markdown page."""
     lines = [_HEAD, "| framework | CPU | bugs | caught | of these fault | contested |", "|---|---|---|---|---|---|"]
     for framework, cpu in sorted({(r.bug.framework, r.bug.cpu) for r in rows}):
         group = [r for r in rows if (r.bug.framework, r.bug.cpu) == (framework, cpu)]

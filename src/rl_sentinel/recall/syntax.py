@@ -1,11 +1,11 @@
-"""Choose a Python interpreter that can parse a source tree: revisions use different syntax."""
+"""Choose a Python interpreter that can parse a source tree, because revisions use different syntax."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from rl_sentinel.audit.source.interpreter import query
 
-#: Counts the files below the folder ``sys.argv[2]`` that are no Python for this interpreter.
+#: Counts the files below the folder ``sys.argv[2]`` that this interpreter cannot parse.
 _COUNT = """
 import ast, pathlib, warnings
 warnings.simplefilter("ignore")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 _OUTCOMES = frozenset({"grpo", "rloo", "opo", "grpo_passk", "gpg", "reinforce_plus_plus_baseline"})
 
-#: Framework -> how its configuration names an estimator or a loss, and those that have a remedy.
+#: Framework -> setting that selects an estimator or a loss -> the values that have a remedy.
 REMEDIES: Mapping[str, Mapping[str, frozenset[str]]] = {
     "verl": {
         "algorithm.adv_estimator=": _OUTCOMES,
@@ -19,16 +19,16 @@ REMEDIES: Mapping[str, Mapping[str, frozenset[str]]] = {
 }
 
 
-#: Framework -> how all of its processes import the remedies, and a setting selects one.
+#: Framework -> how to import the remedies in all of its processes, and to select a remedy by a setting.
 STEPS: Mapping[str, str] = {
     "verl": "set VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl in the environment, and {}",
     "skyrl": "add import rl_sentinel.remedies.skyrl to the training script, and set {}",
 }
 
-#: What stands before a setting where a whole configuration is written, and is left out where a worker has it.
+#: Setting as a worker of the framework knows it -> its prefix in the whole configuration.
 _BEFORE: Mapping[str, str] = {"actor.policy_loss.loss_mode=": "actor_rollout_ref."}
 
-#: Framework -> settings under which one estimator, by its name alone, goes another way than all others.
+#: Framework -> settings under which it treats one of its estimators, recognized by name, unlike all others.
 SPECIAL_SETTINGS: Mapping[str, frozenset[str]] = {"verl": frozenset({"trainer.use_v1=True"})}
 
 
@@ -38,8 +38,8 @@ def remedy(framework: str, reach: str) -> str:
     No remedy is named under a setting that treats the framework's own name in a special way.
 
     Args:
-        framework: its name, as in a target.
-        reach: the settings by which the framework comes there, apart by spaces or commas.
+        framework: the name of the framework, as in a target.
+        reach: the settings with which the framework calls the function, separated by spaces or commas.
 
     Example:
         >>> from rl_sentinel.remedies import remedy

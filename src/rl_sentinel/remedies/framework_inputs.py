@@ -1,4 +1,4 @@
-"""Neutral inputs that verl and SkyRL remedies build from the framework's arguments; imports no framework."""
+"""Inputs that the remedies for verl and SkyRL build from the framework's arguments; imports no framework."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from rl_sentinel.signal import metrics
 from rl_sentinel.signal.align import spread
 from rl_sentinel.signal.reduce import Aggregation, Mode, live_rows, row_sums
 
-#: verl's words for an aggregation -> ours; its "norm" divides by a length besides.
+#: verl's name of an aggregation -> ours; verl's ``norm`` divides by a length as well.
 MODES: Mapping[str, Mode] = {
     "token-mean": "token-mean",
     "token-sum": "token-sum",
@@ -24,7 +24,10 @@ MODES: Mapping[str, Mode] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Responses:
-    """Inputs of an outcome estimator: a reward, a prompt and a length for each response."""
+    """Inputs of an outcome estimator: reward, prompt, whether it is live, and length in tokens of each response.
+
+    ``by_deviation`` is True if advantages are divided by a standard deviation.
+    """
 
     reward: Tensor
     group: Tensor
@@ -39,7 +42,7 @@ class Responses:
 
 
 def responses(token_rewards: Tensor, *, mask: Tensor, index: object, by_deviation: bool) -> Responses:
-    """Inputs from token rewards, whose sum per row is the outcome; labels may be numbers or strings.
+    """Inputs from token rewards, whose sum per row is the outcome; ``index`` labels prompts by numbers or strings.
 
     Example:
         >>> import torch
@@ -71,7 +74,7 @@ class Update:
     config: Any
 
     def loss(self, function: Callable[..., Tensor], **numbers: float) -> Tensor:
-        """A loss of the signal library."""
+        """The value of a loss of the signal library on these inputs; ``numbers`` are its other arguments."""
         arguments: dict[str, Any] = {"mask": self.mask, **numbers, "aggregation": self.aggregation}
         return function(self.logprob, self.old_logprob, self.advantage, **arguments)
 
@@ -88,8 +91,8 @@ class Update:
 def aggregation_of(mask: Tensor, mode: str, **counts: Any) -> Aggregation:  # noqa: ANN401 - numbers, or None
     """The aggregation for verl's ``loss_agg_mode`` and its counts over the whole mini-batch.
 
-    Its ranks' gradients are averaged afterwards, so that a denominator is divided by their number. Where a
-    count is None, verl takes that of the micro-batch.
+    verl averages gradients over ranks afterwards, so the denominator is divided by the number of ranks. A count that is
+    None is taken from the micro-batch, as in verl.
 
     Args:
         mask: True on trained tokens of the micro-batch.

@@ -6,10 +6,10 @@ Import this module where the trainer starts, and name the estimator or the loss:
     trainer.algorithm.advantage_estimator=sentinel_grpo
     trainer.algorithm.policy_loss_type=sentinel_dual_clip
 
-A response without a trained token then changes no advantage, and a group of equal rewards gets exactly 0. A
-loss ignores values off the mask. SkyRL scales advantages by the denominator of its
-``loss_reduction`` beforehand, so that losses are sums; its off-policy correction is its own. Fully asynchronous
-training rejects losses of recomputed log-probs by their names; the list includes such losses of this package.
+A response without a trained token then changes no advantage, and a group of equal rewards gets exactly 0. A loss
+ignores values off the mask. SkyRL divides advantages by the denominator of its ``loss_reduction`` beforehand, so the
+losses here are sums. SkyRL's own off-policy correction is applied. Fully asynchronous training rejects losses of
+recomputed log-probs by a list of names, to which this module adds its losses.
 """
 
 import sys
@@ -32,7 +32,7 @@ from rl_sentinel.signal.reduce import Aggregation
 #: Added to a deviation, in reward units; SkyRL's own number.
 EPSILON = 1e-6
 
-#: Advantages carry the denominator already.
+#: A sum, because SkyRL has already divided the advantages by the denominator.
 SUM = Aggregation("token-sum", 1.0)
 
 #: Name after ``sentinel_`` -> the estimator.
@@ -44,7 +44,7 @@ ESTIMATORS: dict[str, Callable[[Responses], Tensor]] = {
 
 
 def clips(config: Any) -> dict[str, float]:  # noqa: ANN401 - SkyRL's configuration
-    """The two clips of a configuration."""
+    """The lower and the upper clip of a configuration, as distances from a ratio of 1."""
     return {"clip_low": config.eps_clip_low, "clip_high": config.eps_clip_high}
 
 
@@ -93,7 +93,7 @@ def _loss(  # noqa: PLR0913 - SkyRL's signature
     loss_mask: Tensor | None = None,
     rollout_logprobs: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss and what SkyRL logs of it; its correction weights the advantages and narrows the mask."""
+    """The loss and the metrics that SkyRL logs; its off-policy correction weights advantages and may mask tokens."""
     mask = torch.ones_like(log_probs, dtype=torch.bool) if loss_mask is None else loss_mask.bool()
     metrics: dict[str, float] = {}
     if rollout_logprobs is not None:
@@ -112,7 +112,7 @@ for _registry, _ours in (
         if f"sentinel_{_name}" not in _registry.list_available():  # another process may have registered it
             _registry.register(f"sentinel_{_name}", _function)
 
-#: Losses that are held against log-probs of the policy before the update, as all of ours are.
+#: Losses that compare with recomputed log-probs of the policy before the update, as all losses here do.
 _Recomputing = StrEnum("_Recomputing", {_name.upper(): f"sentinel_{_name}" for _name in LOSSES})  # type: ignore[misc]  # its names are the table's
 
 for _module in (ppo_utils, sys.modules.get("skyrl.train.fully_async_trainer")):

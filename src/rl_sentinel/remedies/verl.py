@@ -1,7 +1,7 @@
 """Outcome estimators and policy losses of :mod:`rl_sentinel.signal` in verl's own registries.
 
 verl computes advantages in one process of Ray and losses in others, and each must know the names. From 0.6 on, every
-process that imports verl imports what an environment variable names as well::
+process that imports verl also imports the modules that an environment variable names::
 
     export VERL_USE_EXTERNAL_MODULES=rl_sentinel.remedies.verl
     algorithm.adv_estimator=sentinel_grpo
@@ -10,12 +10,12 @@ process that imports verl imports what an environment variable names as well::
 For a cluster that runs already, set it in ``ray_kwargs.ray_init.runtime_env.env_vars``. Before 0.6, import this
 module in your own task runner, and by ``actor_rollout_ref.model.external_lib`` in the workers.
 
-A response without a trained token (rejected, truncated, padding) then changes no advantage. verl
-keeps a lone response's raw reward in some estimators; here it gets 0, as all others of a group do. A loss reads
-nothing off the mask, and refuses NaN and infinity on it.
+A response without a trained token (rejected, truncated, padding) then changes no advantage. The only response of a
+prompt gets an advantage of 0; some of verl's estimators give it its raw reward. A loss reads nothing off the mask, and
+refuses NaN and infinity on it.
 
-Where an agent loop gives several outputs in a session, verl's trainer of 0.9 (``trainer.use_v1``) compares the last
-ones alone, under its own name ``grpo`` only; under any other name each output counts by itself. Use ``grpo`` there.
+If an agent loop returns several outputs per session, the trainer of verl 0.9 (``trainer.use_v1``) compares only the
+last outputs, and only under its own name ``grpo``; under any other name, each output counts. Use ``grpo`` there.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ ESTIMATORS: dict[str, Callable[[Responses], Tensor]] = {
 
 
 def clips(config: Any) -> dict[str, float]:  # noqa: ANN401 - verl's configuration, of several classes over its releases
-    """The two clips of a configuration: each side's own, or the one for both."""
+    """The lower and the upper clip: the setting of that side or, if it is None, the setting for both sides."""
     both = config.clip_ratio
     own = {"clip_low": config.clip_ratio_low, "clip_high": config.clip_ratio_high}
     return {name: both if clip is None else clip for name, clip in own.items()}
@@ -62,7 +62,7 @@ LOSSES: dict[str, Callable[[Update], Tensor]] = {
     "dro": lambda x: x.loss(dro.loss, penalty=nan if (beta := x.config.policy_loss.dro_beta) is None else beta),
 }
 
-#: Losses that verl aggregates in one way, whatever ``loss_agg_mode`` says.
+#: Loss -> the aggregation that verl always uses for it, whatever ``loss_agg_mode`` says.
 ALWAYS = {"sapo": "seq-mean-token-mean"}
 
 
@@ -93,11 +93,11 @@ def _loss(  # noqa: PLR0913 - verl's signature
     config: Any = None,  # noqa: ANN401 - verl's configuration
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss and what verl logs of it; weights of the rollout correction scale the advantages."""
+    """The loss and the metrics that verl logs; weights of the rollout correction scale the advantages."""
     mask = response_mask.bool()
-    weighed = advantages if rollout_is_weights is None else advantages * rollout_is_weights
+    weighted = advantages if rollout_is_weights is None else advantages * rollout_is_weights
     denominator = aggregation_of(mask, always or loss_agg_mode, **config.global_batch_info)
-    update = Update(log_prob, old_log_prob, weighed, mask, denominator, config)
+    update = Update(log_prob, old_log_prob, weighted, mask, denominator, config)
     metrics = {"actor/pg_clipfrac": update.clipped(**clips(config)), "actor/ppo_kl": update.moved()}
     return function(update), {**metrics, "actor/pg_clipfrac_lower": 0.0}
 

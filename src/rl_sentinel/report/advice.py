@@ -53,7 +53,7 @@ BY_LAW = {
     "STA001": "count admitted samples separately from dropped samples, and restore the count",
     "MET005": "add up sums and counts over micro-batches and ranks, and divide once",
     "MSK005": "leave rows without a trained token out of the sum and of the count",
-    "PAR001": "use one of the two everywhere: they are not interchangeable",
+    "PAR001": "use one of the two implementations everywhere: they are not interchangeable",
     "RAI001": "handle this batch, or refuse it where it is created",
     "RES001": "restore data order, random states and counters with the model",
     "PLC005": "put the outcome at the last trained token of each step: rl_sentinel.signal.align.at_last, "

@@ -15,7 +15,7 @@ from rl_sentinel.report.results import Results
 from rl_sentinel.report.scenario import has_batch, scenario_columns
 from rl_sentinel.report.text import summary
 
-#: Heads of the columns of the coverage table, and the outcomes that they count.
+#: Headings of the columns of the coverage table, and the outcome that each column counts.
 _OUTCOMES = (("hold", "holds"), ("broken", "broken"), ("not applicable", "not-applicable"), ("errored", "errored"))
 
 

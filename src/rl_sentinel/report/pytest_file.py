@@ -14,7 +14,7 @@ _END = "raise SystemExit(0 if holds else 1)\n"
 #: The lines by which a script ends with status 2 on an error; a test drops them, because pytest shows the error.
 _EXIT_STATUS = "\n".join(EXIT_2_ON_ERROR) + "\n"
 
-#: Lines that print a result; a test has the numbers among them in the message of its assertion.
+#: Lines of a script that print a result; and those that print numbers, which a test shows when its assertion fails.
 _PRINT = re.compile(r"^print\(.*\)\n", re.MULTILINE)
 _NUMBERS = re.compile(r'^print\("(\w+):", (\1\.tolist\(\))\)$', re.MULTILINE)
 

@@ -12,7 +12,7 @@ _FIRST = ("group", "mask", "reward")
 #: Columns that are shown only if they were changed, or if the boundary reads no other signal.
 _MINOR = frozenset({"prompt_length", "version", "token", "logits"})
 
-#: Laws that every batch breaks alike; their findings show no batch.
+#: Laws whose result does not depend on the batch; their findings show no batch.
 _ON_ANY_BATCH = frozenset({"CFG001", "CFG003"})
 
 
@@ -25,7 +25,7 @@ def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and values of each column that matters; a changed cell is written as ``before -> after``.
 
     Columns that the boundary does not read are left out. So are all-zero columns of rewards and values, except the
-    reward. The mask comes with the rows that are excluded from training.
+    reward. A note after the mask lists the rows that are excluded from training.
     """
     change = evidence["expectation"]["change"] or {}
     note = _excluded_rows(_excluded(_columns(evidence))) if change.get("column") != "excluded" else ""
@@ -105,7 +105,7 @@ def _values(name: str, values: Any, change: Mapping[str, Any]) -> str:  # noqa: 
 
 
 def _excluded_rows(values: Sequence[int]) -> str:
-    """Why rows are excluded from training: ``row 1: rejected``; empty if none is."""
+    """Why rows are excluded from training: ``row 1: rejected``; empty if no row is excluded."""
     rows = {
         word: [row for row, reason in enumerate(values) if reason == n] for word, n in EXCLUDED.items() if word != "in"
     }

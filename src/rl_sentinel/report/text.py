@@ -23,10 +23,10 @@ _REASON = " " * 19
 #: Printed if nothing was compared.
 INCONCLUSIVE = "inconclusive: no law could run"
 
-#: Characters of the reason why a pair errored: what to state stands at its end.
+#: Most characters of the reason why a pair errored; it is long because its end says what the user must state.
 _LONGEST = 400
 
-_UNCLAIMED = "no algorithm is stated, so no formula was compared, and laws on what it implies did not apply: state it,"
+_UNCLAIMED = "no algorithm is stated, so no formula was compared and laws on its claims did not apply: state one,"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from typing import Any
 
 from rl_sentinel.core.errors import SentinelError
 
-#: Variables of wandb's own; one of them asks for it.
+#: Environment variables of wandb; a run is logged if one of them is set.
 ASKED_BY = ("WANDB_PROJECT", "WANDB_MODE")
 
 
 class WeightsAndBiases:
-    """A run of wandb in a run's folder; it does nothing without wandb, or if no variable of ``ASKED_BY`` is set.
+    """Log a training run to wandb; does nothing if wandb is not installed, or no variable of ``ASKED_BY`` is set.
 
     ``WANDB_MODE=offline`` writes to ``wandb/`` in the folder and connects to nothing.
 
@@ -69,7 +69,7 @@ def _start(folder: Path, recipe: Mapping[str, Any]) -> Any:  # noqa: ANN401 - wa
     except ImportError:
         return None
     place = folder.resolve()
-    same = hashlib.sha256(str(place).encode()).hexdigest()[:12]  # so that a resumed run goes on
+    same = hashlib.sha256(str(place).encode()).hexdigest()[:12]  # equal for the same folder, so a resumed run continues
     quiet = wandb.Settings(console="off", silent=True)
     try:
         return wandb.init(dir=place, id=same, name=folder.name, resume="allow", config=dict(recipe), settings=quiet)

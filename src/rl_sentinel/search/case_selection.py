@@ -1,4 +1,7 @@
-"""The cases on which a law is tried, in order: the leading cases of an ordinary audit, or all cases."""
+"""The cases on which a law is tried, in order: the leading cases of an ordinary audit, or all cases.
+
+The leading cases are the first small case of each kind, and a few random cases.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -18,7 +21,7 @@ FIXED_SEED = 17
 #: Number of small cases of each kind that are tried under every variant of a law if all cases are tried.
 FULLY_VARIED = 2
 
-#: Random cases of the fixed seed among the leading ones, richest first, and how many of the audit's own seed.
+#: Leading random cases: their indices among those of ``FIXED_SEED``, and the number drawn from the audit's own seed.
 LEADING_FIXED, LEADING_DRAWN = (1, 4, 0, 2, 3, 5), 2
 
 #: A boundary that enters more functions of the target than this is a long run, tried on fewer leading cases.
@@ -60,7 +63,7 @@ class Selection(NamedTuple):
 
 @cache
 def selection(law: Law, seed: int, budget: int, domain: Domain = None, *, long_run: bool = False) -> Selection:
-    """The cases of a law, changed into a boundary's domain; with a budget all of them, else the leading ones first."""
+    """The cases of a law, within a boundary's ``domain``; with a budget all of them, else the leading ones first."""
     if budget:
         everything = _everything(law, all_cases(seed, budget), domain)
         return Selection(everything, len(everything))
@@ -90,7 +93,7 @@ def leading_cases(setting: str) -> list[Case]:
 
 @cache
 def _leading(seed: int, *, long_run: bool) -> tuple[tuple[tuple[str, Case], ...], tuple[Case, ...], tuple[Case, ...]]:
-    """The first small case of each kind, with the kind; rich random cases; and all other cases."""
+    """The first small case of each kind, with the kind; the leading random cases; and all other cases."""
     leading, others = dict[str, Case](), list[Case]()
     for kind, case in zip(small_kinds(), small_cases(), strict=True):
         if kind in leading or (long_run and kind not in LONG_RUN_KINDS):

@@ -31,9 +31,9 @@ from rl_sentinel.formulas.value_losses import VALUE_LOSSES
 from rl_sentinel.search.comparison import places
 from rl_sentinel.search.user_readings import aggregated_column, plain_or_dual_clip, plain_or_truncated
 
-Readings = dict[str, Tensor]
+Readings = dict[str, Tensor]  # name of a reading -> values: a formula may be read in several ways
 
-#: Algorithm with settings -> one number for the batch, of which there is one reading.
+#: Algorithm with one reading -> function that computes one number for the batch.
 NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     **SHARES,
     **STEERS,
@@ -43,10 +43,10 @@ NUMBERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     **TOKEN_METRICS,
 }
 
-#: Algorithm with settings -> values of which there is one reading.
+#: Algorithm with one reading -> function that computes its values.
 _ONE_READING: Mapping[str, Callable[[Batch, Settings], Tensor]] = {**PLAIN, **NUMBERS}
 
-#: Algorithm with settings -> values by reading.
+#: Algorithm with several readings -> function that computes its values by reading.
 _SEVERAL_READINGS: Mapping[str, Callable[[Batch, Settings], Readings]] = {**VALUES, **SHAPED}
 
 
@@ -100,7 +100,7 @@ def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
     """Where an output must equal its formula: at live rows and trained tokens; token rewards in the whole response.
 
     The rewards of a user's function count at trained tokens, because a reward per row has no other tokens.
-    An output that the mask rearranges counts everywhere, and so does one that is claimed to be 0 elsewhere.
+    An output whose values the mask rearranges counts everywhere; so does an output that is claimed to be 0 elsewhere.
     """
     algorithm = claimed(boundary, name)
     if (algorithm in LAID_OUT and "mask" in boundary.reads) or (algorithm in PLAIN and boundary.claims.masked):
@@ -290,7 +290,7 @@ def _without_unread_rewards(boundary: Boundary, batch: Batch) -> Batch:
 
 
 def _as_read(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch, with the columns of policy and reference where the formulas read them."""
+    """The batch, with log-probs that the boundary does not read replaced by those that it reads instead."""
     if "logprob" not in boundary.reads and "old_logprob" in boundary.reads:
         batch = with_columns(batch, logprob=batch.old_logprob)
     if "old_logprob" not in boundary.reads and "rollout_logprob" in boundary.reads:

@@ -14,7 +14,7 @@ from rl_sentinel.search.small_cases import small_cases
 #: Seed of the random companions, and how many there are.
 SEED, COUNT = 29, 32
 
-#: The function that changes a batch so that it fulfils the conditions of a boundary.
+#: A function that changes a batch so that it fulfils the conditions of a boundary; None if the boundary has none.
 Domain = Callable[[Batch], Batch] | None
 
 
@@ -27,7 +27,7 @@ def companions(case: Case) -> Iterator[Case]:
 
 @cache
 def companion_pool() -> tuple[Case, ...]:
-    """The companions of every case; always the same objects, so that answers can be cached."""
+    """The companions of every case; always the same objects, so that results can be cached."""
     return (*random_cases(SEED, COUNT), *small_cases())
 
 

@@ -36,7 +36,7 @@ def magnitude(batch: Batch, reads: Iterable[str]) -> float:
 
 @lru_cache(maxsize=512)
 def _magnitude(batch: Batch, reads: frozenset[str]) -> float:
-    """Cached by the batch, since each law asks for it many times."""
+    """The same, cached by batch, because each law needs it many times."""
     signals = [getattr(batch, n).flatten() for n in reads if COLUMNS[n]["role"] == "signal"]
     if not signals:
         return 0.0
@@ -55,20 +55,20 @@ def change_of(column: str, batch: Batch, after: Batch, subject: str) -> Change:
 
 
 def not_trained(rows: Sequence[int]) -> str:
-    """The reason "rows ... have no trained token" of an expectation."""
+    """The reason of an expectation, such as ``row 1 is not trained``."""
     plural = len(rows) > 1
     return f"row{'s' * plural} {', '.join(map(str, rows))} {'are' if plural else 'is'} not trained"
 
 
 def tokens_not_trained(tokens: Sequence[Sequence[int]]) -> str:
-    """The reason "tokens ... are not trained" of an expectation."""
+    """The reason of an expectation, such as ``token 2 of row 0 is not trained``."""
     if len(tokens) > 1:
         return f"{len(tokens)} tokens of the responses are not trained"
     return f"token {tokens[0][1]} of row {tokens[0][0]} is not trained"
 
 
 def spread(rows: Tensor, like: Tensor) -> Tensor:
-    """``[B]`` bool over the axes of ``like``; a number for the whole batch is one cell."""
+    """``rows`` (``[B]`` bool) expanded to the shape of ``like``; a single True for a number for the whole batch."""
     if like.dim() == 0:
         return torch.tensor(data=True, device=like.device)
     return rows.reshape(-1, *[1] * (like.dim() - 1)).expand(like.shape)
@@ -111,7 +111,7 @@ def same_rows(  # noqa: PLR0913 - a comparison has these parts
 
 
 def cells(where: Tensor, like: Tensor) -> Tensor:
-    """``where`` (``[B]`` or ``[B, T]``) over the trailing axes of ``like``."""
+    """``where`` (``[B]`` or ``[B, T]`` bool) expanded to the shape of ``like``."""
     return where.reshape(*where.shape, *[1] * (like.dim() - where.dim())).expand(like.shape)
 
 
@@ -137,7 +137,7 @@ def over_all(boundary: Boundary) -> tuple[str, ...]:
 
 
 def beyond_tokens(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs that may depend on more than trained tokens: over all tokens, or of undeclared population."""
+    """The outputs that may depend on untrained tokens: over all tokens, or metrics that declare no population."""
     metrics = boundary.stage == "metric"
     return tuple(n for n, o in boundary.outputs.items() if o.over == "all" or (metrics and not o.over))
 
@@ -176,7 +176,7 @@ def same_tokens(  # noqa: PLR0913 - a comparison has these parts
 
 
 def at_rows(boundary: Boundary, observation: Observation, index: Tensor) -> Observation:
-    """The observation at rows ``index``, in that order; numbers for the whole batch stay."""
+    """The observation at rows ``index``, in that order; numbers for the whole batch are unchanged."""
     values = {n: v[index] if "B" in boundary.outputs[n].axes.split() else v for n, v in observation.values.items()}
     return replace(observation, values=values, gradients={n: g[index] for n, g in observation.gradients.items()})
 

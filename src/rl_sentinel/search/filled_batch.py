@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import EXCLUDED, VOCABULARY, Batch, batch_of
 
-#: Log-ratios that straddle every threshold in use, in nats.
+#: Log-ratios in nats, on both sides of every clip threshold in use.
 LOG_RATIOS = (0.0, 0.01, -0.1, 1.0, -1.0, 0.1, 3.0, -0.01)
 
 
@@ -66,7 +66,7 @@ def filled(
 
 
 def at_least(logprob: Tensor) -> Tensor:
-    """The smallest multiple of 1/8 that a sum of squared probabilities can be, given one of them."""
+    """The smallest multiple of 1/8 that a sum of squared probabilities can be, given the log of one probability."""
     return ((2 * logprob).exp() * 8).ceil() / 8
 
 

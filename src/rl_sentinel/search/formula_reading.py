@@ -13,20 +13,20 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.search.companion_cases import companions, inside_domain, observation_or_none
 
-#: What is accepted for one output on a case: values by name, and where they count; none where nothing is said.
+#: Case -> the accepted values of one output by name (none if the case does not determine them), and where they count.
 Accepted = Callable[[Case], tuple[dict[str, Tensor], Tensor]]
 
-#: A distance below this share of the magnitudes is rounding, when accepted values are weighed against each other.
+#: When accepted values are compared with outputs, a distance below this share of the magnitude is rounding.
 ROUNDING = 1e-4
 
-#: Cases that accepted values are weighed on, of those that the boundary answers and something is accepted
-#: for; where two are as good as each other by then, all are.
+#: Number of cases on which accepted values are compared with outputs. If the two best values fit equally well by then,
+#: all cases are used.
 ENOUGH = 32
 
-#: Cases after which one that fits them all, where no other does, is settled on: none of the others can fit them all.
+#: Number of cases after which a value is chosen if only this value fits all of them: no other value can fit all cases.
 SETTLED = 12
 
-#: Answers that are remembered: more than any boundary has outputs.
+#: Number of fits that are cached: more than any boundary has outputs.
 MOST_FITS = 128
 
 
@@ -37,13 +37,14 @@ class Fit(NamedTuple):
     among: int
 
 
-_last: list[tuple[Boundary, str, str, Fit]] = []
+#: Cached fits, each with its boundary, the key of the case and of the accepted values, and the output.
+_cached: list[tuple[Boundary, str, str, Fit]] = []
 
 
 def as_claimed(boundary: Boundary, output: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The accepted values that the boundary claims; all of them if it does not say which.
 
-    ``output_definitions`` gives the name of the value, or words, with ``; `` between them, that it must have.
+    ``output_definitions`` gives the name of the value, or parts that the name must have, separated by ``; ``.
 
     Example:
         >>> from rl_sentinel.core.claims import claims
@@ -65,16 +66,16 @@ def as_claimed(boundary: Boundary, output: str, values: Mapping[str, Tensor]) ->
 def fitting(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
     """The accepted value that fits most cases under this setting; ties go to the smallest distance.
 
-    It is chosen once for a boundary and setting, not for each case, so that a quantity has the same
-    definition on all cases.
+    The value is chosen once for a boundary and setting, not for each case, so that a quantity has the same definition
+    on all cases.
     """
     function = getattr(accepted, "func", accepted)  # two laws accept different values of one output
     key = f"{function.__module__}.{function.__qualname__} {case.setting} {sorted(case.override.items(), key=str)}"
-    for boundary, at, of, fit in _last:
+    for boundary, at, of, fit in _cached:
         if boundary is ask.boundary and (at, of) == (key, output):
             return fit
     fit = _best_fit(ask, case, output, accepted)
-    _last[:] = [*_last[1 - MOST_FITS :], (ask.boundary, key, output, fit)]
+    _cached[:] = [*_cached[1 - MOST_FITS :], (ask.boundary, key, output, fit)]
     return fit
 
 
@@ -83,7 +84,7 @@ def _best_fit(ask: Ask, case: Case, output: str, accepted: Accepted) -> Fit:
     count = 0
     for number, companion in enumerate(companions(case)):
         if not number:
-            continue  # the case at hand may be shrunk: it has no say
+            continue  # the first case is the given one, which may be shrunk: it does not count
         asked = inside_domain(ask.boundary.domain, companion)
         values, where = accepted(asked)
         observation = observation_or_none(ask, asked) if values else None
@@ -109,7 +110,7 @@ def _settled(misses_of: Mapping[str, list[float]]) -> bool:
 
 
 def _misses(observed: Tensor, value: Tensor, where: Tensor) -> float:
-    """1 if the two values differ by more than rounding, else their difference.
+    """1 (or slightly more) if the two values differ by more than rounding, else their difference.
 
     The size of a miss has almost no weight: a case that no value fits must not decide between values that fit the other
     cases.

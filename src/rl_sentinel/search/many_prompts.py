@@ -7,13 +7,13 @@ import torch
 from rl_sentinel.core.case import Case
 from rl_sentinel.search.filled_batch import filled
 
-#: Two responses of each of five prompts; those of one prompt are apart.
+#: Two responses of each of five prompts; the responses of one prompt are not adjacent.
 _GROUP = (0, 1, 2, 3, 4, 0, 1, 2, 3, 4)
 
 _REWARD = (1.0, 1.0, 5.0, 0.0, 2.0, 0.0, 1.0, 3.0, 2.0, 2.5)
 
 
-#: Responses of the prompt of which one alone succeeds: its normalized advantage is the square root of 11.
+#: Number of responses of the prompt with one success, whose normalized advantage is the square root of 11.
 _RESPONSES = 12
 
 

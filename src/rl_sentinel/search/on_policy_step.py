@@ -58,6 +58,6 @@ def reinforce(batch: Batch, gradient: Tensor, *, together: bool) -> Iterator[Exp
     yield Equal("gradient of logprob", -weight * ratio, gradient, batch.mask, scale, reason=reason)
     reason = "all policies are equal, so the gradient must point against the advantage"
     counted = (largest != 0) & batch.live.unsqueeze(1)
-    name = "minus the gradient by the advantage"
+    name = "minus the gradient divided by the advantage"
     ratio, counted = ratio.squeeze(1), counted.squeeze(1)
     yield Within(name, ratio, torch.zeros_like(ratio), None, counted, strict=True, reason=reason)

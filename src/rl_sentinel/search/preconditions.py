@@ -1,4 +1,4 @@
-"""Preconditions of laws: facts about a batch without which a law does not judge."""
+"""Preconditions of laws: conditions on a batch that must hold before a law is checked on it."""
 
 import torch
 from torch import Tensor
@@ -53,12 +53,12 @@ def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
 
 
 def contiguous(labels: Tensor) -> bool:
-    """Whether rows of the same label stand together."""
+    """Whether rows with the same label are adjacent."""
     return len(torch.unique_consecutive(labels)) == len(distinct(labels))
 
 
 def groups_recognizable(boundary: Boundary, batch: Batch) -> bool:
-    """Whether the boundary can see the groups: by id, or because their rows stand together."""
+    """Whether the boundary can find the groups: by id, or because the rows of each group are adjacent."""
     by_id = value_of(boundary.claims.grouping) == "id" or "group" not in boundary.reads
     return by_id or contiguous(batch.group)
 

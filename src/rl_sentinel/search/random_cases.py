@@ -10,7 +10,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case
 from rl_sentinel.search.filled_batch import LOG_RATIOS, at_least, filled
 
-#: The reference is up to three nats away, where estimators of a KL are cut.
+#: Factor of the log-ratios to the reference, which then reach three nats: some KL estimators are clamped there.
 FAR = 1.5
 
 

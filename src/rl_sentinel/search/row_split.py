@@ -14,7 +14,7 @@ from rl_sentinel.search.comparison import magnitude, slopes
 
 Cut = Literal["micro_batches", "ranks"]
 
-#: Aggregations whose mean over parts of equal size is that over the whole.
+#: Aggregations whose mean over parts of equal size equals the aggregation of the whole batch.
 MEANS = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum")
 
 #: What the parts are called in a sentence.
@@ -22,7 +22,7 @@ PART_NAMES: dict[Cut, str] = {"micro_batches": "micro-batches", "ranks": "ranks"
 
 
 def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
-    """Why a boundary's loss cannot be compared in parts; ``otherwise`` if its adapter cannot split."""
+    """Why a boundary's loss cannot be compared in parts, or ""; ``otherwise`` if its adapter cannot split rows."""
     if value_of(boundary.claims.denominator) != "given":
         return "it does not claim denominators that are given from outside"
     if cut not in boundary.axes:

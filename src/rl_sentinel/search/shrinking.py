@@ -12,7 +12,8 @@ from rl_sentinel.search.value_ranges import brought_inside, inside, outside
 MOST_TRIES = 1500
 
 
-def _fewer(batch: Batch) -> Iterator[Batch]:
+def _smaller(batch: Batch) -> Iterator[Batch]:
+    """Remove one row, or one position at which no response ends up empty."""
     for row in range(batch.rows if batch.rows > 1 else 0):
         yield take_rows(batch, torch.tensor([i for i in range(batch.rows) if i != row], device=batch.device))
     for position in range(batch.width if batch.width > 1 else 0):
@@ -33,6 +34,7 @@ def _all_trained(batch: Batch) -> Iterator[Batch]:
 
 
 def _simpler(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
+    """Set one column to its default value, or round it to multiples of 1 or 0.5."""
     plain = batch_of(batch.mask)
     for name, about in COLUMNS.items():
         column = getattr(batch, name)
@@ -47,7 +49,8 @@ def _simpler(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
                     yield with_columns(batch, **{name: rounded})
 
 
-def _cells(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
+def _simpler_cells(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
+    """Set one cell of a signal column to 0, or to 1 (to -1 if 1 is out of range)."""
     for name in sorted(reads):
         if COLUMNS[name]["role"] != "signal":
             continue
@@ -61,6 +64,7 @@ def _cells(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
 
 
 def _canonical(batch: Batch) -> Iterator[Batch]:
+    """Sort rows (live ones first, then by group), or number groups and trajectories from 0."""
     order = torch.argsort((~batch.live).long() * 10_000 + batch.group, stable=True)
     if not torch.equal(order, torch.arange(batch.rows, device=batch.device)):
         yield take_rows(batch, order)
@@ -71,8 +75,8 @@ def _canonical(batch: Batch) -> Iterator[Batch]:
             yield with_columns(batch, **{name: fresh})
 
 
-def _as_sound(candidates: Iterator[Batch], before: Batch) -> Iterator[Batch]:
-    """The candidates with at most as many out-of-range cells as before."""
+def _without_new_outliers(candidates: Iterator[Batch], before: Batch) -> Iterator[Batch]:
+    """The candidates with at most as many out-of-range cells as ``before``."""
     most = outside(before)
     yield from (batch for batch in candidates if outside(batch) <= most)
 
@@ -80,7 +84,7 @@ def _as_sound(candidates: Iterator[Batch], before: Batch) -> Iterator[Batch]:
 def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) -> Case:
     """The smallest case that a greedy search finds for which ``broken`` is still True.
 
-    ``broken`` checks the law's precondition anew, so that a shrunk case never shows another fault. No step
+    ``broken`` checks the law's precondition again, so that a shrunk case never shows another fault. No step
     sets a number outside of its column's range (:data:`rl_sentinel.search.value_ranges.DOMAINS`); numbers that are
     outside from the start are moved inside if the fault still shows.
     """
@@ -91,7 +95,7 @@ def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) ->
         changed, progress = False, True
         while progress and tries < MOST_TRIES:
             progress = False
-            for batch in _as_sound(candidates(case.batch), case.batch):
+            for batch in _without_new_outliers(candidates(case.batch), case.batch):
                 tries += 1
                 candidate = with_batch(case, batch)
                 if broken(candidate):
@@ -102,9 +106,9 @@ def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) ->
         return changed
 
     attempt(brought_inside)
-    while attempt(_fewer) | attempt(_all_trained) | attempt(lambda b: _simpler(b, reads)) | attempt(brought_inside):
+    while attempt(_smaller) | attempt(_all_trained) | attempt(lambda b: _simpler(b, reads)) | attempt(brought_inside):
         pass
-    attempt(lambda b: _cells(b, reads))
+    attempt(lambda b: _simpler_cells(b, reads))
     for _ in range(4):
         for batch in _canonical(case.batch):
             candidate = with_batch(case, batch)

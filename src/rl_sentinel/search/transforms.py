@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import COLUMNS, Batch, columns, take_rows, with_columns
 
-#: The difference of new ids of groups: a multiple of 2 to 6, so that an id modulo the number of groups is no id.
+#: Difference between new group ids: a multiple of 2 to 6, so that all ids are equal modulo a small number of groups.
 _APART = 60
 
 
@@ -66,7 +66,7 @@ def relabeled(batch: Batch) -> Batch:
 
 
 def on_policy(batch: Batch) -> Batch:
-    """Current, old, reference and sampler log-probs all equal."""
+    """The batch with old, reference and sampler log-probs equal to the current ones."""
     same = {n: batch.logprob.clone() for n in columns(axes="B T") if n.endswith("_logprob")}
     return with_columns(batch, **same)
 
@@ -79,7 +79,7 @@ def outcome_moved(batch: Batch, reads: Iterable[str], where: Tensor, amount: flo
 
 
 def interleaved(group: Tensor) -> Tensor:
-    """``[B]`` order of rows that deals one row of each group in turn."""
+    """``[B]`` row indices in an order that takes one row of each group in turn."""
     same = group.unsqueeze(0) == group.unsqueeze(1)
     turn = (
         same

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 
 #: Column -> least and largest number. A probability is at most 1, an entropy at least 0, and a sum of squared
-#: probabilities is itself none above 1. Rewards, values, advantages and logits can be any number.
+#: probabilities at most 1. Rewards, values, advantages and logits can be any number.
 DOMAINS: Mapping[str, tuple[float, float]] = {
     **{name: (-math.inf, 0.0) for name in COLUMNS if name.endswith("logprob")},
     "entropy": (0.0, math.inf),
@@ -29,7 +29,7 @@ def inside(column: str, number: float) -> bool:
 
 
 def outside(batch: Batch) -> int:
-    """Count the cells of a batch whose number is out of their column's range."""
+    """The number of cells of a batch that are out of their column's range."""
     count = 0
     for name, (low, high) in DOMAINS.items():
         column = getattr(batch, name)
@@ -38,7 +38,7 @@ def outside(batch: Batch) -> int:
 
 
 def brought_inside(batch: Batch) -> Iterator[Batch]:
-    """Batches near this one whose cells are all in range; empty if all cells of this batch already are.
+    """Batches near this one with all cells in range; no batch if all cells of this one already are.
 
     The first has each out-of-range cell at the nearest number in range; the second has all log-probs lowered by one
     integer, which keeps their differences.

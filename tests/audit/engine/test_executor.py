@@ -110,7 +110,7 @@ def test_twin_is_asked_by_its_path_and_every_call_beats() -> None:
     one = specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask")
     two: Boundary = specimen(lambda b: 2 * b.reward.unsqueeze(1) * b.mask, reads="reward mask", path="twin")
     ask = Asker(one, {"twin": two})
-    mine = pulse.Pulse()
+    mine = pulse.CallCounter()
     pulse.adopt(mine)
     assert torch.equal(2 * ask(CASE).values["advantage"], ask(CASE, on="twin").values["advantage"])
     assert mine.count == 2

@@ -21,7 +21,10 @@ from specimens import specimen
 def test_smoke_check_sees_what_cannot_move() -> None:
     still = specimen(lambda batch: torch.zeros_like(batch.reward).unsqueeze(1) * batch.mask, reads="reward mask")
     moving = specimen(lambda batch: batch.reward.unsqueeze(1) * batch.mask, reads="reward mask")
-    assert smoke_check(Asker(still, {}), "default") == "output advantage does not change with any column that it reads"
+    assert (
+        smoke_check(Asker(still, {}), "default")
+        == "output advantage does not change with any column that the boundary reads"
+    )
     assert smoke_check(Asker(moving, {}), "default") == ""
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import Judgement, search, smallest
+from rl_sentinel.audit.engine.judge import Judgment, search, smallest
 from rl_sentinel.audit.engine.mutation_tracker import Watch
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.laws.input_is_mutated import LAW
@@ -59,7 +59,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
     sys.modules.pop(NAME, None)
 
 
-def _judged(target: Target, function: str, writes: str = "") -> Judgement:
+def _judged(target: Target, function: str, writes: str = "") -> Judgment:
     def compute(batch: Batch) -> Tensor:
         scores = batch.reward.unsqueeze(1) * torch.ones(batch.mask.shape)
         scores = batch.token_reward.clone() if writes else scores
@@ -72,7 +72,7 @@ def _judged(target: Target, function: str, writes: str = "") -> Judgement:
     judgement = search(LAW, ask, "default", seed=0, budget=8)
     if judgement.found is None:
         return judgement
-    return Judgement(judgement.tried, smallest(LAW, ask, judgement.found))
+    return Judgment(judgement.tried, smallest(LAW, ask, judgement.found))
 
 
 def test_tensor_made_of_a_column_is_watched(target: Target) -> None:

@@ -125,7 +125,7 @@ def test_script_shows_another_output_that_breaks_on_the_case() -> None:
             lambda b: torch.zeros(b.mask.shape),
             HERE,
             "errored",
-            "output advantage does not change with any column that it reads",
+            "output advantage does not change with any column that the boundary reads",
         ),
         (
             lambda _b: None,

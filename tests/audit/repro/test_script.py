@@ -243,7 +243,7 @@ def test_exception(trees: Mapping[bool, Path]) -> None:
     faulty, right = (_run(lines, trees[checked]) for checked in (False, True))
     assert (faulty.returncode, right.returncode) == (1, 0)
     assert faulty.stdout.splitlines()[0] == "raised: list index out of range"
-    assert right.stdout.splitlines()[0] == "answered"
+    assert right.stdout.splitlines()[0] == "returned"
     assert _run(lines, trees[False].parent).returncode == 2
 
 

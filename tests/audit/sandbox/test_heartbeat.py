@@ -9,7 +9,7 @@ from rl_sentinel.audit.sandbox import heartbeat as pulse
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_parent_counts_the_beats_of_its_child() -> None:
-    shared = pulse.Pulse()
+    shared = pulse.CallCounter()
     pid = os.fork()
     if not pid:
         pulse.adopt(shared)

@@ -16,10 +16,10 @@ def _run(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_memory_beyond_the_limit_is_refused() -> None:
     tries = "\ntry:\n    bytes(2**29)\nexcept MemoryError:\n    print('no')\n"
-    soft = _run("limits.limit_memory(2**28, finally_=False)\nbytes(2**20)" + tries)
+    soft = _run("limits.limit_memory(2**28, permanent=False)\nbytes(2**20)" + tries)
     assert soft.stdout == "no\n"
     lower = "import resource\nprint(resource.getrlimit(resource.RLIMIT_AS)[1] == resource.RLIM_INFINITY)"
-    hard = _run("limits.limit_memory(2**28, finally_=True)\nbytes(2**20)" + tries + lower)
+    hard = _run("limits.limit_memory(2**28, permanent=True)\nbytes(2**20)" + tries + lower)
     assert hard.stdout == "no\nFalse\n"
 
 

@@ -41,11 +41,11 @@ def test_child_answers_from_within_a_loop() -> None:
     place = StackDump()
     pid = os.fork()
     if not pid:
-        place.answer()
+        place.install_handler()
         misbehaving_work.enters_loop()
         os._exit(0)
     time.sleep(0.5)
-    found = place.ask(pid, Path(misbehaving_work.__file__).parent)
+    found = place.read(pid, Path(misbehaving_work.__file__).parent)
     os.kill(pid, 9)
     os.waitpid(pid, 0)
     place.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-#: The file name of code that ``dataclasses`` and the like write.
+#: The file name of code that is generated at run time, for example by ``dataclasses``.
 _GENERATED = "<string>"
 
 
@@ -17,9 +17,9 @@ _GENERATED = "<string>"
 def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
     """Collect ``file:line:qualified name`` of each function under ``root``, ordered by first call; filled on exit.
 
-    Functions that only other threads entered, which start meanwhile, follow in alphabetical order. ``files`` are the
-    names of code without a file, such as notebook cells. A method that a decorator generates, such as the constructor
-    of a dataclass, stands after the functions, with the file of its class and line 0.
+    Functions that only other threads entered (those started meanwhile) follow in alphabetical order. ``files`` are the
+    names of code without a file, such as notebook cells, to record too. A method that a decorator generates, such as
+    the constructor of a dataclass, comes last, with the file of its class and line 0.
     """
     base = str(root.resolve()) + "/"
     functions: dict[str, None] = {}

@@ -1,9 +1,9 @@
 """Record which functions of a target a process enters, at next to no cost per call.
 
-CPython 3.11 counts the first calls of each code object, to specialize it after eight of them
-(``PyCodeObject.co_warmup``). From 3.12 on, ``sys.monitoring`` reports the first call of each, and is silent then. Both
-see every caller and every thread. Code objects are collected as the importer runs them. Without either, all boundaries
-are checked again after a change.
+CPython 3.11 counts the first eight calls of each code object (``PyCodeObject.co_warmup``), to decide when to specialize
+it. From 3.12 on, ``sys.monitoring`` reports the first call of each code object, and only that. Both include calls from
+any caller and thread. Code objects are collected when the importer runs them. On other interpreters, all boundaries are
+checked again after a change.
 """
 
 import ctypes
@@ -18,19 +18,21 @@ from typing import Any
 #: A function: its file, relative to the root, and its first line.
 Place = tuple[str, int]
 
-#: Place of ``co_warmup`` in a code object of CPython 3.11, in bytes, and its value before the first call.
+#: Offset in bytes of ``co_warmup`` in a code object of CPython 3.11, and its value before the first call.
 _OFFSET, _COLD = 52, -8
 
 #: ``sys.monitoring`` of newer interpreters.
 _monitoring: Any = getattr(sys, "monitoring", None)
 
-#: The first of the tool numbers of ``sys.monitoring`` that no kind of tool has.
+#: A tool number of ``sys.monitoring`` that is not reserved for a kind of tool.
 _TOOL = 3
 
-#: Audit events of another process, whose calls are not seen here.
+#: Audit events at the start of another process, whose calls cannot be recorded here.
 _PROCESSES = frozenset(
     {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen", "pty.spawn"}
 )
+
+#: Audit events whose first argument is a code object.
 _NEW_CODE = frozenset({"exec", "function.__new__"})
 
 
@@ -56,9 +58,9 @@ class CodeEntries:
     """The functions under ``root`` that this process enters; a function inside another one counts as the outer one."""
 
     def __init__(self, root: Path) -> None:
-        """Nothing is entered yet."""
+        """Start without entered functions."""
         self.base = f"{root.resolve()}/"
-        #: Each code object, which stays alive here, with its outermost function.
+        #: ``id`` of a code object -> the code object, which stays alive here, and the code of its outermost function.
         self.codes: dict[int, tuple[CodeType, CodeType]] = {}
         self.reported = set[int]()
         self.loaded = set[int]()
@@ -84,7 +86,7 @@ class CodeEntries:
             if isinstance(code, CodeType) and code.co_filename.startswith(self.base):
                 self._collect(code, None)
         elif event == "code.__new__":
-            # A copy with other bytes: which function it is cannot be said.
+            # A copy of a code object with other bytecode cannot be assigned to its function.
             self.other_process |= str(arguments[1]).startswith(self.base)
         elif event in _PROCESSES:
             self.other_process = True
@@ -103,7 +105,7 @@ class CodeEntries:
         return key in self.reported if _monitoring is not None else _count(self.codes[key][0]) != _COLD
 
     def modules(self) -> list[str]:
-        """The files whose top level was run, in order."""
+        """The files whose module body was run, in order."""
         top = (code.co_filename for code, _ in self.codes.values() if code.co_name == "<module>")
         return list(dict.fromkeys(name.removeprefix(self.base) for name in top))
 

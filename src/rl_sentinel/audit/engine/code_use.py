@@ -1,4 +1,4 @@
-"""What the verdicts of a boundary depend on in the code of a target: functions that were entered, or read as text."""
+"""Record the code of a target on which verdicts depend: functions that were entered, or read as text."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,7 +51,7 @@ class CodeUse:
         self.source.reads.clear()
 
     def event(self) -> Event:
-        """The code that this child entered and read; ``complete`` if no other process ran for it."""
+        """The code that this child entered and read; ``complete`` is True if it started no other process."""
         used = {"functions": self.entries.entered_since(), "reads": sorted(self.source.reads)}
         return {"event": "used-code", **used, "complete": self.entries.is_complete()}
 

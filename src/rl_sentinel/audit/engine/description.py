@@ -17,7 +17,7 @@ from rl_sentinel.adapters.stand_ins import StandIn
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 
-#: Objects of one description at most; more take longer to compare than to check.
+#: Most objects in one description; hashing more would take longer than checking the boundary.
 _MOST = 100_000
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
@@ -38,8 +38,8 @@ class _UndescribableError(Exception):
 def description_digest(boundary: Boundary, by_path: Mapping[str, Boundary]) -> str:
     """The digest of a boundary and of its alternatives; empty if a part of them cannot be read.
 
-    Functions of this package count with what they close over, functions of the target by name: what they do is
-    recorded as they are entered.
+    Functions of this package are hashed with their closures. Functions of the target are hashed by name only, because
+    their code is recorded when they are entered.
     """
     walk = _Walk()
     try:
@@ -180,7 +180,7 @@ def _property(walk: _Walk, value: property) -> None:
     walk.add_all("property", (value.fget, value.fset, value.fdel))
 
 
-def _by_repr(walk: _Walk, value: Any) -> None:  # noqa: ANN401 - a value whose text says all
+def _by_repr(walk: _Walk, value: Any) -> None:  # noqa: ANN401 - a value that its text describes fully
     walk.note(type(value).__qualname__, repr(value))
 
 
@@ -204,7 +204,7 @@ def _stand_in(walk: _Walk, stand_in: StandIn) -> None:
     walk.note("stand-in", repr(stand_in))
 
 
-#: How a value is hashed, by its type; the first that fits.
+#: (Types, function that hashes a value of these types); the first match is used.
 _VISITS: tuple[tuple[Any, Callable[[_Walk, Any], None]], ...] = (
     (StandIn, _stand_in),
     (Target, _target),

@@ -20,10 +20,10 @@ from rl_sentinel.core.storage import case_as_json, plain
 KIND = "rl_sentinel_training_signal_validation"
 SCHEMA = 2
 
-#: Schemas that can be replayed: those with law, boundary and case.
+#: Schemas that can be replayed, because they have law, boundary and case.
 REPLAYABLE = (1, SCHEMA)
 
-#: Numbers of a change.
+#: Fields of a ``Change`` that are numbers.
 _CHANGED = ("before", "after")
 
 
@@ -62,11 +62,12 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
     request: Request,
     places: Mapping[str, tuple[str, int]],
     script: list[str],
-    tiers: dict[str, str],
+    loaded: dict[str, str],
 ) -> dict[str, Any]:
     """The record of one finding, from which every report is made.
 
     ``places`` has the file and the line of each function of the boundary; the first is the source of the finding.
+    ``loaded`` maps packages to where they came from: ``light``, ``double`` or ``stand-in``.
     """
     framework = request.framework
     case = found.case
@@ -97,10 +98,10 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
         "allowed": found.allowed,
         "quiet_training_signal_bug": level != "hazard",
         "status": "reproduced",
-        "could_be_intended": law.other_side(boundary) if level == "contested" else "",
+        "could_be_intended": law.intended_at(boundary) if level == "contested" else "",
         "shows_with": law.shows_with,
         "environment": {"python": platform.python_version(), "torch": torch.__version__},
-        "loaded": tiers,
+        "loaded": loaded,
         "script": script,
         "replay": "rl-sentinel replay FILE [TARGET]",
     }

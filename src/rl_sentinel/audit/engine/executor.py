@@ -20,7 +20,7 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.observation import Observation
 
-#: Exceptions by which code refuses an input; others are accidents.
+#: Exceptions by which code refuses an input on purpose; others are accidents.
 REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
 
 #: Torch's message if a tensor that a gradient needs was overwritten. It counts as a refusal.
@@ -39,8 +39,8 @@ class Misbehaved(Exception):  # noqa: N818 - becomes the reason of an errored ve
 class Asker:
     """The interface by which laws call a boundary; results on batches that laws share are cached.
 
-    ``cache`` maps the identity of such a batch to the observation on it. Calls are watched at the ``gate`` of the
-    target, if it has one, when the law asks for it or the observation is cached for all laws.
+    ``cache`` maps the ``id`` of such a batch to the observations on it. ``gate`` is the target, whose functions report
+    changes of their arguments; calls are watched there if the law asks for it, or if all laws share the observation.
     """
 
     boundary: Boundary
@@ -92,8 +92,8 @@ class Asker:
         except Exception as error:
             message, origin = str(error).strip(), origin_of(error, (self.gate or _NOWHERE).root)
             text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-            loud = isinstance(error, RuntimeError) and (origin.on_purpose or _OVERWRITTEN in message)
-            if message and (isinstance(error, REFUSALS) or loud):
+            deliberate = isinstance(error, RuntimeError) and (origin.on_purpose or _OVERWRITTEN in message)
+            if message and (isinstance(error, REFUSALS) or deliberate):
                 raise Refused(text, origin.accident) from error
             if origin.accident:
                 raise Crashed(text, origin.accident) from error

@@ -1,6 +1,6 @@
 """Check a difference again in float64, so that rounding is not reported as a finding.
 
-Rounding may be large: what divides by the deviation of equal numbers amplifies it ten thousand times.
+Rounding may be large: a division by the standard deviation of equal numbers amplifies it ten thousand times.
 """
 
 from dataclasses import replace
@@ -16,8 +16,8 @@ from rl_sentinel.core.law import Law
 def is_rounding(law: Law, ask: Asker, case: Case, expectation: Expectation) -> bool:
     """Whether a break disappears when all inputs are float64.
 
-    A break stays if the tolerance is part of the law, if a result is not finite (float32 overflows where users compute
-    in it), or if the boundary gives nothing to compare in float64.
+    False if the tolerance is part of the law, if a result is not finite (float32 overflows in training, too), or if the
+    boundary gives nothing to compare in float64.
     """
     measured = expectation.measure()
     if expectation.exact or measured is None or not isfinite(measured.distance):

@@ -1,7 +1,7 @@
 """Match ``FILE:NAME`` patterns of functions against call traces and dotted paths.
 
-``FILE`` is the end of a path, ``NAME`` the end of a qualified name; ``*`` in it matches anything. A function that moved
-to another package still matches.
+``FILE`` is the end of a path. ``NAME`` is the end of a qualified name, in which ``*`` matches any text. A function that
+moved to another package still matches.
 """
 
 from fnmatch import fnmatchcase

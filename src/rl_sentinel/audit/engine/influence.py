@@ -23,10 +23,10 @@ AMOUNTS = (-1.0, 1.0, -0.1, 100.0)
 
 
 #: Trained tokens of four responses, the prompt of each, and its length: the second group has a masked token and
-#: a row that is out.
+#: a row without trained tokens.
 MASK, GROUP, LENGTH = ((1, 1, 1), (1, 1, 0), (1, 0, 1), (0, 0, 0)), (0, 0, 1, 1), (3, 2, 3, 2)
 
-#: Their rewards, close enough that one step changes the order in a group.
+#: Rewards of the responses, close enough that one step of ``AMOUNTS`` changes the order in a group.
 REWARD = (1.0, 0.0, 1.0, 0.5)
 
 #: Name of the single piece of work in events.
@@ -47,7 +47,7 @@ class Influence:
         return self.boundary.path, self.setting
 
     def pieces(self) -> list[str]:
-        """The only piece."""
+        """The name of the only piece."""
         return [_PIECE]
 
     def without(self, done: Collection[str]) -> Self:  # noqa: ARG002 - there is only one piece
@@ -73,9 +73,10 @@ class Influence:
 
 
 def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
-    """The map on a batch of two groups, else on the largest small case that the target accepts, else the reason.
+    """The influence map of a boundary, or the reason why it cannot be computed.
 
-    It names the case's mask and, for every read signal cell, the output cells that moved.
+    The map is computed on a batch of two groups or, if the target refuses that batch, on the largest small case that it
+    accepts. It has the mask of the case and, for each cell of a signal column, the output cells that moved.
     """
     refusal = ""
     richest = Case(filled(MASK, reward=REWARD, group=GROUP, length=LENGTH), setting)

@@ -33,11 +33,11 @@ class Break:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgment:
     """The result of a search for a counterexample.
 
-    ``broken`` and ``held`` are the names of the expectations that broke on some case, and of all others that were
-    compared, so that a finding at one output does not hide one at another.
+    ``tried`` counts the cases that were compared. ``broken`` and ``held`` are the names of the expectations that broke
+    on some case, and of all others that were compared, so that a finding at one output does not hide another's.
     """
 
     tried: int
@@ -57,7 +57,7 @@ def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
 
 def search(  # noqa: PLR0913 - what decides the cases
     law: Law, ask: Asker, setting: str, *, seed: int, budget: int, long_run: bool = False
-) -> Judgement:
+) -> Judgment:
     """Check the law on the cases of its selection, until one breaks it.
 
     Raises:
@@ -65,7 +65,7 @@ def search(  # noqa: PLR0913 - what decides the cases
     """
     tried, first = 0, None
     raised: list[Exception] = []
-    _keep_shared(ask, seed, budget)
+    _cache_shared(ask, seed, budget)
     selected = selection(law, seed, budget, ask.boundary.domain, long_run=long_run)
     cases = [replace(varied, setting=setting) for varied in selected.cases]
     for number, case in enumerate(cases):
@@ -83,14 +83,14 @@ def search(  # noqa: PLR0913 - what decides the cases
             if law.fails == "on-one-case":
                 later = cases[number : max(number + 1, selected.leading)]
                 worst = _worst(law, ask, outcome, later[1:])
-                return Judgement(tried, worst, "", *_outcome_names(law, ask, later, worst.expectation.name))
+                return Judgment(tried, worst, "", *_outcome_names(law, ask, later, worst.expectation.name))
         elif law.fails == "on-all-cases":
-            return Judgement(tried, None)  # one case that holds is enough
-    return Judgement(tried, first, broken=(first.expectation.name,)) if first else _no_break(tried, raised)
+            return Judgment(tried, None)  # one case that holds is enough
+    return Judgment(tried, first, broken=(first.expectation.name,)) if first else _no_break(tried, raised)
 
 
-def _no_break(tried: int, raised: list[Exception]) -> Judgement:
-    """The judgement of a law that no case breaks.
+def _no_break(tried: int, raised: list[Exception]) -> Judgment:
+    """The judgment of a law that no case breaks.
 
     Raises:
         Crashed: if the target crashed on a case.
@@ -98,11 +98,11 @@ def _no_break(tried: int, raised: list[Exception]) -> Judgement:
     for error in raised:
         if isinstance(error, Crashed):
             raise error
-    return Judgement(tried, None, "" if tried else str([*raised, "no case fulfils the law's precondition"][0]))
+    return Judgment(tried, None, "" if tried else str([*raised, "no case fulfils the law's precondition"][0]))
 
 
 def _worst(law: Law, ask: Asker, first: Break, cases: Iterable[Case]) -> Break:
-    """The break, or the first later fault if the level at a user's function depends on the case."""
+    """The first later break of level fault, if the level at a user's function depends on the case; else ``first``."""
     if not ask.boundary.own or law.own_level is None or law.own_level(first.case) == "fault":
         return first
     later = (outcome for case in cases if isinstance(outcome := _outcome(law, ask, case), Break))
@@ -125,16 +125,16 @@ def _outcome_names(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> t
     return tuple(broken), tuple(name for name in compared if name not in broken)
 
 
-def _keep_shared(ask: Asker, seed: int, budget: int) -> None:
-    """Cache the results on batches that all laws share."""
+def _cache_shared(ask: Asker, seed: int, budget: int) -> None:
+    """Make ``ask`` cache the results on the batches that all laws share."""
     for case in (*all_cases(seed, budget), *companion_pool()):
         ask.cache.setdefault(id(inside_domain(ask.boundary.domain, case).batch), {})
 
 
 def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | None:
-    """The first broken expectation on a case, or the reason why the case has no result.
+    """The result of :func:`_first_break`, or the exception because of which the case has no result.
 
-    A crash is reported only if no case gives a break, which is more informative.
+    A crash is not raised here: a break on a later case is more informative.
     """
     try:
         return _first_break(law, ask, case)
@@ -143,7 +143,7 @@ def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | Non
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
-    """The first broken expectation; True if some were compared and held; None if none was compared."""
+    """The first broken expectation; True if expectations were compared and all held; None if none was compared."""
     holds: bool | None = None
     for expectation in law.expect(ask, case):
         measured = expectation.measure() if expectation.name == key or not key else None
@@ -158,7 +158,8 @@ def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | boo
 def smallest(law: Law, ask: Asker, found: Break) -> Break:
     """Shrink the case of a break to the smallest one that breaks the same expectation.
 
-    A law that must break on all cases is shown on the first case: on a shrunk case nothing could differ.
+    A law that is broken only if all cases break it keeps its first case: on a smaller one, a sound boundary could break
+    it too.
     """
     if law.fails == "on-all-cases":
         return found
@@ -182,7 +183,7 @@ def smallest(law: Law, ask: Asker, found: Break) -> Break:
 
 
 def recheck(law: Law, ask: Asker, case: Case) -> Break | bool | None:
-    """Check the law on one stored case: a break, True if it holds, None if it does not apply."""
+    """Check the law on one stored case: a break, True if the law holds, None if there is nothing to compare."""
     varied = law.vary(case, int(case.draw.get("variant") or 0))
     return None if varied is None else _first_break(law, ask, varied)
 
@@ -209,7 +210,7 @@ def smoke_check(ask: Asker, setting: str) -> str:
         raise crash
     if not accepted:
         raise NotApplicable(refusal)
-    return f"output {next(iter(ask.boundary.outputs))} does not change with any column that it reads"
+    return f"output {next(iter(ask.boundary.outputs))} does not change with any column that the boundary reads"
 
 
 def call_all(ask: Asker, setting: str) -> None:
@@ -226,10 +227,10 @@ def _smoke_cases(ask: Asker, setting: str) -> Iterator[Case]:
 
 
 def _moves(ask: Asker, case: Case) -> bool:
-    """Whether the first output moves with a column.
+    """Whether the first output changes when a signal column changes; True if the boundary reads no such column.
 
     Raises:
-        Refused: if it moves with none, and the target refuses one of the moved batches.
+        Refused: if no change of a column changes the output, and the target refuses a changed batch.
     """
     signals = [name for name in sorted(ask.boundary.reads) if COLUMNS[name]["role"] == "signal"]
     before, main = ask(case), next(iter(ask.boundary.outputs))
@@ -251,16 +252,17 @@ def _moved_batches(case: Case, columns: Sequence[str]) -> Iterator[Batch]:
     """First all columns moved together, which usually decides with one call; then each column alone."""
     if len(columns) > 1:
         yield reduce(lambda b, name: moved(b, name, _every_other_entry(case, name, None), -0.5), columns, case.batch)
-    place, rows = torch.arange(case.batch.rows), torch.ones(case.batch.rows, dtype=torch.bool)
+    index, rows = torch.arange(case.batch.rows), torch.ones(case.batch.rows, dtype=torch.bool)
     for name in columns:
-        for where in (place == 0, rows, place == case.batch.rows - 1, None):
+        for where in (index == 0, rows, index == case.batch.rows - 1, None):
             yield moved(case.batch, name, _every_other_entry(case, name, where), -0.5)
 
 
 def _every_other_entry(case: Case, column: str, rows: torch.Tensor | None) -> torch.Tensor:
-    """``rows``, or every other entry of their vocabulary: a softmax does not change when all logits move equally.
+    """The cells of a column to move: ``rows``, or every other vocabulary entry of these rows.
 
-    Without ``rows``, every other entry along all axes together: a softmax or a mean over any of them changes then.
+    A softmax does not change when all logits move equally. Without ``rows``: every other cell along all axes together,
+    so that a softmax or a mean over any axis changes.
     """
     like = getattr(case.batch, column)
     steps = [torch.arange(n).reshape(-1, *[1] * (like.dim() - 1 - axis)) for axis, n in enumerate(like.shape)]

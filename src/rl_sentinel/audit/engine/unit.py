@@ -32,7 +32,10 @@ from rl_sentinel.search.case_selection import LONG_RUN
 
 @dataclass(slots=True)
 class Unit:
-    """A boundary under one setting, with the laws that remain to be checked."""
+    """A boundary under one setting, with the laws that remain to be checked.
+
+    ``loaded`` maps packages to where they came from; ``names`` are the functions that the smoke check entered.
+    """
 
     target: Target
     boundary: Boundary
@@ -40,7 +43,7 @@ class Unit:
     laws: Sequence[Law]
     by_path: dict[str, Boundary]
     request: Request
-    tiers: dict[str, str] = field(default_factory=dict)
+    loaded: dict[str, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     cache: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
     code_use: CodeUse | None = None
@@ -129,14 +132,14 @@ class Unit:
             with forbid_stand_ins():
                 seed, budget = self.request.seed, self.request.budget
                 long_run = len(self.names) > LONG_RUN
-                judgement = search(law, ask, self.setting, seed=seed, budget=budget, long_run=long_run)
-                if judgement.found is None:
-                    outcome = "holds" if judgement.tried else "not-applicable"
-                    return self._verdict(law, outcome, tried=judgement.tried, reason=judgement.reason)
-                found = smallest(law, ask, judgement.found)
-            outputs = {"broken": list(judgement.broken), "held": list(judgement.held)}
+                judgment = search(law, ask, self.setting, seed=seed, budget=budget, long_run=long_run)
+                if judgment.found is None:
+                    outcome = "holds" if judgment.tried else "not-applicable"
+                    return self._verdict(law, outcome, tried=judgment.tried, reason=judgment.reason)
+                found = smallest(law, ask, judgment.found)
+            outputs = {"broken": list(judgment.broken), "held": list(judgment.held)}
             record = self._evidence(law, found) | {"outputs": outputs}
-            return self._verdict(law, "broken", tried=judgement.tried, evidence=record)
+            return self._verdict(law, "broken", tried=judgment.tried, evidence=record)
         except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason
             return self._verdict(law, "errored", reason=_reason(error))
 
@@ -160,10 +163,10 @@ class Unit:
 
     def _evidence(self, law: Law, found: Break) -> dict[str, Any]:
         script = self._script(law, found)
-        return evidence(law, self.boundary, found, self.request, dict(self._places()), script, self.tiers)
+        return evidence(law, self.boundary, found, self.request, dict(self._places()), script, self.loaded)
 
     def _places(self) -> Iterator[tuple[str, tuple[str, int]]]:
-        """File and line of each function of the boundary; of a class, those of its called method."""
+        """File and line of each function of the boundary; for a class, of the method that is called."""
         calls = [step.call for step in self.boundary.steps if isinstance(step.call, str)]
         for path in self.boundary.path.split(" -> "):
             called = next((call for call in calls if call.startswith(f"{path}.")), path)
@@ -197,7 +200,7 @@ def _reason(error: Exception) -> str:
 
 
 def _broken(law: Law, ask: ScriptRecorder, found: Break) -> Iterator[tuple[int, Expectation]]:
-    """The finding's expectation and later ones that break on its case, by number; -1 if the law does not yield it."""
+    """The finding's expectation (number -1 if the law does not yield it again) and later broken ones, numbered."""
     met = False
     with forbid_stand_ins(), suppress(TargetRaised):
         for number, expectation in enumerate(law.expect(ask, found.case)):

@@ -39,19 +39,19 @@ from rl_sentinel.core.modules import defined
 
 
 def frameworks() -> dict[str, Framework]:
-    """Name to framework, for each adapter that the package walk finds."""
+    """Return name -> framework, for each adapter that the package walk finds."""
     return {f.name: f for f in defined(rl_sentinel.adapters, "FRAMEWORK").values()}
 
 
 def laws() -> dict[str, Law]:
-    """Code to law, for each law that the package walk finds."""
+    """Return code -> law, for each law that the package walk finds."""
     return dict(rl_sentinel.laws.LAWS)
 
 
 def serve(request: Request, send: Any) -> None:  # noqa: ANN401 - a function of one event
     """Load the target and carry out a request; results are sent as events through ``send``."""
     torch.set_num_threads(1)
-    limits.limit_memory(limits.LOADING_MEMORY, finally_=False)
+    limits.limit_memory(limits.LOADING_MEMORY, permanent=False)
     code_use = CodeUse.for_request(request)
     with import_time_limit():
         target, boundaries = _loaded(request, code_use)
@@ -101,11 +101,11 @@ def _loaded(request: Request, code_use: CodeUse | None = None) -> tuple[Target, 
     sys.path += [folder for folder in request.search_path if folder not in sys.path]
     with code_use.binding() if code_use else nullcontext():
         boundaries = list(framework.boundaries(target))
-    return target, [*boundaries, *_left_out(target, boundaries)]
+    return target, [*boundaries, *_broken_modules(target, boundaries)]
 
 
-def _left_out(target: Target, boundaries: list[Boundary | Unbound]) -> Iterator[Unbound]:
-    """The modules of the tree that cannot be imported, without those that an unbound boundary names as its reason."""
+def _broken_modules(target: Target, boundaries: list[Boundary | Unbound]) -> Iterator[Unbound]:
+    """Modules of the target that cannot be imported, except those that the reason of an unbound boundary names."""
     reasons = "\n".join(one.reason for one in boundaries if isinstance(one, Unbound))
     for module, reason in target.broken.items():
         if reason not in reasons:
@@ -126,7 +126,7 @@ def _audit(  # noqa: PLR0913 - the parts of a worker
     chosen = [law for code, law in laws().items() if _is_chosen(code, request)]
     work = list(units(target, bound, chosen, by_path, request))
     for unit in work:
-        unit.tiers = dict(loading.used)
+        unit.loaded = dict(loading.used)
     send({"event": "plan", "pairs": sum(len(u.laws) for u in work), "boundaries": len(bound)})
     if code_use is not None:
         work = _changed(work, code_use, request, send)
@@ -217,7 +217,7 @@ def _replay(
 
 
 def main(arguments: list[str]) -> None:
-    """Read a request from a file, write events to a file descriptor."""
+    """Read a request from the file ``arguments[0]``, and write events to the file descriptor ``arguments[1]``."""
     warnings.simplefilter("ignore")
     limits.die_with_parent()
     if _is_closed(int(arguments[1])):

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.audit.repro.literal import Names, Unwritable, source
 from rl_sentinel.core.call import Call, Function, Use
 
-#: Names that a script cannot use for a variable.
+#: Name that a script cannot use for a variable -> the name that it uses instead.
 _RENAMED = {"self": "owner", "class": "cls"}
 
 
@@ -68,7 +68,7 @@ class Source:
         """Source of one expression.
 
         Raises:
-            Unwritable: if it has none.
+            Unwritable: if the value has no source text.
         """
         if isinstance(value, Call):
             return self._call([value])
@@ -106,7 +106,7 @@ class Source:
             raise Unwritable(f"no source text for {name}") from error
         _without_docstrings(tree)
         for node in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
-            # A script runs once and keeps no verdicts, so that it needs no record of source that is read.
+            # A script stores no verdicts, so it need not record which source is read.
             node.decorator_list = [d for d in node.decorator_list if ast.unparse(d) != remembered.__name__]
         module = sys.modules[definition.__module__]
         for used in _names_used(tree):
@@ -145,7 +145,7 @@ class Source:
         """Source of a value that holds no object of this package.
 
         Raises:
-            Unwritable: if it has none.
+            Unwritable: if the value has no source text, or holds such an object.
         """
         names = Names({}, self.names.known)
         text = source(value, names)
@@ -177,7 +177,7 @@ def _of_package(module: str) -> bool:
 
 
 def _assignment(name: str, module: ModuleType) -> Any:  # noqa: ANN401 - an ast.Assign or ast.AnnAssign with a value
-    """The statement ``name = …`` or ``name: type = …`` at the top of a module; None if it has none."""
+    """The statement ``name = …`` or ``name: type = …`` at the top of a module; None if it does not exist."""
     for statement in ast.parse(inspect.getsource(module)).body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)) if (

@@ -13,7 +13,10 @@ from rl_sentinel.core.expectations import Pair
 def matching_views(
     pair: Pair, runs: Sequence[Run], expected: View | None, observed: View | None
 ) -> tuple[View | None, View] | None:
-    """The views of the expected tensor (None for a literal) and the observed tensor (in the last run that holds it)."""
+    """The views of the expected tensor (None for a literal) and the observed tensor (in the last run that holds it).
+
+    Returns None if no run holds the observed tensor.
+    """
     observed = observed or next(
         (view for n in reversed(range(len(runs))) if (view := _view(n, runs[n], pair.output, pair.observed))), None
     )

@@ -38,9 +38,9 @@ def shared_expression(sources: list[str], text: Source, name: str) -> str:
     return f"{reader}({_common(sources, place)})"
 
 
-def _common(sources: list[str], default: str) -> str:
-    """The longest common prefix of the expressions."""
-    words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", default)
+def _common(sources: list[str], first: str) -> str:
+    """The longest reference (a variable with attributes and keys) in ``first`` that all expressions contain."""
+    words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", first)
     shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
     if not shared:
         raise Unwritable("the runs read an output by different expressions")

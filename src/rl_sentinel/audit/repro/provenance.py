@@ -15,7 +15,7 @@ from rl_sentinel.core.expectations import Pair
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Observation
 
-#: Marks reserved for each run; the marks of the next run are larger.
+#: Number of marks reserved for each run.
 _STRIDE = 2**30
 
 
@@ -28,7 +28,7 @@ class View(NamedTuple):
 
 @dataclass(slots=True)
 class Marker:
-    """Repeats recorded results of a law's calls, with a unique mark in place of each number."""
+    """An ``Ask`` that repeats the recorded results of a law's calls, with a unique mark instead of each number."""
 
     boundary: Boundary
     answers: Sequence[Observation]

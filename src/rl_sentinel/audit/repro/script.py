@@ -44,7 +44,7 @@ def script(
 ) -> list[str]:
     """The lines of a script that shows one broken expectation, without its first line.
 
-    ``places`` has the views of both sides of each pair; a missing side is found by its numbers.
+    ``places`` has, for each pair, the views of the expected and the observed tensor; None is searched for by numbers.
 
     Raises:
         Unwritable: if the calls have no source, or no run holds the compared numbers.
@@ -95,7 +95,7 @@ def _tensor(tensor: Tensor) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Functions:
-    """Functions of a script, and the call of one for each run."""
+    """Lines that define the functions of a script (``body``), and for each run the call of its function."""
 
     body: list[str]
     calls: list[str]
@@ -119,7 +119,7 @@ def _functions(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> _
 
 
 def _shape(run: Run) -> tuple[object, ...]:
-    """The key by which runs can share a function: the calls, and which arguments each receives."""
+    """The key of a run: runs with the same calls and argument names share a function."""
     return (run.boundary.path, *((str(c.call.function), len(c.call.args), *c.call.kwargs) for c in run.calls))
 
 
@@ -249,7 +249,7 @@ def _exception_script(code: str, expectation: Answers, runs: Sequence[Run]) -> l
         "        raise",
         "    message = str(error)",
         f"# {code}: {expectation.sentence()}",
-        'print("answered" if message is None else "raised: " + message)',
+        'print("returned" if message is None else "raised: " + message)',
         f"holds = {expectation.assertion('message')}",
         *_end(code, expectation.output),
     ]

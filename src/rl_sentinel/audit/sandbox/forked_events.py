@@ -15,7 +15,7 @@ import torch
 from rl_sentinel.audit.sandbox.limits import die_with_parent
 from rl_sentinel.core.errors import SentinelError
 
-#: The argument of the work: a function that sends one event.
+#: A function that sends one event to the parent; the work receives it as its argument.
 Send = Callable[[dict[str, Any]], None]
 
 

@@ -1,7 +1,7 @@
 """Remember functions of the target in which a call hung, so that the next such call is stopped sooner.
 
-Entering such a function is not enough: a call is stopped if it is still inside after a time that is far longer than a
-healthy call on a few rows.
+A call is not stopped because it enters such a function, but only if it is still inside after a time that is far longer
+than a normal call on a few rows.
 """
 
 from collections.abc import Sequence

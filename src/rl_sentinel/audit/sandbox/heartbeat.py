@@ -6,14 +6,14 @@ import struct
 _FORMAT = "Q"
 
 
-class Pulse:
-    """A counter in memory that parent and forked child share.
+class CallCounter:
+    """A counter of calls, in memory that parent and forked child share.
 
     Example:
-        >>> from rl_sentinel.audit.sandbox.heartbeat import Pulse
-        >>> pulse = Pulse()
-        >>> pulse.beat()
-        >>> pulse.count
+        >>> from rl_sentinel.audit.sandbox.heartbeat import CallCounter
+        >>> calls = CallCounter()
+        >>> calls.beat()
+        >>> calls.count
         1
     """
 
@@ -35,12 +35,12 @@ class Pulse:
         self._memory.close()
 
 
-_adopted: list[Pulse] = []
+_adopted: list[CallCounter] = []
 
 
-def adopt(pulse: Pulse) -> None:
-    """Use ``pulse`` as the counter of this process."""
-    _adopted[:] = [pulse]
+def adopt(counter: CallCounter) -> None:
+    """Use ``counter`` as the counter of this process."""
+    _adopted[:] = [counter]
 
 
 def beat() -> None:

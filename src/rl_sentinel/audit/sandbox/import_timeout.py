@@ -22,8 +22,8 @@ MOST_CPU_SECONDS = 600
 def import_time_limit(cpu: float = CPU_SECONDS, clock: float = CLOCK_SECONDS) -> Iterator[None]:
     """Interrupt the running code when no import starts within ``cpu`` or ``clock`` seconds.
 
-    The module whose body was running is refused from then on, so that each of its importers fails at
-    once. Each import that starts gives the full time again: a slow machine gets through.
+    The module whose body was running is refused from then on, so that each of its importers fails at once. Each import
+    that starts resets the limits, so that a slow machine can load a large target.
 
     Raises:
         TimeoutError: inside the running code; the message names the module and the time.

@@ -1,4 +1,4 @@
-"""Memory, processor-time and clock limits of worker processes; they die with the process that started them."""
+"""Limits on memory, processor time and wall-clock time of worker processes, which die with their parent process."""
 
 import ctypes
 import os
@@ -6,11 +6,11 @@ import resource
 import signal
 import sys
 
-#: Most seconds of processor time that one call of a boundary, and that one pair, may take.
+#: Most seconds of processor time for one call of a boundary, and for one law at a boundary.
 CALL_CPU_SECONDS, PAIR_CPU_SECONDS = 15.0, 60.0
 
-#: The same in wall-clock time. A call whose processor time is a larger share than ``ASLEEP`` of it was slowed down by
-#: other processes, and did not sleep.
+#: The same in wall-clock time. A call that used more than the share ``ASLEEP`` of its wall-clock time on the processor
+#: did not sleep, but was slowed down by other processes.
 CALL_CLOCK_SECONDS, PAIR_CLOCK_SECONDS, ASLEEP = 60.0, 240.0, 0.02
 
 #: Seconds of processor time after which the stack of a call is read, once another call has hung in the same target.
@@ -25,15 +25,15 @@ CHILD_MEMORY, LOADING_MEMORY = 6 * 2**30, 16 * 2**30
 _PR_SET_PDEATHSIG = 1
 
 
-def limit_memory(more: int, *, finally_: bool) -> None:
+def limit_memory(more: int, *, permanent: bool) -> None:
     """Allow ``more`` bytes of address space beyond those in use; core dumps are off.
 
-    ``finally_`` also lowers the hard limit, which cannot be raised again.
+    ``permanent`` also lowers the hard limit, which cannot be raised again.
     """
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a fixed path
         pages = int(file.read().split()[0])
     most = pages * resource.getpagesize() + more
-    hard = most if finally_ else resource.getrlimit(resource.RLIMIT_AS)[1]
+    hard = most if permanent else resource.getrlimit(resource.RLIMIT_AS)[1]
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))

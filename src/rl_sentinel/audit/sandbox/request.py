@@ -7,7 +7,7 @@ from typing import Any, Literal
 #: Maximum number of random cases per pair of a law and a boundary.
 MOST_CASES = 100_000
 
-#: The budget by which only the leading cases are tried.
+#: The budget with which only the leading cases of a search are tried (``search/case_selection.py``).
 LEADING_CASES = 0
 
 Task = Literal["audit", "boundaries", "entered", "influence", "replay"]
@@ -17,16 +17,15 @@ Task = Literal["audit", "boundaries", "entered", "influence", "replay"]
 class Request:
     """One job for a worker.
 
-    ``root`` is the folder that holds the target's import package; ``boundaries`` are path patterns, one of which
-    must match; ``budget`` is the number of random cases per pair beside all small ones, or 0 for the leading cases;
-    ``enters`` are functions of the target, ``FILE:NAME``, one of which a boundary must enter on a case of its smoke
-    check; ``function`` is a user's ``module:name`` with its ``stage``, ``algorithm``, ``claims``, its bindings
-    (``bind``) and the ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and
-    ``search_path`` the folders where modules that it names are found; ``records`` are the stored findings to
-    replay; ``target`` is provenance for the evidence. With ``records_code``, events say which functions of the
-    target decided each verdict; boundaries in ``unchanged`` (path and setting, joined by a line break, with the
-    digest of the description) are not asked if they are still described like that, and ``modules`` are still the
-    ones that are loaded.
+    ``root`` is the folder that holds the target's import package; ``boundaries`` are path patterns, one of which must
+    match; ``budget`` is the number of random cases per law and boundary besides all small cases, or 0 to try only the
+    leading cases; ``enters`` are functions of the target, ``FILE:NAME``, one of which a boundary must enter on a case
+    of its smoke check; ``function`` is a user's ``module:name`` with its ``stage``, ``algorithm``, ``claims``, its
+    bindings (``bind``) and the ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and
+    ``search_path`` the folders where modules that it names are found; ``records`` are the stored findings to replay;
+    ``target`` is provenance for the evidence. With ``records_code``, events say which functions of the target decided
+    each verdict. ``unchanged`` maps boundaries (path and setting, joined by a line break) to digests of their
+    descriptions: a boundary with this digest is not checked, if the loaded modules are still ``modules``.
     """
 
     task: Task
@@ -56,7 +55,7 @@ class Request:
     modules: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """The request as plain JSON values."""
         return asdict(self)
 
 

@@ -25,14 +25,14 @@ class StackDump:
         """Open the shared memory; a fork shares it."""
         self._file = os.memfd_create("rl-sentinel-stack")
 
-    def answer(self) -> None:
+    def install_handler(self) -> None:
         """In the child: install the handler that writes the stack."""
         faulthandler.register(signal.SIGUSR1, file=self._file, all_threads=True, chain=False)
 
-    def ask(self, pid: int, root: Path) -> list[str]:
+    def read(self, pid: int, root: Path) -> list[str]:
         """In the parent: ``file:line`` of each function under ``root`` on the child's stack, innermost first.
 
-        The line is the one where the function begins. Empty if the child does not answer in time.
+        The line is the one where the function begins. Empty if the child does not write it in time.
         """
         begin = os.fstat(self._file).st_size
         os.kill(pid, signal.SIGUSR1)

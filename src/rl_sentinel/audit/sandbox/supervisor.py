@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rl_sentinel.audit.sandbox import heartbeat as pulse
-from rl_sentinel.audit.sandbox import limits
+from rl_sentinel.audit.sandbox import heartbeat, limits
 from rl_sentinel.audit.sandbox.hang_detector import Suspects, Time
-from rl_sentinel.audit.sandbox.heartbeat import Pulse
+from rl_sentinel.audit.sandbox.heartbeat import CallCounter
 from rl_sentinel.audit.sandbox.job import SMOKE_CHECK, Event, Job
 from rl_sentinel.audit.sandbox.stack_dump import StackDump
 
@@ -23,13 +22,15 @@ MOST_CRASHES = 3
 
 @dataclass(slots=True)
 class _Child:
+    """A running child: its job, the piece that it runs, its times, and the pieces that are done."""
+
     job: Job
     pid: int
     pipe: int
-    pulse: Pulse
+    calls: CallCounter
     stack_dump: StackDump
     piece: str = SMOKE_CHECK
-    beats: int = 0
+    calls_seen: int = 0
     #: Processor time and wall-clock time at the start of the piece, and at the start of the last call.
     piece_start: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
     call_start: Time = field(default_factory=lambda: Time(0.0, time.monotonic()))
@@ -71,20 +72,20 @@ def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> No
 
 def _start(job: Job) -> _Child:
     reader, writer = os.pipe()
-    beats, stack = Pulse(), StackDump()
+    calls, stack = CallCounter(), StackDump()
     parent = os.getpid()
     pid = os.fork()
     if pid:
         os.close(writer)
-        return _Child(job, pid, reader, beats, stack)
+        return _Child(job, pid, reader, calls, stack)
     try:
         os.close(reader)
         limits.die_with_parent()
         if os.getppid() != parent:
             os._exit(70)
-        limits.limit_memory(limits.CHILD_MEMORY, finally_=True)
-        pulse.adopt(beats)
-        stack.answer()
+        limits.limit_memory(limits.CHILD_MEMORY, permanent=True)
+        heartbeat.adopt(calls)
+        stack.install_handler()
 
         def send(event: Event) -> None:
             text = json.dumps(event).encode() + b"\n"
@@ -119,15 +120,15 @@ def _read_events(child: _Child, send: Callable[[Event], None]) -> bool:
 
 
 def _overdue_reason(child: _Child, suspects: Suspects) -> str:
-    """Why the child must end now, or an empty string."""
-    now, beats = child.now(), child.pulse.count
-    if beats != child.beats:
-        child.beats, child.call_start = beats, now
+    """The reason why the child must end now, or an empty string."""
+    now, calls = child.now(), child.calls.count
+    if calls != child.calls_seen:
+        child.calls_seen, child.call_start = calls, now
         child.stack_due = Time(limits.SUSPECT_CPU_SECONDS, limits.SUSPECT_CLOCK_SECONDS)
     call, piece = now - child.call_start, now - child.piece_start
     limit = _exceeded_limit(call)
     if limit:
-        stack = child.stack_dump.ask(child.pid, child.job.root)
+        stack = child.stack_dump.read(child.pid, child.job.root)
         where = suspects.add(stack, spins=call.cpu > limits.ASLEEP * call.clock)
         return f"took more than {limit}" + (f", last in {where}" if where else "")
     if piece.cpu > limits.PAIR_CPU_SECONDS:
@@ -137,7 +138,7 @@ def _overdue_reason(child: _Child, suspects: Suspects) -> str:
     if not suspects.should_read_stack(call, child.stack_due):
         return ""
     child.stack_due = child.stack_due.doubled()
-    where = suspects.recognize(child.stack_dump.ask(child.pid, child.job.root), call)
+    where = suspects.recognize(child.stack_dump.read(child.pid, child.job.root), call)
     return f"is in {where}, where an earlier call did not return" if where else ""
 
 
@@ -155,7 +156,7 @@ def _handle_dead_child(
 ) -> Job | None:
     """Report the unfinished piece of a dead child and return the job to continue with, if any."""
     os.close(child.pipe)
-    child.pulse.close()
+    child.calls.close()
     child.stack_dump.close()
     status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
     if child.ended and not overdue:

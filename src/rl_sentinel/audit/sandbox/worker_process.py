@@ -26,7 +26,7 @@ _PASSED = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH")
 
 
 def request(target: TargetSpec, task: Task, *, python: str = sys.executable, **more: Any) -> tuple[Request, Source]:  # noqa: ANN401
-    """Build the request for a target, after its code and light packages are on disk."""
+    """Bring the code and the light packages of a target to disk, and build the request for it."""
     fetched = source(target, python)
     provenance = {"spec": target.text, "commit": fetched.commit, "digest": fetched.digest}
     provenance |= {"stage": more["stage"]} if more.get("stage") else {}

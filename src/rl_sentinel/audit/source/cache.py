@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from rl_sentinel.core.errors import SentinelError
 
+#: The file in a cached folder that holds the digest of the other files.
 _SEAL = ".rl-sentinel-seal.json"
 
 
@@ -24,7 +25,7 @@ def home() -> Path:
 
 
 def digest_of(folder: Path) -> str:
-    """SHA-256 over names and bytes of all source files below a folder (compiled ones left out)."""
+    """SHA-256 over names and bytes of all files below a folder, without compiled code."""
     total = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         if path.name == _SEAL or "__pycache__" in path.parts:

@@ -1,8 +1,8 @@
 """Compare two states of a source file: which functions changed, and where the lines of the others are now.
 
 A file is split into the bodies of its outermost functions and methods, and its outline: everything else, with
-signatures, decorators, defaults, docstrings and comments. Only where the outlines are equal can one say which functions
-changed: all other code runs at import.
+signatures, decorators, defaults, docstrings and comments. The changed functions are known only if the outlines are
+equal, because the code of an outline runs at import.
 """
 
 import ast
@@ -26,6 +26,8 @@ class _Function:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
+    """The parts of a file; ``classes`` are the first lines of its classes."""
+
     outline: str
     functions: tuple[_Function, ...]
     classes: tuple[int, ...]
@@ -35,8 +37,8 @@ class _Parts:
 class FileChange:
     """The difference between two states of one file with equal outlines.
 
-    ``functions`` are the first lines, in the old state, of functions whose body changed; ``lines`` maps lines of the
-    old state that code can name (those of unchanged functions, and the first of changed ones and of classes).
+    ``functions`` are the first lines, in the old state, of functions whose body changed. ``lines`` maps line numbers of
+    the old state to the new state: all lines of unchanged functions, and the first lines of changed ones and classes.
     """
 
     functions: frozenset[int] = frozenset()
@@ -125,7 +127,7 @@ def _end(node: ast.stmt, lines: list[bytes]) -> _Position:
 
 
 def _cut(lines: list[bytes], start: _Position, end: _Position) -> bytes:
-    """The text from one place to another."""
+    """The text from one position to another."""
     if start[0] == end[0]:
         return lines[start[0]][start[1] : end[1]]
     inner = lines[start[0] + 1 : end[0]]

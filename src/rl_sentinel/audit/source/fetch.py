@@ -86,7 +86,7 @@ def _failure_reason(name: str, version: str, output: str) -> str:
     versions = output.partition("from versions:")[2].partition(")")[0].strip()
     if versions and versions != "none":
         return f"{name}=={version} has no wheel on the package index, expected one of {versions}"
-    fix = f"connect, or name a checkout ({name}@PATH)"
+    fix = f"connect to the index, or name a checkout ({name}@PATH)"
     if _UNREACHED.search(output):
         return f"{name}=={version} is not in the cache and the package index cannot be reached: {fix}"
     if versions:
@@ -96,7 +96,7 @@ def _failure_reason(name: str, version: str, output: str) -> str:
 
 
 def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run pip of this environment without output."""
+    """Run the pip of this environment and capture its output."""
     base = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "2"]
     return subprocess.run([*base, *arguments], capture_output=True, text=True, check=False)  # noqa: S603 - fixed program
 
@@ -202,7 +202,8 @@ def _function(target: TargetSpec) -> Source:
     finally:
         sys.path[:] = before
     if module_spec is None or module_spec.origin is None:
-        message = f"target is {target.text!r}: no module {top!r} here or among installed packages"
+        fix = "run in its folder, or install it"
+        message = f"target is {target.text!r}: no module {top!r} here or among installed packages: {fix}"
         raise SentinelError(message)
     place = Path(module_spec.origin)
     own = next((folder / f"{top}.py" for folder in folders if (folder / f"{top}.py").is_file()), None)
@@ -210,14 +211,14 @@ def _function(target: TargetSpec) -> Source:
         message = f"target is {target.text!r}: {own} has the name of another module ({place}), rename the file"
         raise SentinelError(message)
     if place.suffix != ".py":
-        message = f"target is {target.text!r}: module {top!r} has no Python source ({place}), expected yours"
+        message = f"target is {target.text!r}: module {top!r} has no Python source ({place}), expected Python code"
         raise SentinelError(message)
     root = place.parent.parent if place.name == "__init__.py" else place.parent
     return Source(root, "", "", function=target.function)
 
 
 def _function_of_file(target: TargetSpec, places: Sequence[Path], name: str) -> Source:
-    """The module name of a file: parent folders with an ``__init__.py`` belong to its package."""
+    """A user's function in a file; parent folders with an ``__init__.py`` belong to its module name."""
     file = next((place.resolve() for place in places if place.is_file()), None)
     if file is None:
         raise SentinelError(f"target is {target.text!r}: no file {places[0]}, expected FILE.py:FUNCTION")

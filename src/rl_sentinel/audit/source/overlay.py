@@ -29,6 +29,6 @@ def _install(lock: str, to: Path) -> None:
         last = [line for line in run.stderr.strip().splitlines() if "ERROR" in line][-1:] or ["no answer"]
         message = (
             f"light packages ({', '.join(requirements)}) are not in the cache and cannot be fetched ({last[0][:160]}): "
-            "connect to a package index that has them, once"
+            "connect once to a package index that has them"
         )
         raise SentinelError(message)

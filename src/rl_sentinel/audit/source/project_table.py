@@ -70,7 +70,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 
 def _has_table(file: Path) -> bool:
-    """Whether a file has the table, or the header of one in a file that cannot be parsed."""
+    """Whether a file has the table or, if the file cannot be parsed, the table's header."""
     # Without zero bytes, the header is readable in UTF-16 too: `read_project` then names the encoding.
     try:
         headed = file.is_file() and f"[{TABLE}".encode() in file.read_bytes().replace(b"\0", b"")
@@ -80,7 +80,7 @@ def _has_table(file: Path) -> bool:
 
 
 def _raw_table(file: Path) -> Any:  # noqa: ANN401 - validated by pydantic
-    """The table as it is written; None if the file has none.
+    """The table as it is written; None if the file does not have it.
 
     Raises:
         SentinelError: if the file cannot be read as TOML, or ``tool`` is not a table.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Role -> names of parameters and keys that have it. Only whole words match.
+#: Role of a value in the training signal -> pattern of the names of its parameters and keys, matched as a whole.
 ROLES = {
     "advantage": r"advantages?|advs?",
     "log-prob": r"(\w+_)?(log_?probs?|logps?|logp)(_\w+)?",

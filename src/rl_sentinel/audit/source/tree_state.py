@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_sentinel.audit.source.changed_functions import FileChange, compare
 
-#: Bytes of Python source that are stored of one tree at most.
+#: Most characters of Python source that are stored for one tree.
 _MOST = 64 * 2**20
 
 
@@ -23,7 +23,7 @@ class TreeState:
     others: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON, with the texts compressed."""
+        """The state as plain JSON values, with the texts compressed."""
         packed = base64.b85encode(zlib.compress(json.dumps(dict(self.texts)).encode(), 1)).decode()
         return {"texts": packed, "others": dict(self.others)}
 
@@ -66,7 +66,7 @@ def _text(file: Path) -> str | None:
 
 
 def changes(old: TreeState, new: TreeState) -> dict[str, FileChange] | None:
-    """The changed files; None if more than bodies of functions changed, or another file than Python source."""
+    """The changed files and their changes; None if anything but bodies of Python functions changed."""
     if old.others != new.others or old.texts.keys() != new.texts.keys():
         return None
     changed = dict[str, FileChange]()

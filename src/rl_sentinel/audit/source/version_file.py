@@ -24,7 +24,7 @@ def stated_version(root: Path, package: str, distribution: str, version_file: st
     Args:
         root: the folder that holds the import package.
         package: the import package's name.
-        distribution: its name on the package index, or empty if it is not there.
+        distribution: the name of the project on the package index, or empty if the index does not have it.
         version_file: the version file named by the adapter, relative to the package.
 
     Returns:

@@ -18,13 +18,13 @@ _NEEDS = r"(?i)\b(requires?|required|needs?|install|installed|enabled?|provide|t
 
 
 class Listed(NamedTuple):
-    """A value of a setting that the code lists as allowed; it may be refused with what it needs."""
+    """A value that the code lists as allowed for a setting; a refusal must name what the value needs."""
 
     name: str
     value: str
 
     def explains(self, refusal: str) -> bool:
-        """Whether a message says more than that the value is not known.
+        """Whether the message of a refusal says more than that the value is unknown.
 
         Example:
             >>> from rl_sentinel.core.expectations import Listed
@@ -35,7 +35,7 @@ class Listed(NamedTuple):
         return bool(refusal) and (self.value not in refusal or re.search(_NEEDS, refusal) is not None)
 
     def assertion(self, message: str) -> str:
-        """A Python expression that is True where ``explains`` is, for the expression of a message."""
+        """A Python expression that computes ``explains``; ``message`` is the expression of the message."""
         needs = f"re.search({_NEEDS!r}, {message}) is not None"
         return f"bool({message}) and ({self.value!r} not in {message} or {needs})"
 
@@ -44,7 +44,7 @@ class Listed(NamedTuple):
 class Answers(Expectation):
     """The call returns; ``exception`` is the exception that it raised instead (empty: none), ``place`` its line.
 
-    ``listed`` is the value of a setting that the call was made with, where that may be refused with what it needs.
+    ``listed`` is the listed value that the call used, if any: the exception may then name what this value needs.
     """
 
     output: str
@@ -74,6 +74,6 @@ class Answers(Expectation):
         return f"raises {exception} ({self.place}){f': {self.reason}' if self.reason else ''}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
-        """An expression that is True without an exception message, or with one that names what the value needs."""
+        """An expression that is True if there is no exception message, or if it names what the listed value needs."""
         returned = f"({observed}) is None"
         return f"{returned} or {self.listed.assertion(observed)}" if self.listed else returned

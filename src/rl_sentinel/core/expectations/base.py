@@ -28,8 +28,8 @@ class Pair(NamedTuple):
 class Change:
     """The difference between two compared calls, as the subject of a sentence.
 
-    If one column of the batch was changed: its name, the first cell that differs, its two values, and the number of
-    cells that differ.
+    If one column of the batch was changed, the other fields are its name, the first cell that differs, that cell's two
+    values, and the number of cells that differ.
     """
 
     subject: str

@@ -33,7 +33,7 @@ def first_cell(broken: Tensor) -> tuple[int, ...]:
 
 
 def at_positions(where: Tensor | None, like: Tensor) -> str:
-    """The index of the positions in ``where``, as Python source; empty for all positions."""
+    """Python source that indexes a tensor at the positions in ``where``; empty for all positions."""
     if where is None or bool(where.all()):
         return ""
     return f"[torch.tensor({literal(where.expand(like.shape))})]"

@@ -15,8 +15,8 @@ from rl_sentinel.core.phrasing import of, two_numbers
 class Moves(Expectation):
     """A change moves an output where ``where`` is True.
 
-    ``moved`` is True where it moved on any of ``trials`` batches; ``shown`` maps outputs to the results before and
-    after the change on the batch in the report. With a ``direction`` the output must rise (1) or fall (-1), by more
+    ``moved`` is True where the output moved on any of ``trials`` batches; ``shown`` maps outputs to the results before
+    and after the change on the batch in the report. With a ``direction`` the output must rise (1) or fall (-1), by more
     than ``still``.
     """
 

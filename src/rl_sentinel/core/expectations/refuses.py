@@ -10,7 +10,7 @@ from rl_sentinel.core.expectations.base import Expectation, Measured
 
 
 class Attempt(NamedTuple):
-    """One attempt to use a setting or a batch, why it must be refused or accepted, and the refusal (None: accepted)."""
+    """One attempt to use a setting or a batch, why it must be refused or accepted, and the refusal's text (or None)."""
 
     name: str
     reason: str
@@ -43,5 +43,5 @@ class Refuses(Expectation):
         return f"{outcome}: {listed}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
-        """The attempt has a message (refused), or None (accepted)."""
+        """The attempt has the message of a refusal, or None if it must be accepted."""
         return f"({observed}) is {'None' if self.accepts else 'not None'}"

@@ -13,7 +13,7 @@ from rl_sentinel.core.phrasing import at, number
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Within(Expectation):
-    """Every number lies between two bounds (tensors, or None for no bound), or strictly between them.
+    """Every number lies between two bounds (tensors, or None for no bound); ``strict`` excludes the bounds.
 
     ``between_calls``: the lower bound is the same output of another call; a script computes it.
     """
