@@ -36,7 +36,7 @@ def base_of(targets: Sequence[TargetSpec], text: str, options: Sequence[str]) ->
 
 
 def _parsed(targets: Sequence[TargetSpec], text: str) -> TargetSpec:
-    """The parsed target; if the other target is a function, the error says how to compare it with an older revision."""
+    """Parse ``--against``; if TARGET is a function, the error says how to compare it with an older revision."""
     try:
         return parse_target(text)
     except SentinelError as error:
@@ -54,7 +54,7 @@ def compare(  # noqa: PLR0913 - the options of the command
 ) -> int:
     """Audit both targets, print and write the changes, and return the exit status.
 
-    The status is 1 if a finding came, 2 if no law could run on one of the targets, else 0.
+    The status is 1 if there is a new finding, 2 if no law could run on one of the targets, else 0.
     """
     start = time.monotonic()
     new, old = (_audited(target, python, fresh=fresh) for target in fetched)

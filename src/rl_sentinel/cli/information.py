@@ -128,7 +128,7 @@ def influence(
     spec = parse_target(target)
     options = function_request([spec], FunctionOptions(stage=stage))
     job, _ = request(spec, "influence", python=python, boundaries=tuple(boundary or ()), **options)
-    none = f"influence of {target} has no boundary{_that_matches(boundary)}: {_LIST.format(target)}"
+    none = f"{target} has no boundary{_that_matches(boundary)} with an influence map: {_LIST.format(target)}"
     with closing(events(job, python)) as stream:
         _show(
             console,

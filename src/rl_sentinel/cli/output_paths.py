@@ -26,7 +26,7 @@ def writable(path: Path, option: str) -> Path:
 
 
 def folder(path: Path, option: str) -> Path:
-    """Return the path if it is a writable folder, or such a folder can be created.
+    """Return the path if it is a writable folder, or if a folder can be created there.
 
     Raises:
         SentinelError: one line that names the option, the path and the reason.

@@ -55,7 +55,7 @@ def response_aligned(
         ),
     )
     position = torch.arange(width, device=values.device)
-    if values.shape[1] == 0:  # no position, so that no response has a token
+    if values.shape[1] == 0:  # without positions, no response has a token
         return values.new_zeros(len(values), width)
     aligned = values.gather(1, (first.unsqueeze(1) + position).clamp(max=values.shape[1] - 1))
     return torch.where(position < length.unsqueeze(1), aligned, torch.zeros_like(aligned))

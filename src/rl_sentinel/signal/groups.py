@@ -122,7 +122,7 @@ def moments(
     _require_rewards(values, live)
     place = labels.places(group)
     middle, count = _centered(values, live, place, live)
-    wide = middle.double()  # a square may be larger than its type, or vanish in it
+    wide = middle.double()  # a square may overflow or underflow the dtype
     squares = _sums(wide.square(), place) / (count - (0 if biased else 1)).clamp_(min=1)
     return middle, _roots(squares).to(middle.dtype).index_select(0, place)
 
@@ -184,7 +184,7 @@ def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:
 def _centered(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """Centered values, by distances to the group's largest value, and each group's sum of ``share``."""
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
-    far = wide.double()  # a distance, or a sum of them, may be larger than its type
+    far = wide.double()  # a distance, or a sum of distances, may overflow the dtype
     counted, nothing = share.to(far.dtype), torch.zeros_like(far)
     distance = torch.where(live, far - _maxima(far, live, place).index_select(0, place), nothing)
     whole = _sums(counted, place)

@@ -46,7 +46,7 @@ def k2(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
 
 @named
 def k3(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    """``exp(-d) - 1 + d``: unbiased, never negative; no cut is applied.
+    """``exp(-d) - 1 + d``: unbiased, never negative; not clipped.
 
     Example:
         >>> import torch

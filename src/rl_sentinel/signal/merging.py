@@ -89,7 +89,7 @@ def merge(steps: Sequence[Step]) -> list[Step]:
 
     Raises:
         InputError: if a trajectory's final step is not marked as last, a step before it is, or a
-            trajectory comes in two pieces.
+            trajectory's steps are not together.
 
     Source:
         Multi-turn rollouts as one sequence when each prompt extends the sequence before it. Rewards of

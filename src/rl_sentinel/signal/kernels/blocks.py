@@ -78,12 +78,12 @@ def _in_blocks(
 def fused(
     kernel: Callable[..., Sloped], *, columns: Callable[..., list[Tensor]] | None = None
 ) -> Callable[[Callable[P, Tensor]], Callable[P, Tensor]]:
-    """Run a loss by a kernel where the batch is large and only the first column needs a gradient.
+    """Decorate a loss: a kernel computes it if the batch is large and only the first column needs a gradient.
 
     Args:
         kernel: called as ``kernel(mask, *columns, **numbers)``; minus the loss of each token, and its slope to the
             first column.
-        columns: makes the columns of the kernel from those of the loss and the mask; the loss's own if None.
+        columns: makes the columns of the kernel from the columns of the loss and the mask; None if they are the same.
 
     Returns:
         A decorator for the formula, which is the definition.

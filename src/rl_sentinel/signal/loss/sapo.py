@@ -49,7 +49,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         advantage: advantage per token, in reward units or deviations.
         mask: True on trained tokens; other values are ignored.
         temperature: how fast the gate closes for positive advantages, per unit of ratio.
-        negative_temperature: the temperature of tokens with a negative advantage; the paper takes it larger.
+        negative_temperature: the temperature of tokens with a negative advantage; larger in the paper.
         aggregation: mode and denominator of the aggregation.
 
     Returns:
