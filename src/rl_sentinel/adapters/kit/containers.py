@@ -16,7 +16,7 @@ from rl_sentinel.core.layout import Axis
 
 
 class Container(Codec):
-    """Several codecs by name; columns, sizes, knobs and axes are merged."""
+    """Several codecs by name; their columns, sizes, settings and axes are merged."""
 
     parts: Mapping[str, Codec]
 
@@ -60,7 +60,7 @@ class Container(Codec):
         return merge_columns(part.take(item, sizes) for part, item in self._present(value))
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live container
-        """The knobs of all parts."""
+        """The settings that all parts hold."""
         return {name: knob for part, item in self._present(value) for name, knob in part.knobs(item).items()}
 
     def references(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container

@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.parameter_uses import syntax_tree
 from rl_sentinel.adapters.kit.read_objects import owner_of, read_functions
 from rl_sentinel.adapters.live_target import unwrap
 
-#: The id of torch and transformers: a loss that only asks whether an id is negative is passed this one.
+#: The ignore index of torch and transformers; a loss that only tests whether an id is negative gets it too.
 USUAL = -100
 
 #: Methods of a tensor that compare it with a number.

@@ -21,10 +21,10 @@ from rl_sentinel.formulas.policy_losses import WITHOUT_ADVANTAGES
 from rl_sentinel.formulas.token_values import REWARDED
 from rl_sentinel.search.claimed_formulas import of_one_policy
 
-#: Numbers that change nothing at a ratio of 1.
+#: Numbers that have no effect at a ratio of 1 -> the value to use there.
 _OF_RATIOS: Mapping[str, float] = {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
 
-#: A wider range of a clip, below 1, is taken for its bound: 0.8 for a range of 0.2.
+#: A clip range above this and below 1 is probably a bound: 0.8 instead of a range of 0.2.
 _WIDEST = 0.5
 
 
@@ -55,7 +55,7 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
         wide = {
             name: x for name, x in chosen.items() if name in missing and _WIDEST < x < 1 and name.startswith("clip")
         }
-        if any(x not in literals.floats for x in wide.values()):  # 1 less another literal, which bounds nothing
+        if any(x not in literals.floats for x in wide.values()):  # 1 minus a literal, which is not a bound
             return _without_formula(boundary, _undecided(boundary, [*wide]))
         if wide:
             return _without_formula(boundary, _of_wide_range(boundary, wide))
@@ -204,7 +204,7 @@ def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boun
         if chosen is not None:
             return _with_settings(trial, chosen, *_note(chosen, trial))
     if missing_numbers(boundary) == list(known := _clip_range(missing_numbers(boundary), literals.bounds) or {}):
-        # Near a ratio of 1 no clip range is reached: what fits there, perhaps with the other sign, normalizes so.
+        # Near a ratio of 1 no clip range has an effect: a normalization that fits there, with either sign, is right.
         for trial in (_with_settings(one, known) for one in trials):
             for sign in (1, -1):
                 if fitting_numbers(target, trial, [], Literals(), unclipped_probes(trial), sign) is not None:
@@ -222,24 +222,24 @@ def _not_of_formula(boundary: Boundary) -> str:
         )
     if boundary.stage == "reward" and algorithm in REWARDED and "ref_logprob" in boundary.reads:
         return (
-            f"not compared with the formula of {algorithm}, which has no KL, as the rewards do: state the estimator of "
-            'the KL in its place, as in claims={"kl": "k1"}'
+            f"not compared with the formula of {algorithm}, which has no KL, but the rewards have one: state the "
+            'estimator of the KL instead, as in claims={"kl": "k1"}'
         )
     if boundary.stage != "policy-loss":
         return ""
     if "advantage" not in boundary.reads and algorithm not in WITHOUT_ADVANTAGES:
-        why, other = "needs advantages, and the loss makes its own", "advantages"
+        why, other = "needs advantages, but the loss computes its own", "advantages"
     elif {"value", "returns"} <= boundary.reads:
-        why, other = "has no value loss, as the loss does", "values"
+        why, other = "has no value loss, but the loss has one", "values"
     elif "logits" in boundary.reads:
-        why, other = "reads no logits, as the loss does", "logits"
+        why, other = "reads no logits, but the loss reads them", "logits"
     elif {"old_logprob", "rollout_logprob"} <= boundary.reads:
         why, other = "fits with no truncated weight of the rollout log-probs that the loss reads", "weight"
     else:
         return ""
     return (
         f"not compared with the formula of {algorithm}, which {why}: "
-        f"check the function of the {other} and that of the loss separately, or state no algorithm"
+        f"check the function of the {other} and the function of the loss separately, or state no algorithm"
     )
 
 

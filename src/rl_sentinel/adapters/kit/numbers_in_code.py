@@ -21,7 +21,7 @@ from rl_sentinel.adapters.kit.read_objects import (
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.live_target import unwrap
 
-#: Role of a number -> that of its partner: code that reads one should read the other.
+#: Role of a number -> role of its partner: code that reads the number should read the partner too.
 _PARTNERS = {"clip_high": "clip_low", "lambda": "gamma", "gamma": "lambda"}
 
 

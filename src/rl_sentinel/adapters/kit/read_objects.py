@@ -77,7 +77,7 @@ def holders_of(thing: object, words: frozenset[str], depth: int, name: str = "")
 
 
 def _is_closed(value: object) -> bool:
-    """Whether an object is not a configuration."""
+    """Whether an object is not searched for settings: a plain value, tensor, module, class or function."""
     kinds = (bool, int, float, str, Tensor, nn.Module, ModuleType, type, FunctionType, BuiltinFunctionType)
     return value is None or isinstance(value, kinds) or ismethod(value)
 

@@ -22,8 +22,8 @@ _RETURNS = frozenset({"ret", "rets", "return_", "returns_"})
 def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
     """Role of an item -> its position, in the tuple or dict that a function returns; empty if the code shows none.
 
-    An unnamed item that adds to the advantage, such as ``adv + values``, is the returns. Of two items, the other one
-    than the returns is the advantage.
+    An unnamed sum with the advantage, such as ``adv + values``, is the returns. Of two items, the item beside the
+    returns is the advantage.
 
     Example:
         >>> from rl_sentinel.adapters.kit.returned_names import returned_names

@@ -1,4 +1,4 @@
-"""Functions that are right for one kind of caller only: ask the user which one calls them."""
+"""Functions that are right for one kind of caller only: ask the user which kind calls them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

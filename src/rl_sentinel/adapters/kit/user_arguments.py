@@ -176,7 +176,7 @@ def _open_models(
             arguments.of_model = has_tokens(one for one in arguments.codecs)
 
 
-def _codec_of_key(  # noqa: PLR0913 - a key, what the user binds, and what else there is
+def _codec_of_key(  # noqa: PLR0913 - a key, its binding, and its context
     parameter: str,
     path: str,
     *,
@@ -276,7 +276,7 @@ def _container_bindings(
     if keys.whole:
         raise Unbindable(
             f'the function iterates over all keys of {parameter!r}: bind them, as in bind={{"{parameter}": {{"rewards":'
-            f' "reward"}}}}; if they are prompts, check a function that makes this dict of rewards and group'
+            f' "reward"}}}}; if the keys are prompts, check a function of rewards and group that builds this dict'
         )
     items = _bindings_of(keys, waiting[parameter])
     return [items] if keys.rows else items
