@@ -16,7 +16,7 @@ def writable(path: Path, option: str) -> Path:
     """
     real = expanded(str(path), option).resolve()
     if real.is_dir():
-        raise SentinelError(f"{option} is {str(path)!r}, expected a file: a folder has this name")
+        raise SentinelError(f"{option} is {str(path)!r}, expected a file, but it is a folder: name another path")
     if _special(real):
         return real
     if not real.parent.is_dir():
@@ -34,7 +34,9 @@ def folder(path: Path, option: str) -> Path:
     real = expanded(str(path), option).resolve()
     existing = next(p for p in (real, *real.parents) if p.exists())
     if not existing.is_dir():
-        raise SentinelError(f"{option} is {str(path)!r}, expected a folder: {existing} is a file")
+        raise SentinelError(
+            f"{option} is {str(path)!r}, expected a folder, but {existing} is a file: name another path"
+        )
     _check_writable(existing, path, option)
     return real
 

@@ -19,7 +19,7 @@ from rl_sentinel.formulas.rejections import bounds, kept, measured
 #: Name of a definition -> its value.
 Named = dict[str, Tensor]
 
-#: Estimators of a KL from the log-ratio of the sampling policy to the other one, in nats.
+#: Estimators of a KL from the log-ratio of the sampling policy to the other policy, in nats.
 KL: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
     "k1": {"k1": lambda d: d},
     "abs": {"absolute k1": lambda d: d.abs()},
@@ -44,7 +44,7 @@ _LENGTHS: Mapping[str, Callable[[Batch], Tensor]] = {
 
 
 def _of_trained(labels: Tensor, batch: Batch, extreme: Callable[[Tensor], Tensor]) -> Tensor:
-    """The smallest or largest label of each row's trained tokens, 0 where it has none."""
+    """``[B]``: the smallest or largest label of each row's trained tokens; 0 for a row without a trained token."""
     rows = [
         extreme(row[mask]) if bool(mask.any()) else row.new_zeros(())
         for row, mask in zip(labels, batch.mask, strict=True)

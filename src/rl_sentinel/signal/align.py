@@ -27,7 +27,7 @@ def response_aligned(
         length: tokens of each response, in tokens.
         width: number of response positions ``T`` of the result.
         predicts_next: True if position t holds the value of token t + 1 (log-probs of a model's logits), False if it
-            holds that of token t.
+            holds the value of token t.
 
     Returns:
         Response token t at position t; 0 after the response.

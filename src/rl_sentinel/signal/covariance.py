@@ -19,7 +19,7 @@ def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *,
     Args:
         logprob: log-probs of the policy, in nats; no gradient is taken.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens of the whole mini-batch, over which both means are.
+        mask: True on trained tokens of the whole mini-batch; both means are over these tokens.
 
     Returns:
         One number per token, in nats times the unit of the advantage; exactly 0 off the mask.

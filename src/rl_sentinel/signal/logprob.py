@@ -204,7 +204,7 @@ def squared_probabilities_from_hidden(
 
 
 def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool) -> tuple[Tensor, Tensor]:
-    """Log-probs, and entropies if asked, of checked arguments: by the kernel where there are many logits."""
+    """Log-probs and, with ``entropy``, entropies of checked arguments; a kernel computes them for many logits."""
     if logits.shape[-1] == 0:
         raise InputError(f"logits have shape {list(logits.shape)}, expected [.., V]: a vocabulary of 1 token or more")
     _require_tokens(logits.shape[-1], token, mask)

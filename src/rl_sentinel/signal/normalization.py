@@ -24,7 +24,7 @@ class Normalization:
     """Which mean to subtract, and which deviation to divide by.
 
     ``mean`` and ``deviation`` say over which live rows each is taken; ``leave_one_out`` compares a row
-    with the mean of the others; ``biased`` divides squares by n instead of n - 1; ``epsilon`` is added
+    with the mean of the other rows; ``biased`` divides squares by n instead of n - 1; ``epsilon`` is added
     to the deviation, in reward units.
     """
 
@@ -73,7 +73,7 @@ def normalized(
         InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
-        The choices are those in common use. The deviation is that of the centered values, so that
+        These choices are in common use. The deviation is that of the centered values, so that
         with ``mean="group"`` and ``deviation="batch"`` a prompt's difficulty does not enter it, as in
         REINFORCE++, arXiv 2501.03262; it never leaves a row out.
 

@@ -119,9 +119,9 @@ class Aggregation:
     ``"prompt-mean"``; a ``"token-sum"`` may be divided by any number, such as rows times a fixed length.
 
     ``"prompt-mean"`` is the mean over prompts of the mean over all trained tokens of a prompt's rows. Rows of one
-    prompt may fall into several micro-batches or ranks, so each carries what its tokens are divided by:
-    ``prompt_tokens`` ``[B]``, the trained tokens of its prompt in the whole mini-batch over all ranks.
-    ``minibatches.aggregation`` counts them, and :meth:`of_rows` gives those of some of the rows.
+    prompt may fall into several micro-batches or ranks, so each row carries its divisor: ``prompt_tokens`` ``[B]``,
+    the number of trained tokens of its prompt in the whole mini-batch over all ranks. ``minibatches.aggregation``
+    counts them, and :meth:`of_rows` selects the counts of some rows.
     """
 
     mode: Mode
@@ -177,7 +177,7 @@ class Aggregation:
         """The divisor of each row's sum before rows are added up, at least 1; None if it is 1 for all.
 
         Raises:
-            InputError: if ``prompt_tokens`` are those of other rows: not as many, or fewer tokens than a row has.
+            InputError: if ``prompt_tokens`` do not fit the rows: not as many, or fewer tokens than a row has.
 
         Example:
             >>> import torch
@@ -208,7 +208,7 @@ class Aggregation:
 
 @validate()
 def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregation) -> Float[Tensor, ""]:
-    """Reduce values per token to a scalar; the results of a mini-batch's parts add up to that of the whole.
+    """Reduce values per token to a scalar; the results of a mini-batch's parts add up to the result of the whole.
 
     Args:
         values: one number per token; values off the mask are ignored.
@@ -219,7 +219,7 @@ def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregati
         The sum over rows of each row's sum, mean or part of its prompt's mean, divided by the denominator.
 
     Raises:
-        InputError: if a dtype or shape is wrong, or ``prompt_tokens`` are those of other rows.
+        InputError: if a dtype or shape is wrong, or ``prompt_tokens`` do not fit the rows.
 
     Example:
         >>> import torch

@@ -131,7 +131,7 @@ def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why
 
 
 def explain_result(result: Shaped[Tensor, "..."], *, where: Mask, **columns: Shaped[Tensor, "..."]) -> None:
-    """If a result is not finite, raise for an input column that is not finite; finite inputs may have such a result.
+    """If a result is not finite, raise for an input column that is not finite; finite inputs may overflow.
 
     Example:
         >>> import torch

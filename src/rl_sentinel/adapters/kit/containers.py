@@ -100,7 +100,7 @@ class Object(Container):
         parts: codecs of its arguments.
         at: where a part is found in the live object: a dotted path of attributes and positions, empty for the object
             itself. The default is the attribute with the name of the part.
-        shared: create the object once per setting, as a run has one configuration for all steps.
+        shared: True to create the object once per setting, because a run has one configuration for all steps.
     """
 
     make: str | Callable[..., Any]

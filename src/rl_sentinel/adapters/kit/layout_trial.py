@@ -261,7 +261,7 @@ def _matches_definition(target: Target, boundary: Boundary) -> bool:
 
 
 def has_gradient(target: Target, boundary: Boundary) -> bool:
-    """Whether the output of a function of logits has a gradient with respect to them; an old policy needs none."""
+    """Whether the output of a function of logits has a gradient to the logits; an old policy needs no gradient."""
     copy = lazily(domain_probe(boundary), torch.clone)
     copy.logits.requires_grad_(True)  # noqa: FBT003 - torch's own signature
     try:

@@ -20,7 +20,7 @@ _RETURNS = frozenset({"ret", "rets", "return_", "returns_"})
 
 
 def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
-    """Role of an item -> its position, in the tuple or dict that a function returns; empty if the code shows none.
+    """Role of an item -> its position in the tuple or dict that a function returns; empty if the code has no names.
 
     An unnamed sum with the advantage, such as ``adv + values``, is the returns. Of two items, the item beside the
     returns is the advantage.

@@ -113,7 +113,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 def _slots(function: Callable[..., Any], stage: Stage, bind: Iterable[str]) -> list[Slot]:
     """The parameters of a function, and further keyword arguments that the user binds."""
     parameters = parameters_of(function)
-    # A loss of [T] is one of all tokens, as beside lengths: trial decides on their layout.
+    # In a loss, [T] may mean all tokens end to end, as if lengths were passed too: a trial decides on the layout.
     packed = stage in ("policy-loss", "value-loss", "kl")
     packed = packed or any(role_of(n) in ("lengths", "cumulative_lengths") for n in parameters)
     slots = [

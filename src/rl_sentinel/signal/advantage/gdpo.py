@@ -59,7 +59,7 @@ def advantages(
 
     Source:
         GDPO: Group reward-Decoupled Normalization Policy Optimization, arXiv 2601.05242. Only live rows are
-        counted; deviations are those of n - 1.
+        counted; deviations are computed with n - 1.
 
     Example:
         >>> import torch

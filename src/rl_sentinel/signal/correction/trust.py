@@ -84,7 +84,7 @@ def _away(logprob: Tensor, old_logprob: Tensor, *, mask: Mask) -> Tensor:
 def second_moment_kept(
     logprob: Float[Tensor, "*S"], old_logprob: Float[Tensor, "*S"], *, mask: Mask, threshold: float
 ) -> Bool[Tensor, "*S"]:
-    r"""Keep as many tokens, those that moved least first, as have a mean squared log-ratio within a bound.
+    r"""Keep the largest set of tokens, starting with those that moved least, with a mean squared log-ratio in a bound.
 
     .. math:: \frac{1}{|K|} \sum_{t \in K} (\log \pi_t - \log \pi^{old}_t)^2 \le \tau
 

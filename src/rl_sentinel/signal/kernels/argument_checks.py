@@ -33,7 +33,7 @@ class Column:
 class Plain:
     """The check of a parameter that is not a tensor: the full check, and an expression that is True for common values.
 
-    In the expression, ``{}`` is the parameter and other names are those of ``names``.
+    In the expression, ``{}`` is the parameter, and other names are keys of ``names``.
     """
 
     check: Callable[[object], None]

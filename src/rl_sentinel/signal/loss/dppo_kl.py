@@ -77,7 +77,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     require_logprobs(logprob=logprob, old_logprob=old_logprob, where=mask)
     current, before = (selected(x, mask=mask) for x in (logprob, old_logprob))
     log_ratio = (current - before).detach()
-    # Rounding may lift log-probs above 0; the current one is also kept below 0, by half the spacing of its dtype at 1.
+    # Rounding may lift log-probs above 0; the current one must stay below 0, so that the other tokens have probability.
     before, after = before.clamp(max=0), current.detach().clamp(max=-torch.finfo(current.dtype).eps / 2)
     chance, rest = before.exp(), -torch.expm1(before)
     others = torch.log(rest) - torch.log(-torch.expm1(after))
