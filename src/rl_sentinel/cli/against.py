@@ -67,7 +67,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     if json_path:
         put(json_path, json.dumps(report.as_json(comparison), indent=1))
     for name, audit in ((after, new), (before, old)):
-        if not _judged(audit):
+        if not _judged_count(audit):
             console.print(f"inconclusive: no law could run on {name}; exit status 2", markup=False)
             return 2
     return 1 if came(comparison.changes) else 0
@@ -79,5 +79,6 @@ def _audited(fetched: Fetched, python: str, *, fresh: bool) -> Audit:
     return audit
 
 
-def _judged(audit: Audit) -> int:
+def _judged_count(audit: Audit) -> int:
+    """The number of pairs whose law could be compared."""
     return audit.counts["holds"] + audit.counts["broken"]

@@ -90,8 +90,9 @@ class AuditRun:
             self.console.print(f"stale: {old} is listed for this release and did not appear", markup=False)
 
     def _status(self, audit: Audit, visible: list[Finding]) -> int:
+        """The exit status; with ``--expect``, print each difference from the expected findings."""
         if self.expected is None:
-            return self._status_of(audit, visible)
+            return self._status_without_expectation(audit, visible)
         problems = differences(self.expected, audit, visible)
         for line in problems:
             self.console.print(line, markup=False)
@@ -99,7 +100,7 @@ class AuditRun:
         self.console.print(count if problems else "exactly the expected findings")
         return 1 if problems else 0
 
-    def _status_of(self, audit: Audit, visible: list[Finding]) -> int:
+    def _status_without_expectation(self, audit: Audit, visible: list[Finding]) -> int:
         if any(fails(f) for f in visible):
             return 1
         judged, errored = audit.counts["holds"] + audit.counts["broken"], audit.counts["errored"]

@@ -52,7 +52,7 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
     if boundary.claims.corrected_at_most:
         settings = {**settings, "sampler_ratio_at_most": boundary.claims.corrected_at_most.value}
     if name in TEMPORAL:
-        found = _over_time(boundary, TEMPORAL[name](batch, settings))
+        found = _with_claimed_steps(boundary, TEMPORAL[name](batch, settings))
         return found | (_by_rows(batch, settings) if boundary.own and name == "reinforce++" else {})
     of_batch = name == "grpo" and value_of(boundary.claims.deviation_of) == "batch"
     compute = _grpo_by_batch if of_batch else {**ADVANTAGES, **IN_PARTS}[name]
@@ -78,10 +78,10 @@ def has_returns(boundary: Boundary) -> bool:
 
 def returns_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
     """``[B, T]`` returns of the claimed algorithm, by reading."""
-    return _over_time(boundary, RETURNS[value_of(boundary.claims.algorithm) or ""](batch, settings))
+    return _with_claimed_steps(boundary, RETURNS[value_of(boundary.claims.algorithm) or ""](batch, settings))
 
 
-def _over_time(boundary: Boundary, found: Tokens) -> Named:
+def _with_claimed_steps(boundary: Boundary, found: Tokens) -> Named:
     """The readings that agree with the boundary's claim about untrained tokens."""
     skips = value_of(boundary.claims.untrained) == "skipped"
     left = {n: x for n, x in found.items() if not (skips and n.endswith(EVERY_STEP))}

@@ -72,7 +72,7 @@ def _bounded(value: Callable[[float, Settings], float]) -> Callable[[Batch, Sett
     return found
 
 
-def _open_at(x: float, *bounds: float) -> float:
+def _nan_near(x: float, *bounds: float) -> float:
     """NaN if a number is close but not equal to a bound, so that rounding decides on which side it is; otherwise 1."""
     return nan if any(0 < abs(x - b) < NEAR for b in bounds) else 1.0
 
@@ -89,7 +89,7 @@ def _self_normalized(batch: Batch, settings: Settings) -> Tensor:
 
 def _inside(x: float, settings: Settings) -> float:
     low, high = _number(settings, "low"), _number(settings, "high")
-    return float(low <= x <= high) * _open_at(x, low, high)
+    return float(low <= x <= high) * _nan_near(x, low, high)
 
 
 def _tokens_kept(batch: Batch, settings: Settings) -> Tensor:
@@ -106,7 +106,7 @@ def _vetoed(batch: Batch, settings: Settings) -> Tensor:
     floor = log(_number(settings, "floor"))
 
     def kept(row: list[float]) -> float:
-        return float(min(row) >= floor) * _open_at(min(row), floor)
+        return float(min(row) >= floor) * _nan_near(min(row), floor)
 
     return _of_rows(batch, "rollout_logprob", kept)
 
@@ -119,7 +119,7 @@ def _off_policy_sequences_kept(batch: Batch, settings: Settings, of: str = "old_
             own = [float(batch.advantage[b, t]) for t in row]
             bad = (float(batch.reward[b]) if settings.get("per_response") else sum(own)) < 0
             away, most = -sum(row.values()) / len(row), _number(settings, "threshold")
-            found[b] = float(away <= most) * _open_at(away, most) if bad else 1.0
+            found[b] = float(away <= most) * _nan_near(away, most) if bad else 1.0
     return found
 
 
@@ -154,7 +154,7 @@ def _second_moment_kept(batch: Batch, settings: Settings) -> Tensor:
         near = [y * y for y in every if y <= x]
         if sum(near) / len(near) <= most:
             bound = x
-        if isnan(_open_at(sum(near) / len(near), most)):
+        if isnan(_nan_near(sum(near) / len(near), most)):
             return torch.full(batch.mask.shape, nan, dtype=torch.float64)
     return _of_tokens(batch, "old_logprob", lambda d: float(abs(d) <= bound))
 

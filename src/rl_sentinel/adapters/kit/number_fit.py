@@ -46,7 +46,9 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
     missing = missing_numbers(boundary)
     chosen = fitting_numbers(target, boundary, missing, literals) if missing or "loss" in boundary.outputs else {}
     if chosen is None:
-        chosen = _with_fixed_length(target, boundary, missing, literals) or _of_another_mean(target, boundary, literals)
+        chosen = _with_fixed_length(target, boundary, missing, literals) or _with_other_aggregation(
+            target, boundary, literals
+        )
     if chosen is None and set(missing) == {"clip_low", "clip_high"}:
         chosen = clip_bounds(target, boundary, candidates("clip_low", literals.floats))
     if chosen is None:
@@ -56,20 +58,20 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
             name: x for name, x in chosen.items() if name in missing and _WIDEST < x < 1 and name.startswith("clip")
         }
         if any(x not in literals.floats for x in wide.values()):  # 1 minus a literal, which is not a bound
-            return _without_formula(boundary, _undecided(boundary, [*wide]))
+            return _without_formula(boundary, _why_undecided(boundary, [*wide]))
         if wide:
-            return _without_formula(boundary, _of_wide_range(boundary, wide))
+            return _without_formula(boundary, _why_wide_range(boundary, wide))
         return _with_settings(boundary, chosen, *_note(chosen, boundary))
     required = [name for name in missing if name not in OPTIONAL]
     default = not required or (is_temporal(boundary) and (not literals.floats or _undiscounted(target, boundary)))
-    return boundary if default else _without_formula(boundary, _undecided(boundary, required))
+    return boundary if default else _without_formula(boundary, _why_undecided(boundary, required))
 
 
 def _variant(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
     """The boundary with a variant of its algorithm, or without a formula that cannot fit; None if neither applies."""
     if weighted := _with_sampler_weight(target, boundary, literals):
         return weighted
-    if why := _not_of_formula(boundary):
+    if why := _why_not_of_formula(boundary):
         return _without_formula(boundary, why)
     if boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
         return _normalizing(target, boundary, literals)
@@ -161,7 +163,7 @@ def _with_fixed_length(
     return None
 
 
-def _of_another_mean(target: Target, boundary: Boundary, literals: Literals) -> dict[str, float] | None:
+def _with_other_aggregation(target: Target, boundary: Boundary, literals: Literals) -> dict[str, float] | None:
     """The numbers with which a loss fits a different aggregation than claimed, so that the aggregation is its fault."""
     stated = boundary.claims.aggregation
     if stated is None or stated.value == "any" or not (missing := missing_numbers(boundary)):
@@ -209,10 +211,10 @@ def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boun
             for sign in (1, -1):
                 if fitting_numbers(target, trial, [], Literals(), unclipped_probes(trial), sign) is not None:
                     return trial
-    return _without_formula(boundary, _normalized(boundary))
+    return _without_formula(boundary, _why_normalized(boundary))
 
 
-def _not_of_formula(boundary: Boundary) -> str:
+def _why_not_of_formula(boundary: Boundary) -> str:
     """Why the claimed formula does not fit the inputs of this loss; empty if it can be compared."""
     algorithm = value_of(boundary.claims.algorithm)
     if algorithm == "clipped value" and "old_value" not in boundary.reads:
@@ -243,14 +245,14 @@ def _not_of_formula(boundary: Boundary) -> str:
     )
 
 
-def _normalized(boundary: Boundary) -> str:
+def _why_normalized(boundary: Boundary) -> str:
     return (
         f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which takes advantages as they are, "
         "and the loss normalizes them in an unknown way: check it with normalization off, or state no algorithm"
     )
 
 
-def _undecided(boundary: Boundary, missing: list[str]) -> str:
+def _why_undecided(boundary: Boundary, missing: list[str]) -> str:
     numbers = ", ".join(f'"{name}": ...' for name in missing)
     options = " ".join(f"--number {name}=NUMBER" for name in missing)
     return (
@@ -259,7 +261,7 @@ def _undecided(boundary: Boundary, missing: list[str]) -> str:
     )
 
 
-def _of_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
+def _why_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in wide.items())
     words = " and ".join(f"{name} {x:g}" for name, x in wide.items())
     return (
