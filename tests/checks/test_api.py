@@ -242,7 +242,7 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
         ({"stage": "advantage", "algorithm": 3}, "algorithm is 3, expected a name"),
         ({"stage": "advantage", "algorithm": "gpro"}, "algorithm is 'gpro', which does not exist at stage advantage"),
         ({"stage": "advantage", "claims": "scope=group"}, "claims is 'scope=group', expected a dict"),
-        ({"stage": "advantage", "bind": {3: "reward"}}, "bind is {3: 'reward'}, expected a dict with names for keys"),
+        ({"stage": "advantage", "bind": {3: "reward"}}, "bind is {3: 'reward'}, expected a dict with strings as keys"),
         ({"stage": "advantage", "numbers": {"epsilon": float("inf")}}, r"numbers\[epsilon\] is inf, expected a finite"),
         ({"stage": "advantage", "numbers": {"epsilon": float("nan")}}, r"numbers\[epsilon\] is nan, expected a finite"),
         ({"stage": "advantage", "numbers": {"epsilon": 10**400}}, r"numbers\[epsilon\] is 1000.*, expected a finite"),

@@ -119,4 +119,4 @@ def test_a_reward_with_a_kl_is_not_held_to_a_formula_without_one() -> None:
     assert 'its KL is not compared with a formula: state the estimator, as in claims={"kl": "k1"}' in result.notes
     result = rl_sentinel.check(at_last, algorithm="outcome at the last trained token", **options)
     assert not result.findings
-    assert "which has no KL, as the rewards do: state the estimator" in " ".join(str(result).split())
+    assert "which has no KL, but the rewards have one: state the estimator" in " ".join(str(result).split())

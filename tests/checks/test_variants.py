@@ -152,7 +152,7 @@ def test_numbers_of_an_object_that_hide_their_effect_are_changed_in_the_check_on
 def test_a_loss_of_policy_and_critic_is_not_compared() -> None:
     result = rl_sentinel.check(own.with_value_loss, budget=2, **_PPO)
     assert (result.ok, result.faults) == (False, ())
-    assert "has no value loss, as the loss does" in result.errored[0]
+    assert "has no value loss, but the loss has one" in result.errored[0]
 
 
 def test_a_width_as_the_constant_of_dr_grpo_is_noted() -> None:

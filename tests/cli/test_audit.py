@@ -94,7 +94,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
         ),
         (
             ("--report", "repro=/dev/null/x"),
-            "--report repro is '/dev/null/x', expected a folder: /dev/null is a file",
+            "--report repro is '/dev/null/x', expected a folder, but /dev/null is a file: name another path",
         ),
         (
             ("--known", "/nonesuch/k", "--known-update"),

@@ -77,7 +77,7 @@ def test_status_by_an_expectation(monkeypatch: pytest.MonkeyPatch, fetched: Fetc
     _audited(monkeypatch, "holds")
     for expected, status, line in (
         (knowledge.KnownFile(), 0, "exactly the expected findings"),
-        (knowledge.KnownFile(errored=1), 1, "1 difference from the expectation"),
+        (knowledge.KnownFile(errored=1), 1, "1 difference from the expected findings"),
     ):
         run, out = _run(expected=expected)
         assert run.audit(Planned(target=fetched.target, options=OPTIONS, level="contested"), fetched).status == status

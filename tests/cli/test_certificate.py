@@ -154,7 +154,7 @@ def test_recipe_with_a_fault_does_not_train(tmp_path: Path, capsys: pytest.Captu
     assert status == 1
     assert "fault RNK001" in " ".join(output.lower().replace("rnk001", "RNK001").split())
     assert output.splitlines()[-1] == (
-        "not trained: the recipe's own composition has a fault; --uncertified trains anyway"
+        "not trained: the signal path that the recipe composes has a fault; --uncertified trains anyway"
     )
     assert not (out / "metrics.jsonl").exists()
     written: dict[str, Any] = json.loads((out / FILE).read_text())

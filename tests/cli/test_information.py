@@ -75,7 +75,7 @@ def test_influence_draws_a_map(tree: Path, capsys: pytest.CaptureFixture[str]) -
     assert ["reward[0]", "->", "advantage", "###", "##.", "...", "..."] in drawn
     assert ["reward[2]", "->", "advantage", "...", "...", "#.#", "..."] in drawn
     assert error_line(capsys, "influence", f"verl@{tree}", "--boundary", "nonesuch").startswith(
-        f"influence of verl@{tree} has no boundary that matches 'nonesuch': "
+        f"verl@{tree} has no boundary that matches 'nonesuch' with an influence map: "
     )
 
 

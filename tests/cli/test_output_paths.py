@@ -55,10 +55,10 @@ def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
             ask(path, "--to")
         told.append(str(error.value))
     assert told == [
-        f"--to is '{tmp_path}', expected a file: a folder has this name",
+        f"--to is '{tmp_path}', expected a file, but it is a folder: name another path",
         f"--to is '{tmp_path}/no/x', expected a file in an existing folder: create it first",
         "--to is '/proc/x', which cannot be written (No such file or directory): name another path",
-        f"--to is '{file}/x', expected a folder: {file} is a file",
+        f"--to is '{file}/x', expected a folder, but {file} is a file: name another path",
         "--to is '/proc/x', which cannot be written (No such file or directory): name another path",
     ]
     assert output_paths.folder(tmp_path / "a" / "b", "--to") == tmp_path / "a" / "b"

@@ -2,7 +2,7 @@
 
 import torch
 
-from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Output

@@ -52,7 +52,9 @@ def test_weights_of_nothing() -> None:
     assert found.tolist() == [-1.0, 3.0, 1.0]
     with pytest.raises(InputError, match=r"^weight\[1\] is -1\.0, expected 0 or more: it weights a live response$"):
         centered(reward, group=group, live=live, weight=torch.tensor([1.0, -1.0, 1.0]))
-    with pytest.raises(InputError, match=r"^weight\[0\] is 0 like all of its group, expected one above 0: "):
+    with pytest.raises(
+        InputError, match=r"^weight\[0\] and all weights of its group are 0, expected one above 0 for the mean"
+    ):
         centered(reward, group=torch.tensor([4, 9, 4]), live=live, weight=torch.tensor([0.0, 1.0, 0.0]))
 
 
@@ -137,7 +139,7 @@ def test_too_far_apart_is_refused(dtype: torch.dtype, largest: float) -> None:
     reward = torch.tensor([largest, -largest, largest, largest], dtype=dtype)
     group, live = torch.zeros(4).long(), torch.ones(4).bool()
     message = (
-        rf"^reward\[[01]\] is .*, expected one nearer to the others of its group: .* {str(dtype)[6:]} \(scale the "
+        rf"^reward\[[01]\] is .*, expected a value nearer to the rest of its group: .* {str(dtype)[6:]} \(scale the "
     )
     for function in (centered, moments):
         with pytest.raises(ValueError, match=message):

@@ -71,7 +71,7 @@ def test_bad_input_is_named() -> None:
         logprobs(logits, token, mask=MASK, temperature=0)
     outside = token.clone()
     outside[1, 2] = 7
-    with pytest.raises(ValueError, match=r"token\[1, 2\] is 7, expected a number from 0 to 6"):
+    with pytest.raises(ValueError, match=r"token\[1, 2\] is 7, expected 0 to 6: an index into the vocabulary"):
         logprobs(logits, outside, mask=MASK, temperature=1.0)
     outside[1, 2], outside[0, 1] = 0, -100
     assert logprobs(logits, outside, mask=MASK, temperature=1.0).isfinite().all()

@@ -17,7 +17,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.argument_messages import describe_arguments
 from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Padded, Ragged
-from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, leaves
+from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, all_codecs
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.masked_value import MaskedValue, is_zero_off_mask, zero_off_mask
 from rl_sentinel.adapters.kit.per_response import PerResponse
@@ -114,7 +114,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         codecs: the codec of each parameter.
     """
     kind = STAGES[stage]
-    flat = list(leaves(codecs.values()))
+    flat = list(all_codecs(codecs.values()))
     forms = [c.form for c in flat if hasattr(c, "form")]
     grouped = any("group" in c.shapes for c in flat) or any(isinstance(f, Grouped) for f in forms)
     group_domain, requires = grouping(flat, groups)

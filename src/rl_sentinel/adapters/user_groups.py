@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from rl_sentinel.adapters.kit.layout_trial import accepts, choose_binding, leaves, outputs_on
+from rl_sentinel.adapters.kit.layout_trial import accepts, all_codecs, choose_binding, outputs_on
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.number_trial import fits_formula
 from rl_sentinel.adapters.kit.numbers import GROUP_SIZE, STRIDED_GROUP_SIZE
@@ -96,5 +96,5 @@ def stated_groups(
 
 def _may_hold_group_size(arguments: Arguments) -> bool:
     """Whether it is a function of rewards without an argument that identifies the prompt."""
-    flat = list(leaves(arguments.codecs.values()))
+    flat = list(all_codecs(arguments.codecs.values()))
     return any("reward" in c.columns for c in flat) and not any("group" in c.columns | c.shapes for c in flat)

@@ -7,7 +7,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.argument_messages import unknown_message
 from rl_sentinel.adapters.kit.documented_columns import documented_columns
 from rl_sentinel.adapters.kit.evident_columns import evident_columns
-from rl_sentinel.adapters.kit.layout_trial import leaves
+from rl_sentinel.adapters.kit.layout_trial import all_codecs
 from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.parameter_uses import plain_uses
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
@@ -43,7 +43,7 @@ def _of_unknown(function: Callable[..., Any], stage: Stage, arguments: Arguments
     """The bindings of all unknown parameters; None if one is not clear, such as a part of an object."""
     if not inspect.isroutine(function) or any("." in one for one in arguments.unknown):
         return None
-    taken = frozenset[str]().union(*(codec.columns for codec in leaves(arguments.codecs.values())))
+    taken = frozenset[str]().union(*(codec.columns for codec in all_codecs(arguments.codecs.values())))
     found = evident_columns(function, stage, arguments.unknown, taken)
     return found if len(found) == len(arguments.unknown) else None
 
@@ -70,4 +70,4 @@ def unknown_names(name: str, function: Callable[..., Any], arguments: Arguments)
     """The message that asks for a binding of each unknown parameter."""
     unknown = {path: path in arguments.attributes for path in arguments.unknown}
     documented = documented_columns(function, unknown)
-    return unknown_message(name, unknown, leaves(arguments.codecs.values()), plain_uses(function), documented)
+    return unknown_message(name, unknown, all_codecs(arguments.codecs.values()), plain_uses(function), documented)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_sentinel.adapters.kit.layout_trial import leaves
+from rl_sentinel.adapters.kit.layout_trial import all_codecs
 from rl_sentinel.adapters.kit.model_losses import LEFT_PADDED, entropy_weights
 from rl_sentinel.adapters.kit.numbers import OPTIONAL_PARTS, numbers_by_name, visible_numbers
 from rl_sentinel.adapters.kit.numbers_in_code import Literals, literals, named_numbers, set_numbers
@@ -56,7 +56,7 @@ def known_numbers(
     passed = {name: x for name, x in defaults.items() if name not in arguments.codecs}
     passed |= {name: codec.value for name, codec in arguments.codecs.items() if isinstance(codec, Constant)}
     accumulation = set_numbers(function, passed, dict.fromkeys(ROLES["accumulation"].names, 1))
-    codecs = list(leaves(arguments.codecs.values()))
+    codecs = list(all_codecs(arguments.codecs.values()))
     columns = frozenset[str]().union(*(codec.columns for codec in codecs))
     modeled = any(codec.modeled for codec in codecs)
     unread = _weights_of_unread_columns(function)

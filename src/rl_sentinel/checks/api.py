@@ -48,8 +48,8 @@ def check(  # noqa: PLR0913 - the options of a check
 
     Args:
         function: the function; it is called by the names of its parameters.
-        stage: its quantity: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``, ``reward``,
-            ``normalize``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
+        stage: the quantity that it computes: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``,
+            ``reward``, ``normalize``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
         algorithm: the algorithm that it implements, such as ``grpo``; implies the usual claims of the algorithm.
             If it is None or empty, no formula is compared.
         bind: parameter -> column (``"logprob"``), column and axes (``"advantage[B]"``), a dict of these for the keys of
@@ -59,7 +59,7 @@ def check(  # noqa: PLR0913 - the options of a check
         numbers: numbers of the formula that are not parameters, as in ``{"clip_low": 0.2, "clip_high": 0.2}``.
         laws: codes of the laws to check, at least one; None for all.
         ignore: codes of laws to leave out.
-        level: show findings of this level and worse.
+        level: show findings of this level and worse: ``fault``, ``contested`` or ``hazard``.
         seed: seed of the random cases.
         budget: random cases per law, at least 2; the default is 16, or the value of pytest's ``--rl-sentinel-budget``.
 
@@ -67,7 +67,8 @@ def check(  # noqa: PLR0913 - the options of a check
         The result; ``.ok`` is True if no fault was found, no call failed and at least one law could be checked.
 
     Raises:
-        InputError: in one line, if the stage, a claim or a binding is wrong, or a parameter has no known name.
+        InputError: with a one-line message, if the stage, a claim or a binding is wrong, or if a parameter has neither
+            a known name nor a binding.
 
     Example:
         >>> import rl_sentinel
@@ -107,7 +108,7 @@ def check(  # noqa: PLR0913 - the options of a check
 
 
 class UnsoundError(AssertionError):
-    """A function has a fault; ``result`` is the result of the check."""
+    """The check found a fault or could not check any law; ``result`` is the result of the check."""
 
     def __init__(self, message: str, result: CheckResult) -> None:
         """Store the report and the result."""
@@ -127,7 +128,7 @@ def assert_sound(function: Callable[..., Any], *, contested: bool = False, **opt
         The result of the check.
 
     Raises:
-        AssertionError: with the report of the findings, or the reason why no law could be checked.
+        UnsoundError: an AssertionError with the report of the findings, or the reason why no law could be checked.
         InputError: as for :func:`check`.
 
     Example:

@@ -14,7 +14,7 @@ from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.core.phrasing import nearest
 
-#: Number of valid seeds. Torch accepts larger ones; the rest is left free, because case numbers are added to a seed.
+#: Seeds must be below this number: the number of a case is added to the seed, and torch must accept the sum.
 _SEEDS = 2**62
 
 
@@ -27,7 +27,7 @@ def validate_stage(stage: object, level: object) -> None:
 
 
 def validate_search(seed: object, budget: object) -> None:
-    """Require a seed and a number of random cases."""
+    """Require a seed and a number of random cases that are in range."""
     if not isinstance(budget, int) or isinstance(budget, bool) or not 2 <= budget <= MOST_CASES:
         raise InputError(f"budget is {budget!r}, expected 2 to {MOST_CASES}: random cases per law")
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < _SEEDS:
@@ -35,7 +35,7 @@ def validate_search(seed: object, budget: object) -> None:
 
 
 def law_codes(name: str, laws: object) -> tuple[str, ...]:
-    """The codes of laws that are listed by code or name."""
+    """Convert a list of law codes or law names to codes; ``name`` is the option that the error names."""
     if not isinstance(laws, Sequence) or isinstance(laws, str) or not all(isinstance(x, str) for x in laws):
         raise InputError(f'{name} is {laws!r}, expected a list of codes, as in {name}=["MSK001"]')
     try:
@@ -45,7 +45,7 @@ def law_codes(name: str, laws: object) -> tuple[str, ...]:
 
 
 def chosen_laws(laws: object) -> tuple[str, ...]:
-    """The codes of the laws to check; empty, which means all, only for None."""
+    """The codes of the laws to check; None gives an empty tuple, which means all laws."""
     if laws is None:
         return ()
     chosen = law_codes("laws", laws)
@@ -67,12 +67,12 @@ def parsed_claims(stage: str, algorithm: object, claims: object) -> Claims:
 
 
 def bindings(bind: object) -> dict[str, object]:
-    """The bindings by parameter."""
+    """The bindings by parameter; empty for None."""
     return _table("bind", bind, 'bind={"rewards": "reward"}')
 
 
 def parsed_numbers(numbers: object) -> dict[str, float]:
-    """Numbers by their names in formulas."""
+    """The numbers by their names in formulas; an unknown name or a value that is not finite is an error."""
     table = _table("numbers", numbers, 'numbers={"clip_low": 0.2}')
     parsed: dict[str, float] = {}
     for name, value in table.items():
@@ -85,7 +85,7 @@ def parsed_numbers(numbers: object) -> dict[str, float]:
 
 
 def _is_finite(value: object) -> bool:
-    """Whether a value is a number that a float can hold."""
+    """Whether a value is a finite number (and not a bool) that a float can hold."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:
@@ -93,9 +93,9 @@ def _is_finite(value: object) -> bool:
 
 
 def _table(name: str, value: object, example: str) -> dict[str, object]:
-    """The value as a dict with text for keys; empty for None."""
+    """Require a dict whose keys are strings; None gives an empty dict."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InputError(f"{name} is {value!r}, expected a dict with names for keys, as in {example}")
+        raise InputError(f"{name} is {value!r}, expected a dict with strings as keys, as in {example}")
     return dict(value)

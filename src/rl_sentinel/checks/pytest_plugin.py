@@ -19,7 +19,7 @@ FOLDER = "rl-sentinel"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--rl-sentinel-budget``."""
+    """Add the option ``--rl-sentinel-budget``."""
     group = parser.getgroup("rl-sentinel", "checks of the training signal")
     group.addoption(
         "--rl-sentinel-budget",
@@ -31,10 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Check the budget.
+    """Validate ``--rl-sentinel-budget``.
 
     Raises:
-        UsageError: if it is below 2.
+        UsageError: if the budget is below 2.
     """
     budget = config.getoption("--rl-sentinel-budget")
     if budget is not None and budget < 2:
@@ -69,7 +69,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the finding and how to replay it, instead of the code of the check."""
+    """Show the finding and how to replay it, instead of a traceback through the code of the check."""
     report = yield
     result = getattr(call.excinfo.value, "result", None) if call.excinfo else None
     if report.when == "call" and report.failed and type(result).__name__ == "CheckResult":

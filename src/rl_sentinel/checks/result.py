@@ -62,14 +62,14 @@ class CheckResult:
     """The result of :func:`rl_sentinel.check`.
 
     Attributes:
-        name: the function.
+        name: the dotted path of the function.
         findings: broken laws, worst level first.
         verdicts: one verdict per law: holds, broken, not applicable or errored.
         notes: how parameters without a stated binding were bound.
         no_replay: why a finding cannot be replayed by name later; empty if it can.
         seconds: how long the check took.
         hidden: number of findings below the requested level.
-        unclaimed: an algorithm that could be stated, if no algorithm is stated.
+        unclaimed: an algorithm to suggest, if the caller stated no algorithm; else empty.
     """
 
     name: str

@@ -36,7 +36,7 @@ def base_of(targets: Sequence[TargetSpec], text: str, options: Sequence[str]) ->
 
 
 def _parsed(targets: Sequence[TargetSpec], text: str) -> TargetSpec:
-    """The parsed target; if the other target is a function, the error says how to compare it with an older revision."""
+    """Parse ``--against``; if TARGET is a function, the error says how to compare it with an older revision."""
     try:
         return parse_target(text)
     except SentinelError as error:
@@ -54,7 +54,7 @@ def compare(  # noqa: PLR0913 - the options of the command
 ) -> int:
     """Audit both targets, print and write the changes, and return the exit status.
 
-    The status is 1 if a finding came, 2 if no law could run on one of the targets, else 0.
+    The status is 1 if there is a new finding, 2 if no law could run on one of the targets, else 0.
     """
     start = time.monotonic()
     new, old = (_audited(target, python, fresh=fresh) for target in fetched)
@@ -67,7 +67,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     if json_path:
         put(json_path, json.dumps(report.as_json(comparison), indent=1))
     for name, audit in ((after, new), (before, old)):
-        if not _judged(audit):
+        if not _judged_count(audit):
             console.print(f"inconclusive: no law could run on {name}; exit status 2", markup=False)
             return 2
     return 1 if came(comparison.changes) else 0
@@ -79,5 +79,6 @@ def _audited(fetched: Fetched, python: str, *, fresh: bool) -> Audit:
     return audit
 
 
-def _judged(audit: Audit) -> int:
+def _judged_count(audit: Audit) -> int:
+    """The number of pairs whose law could be compared."""
     return audit.counts["holds"] + audit.counts["broken"]

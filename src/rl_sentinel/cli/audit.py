@@ -31,7 +31,7 @@ from rl_sentinel.cli.progress import fetch
 from rl_sentinel.cli.recipe_audit import recipe_options
 from rl_sentinel.core.errors import SentinelError
 
-#: Random cases per pair with ``--thorough``.
+#: Random cases per pair of law and boundary with ``--thorough``.
 THOROUGH = 24
 
 
@@ -57,7 +57,9 @@ def audit(  # noqa: PLR0913 - the options of the command
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Number of processes that run at a time.")] = 2,
     python: Annotated[str, typer.Option(help="Python interpreter of the environment to audit in.")] = sys.executable,
-    known: Annotated[Path | None, typer.Option(help="Your known findings; they do not change the exit status.")] = None,
+    known: Annotated[
+        Path | None, typer.Option(help="File of your known findings; they do not change the exit status.")
+    ] = None,
     known_update: Annotated[bool, typer.Option("--known-update", help="Write the findings to --known.")] = False,
     expect: Annotated[Path | None, typer.Option(help="Exit 0 if the findings are exactly those of this file.")] = None,
     report: Annotated[
@@ -83,7 +85,9 @@ def audit(  # noqa: PLR0913 - the options of the command
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show known findings in full, and why laws do not apply.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print only findings, and unjudged pairs.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print only findings, and the pairs that could not be checked.")
+    ] = False,
 ) -> None:
     """Run TARGET's real functions against the laws; exit 0: no findings, 1: findings, 2: could not run."""
     chosen, ignored, cases = codes(law), codes(ignore), _cases(budget, thorough=thorough)
@@ -141,7 +145,7 @@ def audit(  # noqa: PLR0913 - the options of the command
 
 
 def _cases(budget: int | None, *, thorough: bool) -> int | None:
-    """The random cases per pair; None if no option gives their number."""
+    """The number of random cases per pair; None if no option states it."""
     if thorough and budget is not None:
         raise SentinelError(f"--thorough means --budget {THOROUGH}, and --budget is {budget}: drop one")
     return THOROUGH if thorough else budget

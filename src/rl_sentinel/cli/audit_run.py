@@ -24,13 +24,13 @@ class AuditRun:
     Attributes:
         console: where reports are printed.
         python: the interpreter of the audited environment.
-        fresh: whether stored verdicts are ignored.
+        fresh: True to ignore stored verdicts.
         known: the path of the user's known findings.
         accepted: the entries of that file.
-        expected: the only findings that may appear; None without ``--expect``.
-        verbose: whether known findings are printed in full.
-        quiet: whether only findings are printed.
-        must_print: whether to report a function that could not be called.
+        expected: the exact findings that must appear; None without ``--expect``.
+        verbose: True to print known findings in full.
+        quiet: True to print only findings, and the pairs that could not be checked.
+        must_print: True to print a report even if a function could not be called; otherwise that is an error.
     """
 
     console: Console
@@ -90,16 +90,17 @@ class AuditRun:
             self.console.print(f"stale: {old} is listed for this release and did not appear", markup=False)
 
     def _status(self, audit: Audit, visible: list[Finding]) -> int:
+        """The exit status; with ``--expect``, print each difference from the expected findings."""
         if self.expected is None:
-            return self._status_of(audit, visible)
+            return self._status_without_expectation(audit, visible)
         problems = differences(self.expected, audit, visible)
         for line in problems:
             self.console.print(line, markup=False)
-        count = f"{counted(len(problems), 'difference')} from the expectation"
+        count = f"{counted(len(problems), 'difference')} from the expected findings"
         self.console.print(count if problems else "exactly the expected findings")
         return 1 if problems else 0
 
-    def _status_of(self, audit: Audit, visible: list[Finding]) -> int:
+    def _status_without_expectation(self, audit: Audit, visible: list[Finding]) -> int:
         if any(fails(f) for f in visible):
             return 1
         judged, errored = audit.counts["holds"] + audit.counts["broken"], audit.counts["errored"]
@@ -111,7 +112,7 @@ class AuditRun:
 
 
 def print_total(console: Console, statuses: list[int]) -> None:
-    """One line on all functions of a project."""
+    """Print one line with the number of sound functions, functions with findings and functions not judged."""
     labels = {0: "sound", 1: "with findings", 2: "not judged"}
     parts = [f"{statuses.count(status)} {label}" for status, label in labels.items() if status in statuses]
     console.print(f"\n{counted(len(statuses), 'function')}: {', '.join(parts)}; exit status {max(statuses)}")

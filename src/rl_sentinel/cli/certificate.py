@@ -1,4 +1,4 @@
-"""``certificate.json`` of a run: the audit of the trainer with this recipe, before the first step."""
+"""Write ``certificate.json`` of a run: the verdicts of an audit of the trainer with its recipe, before training."""
 
 import hashlib
 import json
@@ -40,16 +40,16 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Certifier:
-    """Audits one recipe; ``say`` prints a line about it."""
+    """Audits one recipe and writes its certificate; ``say`` prints a line."""
 
     recipe: Recipe
     say: Callable[[str], None]
 
     def certify(self, folder: Path, selection: Selection) -> None:
-        """Audit the recipe and write the certificate, unless the folder has one of the same digests without a fault.
+        """Audit the recipe and write the certificate, unless the folder has one with the same digests and no fault.
 
         Raises:
-            typer.Exit: with status 1, after the report, if the composition of the recipe has a fault.
+            typer.Exit: with status 1, after the report, if the signal path that the recipe composes has a fault.
             SentinelError: if no law could be checked.
         """
         identity = _identity(self.recipe)
@@ -72,11 +72,13 @@ class Certifier:
             return
         console = Console(highlight=False, soft_wrap=True, emoji=False)
         text.show(console, TRAINER, audit, faults, time.monotonic() - start, quiet=True)
-        console.print("\nnot trained: the recipe's own composition has a fault; --uncertified trains anyway")
+        console.print(
+            "\nnot trained: the signal path that the recipe composes has a fault; --uncertified trains anyway"
+        )
         raise typer.Exit(1)
 
     def complete(self, folder: Path, steps: int) -> None:
-        """Add to the certificate of a run at its end: its steps, the digest of its metrics, and whether it still holds.
+        """At the end of a run, add the number of steps, the digest of its metrics, and whether the code is unchanged.
 
         Files of the user's functions may have been edited after the run imported them.
         """
@@ -85,7 +87,7 @@ class Certifier:
             return
         changed = not _covers(stored, _identity(self.recipe))
         if changed:
-            self.say("code has changed during the run, and the certificate is for the earlier files")
+            self.say("code has changed during the run; the certificate is for the earlier files")
         digest = hashlib.sha256((folder / "metrics.jsonl").read_bytes()).hexdigest()
         end = {"steps": steps, "metrics_sha256": digest, "files_unchanged": not changed}
         put(folder / FILE, json.dumps({**stored, "end": end}, indent=1) + "\n")
@@ -117,7 +119,7 @@ def read_summary(folder: Path) -> str:
 
 
 def _identity(recipe: Recipe) -> dict[str, Any]:
-    """Dependencies of the verdicts: versions, digests, and the number of tried cases."""
+    """All that the verdicts depend on: versions, digests, the seed and the number of random cases."""
     return {
         "rl_sentinel": rl_sentinel.__version__,
         "code": digest_of(Path(rl_sentinel.__file__).parent),
@@ -150,7 +152,7 @@ def _require_verdicts(audit: Audit) -> None:
 
 
 def _read_certificate(place: Path) -> dict[str, Any] | None:
-    """A certificate; None without a file, or if it is damaged."""
+    """Read a certificate; None if the file does not exist or is damaged."""
     try:
         stored = json.loads(place.read_text(encoding="utf-8"))
         summary(stored)

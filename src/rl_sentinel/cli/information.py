@@ -70,9 +70,9 @@ def boundaries(  # noqa: PLR0913 - the options of the command
         return
     job, _ = request(spec, "boundaries", python=python, boundaries=tuple(boundary or ()), **options)
     hint = _LIST.format(target) if boundary else "the adapter has no boundaries for this release"
-    none = f"{target} has no boundary{_that_matches(boundary)}: {hint}"
+    no_match = f"{target} has no boundary{_that_matches(boundary)}: {hint}"
     with closing(events(job, python)) as stream:
-        _show(console, target, stream, "boundary", lambda event: _boundary(console, event), none=none)
+        _show(console, target, stream, "boundary", lambda event: _boundary(console, event), no_match=no_match)
 
 
 def _show(  # noqa: PLR0913 - the parts of a listing
@@ -82,12 +82,12 @@ def _show(  # noqa: PLR0913 - the parts of a listing
     kind: str,
     show: Callable[[dict[str, Any]], None],
     *,
-    none: str,
+    no_match: str,
 ) -> None:
     """Show each event of a kind, and the reason for each boundary without such an event.
 
     Raises:
-        SentinelError: if nothing can be shown; ``none`` is its message where no boundary matches.
+        SentinelError: if nothing can be shown; ``no_match`` is its message if no boundary matches.
     """
     shown, missing = 0, list[dict[str, Any]]()
     for event in stream:
@@ -101,7 +101,7 @@ def _show(  # noqa: PLR0913 - the parts of a listing
             console.print(_missing(event))
     if not shown:
         one = " ".join(missing[0]["reason"].split()) if len(missing) == 1 else "see the reasons above"
-        raise SentinelError(f"{target} has no boundary that can be called: {one}" if missing else none)
+        raise SentinelError(f"{target} has no boundary that can be called: {one}" if missing else no_match)
 
 
 def _that_matches(patterns: Sequence[str] | None) -> str:
@@ -128,7 +128,7 @@ def influence(
     spec = parse_target(target)
     options = function_request([spec], FunctionOptions(stage=stage))
     job, _ = request(spec, "influence", python=python, boundaries=tuple(boundary or ()), **options)
-    none = f"influence of {target} has no boundary{_that_matches(boundary)}: {_LIST.format(target)}"
+    no_match = f"{target} has no boundary{_that_matches(boundary)} with an influence map: {_LIST.format(target)}"
     with closing(events(job, python)) as stream:
         _show(
             console,
@@ -136,7 +136,7 @@ def influence(
             stream,
             "influence",
             lambda event: _picture(console, event["path"], event["map"]),
-            none=none,
+            no_match=no_match,
         )
 
 

@@ -30,7 +30,10 @@ def _version(requested: bool) -> None:  # noqa: FBT001 - the signature that type
 
 @app.callback()
 def _options(
-    *, version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Audit the training signal of LLM reinforcement learning, or train a model on an audited one."""
     del version
@@ -52,7 +55,7 @@ for _function in (
 ):
     app.command(_function.__name__, cls=Command)(_function)
 
-#: The exception of a wrong option. Typer ships a private copy of click, so the class is looked up by name.
+#: The exception for a wrong option. Typer ships a private copy of click, so the class is looked up by name.
 _USAGE: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and kind.__name__ == "ClickException"
 )

@@ -13,7 +13,7 @@ from rl_sentinel.report.formatting import counted, wrapped
 
 
 def list_missing(console: Console, target: TargetSpec, python: str) -> None:
-    """Print each function with its file and line, the roles that it computes on, and the reviewed reason or "to do".
+    """Print each function with its file and line, the roles of its parameters, and the reviewed reason or "to do".
 
     Raises:
         SentinelError: if the target is a function, or none of its boundaries could be called.

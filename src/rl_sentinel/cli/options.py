@@ -1,4 +1,4 @@
-"""Options that several commands share, and the combined options about a user's function."""
+"""Options that several commands share, and the parsed options about a user's function."""
 
 import json
 import math
@@ -54,8 +54,8 @@ BudgetOption = Annotated[
     typer.Option(
         min=2,
         max=MOST_CASES,
-        help="All small cases and this many random ones per pair. Without it, the leading cases of a framework, and "
-        "16 random ones at a function.",
+        help="Check all small cases and this many random ones per pair of law and boundary. By default, a framework is "
+        "checked with a few selected cases, and a function with all small cases and 16 random ones.",
         show_default=False,
     ),
 ]
@@ -64,7 +64,7 @@ SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionOptions:
-    """The options about a user's function, as fields of a request; all empty for a framework."""
+    """The options about a user's function, as fields of an audit request; all are empty for a framework."""
 
     stage: str = ""
     algorithm: str = ""
@@ -108,7 +108,7 @@ class FunctionOptions:
 
 
 def function_request(targets: Sequence[TargetSpec], options: FunctionOptions) -> dict[str, Any]:
-    """The fields of the request; only targets that are user functions may have them.
+    """The fields of an audit request that describe a user's function; for other targets, the options must be empty.
 
     Raises:
         SentinelError: one line that names the option.
@@ -124,7 +124,7 @@ def function_request(targets: Sequence[TargetSpec], options: FunctionOptions) ->
 
 
 def with_axes(bind: Mapping[str, Any], axes: Mapping[str, str]) -> dict[str, Any]:
-    """Bindings with the axes of parameters appended to the column.
+    """Append the stated axes of each parameter to the column that the parameter is bound to.
 
     Raises:
         SentinelError: if a parameter is not bound to a column, or its axes are stated twice.

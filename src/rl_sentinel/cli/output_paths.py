@@ -16,7 +16,7 @@ def writable(path: Path, option: str) -> Path:
     """
     real = expanded(str(path), option).resolve()
     if real.is_dir():
-        raise SentinelError(f"{option} is {str(path)!r}, expected a file: a folder has this name")
+        raise SentinelError(f"{option} is {str(path)!r}, expected a file, but it is a folder: name another path")
     if _special(real):
         return real
     if not real.parent.is_dir():
@@ -26,7 +26,7 @@ def writable(path: Path, option: str) -> Path:
 
 
 def folder(path: Path, option: str) -> Path:
-    """Return the path if it is a writable folder, or such a folder can be created.
+    """Return the path if it is a writable folder, or if a folder can be created there.
 
     Raises:
         SentinelError: one line that names the option, the path and the reason.
@@ -34,7 +34,9 @@ def folder(path: Path, option: str) -> Path:
     real = expanded(str(path), option).resolve()
     existing = next(p for p in (real, *real.parents) if p.exists())
     if not existing.is_dir():
-        raise SentinelError(f"{option} is {str(path)!r}, expected a folder: {existing} is a file")
+        raise SentinelError(
+            f"{option} is {str(path)!r}, expected a folder, but {existing} is a file: name another path"
+        )
     _check_writable(existing, path, option)
     return real
 

@@ -98,7 +98,7 @@ class Outputs:
             put(self.known, knowledge.updated_text(self.accepted, self.audited))
 
     def _write_finding(self, name: str, needs: Installation, f: Finding) -> None:
-        """The issue of one finding with its code, its script, its evidence and its test."""
+        """Write the files of one finding: issue text, script, evidence and test."""
         code, test = repro.script(f, needs), pytest_file.as_pytest(f, needs)
         test_file = f"test_{re.sub(r'[^A-Za-z0-9]+', '_', name)}.py"
         attachment = (test_file, test) if test else (f"{name}.py", code)
@@ -114,7 +114,7 @@ class Outputs:
                 put(place / test_file, test)
 
     def _names(self) -> list[str]:
-        """A file name for each finding: a short name where it is unique, else one with the whole path."""
+        """A file name for each finding: a short name if it is unique, else a name with the whole path."""
         short = [f"{f.law}-{f.boundary.rpartition('.')[2]}-{f.setting}" for _, f in self.shown]
         uses = Counter(short)
         long = [f"{f.law}-{f.boundary}-{f.setting}" for _, f in self.shown]

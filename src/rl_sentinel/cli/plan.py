@@ -13,8 +13,8 @@ from rl_sentinel.audit.source.target_spec import TargetSpec, parse_target
 from rl_sentinel.cli.options import FunctionOptions, function_request, with_axes
 from rl_sentinel.core.errors import SentinelError
 
-#: Random cases per pair at a user's function.
-OF_A_FUNCTION = 16
+#: Random cases per pair of law and boundary, for a user's function.
+FUNCTION_BUDGET = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +27,13 @@ class Planned:
 
     @property
     def algorithm(self) -> str:
-        """The algorithm that is stated of a user's function; empty if none is."""
+        """The algorithm that the user states for a function; empty if the user states no algorithm."""
         claims = dict(claim.partition("=")[::2] for claim in self.options["claims"])
         return str(self.options["algorithm"] or claims.get("algorithm", ""))
 
     @property
     def unclaimed(self) -> str:
-        """An algorithm to suggest for a user's function without a stated one; else empty."""
+        """An algorithm to suggest if the user states no algorithm for a function; else empty."""
         if self.target.form != "function" or self.algorithm:
             return ""
         return EXAMPLES.get(self.options["stage"], "")
@@ -41,7 +41,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All targets of a command, and the known file that the project names."""
+    """All targets of a command, and the file of known findings that the project names."""
 
     planned: Sequence[Planned]
     known: Path | None = None
@@ -61,8 +61,8 @@ def plan_of_targets(
 
 
 def _budget(target: TargetSpec, options: Mapping[str, Any]) -> int:
-    """The stated random cases per pair; else the leading cases, and at a function, whose calls are short, all."""
-    return options["budget"] or (OF_A_FUNCTION if target.form == "function" else LEADING_CASES)
+    """The random cases per pair: as stated, else 16 for a function, whose calls are short, else selected cases only."""
+    return options["budget"] or (FUNCTION_BUDGET if target.form == "function" else LEADING_CASES)
 
 
 def plan_of_project(function: FunctionOptions, options: Mapping[str, Any], level: str | None) -> Plan:

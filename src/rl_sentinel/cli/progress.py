@@ -31,7 +31,7 @@ class Fetched(NamedTuple):
 
 
 def fetch(target: TargetSpec, python: str, options: Mapping[str, Any]) -> Fetched:
-    """Bring the code of a target to disk; ``options`` are passed to the request."""
+    """Fetch the code of a target, and make the audit request with these ``options``."""
     with Console(stderr=True).status(f"fetching {target.text}"):
         return Fetched(target, *request(target, "audit", python=python, **options))
 
@@ -63,7 +63,7 @@ def run_audit(target: TargetSpec, job: Request, python: str, *, fresh: bool = Fa
 
 @dataclass
 class _Line:
-    """Progress where no bar can be drawn, as in the log of a CI job: one line every ``_SECONDS``."""
+    """Progress where no bar can be drawn, as in the log of a CI job: one line every ``_SECONDS`` seconds."""
 
     target: str
     pairs: int = 0
@@ -72,7 +72,7 @@ class _Line:
     printed: int = 0
 
     def advance(self) -> None:
-        """Count a pair, and print a line if it is time."""
+        """Count a pair, and print a line if ``_SECONDS`` have passed since the last line."""
         self.done += 1
         seconds = time.monotonic() - self.start
         if seconds >= (self.printed + 1) * _SECONDS:
@@ -88,13 +88,13 @@ def _sole_failure(audit: Audit) -> str:
 
 
 def require_pairs(target: TargetSpec, job: Request, audit: Audit, *, prints: bool = True) -> None:
-    """Require that at least one pair of law and boundary is selected, and that a lone function could be called.
+    """Require that at least one pair of law and boundary is selected, and that a user's function could be called.
 
     Args:
         target: the target.
         job: the request.
         audit: the results.
-        prints: whether a report is printed or written in any case.
+        prints: True if a report is printed or written even if a function could not be called.
 
     Raises:
         SentinelError: if the target cannot be audited, or the options leave no pair.

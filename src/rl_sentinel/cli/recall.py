@@ -50,11 +50,13 @@ def recall(  # noqa: PLR0913 - the options of the command
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="PATH", help="Write one JSON object, after each bug.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep the bugs that --json PATH already has.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Audit only the bugs that --json PATH does not have yet.")
+    ] = False,
 ) -> None:
     """Audit the code before and after the fix of each bug in CORPUS; exit 0, or 2 if nothing could be audited."""
     if resume and json_path is None:
-        raise SentinelError("--resume needs --json: name the file to go on with, --json FILE")
+        raise SentinelError("--resume needs --json: name the file to continue with --json FILE")
     paths = {path: writable(path, option) for path, option in ((page, "--page"), (json_path, "--json")) if path}
     pythons = [check_interpreter(name) for name in python or [sys.executable]]
     corpus_bugs = read_bugs(corpus)

@@ -17,7 +17,7 @@ from rl_sentinel.train.config.user_code import import_object
 #: The target of an audit of a recipe.
 TRAINER = "rl_sentinel.train"
 
-#: The tables that say how the signal is computed.
+#: Tables of a recipe that say how the signal is computed.
 _TABLES = frozenset({"rollout", "reward", "path", "estimator", "loss", "kl", "correction", "update", "critic"})
 
 

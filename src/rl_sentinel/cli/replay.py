@@ -17,10 +17,10 @@ from rl_sentinel.audit.source.interpreter import check_interpreter
 from rl_sentinel.audit.source.target_spec import parse_target
 from rl_sentinel.core.errors import SentinelError
 
-#: Exit status of each answer; any other answer is inconclusive.
+#: Answer -> exit status; any other answer is inconclusive.
 _STATUS = {"fixed": 0, "reproduced": 1}
 
-#: Exit statuses that make ``git bisect run`` skip a revision, and stop.
+#: Exit status that makes ``git bisect run`` skip a revision, and exit status that makes it stop.
 _SKIP, _STOP = 125, 128
 
 
@@ -104,7 +104,7 @@ def _code_difference(record: Mapping[str, Any], target: _Target, digest: str) ->
 
 
 def _target_of(record: Mapping[str, Any], spec: str) -> _Target:
-    """The target on which a record is replayed; only a user's function has stage and claims."""
+    """The target on which a record is replayed; only a user's function has a stage and claims."""
     if parse_target(spec).form != "function":
         return _Target(spec, bound=_bound(record))
     claims = {k: v.get("value") for k, v in record.get("claims", {}).items()}

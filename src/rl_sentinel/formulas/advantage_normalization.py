@@ -1,4 +1,4 @@
-"""Advantages that a policy loss normalizes itself: over tokens or responses, with each deviation and offset."""
+"""Normalizations of advantages inside a policy loss: over tokens or responses, by each deviation and offset."""
 
 from itertools import product
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch, with_columns
 
-#: Setting of a loss that names its normalization.
+#: Name of the setting whose value is the normalization of a loss.
 SETTING = "advantages normalized"
 
 _OVER = ("trained tokens", "responses")
@@ -25,10 +25,10 @@ NORMALIZATIONS = tuple(
 
 
 def normalized(batch: Batch, name: str) -> Batch | None:
-    """The batch with normalized advantages; None if they are undetermined: a loss may leave a single row unchanged.
+    """The batch with normalized advantages; None if rounding decides, or for one row, which a loss may leave unchanged.
 
-    Per mini-batch, as studied by Andrychowicz et al., What Matters In On-Policy Reinforcement Learning? (arXiv
-    2006.05990); implementations differ in the denominator of the deviation and in the offset.
+    Losses normalize over the mini-batch, as studied by Andrychowicz et al., What Matters In On-Policy Reinforcement
+    Learning? (arXiv 2006.05990); implementations differ in the denominator of the deviation and in the offset.
     """
     advantage = batch.advantage.double()
     numbers = advantage[batch.mask] if "over trained tokens" in name else _of_responses(advantage, batch)
@@ -43,6 +43,6 @@ def normalized(batch: Batch, name: str) -> Batch | None:
 
 
 def _of_responses(advantage: Tensor, batch: Batch) -> Tensor | None:
-    """The advantage of each live row; None if one has different advantages."""
+    """The advantage of each live row; None if tokens of one row have different advantages."""
     rows = [advantage[b][batch.mask[b]] for b in range(batch.rows) if bool(batch.live[b])]
     return torch.stack([row[0] for row in rows]) if rows and all(bool((r == r[0]).all()) for r in rows) else None

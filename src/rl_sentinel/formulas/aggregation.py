@@ -1,4 +1,4 @@
-"""Reduce numbers per token to one number with plain sums, by every accepted reading of the aggregation."""
+"""Reduce one number per token to one number per batch with plain sums, by every accepted reading of the mode."""
 
 import torch
 from torch import Tensor
@@ -6,6 +6,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
+#: Name of a reading (an accepted interpretation of the formula) -> its value.
 Named = dict[str, Tensor]
 
 #: Mode of aggregation -> the divisor of each row's sum, before rows are combined.
@@ -18,20 +19,21 @@ MODES = {
     "prompt-mean": "its prompt's trained tokens",
 }
 
-#: Modes in which a response's own length does not count.
+#: Modes whose divisor does not depend on the length of the response.
 BY_CONSTANT = ("token-sum", "sequence-mean-token-sum", "sequence-mean-token-sum-by-width")
 
 
 def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows: str = "") -> Named:
-    """Reduce ``[B, T]`` numbers to one; each reading of the mode is an entry.
+    """Reduce ``[B, T]`` numbers to one number; the result has one entry per reading of the mode.
 
-    A mean over rows or prompts counts "live" ones or "all"; without a claim, both are readings.
+    A mean over rows or prompts divides by the number of "live" ones or of "all"; ``rows`` names one of these two
+    readings, and an empty ``rows`` gives both.
 
     Settings:
         tokens, rows: denominators that the caller gives.
-        length: a fixed length that divides a sum over all rows, or a row's sum in the place of the width.
-        scale: a number in the place of the width.
-        ranks: the number of ranks, by which the loss on one of them is multiplied.
+        length: a fixed length by which the sum over all rows is divided, or each row's sum instead of by the width.
+        scale: the divisor of each row's sum, instead of the width.
+        ranks: the number of ranks; the loss of each rank is multiplied by it.
 
     Source:
         DAPO (arXiv 2503.14476), equation 8, for the mean over tokens; GRPO (arXiv 2402.03300),

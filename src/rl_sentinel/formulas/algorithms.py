@@ -20,18 +20,19 @@ from rl_sentinel.formulas.rewards import REWARDS
 from rl_sentinel.formulas.staleness import FRESH
 from rl_sentinel.formulas.temporal import EVERY_STEP, OPEN, RETURNS, TEMPORAL, Tokens
 
+#: Name of a reading (an accepted interpretation of the formula) -> its value.
 Named = dict[str, Tensor]
 
-#: A list of numbers for the rows of a batch, by the name of the reading.
+#: Name of a reading -> one number per row of the batch.
 Rows = dict[str, list[float]]
 
-#: Deviations of a list of at least two numbers.
+#: Denominator -> standard deviation of a list of at least two numbers.
 _DEVIATIONS: Mapping[str, Callable[[list[float]], float]] = {
     "n - 1": lambda numbers: _deviation(numbers, 1),
     "n": lambda numbers: _deviation(numbers, 0),
 }
 
-#: Parts that cancel to less than this share of their size are only rounding in float32.
+#: A sum of parts that is below this share of the largest part is only rounding in float32.
 _NEAR = 1e-2
 
 #: Numbers that implementations add to a deviation, tried if the boundary does not name one.
@@ -39,24 +40,24 @@ _EPSILONS = (0.0, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4)
 
 
 def known_advantages(boundary: Boundary) -> bool:
-    """Whether the table has the estimator that the boundary claims."""
+    """Whether there is a formula for the advantage estimator that the boundary claims."""
     name = value_of(boundary.claims.algorithm) or ""
     in_parts = name in IN_PARTS and "reward_parts" in boundary.reads
     return name in ADVANTAGES or in_parts or name in TEMPORAL
 
 
 def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
-    """``[B]`` or ``[B, T]`` advantages of the claimed algorithm, by reading; groups of at least two live rows."""
+    """``[B]`` or ``[B, T]`` advantages of the claimed algorithm, by reading; each group needs two or more live rows."""
     name, standardized = value_of(boundary.claims.algorithm) or "", value_of(boundary.claims.standardized)
     if boundary.claims.corrected_at_most:
         settings = {**settings, "sampler_ratio_at_most": boundary.claims.corrected_at_most.value}
     if name in TEMPORAL:
-        found = _over_time(boundary, TEMPORAL[name](batch, settings))
+        found = _with_claimed_steps(boundary, TEMPORAL[name](batch, settings))
         return found | (_by_rows(batch, settings) if boundary.own and name == "reinforce++" else {})
     of_batch = name == "grpo" and value_of(boundary.claims.deviation_of) == "batch"
     compute = _grpo_by_batch if of_batch else {**ADVANTAGES, **IN_PARTS}[name]
     if name == "maxrl" and boundary.own and not _means_are_positive(batch):
-        return {}  # it is defined for rewards that are not negative, and for groups that are not all failed
+        return {}  # MaxRL is defined for rewards of at least 0, and for groups with a reward above 0
     readings = compute(batch, settings)
     chosen = {n: x for n, x in readings.items() if standardized is None or standardized == ("by deviation" in n)}
     counted = value_of(boundary.claims.deviation)
@@ -65,22 +66,22 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
 
 
 def _by_rows(batch: Batch, settings: Settings) -> Named:
-    """``[B]`` outcomes standardized over rows: REINFORCE++ without a discount, where all tokens of a row are equal."""
+    """``[B]`` outcomes standardized over rows: REINFORCE++ without a discount, where tokens of a row have one value."""
     readings = _over_batch(batch.reward.tolist(), batch, settings) if settings.get("gamma", 1) == 1 else {}
     return {n: torch.tensor(x, dtype=torch.float64) for n, x in readings.items() if "over rows" in n}
 
 
 def has_returns(boundary: Boundary) -> bool:
-    """Whether the boundary returns, besides advantages, the returns of an algorithm that has them."""
+    """Whether the boundary has an output ``returns`` and claims an algorithm that defines returns."""
     return "returns" in boundary.outputs and (value_of(boundary.claims.algorithm) or "") in RETURNS
 
 
 def returns_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
     """``[B, T]`` returns of the claimed algorithm, by reading."""
-    return _over_time(boundary, RETURNS[value_of(boundary.claims.algorithm) or ""](batch, settings))
+    return _with_claimed_steps(boundary, RETURNS[value_of(boundary.claims.algorithm) or ""](batch, settings))
 
 
-def _over_time(boundary: Boundary, found: Tokens) -> Named:
+def _with_claimed_steps(boundary: Boundary, found: Tokens) -> Named:
     """The readings that agree with the boundary's claim about untrained tokens."""
     skips = value_of(boundary.claims.untrained) == "skipped"
     left = {n: x for n, x in found.items() if not (skips and n.endswith(EVERY_STEP))}
@@ -107,7 +108,7 @@ def _deviation(numbers: list[float], correction: int) -> float:
 
 
 def _groups(batch: Batch) -> list[list[int]]:
-    """The live rows of each prompt that has any."""
+    """The live rows of each prompt with a live row."""
     rows: dict[int, list[int]] = {}
     for b, (label, live) in enumerate(zip(batch.group.tolist(), batch.live.tolist(), strict=True)):
         if live:
@@ -126,12 +127,12 @@ def _centered(batch: Batch, weights: list[float] | None = None) -> list[float]:
 
 
 def _by_deviation(found: list[float], batch: Batch, settings: Settings) -> Rows:
-    """Divide by the deviation of the rewards in each row's group; unchanged where it is 0."""
+    """Divide by the deviation of the rewards in each row's group; a deviation of 0 leaves the numbers unchanged."""
     return _divided(found, batch.reward.tolist(), _groups(batch), settings)
 
 
 def _divided(found: list[float], numbers: list[float], populations: list[list[int]], settings: Settings) -> Rows:
-    """Divide by the deviation of the numbers of each row's population, with every accepted use of an epsilon."""
+    """Divide each row by the deviation of ``numbers`` over its population, with every accepted use of an epsilon."""
     readings = Rows()
     for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
         spreads = [1.0] * len(found)
@@ -219,7 +220,7 @@ def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
 
 
 def _gdpo(batch: Batch, settings: Settings) -> Rows:
-    """Standardize each part in its group, add them with weights 1, 2, ... or equally, standardize over the batch."""
+    """Standardize each reward part per group, add the parts with equal weights or 1, 2, ..., standardize the sums."""
     readings = Rows()
     for epsilon in _epsilons(settings):
         parts = []
@@ -250,7 +251,7 @@ def _maxrl(batch: Batch, settings: Settings) -> Rows:
     }
 
 
-#: Algorithm -> advantages per live row, by reading; 0 for other rows, and for a row without a row to compare with.
+#: Algorithm -> advantage of each row, by reading; 0 if the row is not live, or if it has no row to be compared with.
 ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
     "grpo": _grpo,
     "rloo": _rloo,
@@ -263,11 +264,11 @@ ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
     "outcome": lambda batch, _settings: {"the outcome itself": batch.reward.tolist()},
 }
 
-#: The same for a reward in parts, which only an adapter can pass.
+#: The same for algorithms that read the reward in parts; only an adapter can pass the parts.
 IN_PARTS: Mapping[str, Callable[[Batch, Settings], Rows]] = {"gdpo": _gdpo}
 
 
-#: Algorithm with settings -> values per row or per token; there is one reading.
+#: Algorithm with a single reading -> values per row or per token.
 PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     **REWARDS,
     **CORRECTIONS,

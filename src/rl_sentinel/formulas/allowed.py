@@ -40,8 +40,8 @@ def kind(quantity: str) -> str:
 def wrong_inputs(quantity: str, reads: Iterable[str]) -> tuple[str, ...]:
     """The signal columns among ``reads`` that the quantity must not depend on; rewards first.
 
-    If the boundary computes the advantage itself, a clip fraction depends on the reward by its sign, so such a boundary
-    is not checked.
+    The clip fraction of a boundary that computes the advantage itself depends on the reward, through the sign of the
+    advantage, so it is not checked.
 
     Example:
         >>> wrong_inputs("kl.k1", ["reward", "logprob", "mask"])

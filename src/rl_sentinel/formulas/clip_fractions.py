@@ -1,4 +1,4 @@
-"""What a clip fraction may count: tokens, rows or values that the clipping affects."""
+"""What a clip fraction may count: tokens, rows or values that are clipped, by every accepted definition."""
 
 import torch
 from torch import Tensor
@@ -6,11 +6,12 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.case import Settings
 
+#: Name of a definition -> its value.
 Named = dict[str, Tensor]
 
 
 def clip_range(settings: Settings) -> tuple[float, float] | None:
-    """How far a ratio may be below and above 1; None if the setting has no clipping."""
+    """How far a ratio may be below and above 1; None if the settings have no clip range."""
     low = settings.get("clip_low", settings.get("clip"))
     high = settings.get("clip_high", settings.get("clip"))
     if not isinstance(low, int | float) or not isinstance(high, int | float):
@@ -19,7 +20,7 @@ def clip_range(settings: Settings) -> tuple[float, float] | None:
 
 
 def clipped(batch: Batch, low: float, high: float) -> Named:
-    """``[B, T]``: tokens whose ratio is outside of the range, and those where clipping binds."""
+    """``[B, T]`` by definition: 1 where the ratio is outside of its range, or only if the clip stops the gradient."""
     ratio = (batch.logprob - batch.old_logprob).exp()
     above, below = ratio > 1 + high, ratio < 1 - low
     up, down = above & (batch.advantage > 0), below & (batch.advantage < 0)
@@ -29,13 +30,13 @@ def clipped(batch: Batch, low: float, high: float) -> Named:
 
 
 def dual_clipped(batch: Batch, ceiling: float) -> Named:
-    """Tokens that dual clip (arXiv 1912.09729) clips: a ratio above its bound and a negative advantage."""
+    """Like :func:`clipped`, for dual clip (arXiv 1912.09729), which bounds the ratio at negative advantages."""
     above = (batch.logprob - batch.old_logprob).exp() > ceiling
     return {"above the ceiling": above.double(), "where the ceiling binds": (above & (batch.advantage < 0)).double()}
 
 
 def rows_clipped(batch: Batch, settings: Settings) -> Named:
-    """Clipped rows, by the geometric mean of their ratios and the mean of their advantages."""
+    """``[B]`` by definition: 1 at clipped rows, by the geometric mean of their ratios and their mean advantage."""
     counts = batch.mask.sum(1, keepdim=True).clamp(min=1)
     columns = ("logprob", "old_logprob", "advantage")
     means = {n: torch.where(batch.mask, getattr(batch, n), 0.0).sum(1, keepdim=True) / counts for n in columns}
@@ -44,7 +45,7 @@ def rows_clipped(batch: Batch, settings: Settings) -> Named:
 
 
 def values_clipped(batch: Batch, most: float) -> Named:
-    """``[B, T]``: values farther than ``most`` from the old value, and those whose clipped error is the larger one."""
+    """``[B, T]`` by definition: 1 where the value is outside of its range, or only if the clipped error is larger."""
     far = (batch.value - batch.old_value).abs() > most
     held = batch.old_value + (batch.value - batch.old_value).clamp(-most, most)
     binds = (held - batch.returns).abs() > (batch.value - batch.returns).abs()

@@ -9,7 +9,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
-#: Estimates of the KL from the sampler to the trained policy, of the log-ratio of trained to sampler.
+#: Estimator -> estimate of KL(sampler || trained policy) from the log-ratio of the trained policy to the sampler.
 _ESTIMATES: Mapping[str, Callable[[float], float]] = {
     "k1": lambda d: -d,
     "k2": lambda d: d * d / 2,
@@ -51,7 +51,7 @@ def _of_rows(batch: Batch, of: str, value: Callable[[list[float]], float]) -> Te
     return torch.tensor([value(row) if row else 0.0 for row in rows], dtype=torch.float64)
 
 
-#: Level of a weight -> function that computes the weights.
+#: Level of a weight (token, sequence, geometric mean of a sequence) -> function that computes the weights.
 _LEVELS: Mapping[str, Callable[[Batch], Tensor]] = {
     "token": lambda batch: _of_tokens(batch, "rollout_logprob", exp),
     "sequence": lambda batch: _of_rows(batch, "rollout_logprob", lambda row: exp(sum(row))),
@@ -72,8 +72,8 @@ def _bounded(value: Callable[[float, Settings], float]) -> Callable[[Batch, Sett
     return found
 
 
-def _open_at(x: float, *bounds: float) -> float:
-    """1, or NaN if a number is close but not equal to a bound, so that rounding decides."""
+def _nan_near(x: float, *bounds: float) -> float:
+    """NaN if a number is close but not equal to a bound, so that rounding decides on which side it is; otherwise 1."""
     return nan if any(0 < abs(x - b) < NEAR for b in bounds) else 1.0
 
 
@@ -89,7 +89,7 @@ def _self_normalized(batch: Batch, settings: Settings) -> Tensor:
 
 def _inside(x: float, settings: Settings) -> float:
     low, high = _number(settings, "low"), _number(settings, "high")
-    return float(low <= x <= high) * _open_at(x, low, high)
+    return float(low <= x <= high) * _nan_near(x, low, high)
 
 
 def _tokens_kept(batch: Batch, settings: Settings) -> Tensor:
@@ -106,27 +106,27 @@ def _vetoed(batch: Batch, settings: Settings) -> Tensor:
     floor = log(_number(settings, "floor"))
 
     def kept(row: list[float]) -> float:
-        return float(min(row) >= floor) * _open_at(min(row), floor)
+        return float(min(row) >= floor) * _nan_near(min(row), floor)
 
     return _of_rows(batch, "rollout_logprob", kept)
 
 
 def _off_policy_sequences_kept(batch: Batch, settings: Settings, of: str = "old_logprob") -> Tensor:
-    """One decision per row, by its total advantage and its mean log-ratio to ``of``; NaN near the threshold."""
+    """``[B]``, 1 if a row is kept, by its total advantage and its mean log-ratio to ``of``; NaN near the threshold."""
     found = torch.zeros(batch.rows, dtype=torch.float64)
     for b, row in enumerate(_ratios(batch, of)):
         if row:
             own = [float(batch.advantage[b, t]) for t in row]
             bad = (float(batch.reward[b]) if settings.get("per_response") else sum(own)) < 0
             away, most = -sum(row.values()) / len(row), _number(settings, "threshold")
-            found[b] = float(away <= most) * _open_at(away, most) if bad else 1.0
+            found[b] = float(away <= most) * _nan_near(away, most) if bad else 1.0
     return found
 
 
 def _kept_outcomes(batch: Batch, settings: Settings) -> Tensor:
-    """Each outcome minus the mean over its prompt's kept rows, with at least one kept token if that is required.
+    """Each kept row's outcome minus the mean over the kept rows of its prompt; 0 for a dropped row.
 
-    Both decisions use all trained tokens; a dropped row is not part of the mean and gets 0.
+    With the setting ``tokens``, a row without a kept token is dropped too. Both decisions use all trained tokens.
     """
     kept = _rows_kept(batch, settings)
     if settings.get("tokens"):
@@ -147,19 +147,19 @@ def _rejected(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _second_moment_kept(batch: Batch, settings: Settings) -> Tensor:
-    """The largest distance such that all tokens up to it have a mean square within the bound."""
+    """``[B, T]``, 1 at tokens up to the largest log-ratio within which the mean square meets the threshold."""
     every = sorted(abs(d) for row in _ratios(batch, "old_logprob") for d in row.values())
     bound, most = -1.0, _number(settings, "threshold")
     for x in every:
         near = [y * y for y in every if y <= x]
         if sum(near) / len(near) <= most:
             bound = x
-        if isnan(_open_at(sum(near) / len(near), most)):
+        if isnan(_nan_near(sum(near) / len(near), most)):
             return torch.full(batch.mask.shape, nan, dtype=torch.float64)
     return _of_tokens(batch, "old_logprob", lambda d: float(abs(d) <= bound))
 
 
-#: Algorithm with settings -> weights or decisions (1 where it is kept), per row or per token.
+#: Algorithm -> weights or decisions (1 for kept, 0 for dropped), per row or per token.
 CORRECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "log ratios": lambda batch, _settings: _of_tokens(batch, "rollout_logprob", float),
     "token weights": lambda batch, _settings: _LEVELS["token"](batch),
@@ -178,5 +178,5 @@ CORRECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "second moment kept": _second_moment_kept,
 }
 
-#: Algorithm with settings -> one number for the batch.
+#: Algorithm -> one number for the batch.
 SHARES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"rejected fraction": _rejected}

@@ -8,25 +8,25 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
-#: Log-probability of a word that does not count: finite also as the log of a probability in float64.
+#: Log-probability of a vocabulary entry that does not count: its exponential is tiny, but not 0 in float64.
 _NO_SHARE = -500.0
 
 
 def _log_shares(logits: Tensor, settings: Settings) -> Tensor:
-    """Log-probabilities of the words at the temperature."""
+    """Log-probabilities over the vocabulary at the temperature."""
     return (logits.double() / float(settings.get("temperature") or 1)).log_softmax(dim=2)
 
 
 def _kl(one: Tensor, other: Tensor) -> Tensor:
-    """KL of the first distribution against the other, both as log-probabilities, at each token."""
+    """KL(one || other) at each token; both distributions are log-probabilities."""
     return (one.exp() * (one - other)).sum(dim=2)
 
 
 def _generalized_jsd(batch: Batch, settings: Settings) -> Tensor:
-    """GKD (arXiv 2306.13649), equation 1, with ``mixture`` for its beta, the share of the teacher in the mixture.
+    """GKD (arXiv 2306.13649), equation 1; the setting ``mixture`` is its beta, the share of the teacher in the mixture.
 
-    At ``mixture`` 0 and 1 it is 0, so its limit divided by beta and 1 - beta is used: the KL of the teacher against the
-    student, and of the student against the teacher.
+    At ``mixture`` 0 and 1 the divergence is 0. There, the limit of the divergence divided by beta or by 1 - beta is
+    used: KL(teacher || student) at 0, KL(student || teacher) at 1.
     """
     return _mixed(_log_shares(batch.logits, settings), _log_shares(batch.ref_logits, settings), settings)
 
@@ -40,10 +40,10 @@ def _mixed(student: Tensor, teacher: Tensor, settings: Settings) -> Tensor:
 
 
 def _jsd_of_support(batch: Batch, settings: Settings) -> Tensor:
-    """The generalized divergence over a few words: the ``likeliest`` of the teacher, and the sampled one.
+    """The generalized divergence over a few tokens: the ``likeliest`` ones of the teacher, and the sampled token.
 
-    At ``mixture`` 0 these are the teacher's words, at 1 the sampled word, and both between. With ``tail`` all other
-    words count as one; without it the probabilities of the few words are divided by their sum.
+    At ``mixture`` 0 only the teacher's tokens count, at 1 only the sampled token, in between both. With ``tail`` all
+    other tokens count as one; without it the probabilities of the few tokens are divided by their sum.
     """
     beta = float(settings.get("mixture") or 0)
     student, teacher = _log_shares(batch.logits, settings), _log_shares(batch.ref_logits, settings)
@@ -57,7 +57,7 @@ def _jsd_of_support(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _over_support(log_shares: Tensor, support: Tensor, *, tail: bool) -> Tensor:
-    """Log-probabilities of the words of a support, and with ``tail`` of the rest; the other words have almost none."""
+    """Log-probabilities over a support; other tokens get almost 0, and with ``tail`` one more entry has their sum."""
     few = log_shares.masked_fill(~support, _NO_SHARE)
     if not tail:
         return few - few.logsumexp(dim=2, keepdim=True)
@@ -66,9 +66,9 @@ def _over_support(log_shares: Tensor, support: Tensor, *, tail: bool) -> Tensor:
 
 
 def _universal_distance(batch: Batch, settings: Settings) -> Tensor:
-    """Universal logit distillation (arXiv 2402.12030): the largest shares are compared with the largest.
+    """Universal logit distillation (arXiv 2402.12030): both distributions are sorted, then compared place by place.
 
-    The teacher's distribution is weighted by the probability of the preceding part of the token (``share``).
+    The teacher's distribution is multiplied by ``share``, the probability of the preceding part of the token.
     """
     student, teacher = (_log_shares(x, settings).exp().sort(2).values for x in (batch.logits, batch.ref_logits))
     return (student - float(settings.get("share") or 1) * teacher).abs().sum(dim=2)

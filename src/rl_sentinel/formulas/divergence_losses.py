@@ -8,7 +8,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
-#: A covariance closer than the first number to a bound equals it; closer than the second, rounding decides.
+#: A covariance within ``EXACT`` of a bound counts as equal to it; between ``EXACT`` and ``NEAR``, rounding decides.
 EXACT, NEAR = 1e-12, 1e-6
 
 
@@ -17,7 +17,7 @@ def _number(settings: Settings, name: str) -> float:
 
 
 def _kept(batch: Batch, settings: Settings, divergence: Tensor) -> Tensor:
-    """Minus advantage times log-prob times a constant ratio, for tokens that moved little or move back."""
+    """Minus advantage times log-prob times a constant ratio; 0 at tokens that moved too far and would move further."""
     current, old, weight = batch.logprob.double(), batch.old_logprob.double(), batch.advantage.double()
     ratio = torch.exp(current.detach() - old)
     held = torch.where(ratio > _number(settings, "ceiling"), _number(settings, "ceiling"), ratio)
@@ -36,19 +36,19 @@ def _dppo_kl(batch: Batch, settings: Settings) -> Tensor | None:
     """DPPO (arXiv 2602.04879) with the KL of the sampled token against the others."""
     share, before = batch.logprob.detach().double().exp(), batch.old_logprob.double().exp()
     if bool(((share >= 1) | (before >= 1))[batch.mask].any()):
-        return None  # not a probability: a batch that no policy produces
+        return None  # a probability of 1 or more, which no policy produces
     divergence = before * torch.log(before / share) + (1 - before) * torch.log((1 - before) / (1 - share))
     return _kept(batch, settings, divergence.nan_to_num())
 
 
 def _penalized(batch: Batch, settings: Settings) -> Tensor | None:
-    """Log-prob times advantage, minus a quadratic penalty on the log-ratio; DRO, arXiv 2405.19107."""
+    """Minus log-prob times advantage, plus a quadratic penalty on the log-ratio; DRO, arXiv 2405.19107."""
     log_ratio = batch.logprob.double() - batch.old_logprob.double()
     return -(batch.advantage.double() * batch.logprob.double() - _number(settings, "penalty") / 2 * log_ratio**2)
 
 
 def covariance(batch: Batch) -> Tensor:
-    """Covariance of log-prob and advantage at each trained token, around their means; without gradient."""
+    """Contribution of each trained token to the covariance of log-prob and advantage; without a gradient."""
     current, weight = batch.logprob.detach().double(), batch.advantage.double()
     return (current - current[batch.mask].mean()) * (weight - weight[batch.mask].mean())
 
@@ -58,7 +58,7 @@ def _count(batch: Batch, settings: Settings) -> int:
 
 
 def _kl_cov(batch: Batch, settings: Settings) -> Tensor | None:
-    """Ratio times advantage, with a KL penalty on the tokens of largest covariance; arXiv 2505.22617, KL-Cov."""
+    """Minus ratio times advantage, plus a KL penalty at the tokens of largest covariance; arXiv 2505.22617, KL-Cov."""
     if not bool(batch.mask.any()):
         return None
     size = torch.where(batch.mask, covariance(batch), -torch.inf).flatten()
@@ -79,7 +79,8 @@ def kl_at_chosen(batch: Batch, settings: Settings, chosen: Tensor) -> Tensor:
 def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
     """PPO's loss without tokens drawn among those with a covariance between two bounds; arXiv 2505.22617, Clip-Cov.
 
-    None if the draw is a real choice, or a covariance is so close to a bound that rounding decides.
+    None if there are more such tokens than are drawn, so that the result is random, or if a covariance is so close to a
+    bound that rounding decides.
     """
     if not bool(batch.mask.any()):
         return None
@@ -99,14 +100,14 @@ def clip_without_chosen(batch: Batch, settings: Settings, chosen: Tensor) -> Ten
 
 
 def _clipped(batch: Batch, settings: Settings) -> tuple[Tensor, Tensor]:
-    """PPO's loss per token, and where clipping binds."""
+    """PPO's loss per token, and a mask that is True where the ratio is clipped."""
     ratio, weight = torch.exp(batch.logprob.double() - batch.old_logprob.double()), batch.advantage.double()
     low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
     bound = (ratio > high) & (weight > 0) | (ratio < low) & (weight < 0)
     return -weight * torch.where((ratio > high) & (weight > 0), high, torch.where(bound, low, ratio)), bound
 
 
-#: Algorithm -> loss per token, or None where the case leaves it open.
+#: Algorithm -> loss per token, or None if the batch does not determine it.
 DIVERGENCES: Mapping[str, Callable[[Batch, Settings], Tensor | None]] = {
     "dppo tv": _dppo_tv,
     "dppo kl": _dppo_kl,

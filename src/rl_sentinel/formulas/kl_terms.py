@@ -28,7 +28,7 @@ def _k3(d: Tensor) -> Tensor:
 
 
 def _with_slope(value: Tensor, slope: Tensor, batch: Batch) -> Tensor:
-    """A tensor with given values and given derivatives by the log-probs."""
+    """A tensor with these values, whose gradient with respect to the log-probs is ``slope``."""
     return value.detach() + slope.detach() * (batch.logprob.double() - batch.logprob.double().detach())
 
 
@@ -45,7 +45,7 @@ def _shaped(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _less_k1(batch: Batch, settings: Settings) -> Tensor:
-    """The outcome at each trained token, less the weighted log-ratio of the sampled policy to the reference."""
+    """The outcome at each trained token, minus the weighted log-ratio of the old policy to the reference."""
     raw = torch.where(batch.mask, batch.old_logprob.double() - batch.ref_logprob.double(), 0.0)
     return torch.where(batch.mask, batch.reward.double().unsqueeze(1) - _number(settings, "coefficient") * raw, 0.0)
 
@@ -67,17 +67,17 @@ def _weighted(batch: Batch) -> Tensor:
     return importance_weighted(_k3(_log_ratio(batch)), batch)
 
 
-#: Algorithm with settings -> values per token.
+#: Algorithm -> values per token.
 KL_USES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "k1 in the reward": _shaped,
     "outcome less k1": _less_k1,
     "weighted k3": lambda batch, _settings: _weighted(batch),
 }
 
-#: Algorithm with settings -> one number for the batch.
+#: Algorithm -> one number for the batch.
 STEERS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"k1 steers": _steered}
 
-#: Kind -> a KL per token that is compared with its gradient by the log-probs; there is one reading.
+#: Kind -> a KL per token with a single reading, whose gradient with respect to the log-probs is compared too.
 _SLOPED: Mapping[str, Callable[[Batch], Tensor]] = {
     "absolute": lambda batch: _log_ratio(batch).abs(),
     "absolute_plus": lambda batch: _with_slope(_log_ratio(batch).abs(), _log_ratio(batch), batch),
@@ -87,18 +87,21 @@ _SLOPED: Mapping[str, Callable[[Batch], Tensor]] = {
 }
 
 
-def _priced(kl: Callable[[Batch], Named]) -> Callable[[Batch, Settings], Named]:
+def _times_coefficient(kl: Callable[[Batch], Named]) -> Callable[[Batch, Settings], Named]:
     return lambda batch, settings: {
         n: _number(settings, "coefficient") * torch.where(batch.mask, x, 0.0) for n, x in kl(batch).items()
     }
 
 
-def _alone(kl: Callable[[Batch], Tensor]) -> Callable[[Batch], Named]:
+def _with_one_reading(kl: Callable[[Batch], Tensor]) -> Callable[[Batch], Named]:
     return lambda batch: {"": kl(batch)}
 
 
 #: Algorithm -> loss per token, by reading.
 KL_LOSSES: Mapping[str, Callable[[Batch, Settings], Named]] = {
-    f"{name} as a loss": _priced(kl)
-    for name, kl in {**{k: KL[k] for k in ("k1", "k2", "k3")}, **{k: _alone(f) for k, f in _SLOPED.items()}}.items()
+    f"{name} as a loss": _times_coefficient(kl)
+    for name, kl in {
+        **{k: KL[k] for k in ("k1", "k2", "k3")},
+        **{k: _with_one_reading(f) for k, f in _SLOPED.items()},
+    }.items()
 }

@@ -8,11 +8,12 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
+#: Name of a reading (an accepted interpretation of the formula) -> its value.
 Named = dict[str, Tensor]
 
 
 def _log_ratio(batch: Batch) -> Tensor:
-    """Log-ratio of the policy to its reference."""
+    """``[B, T]`` log-ratio of the policy to the reference, in nats."""
     return batch.logprob.double() - batch.ref_logprob.double()
 
 
@@ -102,7 +103,7 @@ def _fixed(_kind: str, _batch: Batch, settings: Settings) -> Named:
 
 
 def _adaptive(kind: str, batch: Batch, settings: Settings) -> Named:
-    """The adapted coefficient: raised by at most a fifth per horizon if the KL is too high; arXiv 1909.08593, 2.2."""
+    """The coefficient after a step: raised if the KL is above its target, else lowered; arXiv 1909.08593, 2.2."""
     target, horizon = float(settings["target_kl"] or 1), float(settings["horizon"] or 1)
     found: Named = {}
     for name, kl in _measured(kind, batch).items():

@@ -32,7 +32,7 @@ def _stable(since: float, left: float, settings: Settings) -> float:
 
 
 def _rates(rate: Callable[[float, float, Settings], float]) -> Callable[[Batch, Settings], Tensor]:
-    """``[B]``: the rate of each update, which are numbered as the rows."""
+    """``[B]``: the rate of each update; row ``k`` of the batch is update ``k``."""
 
     def of_updates(batch: Batch, settings: Settings) -> Tensor:
         rates = [_after_warm_up(k, settings, lambda s, n: rate(s, n, settings)) for k in range(batch.rows)]
@@ -41,7 +41,7 @@ def _rates(rate: Callable[[float, float, Settings], float]) -> Callable[[Batch, 
     return of_updates
 
 
-#: Algorithm with settings -> the learning rate of each update. Settings: ``warm_up`` and ``updates`` are counts,
+#: Algorithm -> the learning rate of each update. Settings: ``warm_up`` and ``updates`` are counts,
 #: ``floor`` is a fraction of the peak, ``stable`` a share of the updates after the warm-up.
 RATES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "constant after warm-up": _rates(lambda _since, _left, _settings: 1.0),

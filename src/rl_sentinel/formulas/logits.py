@@ -10,7 +10,7 @@ from rl_sentinel.core.case import Settings
 
 
 def _shares(batch: Batch, settings: Settings) -> Tensor:
-    """Probabilities over the vocabulary at each token, at the temperature; differentiable by the logits."""
+    """Probabilities over the vocabulary at each token, at the temperature; with a gradient to the logits."""
     scaled = batch.logits.double() / float(settings.get("temperature") or 1)
     weights = torch.exp(scaled - scaled.detach().amax(dim=2, keepdim=True))
     return weights / weights.sum(dim=2, keepdim=True)
@@ -32,14 +32,14 @@ def _squares(batch: Batch, settings: Settings) -> Tensor:
     return torch.where(batch.mask, _shares(batch, settings).square().sum(dim=2), 0.0)
 
 
-#: Algorithm with settings -> values per token, 0 at untrained ones.
+#: Algorithm -> values per token, 0 at untrained ones.
 OF_LOGITS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "log-prob of the token": _logprob,
     "entropy of the logits": _entropy,
     "sum of squared probabilities": _squares,
 }
 
-#: Algorithm with settings -> one number for the batch.
+#: Algorithm -> one number for the batch.
 MEANS_OF_LOGITS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "mean entropy of trained tokens at the temperature": lambda batch, settings: _entropy(batch, settings)[
         batch.mask

@@ -13,6 +13,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.allowed import LOGPROBS
 from rl_sentinel.formulas.prompt_metrics import PER_PROMPT, over_prompts
 
+#: Name of a definition -> its value.
 Named = dict[str, Tensor]
 Measure = Callable[[Batch, frozenset[str], str, Settings], Named]
 
@@ -32,7 +33,7 @@ def _explained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Sett
 
 
 def _dead_groups(batch: Batch, _reads: frozenset[str], over: str, _settings: Settings) -> Named:
-    """The share of prompts, and of rows, whose prompt's rows all have the same reward."""
+    """The share of prompts whose rows all have the same reward, and the share of rows in such prompts."""
     found: Named = {}
     for who, rows in _populations(batch, over).items():
         groups = sorted(set(batch.group[rows].tolist()))
@@ -52,7 +53,7 @@ def _populations(batch: Batch, over: str) -> dict[str, Tensor]:
 def _sample_size(batch: Batch, reads: frozenset[str], over: str, settings: Settings) -> Named:
     """The squared sum of ratios divided by the sum of their squares, as a share of their number.
 
-    Ratios above ``high`` are set to 0 if the boundary claims it; the result is 0 if all are 0.
+    Ratios above the setting ``high`` are set to 0; the result is 0 if all ratios are 0.
     """
     places = {"trained tokens": batch.mask} | ({} if over == "live" else {"response tokens": batch.valid})
     found: Named = {}
@@ -66,7 +67,7 @@ def _sample_size(batch: Batch, reads: frozenset[str], over: str, settings: Setti
 
 
 def _count_rows(counted: Callable[[Tensor], Tensor]) -> Measure:
-    """The number of rows whose outcome is counted."""
+    """A measure: the number of rows whose outcome ``counted`` maps to True."""
 
     def count(batch: Batch, _reads: frozenset[str], over: str, _settings: Settings) -> Named:
         return {who: (rows & counted(batch.reward)).sum().double() for who, rows in _populations(batch, over).items()}
@@ -91,7 +92,7 @@ def _padding(batch: Batch, _reads: frozenset[str], _over: str, _settings: Settin
     return {"a row for each sequence": 1 - lengths.mean() / lengths.max()} if bool(lengths.any()) else {}
 
 
-#: Quantity -> its columns and its definitions; ``LOGPROBS`` means any two log-prob columns.
+#: Quantity -> the columns that it reads, and its definitions; ``LOGPROBS`` means any two log-prob columns.
 MEASURES: Mapping[str, tuple[frozenset[str], Measure]] = {
     "explained_variance": (frozenset({"value", "returns"}), _explained),
     "dead_group_fraction": (frozenset({"reward", "group"}), _dead_groups),
@@ -117,7 +118,7 @@ def is_measure(quantity: str, reads: frozenset[str]) -> bool:
 
 
 def measured_batch(quantity: str, batch: Batch, reads: frozenset[str], over: str, settings: Settings) -> Named:
-    """Name to value of every accepted definition; ``over`` is the population that is declared.
+    """Name -> value of every accepted definition; ``over`` is the population of rows that the boundary declares.
 
     Example:
         >>> from rl_sentinel.core.batch import batch_of

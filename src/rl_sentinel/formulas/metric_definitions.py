@@ -16,9 +16,10 @@ from rl_sentinel.formulas.metric_statistics import STATISTICS, over_rows, over_t
 from rl_sentinel.formulas.perplexities import measures_rows, of_rows, of_tokens, policies_needed
 from rl_sentinel.formulas.rejections import bounds, kept, measured
 
+#: Name of a definition -> its value.
 Named = dict[str, Tensor]
 
-#: Estimators of a KL from the log-ratio of the sampling policy to the other one, in nats.
+#: Estimators of a KL from the log-ratio of the sampling policy to the other policy, in nats.
 KL: Mapping[str, Mapping[str, Callable[[Tensor], Tensor]]] = {
     "k1": {"k1": lambda d: d},
     "abs": {"absolute k1": lambda d: d.abs()},
@@ -43,7 +44,7 @@ _LENGTHS: Mapping[str, Callable[[Batch], Tensor]] = {
 
 
 def _of_trained(labels: Tensor, batch: Batch, extreme: Callable[[Tensor], Tensor]) -> Tensor:
-    """The smallest or largest label of each row's trained tokens, 0 where it has none."""
+    """``[B]``: the smallest or largest label of each row's trained tokens; 0 for a row without a trained token."""
     rows = [
         extreme(row[mask]) if bool(mask.any()) else row.new_zeros(())
         for row, mask in zip(labels, batch.mask, strict=True)
@@ -98,7 +99,7 @@ RATIO_OUTSIDE = "ratio_outside"
 #: Rounding may decide for a ratio that is nearer to a bound than this share of it.
 _ON_BOUND = 1e-5
 
-#: The same per row; one rejected token rejects the row.
+#: The share of rejected rows; one rejected token rejects its row.
 REJECTED_ROWS = "rejected_rows"
 
 #: First words of quantities that are columns of the batch, logged unchanged.
@@ -118,7 +119,7 @@ _BOUND_OF = {"value_clip_fraction": "value_clip", "clip_fraction_lower": "ceilin
 
 
 def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> bool:
-    """Whether the table knows the quantity of an output, and its inputs are among the columns read."""
+    """Whether the quantity of an output has a definition here, and ``reads`` has the columns that it needs."""
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
     pairs = len(LOGPROBS & reads) >= 2 and "logits" not in reads
     if first == "kl":
@@ -141,9 +142,9 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
 
 
 def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: Settings, only: str = "") -> Named:
-    """Name to value, in the axes of the output, of every accepted definition of its quantity.
+    """Name -> value, in the axes of the output, of every accepted definition of its quantity.
 
-    None if rows are measured by their tokens and a row has no such token, and for a deviation over one trained token.
+    Empty if rows are measured by their trained tokens and a row has no such token, and for a deviation over one token.
     With ``only``, the name of one definition, the others may be missing.
     """
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
@@ -184,7 +185,7 @@ def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -
 
 
 def _of_rejection(first: str, batch: Batch, output: Output, reads: frozenset[str], settings: Settings) -> Named:
-    """Definitions of a rejection quantity of the policy against the sampler; None if a number equals a bound."""
+    """Definitions of a rejection quantity of the policy against the sampler; empty if a number is at a bound."""
     batch = batch if "logprob" in reads else with_columns(batch, logprob=batch.old_logprob)
     decided = kept(batch, settings)
     if bool(decided.isnan().any()):
@@ -219,13 +220,13 @@ def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings
 
 
 def _divergences(pair: str, log_ratio: Tensor, last: str) -> Named:
-    """The estimators of a KL that the last word of a quantity stands for."""
+    """The values of the KL estimators that the last word of a quantity names."""
     groups = [estimators for group, estimators in KL.items() if last in (group, "kl", "row_mean", "mean")]
     return {f"{n} of {pair}": f(log_ratio) for estimators in groups for n, f in estimators.items()}
 
 
 def _outside(name: str, ratio: Tensor, settings: Settings) -> Named:
-    """1 where a ratio is outside of its range; none if one is at a bound."""
+    """1 where a ratio is outside of its range; empty if a ratio is at a bound."""
     least, most = float(settings["least"] or 0), float(settings["most"] or 0)
     at_bound = any(bool(((ratio - bound).abs() <= _ON_BOUND * bound).any()) for bound in (least, most) if bound)
     return {} if at_bound else {name: ((ratio < least) | (ratio > most)).double()}

@@ -8,6 +8,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Output
 
+#: Name of a definition -> its value.
 Named = dict[str, Tensor]
 
 #: Last word of a quantity -> statistics of a flat list of numbers.
@@ -24,7 +25,7 @@ STATISTICS: Mapping[str, Callable[[Tensor], Named]] = {
 
 
 def row_reductions(tokens: Named, mask: Tensor) -> Named:
-    """The mean and the sum of each row's trained tokens; 0 for a row without one."""
+    """``[B]``: the mean and the sum over each row's trained tokens; 0 for a row without a trained token."""
     found: Named = {}
     for name, x in tokens.items():
         total = torch.where(mask, x, 0.0).sum(1)
@@ -54,7 +55,7 @@ def over_tokens(
 
 
 def over_rows(rows: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named], only: str = "") -> Named:
-    """The statistic over each population of rows that the output may count, and over one row per group."""
+    """The statistic over each population of rows that the output may count, and over the means of their groups."""
     everyone = torch.ones_like(batch.live)
     populations = {
         "live": {"live rows": batch.live, "scored live rows": batch.live & batch.scored},

@@ -29,10 +29,10 @@ def _count(batch: Batch, settings: Settings) -> Tensor:
     return torch.tensor(float(sum(1 for n in range(len(_prompts(batch))) if n % size == 0)))
 
 
-#: Algorithm with settings -> the mini-batch of each row.
+#: Algorithm -> the mini-batch of each row.
 MINI_BATCHES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"mini-batches of prompts in turn": _in_turn}
 
-#: Algorithm with settings -> one number for the batch.
+#: Algorithm -> one number for the batch.
 COUNTS_OF_MINI_BATCHES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "prompts of the largest mini-batch": _largest,
     "mini-batches": _count,

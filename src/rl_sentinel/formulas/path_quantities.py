@@ -32,7 +32,7 @@ def _gains(batch: Batch, _settings: Settings) -> Tensor:
 #: Algorithm -> values at trained tokens.
 ORDERED: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"trained tokens before": _before}
 
-#: Algorithm with settings -> values per row or token, at all positions; 0 at untrained ones.
+#: Algorithm -> values per row or token, at all positions; 0 at untrained ones.
 LAID_OUT: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     **OF_LOGITS,
     **MINI_BATCHES,
@@ -42,7 +42,7 @@ LAID_OUT: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "newest weights": lambda batch, _settings: torch.zeros(batch.rows, dtype=torch.float64),
 }
 
-#: Algorithm with settings -> one number for the batch.
+#: Algorithm -> one number for the batch.
 COUNTS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     **MEANS_OF_LOGITS,
     **COUNTS_OF_MINI_BATCHES,

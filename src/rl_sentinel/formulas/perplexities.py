@@ -12,13 +12,13 @@ from rl_sentinel.formulas.allowed import LOGPROBS
 #: A log-ratio may be clipped at this many nats before its exponential is taken.
 CUTS: Mapping[str, float] = {"": float("inf"), " cut at 20": 20.0}
 
-#: First word of a quantity of one policy -> its formula of the mean log-prob of trained tokens.
+#: First word of a quantity of one policy -> its formula, a function of the mean log-prob of a row's trained tokens.
 OF_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "perplexity": lambda mean: (-mean).exp(),
     "log_perplexity": lambda mean: -mean,
 }
 
-#: The same for two policies, of the mean log-ratio of the first policy to the other.
+#: The same for two policies: a function of the mean log-ratio of the first policy to the second.
 OF_TWO: Mapping[str, Callable[[Tensor], Tensor]] = {
     "log_perplexity_gap": lambda mean: -mean,
     "perplexity_ratio": lambda mean: (-mean).exp(),

@@ -10,7 +10,7 @@ from rl_sentinel.core.case import Settings
 
 
 def _columns(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-ratio, advantage and log-prob; 0 off the mask."""
+    """``[B, T]`` log-ratio, advantage and log-prob; 0 off the mask."""
     columns = (batch.logprob.double() - batch.old_logprob.double(), batch.advantage.double(), batch.logprob.double())
     log_ratio, weight, current = (torch.where(batch.mask, x, 0.0) for x in columns)
     return log_ratio, weight, current
@@ -61,7 +61,7 @@ def _cispo(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _row_means(tokens: Tensor, batch: Batch, counted: Tensor | None = None) -> Tensor:
-    """The mean over the row's trained tokens (of these the ``counted`` ones) at each of its tokens; 0 over none."""
+    """The mean over a row's ``counted`` (default: trained) tokens, at each of its tokens; 0 if no token counts."""
     mask = batch.mask if counted is None else counted
     rows = [tokens[b][mask[b]].mean() if bool(mask[b].any()) else tokens[b].sum() * 0 for b in range(batch.rows)]
     return torch.stack(rows).unsqueeze(1).expand(tokens.shape)
@@ -122,10 +122,10 @@ def _dynamic_fine_tuning(batch: Batch, settings: Settings) -> Tensor:
 #: Algorithms with one ratio per response, and one advantage.
 OF_RESPONSES = frozenset({"gspo", "gmpo", "sequence ppo"})
 
-#: Algorithms that choose the tokens of a batch by comparing them, so that a part of it has others.
+#: Algorithms that select tokens by comparing all tokens of the batch: a part of the batch would select other tokens.
 OF_BATCHES = frozenset({"ppo of uncertain tokens", "gmpo of uncertain tokens"})
 
-#: Algorithms that imitate: every token has the same weight.
+#: Algorithms that imitate the tokens and read no advantages.
 WITHOUT_ADVANTAGES = frozenset({"negative log-likelihood", "dynamic fine-tuning"})
 
 #: Algorithm -> loss per token.

@@ -10,13 +10,14 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.preference_pairs import TIE, Pairs, are_pairs, mismatched_kl, number, pairs_of
 
+#: Name of a reading (an accepted interpretation of the formula) -> its value.
 Named = dict[str, Tensor]
 
 
 def _score(log_ratio: Tensor, settings: Settings) -> Named:
     """The derivative of the divergence at the ratio; f-DPO, arXiv 2309.16240, table 2.
 
-    The power of the alpha-divergence is minus alpha there; some count it as alpha minus 1.
+    The power of the alpha-divergence is minus alpha in the paper, and alpha minus 1 in some implementations.
     """
     kind, alpha = settings.get("divergence", "reverse_kl"), number(settings, "divergence_alpha", 1.0)
     if kind == "forward_kl":
@@ -42,7 +43,7 @@ def _cross_entropy(x: Tensor, smoothing: float) -> Tensor:
 
 
 def _of_difference(loss: Callable[[Tensor, float, float], Tensor], *, by_length: bool = False) -> "Loss":
-    """A loss of the difference of scores, the coefficient of the KL, and the share of flipped labels."""
+    """Make a loss from a function of the score difference, the KL coefficient and the share of flipped labels."""
 
     def losses(pairs: Pairs, settings: Settings) -> Named:
         beta, flipped = number(settings, "beta"), number(settings, "label_smoothing")
@@ -62,7 +63,7 @@ def _robust(d: Tensor, beta: float, flipped: float) -> Tensor:
 
 
 def _of_ratios(loss: Callable[[Tensor, Tensor, float, Settings], Tensor]) -> "Loss":
-    """A loss of the two log-ratios and the coefficient of the KL."""
+    """Make a loss from a function of both log-ratios, the KL coefficient and the settings."""
     return lambda pairs, settings: {
         "": loss(pairs.chosen_ratio, pairs.rejected_ratio, number(settings, "beta"), settings)
     }
@@ -90,7 +91,7 @@ def _discovered(d: Tensor, beta: float, settings: Settings) -> Tensor:
 
 
 def _aot(first: Tensor, second: Tensor, settings: Settings) -> Named:
-    """Both lists sorted, then paired (arXiv 2406.05882); empty where a tie leaves the order open."""
+    """AOT (arXiv 2406.05882): sort both lists, then pair them; empty if a tie leaves the order open."""
     one, other = first.sort().values, second.sort().values
     if bool((torch.cat([one.diff(), other.diff()]) < TIE).any()):
         return {}
@@ -110,7 +111,7 @@ def _orpo(pairs: Pairs, settings: Settings) -> Named:
     return {"": -number(settings, "beta") * logsigmoid(odds)}
 
 
-def _weighed(chosen: Tensor, rejected: Tensor, settings: Settings) -> Named:
+def _pair_loss(chosen: Tensor, rejected: Tensor, settings: Settings) -> Named:
     """Half the weighted sum of both losses, so that a mean over rows becomes a mean over pairs."""
     first, other = number(settings, "desirable_weight", 1.0), number(settings, "undesirable_weight", 1.0)
     return {"": (first * chosen + other * rejected) / 2}
@@ -119,16 +120,18 @@ def _weighed(chosen: Tensor, rejected: Tensor, settings: Settings) -> Named:
 def _kto(pairs: Pairs, settings: Settings) -> Named:
     beta, kl = number(settings, "beta"), mismatched_kl(pairs)
     gains = torch.sigmoid(beta * (pairs.chosen_ratio - kl)), torch.sigmoid(beta * (kl - pairs.rejected_ratio))
-    return _weighed(1 - gains[0], 1 - gains[1], settings)
+    return _pair_loss(1 - gains[0], 1 - gains[1], settings)
 
 
 def _apo_zero_unpaired(pairs: Pairs, settings: Settings) -> Named:
     beta = number(settings, "beta")
-    return _weighed(1 - torch.sigmoid(beta * pairs.chosen_ratio), torch.sigmoid(beta * pairs.rejected_ratio), settings)
+    return _pair_loss(
+        1 - torch.sigmoid(beta * pairs.chosen_ratio), torch.sigmoid(beta * pairs.rejected_ratio), settings
+    )
 
 
 def _bradley_terry(pairs: Pairs, settings: Settings) -> Named:
-    """The loss of a reward model whose score of a response is its log-prob, and the squared sum of a pair's scores.
+    """The loss of a reward model whose score of a response is its log-prob, plus the squared sum of a pair's scores.
 
     Source:
         InstructGPT (arXiv 2203.02155), equation 1; the sum with weight ``centering``: arXiv 2312.09244, section 3.
@@ -171,9 +174,9 @@ WITHOUT_REFERENCE = frozenset({"bradley-terry", "simpo", "cpo", "orpo", "likelih
 
 
 def preference_loss(algorithm: str, batch: Batch, settings: Settings) -> Named:
-    """The loss of the batch under each reading of the paper; empty where rows are not pairs.
+    """The loss of the batch under each reading of the paper; empty if rows are not pairs.
 
-    Each is a mean over pairs, but ``likelihood of the preferred``, which is a sum.
+    Each loss is a mean over pairs, except ``likelihood of the preferred``, which is a sum.
 
     ``likelihood_weight`` adds the mean negative log-likelihood of the tokens of preferred responses by that weight,
     as CPO (arXiv 2401.08417) and RPO (arXiv 2404.19733) do.

@@ -15,8 +15,8 @@ def _ranked(gap: Tensor) -> Tensor:
     return torch.where(gap.abs() < TIE, torch.nan, (gap > 0).double())
 
 
-def _implicit(side: str) -> Callable[[Batch, Settings], Tensor]:
-    """A mean over pairs of the rewards that a policy and its reference imply: the log-ratio times beta."""
+def _pair_mean(name: str) -> Callable[[Batch, Settings], Tensor]:
+    """The mean over pairs of the named number; an implicit reward is beta times the log-ratio to the reference."""
 
     def mean(batch: Batch, settings: Settings) -> Tensor:
         if not are_pairs(batch):
@@ -32,19 +32,19 @@ def _implicit(side: str) -> Callable[[Batch, Settings], Tensor]:
             "logprob rejected": pairs.rejected,
             "mismatched kl": mismatched_kl(pairs),
         }
-        return numbers[side].mean()
+        return numbers[name].mean()
 
     return mean
 
 
-#: Algorithm with settings -> one number for the batch.
+#: Algorithm -> one number for the batch.
 REWARDS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
-    "implicit reward of preferred responses": _implicit("chosen"),
-    "implicit reward of other responses": _implicit("rejected"),
-    "implicit reward margin": _implicit("margin"),
-    "implicit reward accuracy": _implicit("accuracy"),
-    "log-prob of preferred responses": _implicit("logprob chosen"),
-    "log-prob of other responses": _implicit("logprob rejected"),
-    "kl over mismatched prompts": _implicit("mismatched kl"),
+    "implicit reward of preferred responses": _pair_mean("chosen"),
+    "implicit reward of other responses": _pair_mean("rejected"),
+    "implicit reward margin": _pair_mean("margin"),
+    "implicit reward accuracy": _pair_mean("accuracy"),
+    "log-prob of preferred responses": _pair_mean("logprob chosen"),
+    "log-prob of other responses": _pair_mean("logprob rejected"),
+    "kl over mismatched prompts": _pair_mean("mismatched kl"),
     "no reward": lambda _batch, _settings: torch.zeros((), dtype=torch.float64),
 }

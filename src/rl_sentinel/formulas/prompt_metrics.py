@@ -12,6 +12,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
+#: Name of a definition -> its value.
 Named = dict[str, Tensor]
 
 

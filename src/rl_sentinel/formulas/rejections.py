@@ -13,7 +13,7 @@ from rl_sentinel.core.case import Settings
 #: A number closer than this to a bound counts as equal to it.
 EDGE = 1e-4
 
-#: Prefix of the settings of a second option; a token must fulfil both options.
+#: Prefix of the settings of a second option (estimator and bounds); a kept token is within the bounds of both options.
 SECOND = "second_"
 
 _ESTIMATES: Mapping[str, Callable[[float], float]] = {
@@ -26,7 +26,7 @@ _OVER: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean
 
 
 def log_ratios(batch: Batch) -> list[dict[int, float]]:
-    """For each row, trained position -> log-ratio of the policy to the one that sampled."""
+    """For each row, trained position -> log-ratio of the policy to the policy that sampled."""
     own, other = batch.logprob.tolist(), batch.rollout_logprob.tolist()
     trained = [[t for t, one in enumerate(row) if one] for row in batch.mask.tolist()]
     return [{t: own[b][t] - other[b][t] for t in ts} for b, ts in enumerate(trained)]

@@ -15,7 +15,7 @@ def _number(settings: Settings, name: str) -> float:
 
 
 def _of_rows(batch: Batch, value: Callable[[int], float]) -> Tensor:
-    """A number for each live row, and 0 for the others."""
+    """``[B]``: the value of each live row, and 0 for rows that are not live."""
     live = batch.live.tolist()
     return torch.tensor([value(b) if live[b] else 0.0 for b in range(batch.rows)], dtype=torch.float64)
 
@@ -98,7 +98,7 @@ def _not_all_equal(batch: Batch, _settings: Settings) -> Tensor:
     return _of_rows(batch, lambda b: float(len(rewards[b]) < MANY or len(set(rewards[b])) > 1))
 
 
-#: Fewest responses that can be equal.
+#: Number of responses from which their rewards can be compared.
 MANY = 2
 
 #: A deviation below this counts as 0, in reward units.

@@ -12,8 +12,8 @@ from rl_sentinel.core.case import Settings
 def nash_md(batch: Batch, settings: Settings) -> dict[str, Tensor]:
     """REINFORCE with the win probability minus one half, and ``beta`` times the log-ratio to the reference.
 
-    ``reward`` is the probability that the response is preferred to the mixture's response. Both factors have no
-    gradient. The log-ratio is per token, or of the whole response.
+    ``reward`` is the probability that the response is preferred to a response of the mixture policy. Neither it nor the
+    log-ratio has a gradient. The readings are a log-ratio per token, and one of the whole response.
 
     Source:
         Nash-MD, arXiv 2312.00886.
@@ -26,7 +26,7 @@ def nash_md(batch: Batch, settings: Settings) -> dict[str, Tensor]:
 
 
 def regressed_advantage(batch: Batch, settings: Settings) -> dict[str, Tensor]:
-    """The squared distance of ``beta`` times the log-ratio of a response to its advantage, shared by its tokens.
+    """The squared difference of a response's advantage and ``beta`` times its log-ratio, split equally over its tokens.
 
     The advantage is ``reward`` minus ``reward_baseline``, an estimate of the value of the optimal policy at the prompt.
 

@@ -29,7 +29,7 @@ SHARES = frozenset(
 
 
 def is_share(output: Output) -> bool:
-    """Whether an output is one number that is a share of anything.
+    """Whether an output is one number, and a share: a fraction from 0 to 1.
 
     Example:
         >>> from rl_sentinel.core.boundary import Output

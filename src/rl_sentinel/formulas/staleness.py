@@ -10,7 +10,7 @@ from rl_sentinel.core.case import Settings
 
 
 def _behind(batch: Batch, settings: Settings) -> list[list[float]]:
-    """For each row, how many updates its trained tokens are behind."""
+    """For each row, how many updates each of its trained tokens is behind the current weights."""
     now = float(settings["current"] or 0)
     rows = zip(batch.version.tolist(), batch.mask.tolist(), strict=True)
     return [[now - v for v, trained in zip(row, mask, strict=True) if trained] for row, mask in rows]
@@ -32,15 +32,15 @@ def _mixed(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _fresh(batch: Batch, settings: Settings) -> Tensor:
-    """One decision for each row: its oldest trained token."""
+    """``[B]``: 1 if the oldest trained token of a row is recent enough, else 0."""
     most = float(settings["most"] or 0)
     return torch.tensor([float(bool(row) and max(row) <= most) for row in _behind(batch, settings)]).double()
 
 
-#: Algorithm with settings -> decisions per row (1 where it is kept).
+#: Algorithm -> decisions per row (1 for kept, 0 for dropped).
 FRESH: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"fresh rows": _fresh}
 
-#: Algorithm with settings -> one number for the batch.
+#: Algorithm -> one number for the batch.
 AGES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "mean updates behind": _mean,
     "most updates behind": _most,

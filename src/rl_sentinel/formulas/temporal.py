@@ -8,7 +8,7 @@ import torch
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.case import Settings
 
-#: A list of numbers for each row of a batch, by the name of the reading.
+#: Name of a reading -> a list with one number per token, for each row of a batch.
 Tokens = dict[str, list[list[float]]]
 
 #: Setting names of a discount and of GAE's decay.
@@ -19,26 +19,26 @@ def _factor(settings: Settings, names: tuple[str, ...]) -> float:
     return next((float(settings[n] or 0) for n in names if n in settings), 1.0)
 
 
-#: End of a reading's name if an untrained token is a step like any other.
+#: End of a reading's name: an untrained token is a time step like any other.
 EVERY_STEP = ", every token of a response a step"
 
-#: The same if an untrained token is a step without value and reward.
+#: End of a reading's name: an untrained token is a time step without value and reward.
 WORTHLESS = ", an untrained token without value" + EVERY_STEP
 
 
-#: The same if an untrained token only passes credit on: it has no temporal difference of its own.
+#: End of a reading's name: an untrained token only passes credit on, and has no temporal difference of its own.
 SILENT = ", an untrained token without a difference" + EVERY_STEP
 
-#: Both.
+#: End of a reading's name: an untrained token has no value, no reward and no temporal difference.
 SILENT_AND_WORTHLESS = ", an untrained token without value or difference" + EVERY_STEP
 
 
-#: A mark for each token of each row.
+#: True or False for each token of each row.
 _Marks = list[list[bool]]
 
 
 def _steps(batch: Batch) -> dict[str, _Marks]:
-    """The positions over which credit is passed back from the last trained token: trained ones, or all."""
+    """End of a reading's name -> True at the tokens that are time steps: trained tokens, or all response tokens."""
     return {"": batch.mask.tolist(), EVERY_STEP: batch.valid.tolist()}
 
 
@@ -50,14 +50,14 @@ def _gae(batch: Batch, settings: Settings) -> Tokens:
 
 
 def _credit(batch: Batch, settings: Settings) -> Tokens:
-    """The sums of temporal differences by what an untrained token is, the end of a reading's name."""
-    found = {name: _gaps(batch, settings, steps) for name, steps in _steps(batch).items()}
+    """End of a reading's name (what an untrained token is) -> discounted sums of temporal differences."""
+    found = {name: _discounted_differences(batch, settings, steps) for name, steps in _steps(batch).items()}
     names = (WORTHLESS, SILENT, SILENT_AND_WORTHLESS)
     if bool((batch.mask == batch.valid).all()):
         return found | dict.fromkeys(names, found[""])
     for name in names:
         read = batch if name == SILENT else _worthless_off_mask(batch)
-        found[name] = _gaps(read, settings, batch.valid.tolist(), silent=name != WORTHLESS)
+        found[name] = _discounted_differences(read, settings, batch.valid.tolist(), silent=name != WORTHLESS)
     return found
 
 
@@ -68,15 +68,17 @@ def _worthless_off_mask(batch: Batch) -> Batch:
 
 
 def _normalized(found: list[list[float]], batch: Batch, name: str, epsilon: float) -> Tokens:
-    """Normalize over all trained tokens; if every token is a step, also over every token of a response."""
+    """Normalize over all trained tokens; if every response token is a time step, also over all response tokens."""
     readings = {n + name: x for n, x in _whitened(found, batch.mask.tolist(), epsilon).items()}
     if name:
         readings |= {f"{n} over responses{name}": x for n, x in _whitened(found, batch.valid.tolist(), epsilon).items()}
     return readings
 
 
-def _gaps(batch: Batch, settings: Settings, steps: _Marks, *, silent: bool = False) -> list[list[float]]:
-    """Discounted sums of temporal differences; with ``silent``, of untrained tokens only the rewards are summed."""
+def _discounted_differences(
+    batch: Batch, settings: Settings, steps: _Marks, *, silent: bool = False
+) -> list[list[float]]:
+    """Discounted sums of temporal differences; with ``silent``, an untrained token adds only its reward."""
     discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
     found, gains = [[0.0] * batch.width for _ in range(batch.rows)], batch.token_reward.tolist()
     for b, (step, value) in enumerate(zip(steps, batch.value.tolist(), strict=True)):
@@ -88,7 +90,7 @@ def _gaps(batch: Batch, settings: Settings, steps: _Marks, *, silent: bool = Fal
     return found
 
 
-def _turn_gaps(batch: Batch, settings: Settings) -> Tokens:
+def _turn_level_gae(batch: Batch, settings: Settings) -> Tokens:
     """GAE with turns as steps: the last turn has the outcome; a turn's value is that of its first trained token."""
     discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
     found, gains = [[0.0] * batch.width for _ in range(batch.rows)], batch.token_reward.tolist()
@@ -112,8 +114,8 @@ def _turns_of(batch: Batch, row: int) -> list[list[int]]:
     return list(turns.values())
 
 
-def _turn_values_to_reach(batch: Batch, settings: Settings) -> Tokens:
-    found = _turn_gaps(batch, settings)["as they are"]
+def _turn_level_returns(batch: Batch, settings: Settings) -> Tokens:
+    found = _turn_level_gae(batch, settings)["as they are"]
     for b in range(batch.rows):
         for places in _turns_of(batch, b):
             for t in places:
@@ -121,7 +123,7 @@ def _turn_values_to_reach(batch: Batch, settings: Settings) -> Tokens:
     return {"advantage, not whitened, above the value of the turn": found}
 
 
-def _values_to_reach(batch: Batch, settings: Settings) -> Tokens:
+def _gae_returns(batch: Batch, settings: Settings) -> Tokens:
     readings = Tokens()
     for name, credit in _credit(batch, settings).items():
         pairs = zip(credit, batch.value.tolist(), strict=True)
@@ -151,27 +153,28 @@ def _to_go(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]
 def _optimal_token_baseline(batch: Batch, settings: Settings) -> Tokens:
     """Rewards to go minus their group mean at the same token, weighted by accumulated squared gradients.
 
-    arXiv 2602.07078. The gradient of a token's log-prob by the logits has the squared length 1 - 2 p + the sum of
-    squared probabilities, which includes p squared; a batch without these numbers is not compared. All weights are
-    equal if there is no gradient: a policy may be ``certain``. A token that only one response reaches has no baseline.
-    Each weight is multiplied by the square of the token's ratio to the sampler, if that ratio is clamped.
+    arXiv 2602.07078. The gradient of a token's log-prob with respect to the logits has the squared norm 1 - 2 p + q,
+    where p is the token's probability and q the sum of squared probabilities; a batch with q below p squared is not
+    compared. All weights are equal if the policy is ``certain`` (a setting), so that there is no gradient. A token that
+    only one response reaches has no baseline. If the ratio to the sampler is clamped, each squared norm is multiplied
+    by the squared ratio.
     """
     trained = [[t for t in range(batch.width) if batch.mask[b, t]] for b in range(batch.rows)]
     share, squares = batch.logprob.double().exp().tolist(), batch.pi_squared.tolist()
     if any(share[b][t] ** 2 > squares[b][t] for b in range(batch.rows) for t in trained[b]):
         return {}
-    trust = _trust(batch, settings)
+    ratio = _clamped_ratio(batch, settings)
     gain = _to_go(batch, {"discount": 1.0}, batch.mask.tolist())
     weight = [[0.0] * batch.width for _ in range(batch.rows)]
     for b, places in enumerate(trained):
         for t in places:
-            steps = [(1 - 2 * share[b][s] + squares[b][s]) * trust[b][s] ** 2 for s in places if s <= t]
+            steps = [(1 - 2 * share[b][s] + squares[b][s]) * ratio[b][s] ** 2 for s in places if s <= t]
             weight[b][t] = 1.0 if settings.get("certain") else sum(steps)
     turns = [list(enumerate(ts)) for ts in trained]
     return {"compared at the same of its trained tokens": _compared(batch, gain, weight, turns)}
 
 
-def _trust(batch: Batch, settings: Settings) -> list[list[float]]:
+def _clamped_ratio(batch: Batch, settings: Settings) -> list[list[float]]:
     most = settings.get("sampler_ratio_at_most")
     ratio = (batch.logprob.double() - batch.rollout_logprob.double()).exp()
     return (ratio.clamp(max=float(most)) if most else torch.ones_like(ratio)).tolist()
@@ -205,7 +208,7 @@ def _whitened(found: list[list[float]], mask: _Marks, epsilon: float) -> Tokens:
 #: Algorithm -> advantages per token, by reading; the outcome is added to the reward of the last trained token.
 TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "gae": _gae,
-    "turn-level gae": _turn_gaps,
+    "turn-level gae": _turn_level_gae,
     "reinforce++": _rewards_to_go,
     "optimal token baseline": _optimal_token_baseline,
 }
@@ -215,8 +218,8 @@ OPEN = frozenset({"gae", "reinforce++"})
 
 #: Algorithm -> returns per token: the targets of the value function, in reward units, never whitened.
 RETURNS: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
-    "gae": _values_to_reach,
-    "turn-level gae": _turn_values_to_reach,
+    "gae": _gae_returns,
+    "turn-level gae": _turn_level_returns,
     "reinforce++": lambda batch, settings: {
         f"rewards to go{name}": _to_go(batch, settings, steps) for name, steps in _steps(batch).items()
     },

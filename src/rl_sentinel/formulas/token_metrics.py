@@ -9,7 +9,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.preference_pairs import are_pairs
 
-#: Largest logits that differ by less than this are equal.
+#: If the two largest logits differ by less than this, rounding decides which one is the largest.
 TIE = 1e-4
 
 
@@ -32,17 +32,17 @@ def _share_of_best(batch: Batch, rows: slice) -> Tensor:
 
 
 def _accuracy(batch: Batch, _settings: Settings) -> Tensor:
-    """The share of trained tokens with the highest probability; NaN if rounding decides for one of them."""
+    """The share of trained tokens that are the most probable ones; NaN if rounding decides for one of them."""
     return _share_of_best(batch, slice(None))
 
 
 def _accuracy_of_preferred(batch: Batch, _settings: Settings) -> Tensor:
-    """The share of trained tokens of preferred responses with the highest probability."""
+    """The share of the trained tokens of preferred responses that are the most probable ones."""
     return _share_of_best(batch, slice(None, None, 2)) if are_pairs(batch) else torch.tensor(torch.nan)
 
 
 def _mean_logit(side: int) -> Callable[[Batch, Settings], Tensor]:
-    """The mean over the vocabulary, and over the trained tokens of the rows of one side of the pairs."""
+    """The mean logit over the vocabulary and over one side's trained tokens: 0 preferred, 1 the other responses."""
 
     def mean(batch: Batch, _settings: Settings) -> Tensor:
         if not are_pairs(batch):
@@ -52,7 +52,7 @@ def _mean_logit(side: int) -> Callable[[Batch, Settings], Tensor]:
     return mean
 
 
-#: Name -> the number; trained tokens only.
+#: Name of a metric -> one number for the batch, over trained tokens.
 TOKEN_METRICS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "entropy of trained tokens": _entropy,
     "negative log-prob of trained tokens": _negative_logprob,

@@ -12,6 +12,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.rejections import at_edge, bounds, kept, log_ratios
 from rl_sentinel.formulas.rewards import overlong_penalty
 
+#: Name of a reading (an accepted interpretation of the formula) -> its value.
 Named = dict[str, Tensor]
 
 
@@ -40,13 +41,13 @@ def _less_overlong(batch: Batch, settings: Settings) -> Named:
 
 
 def _weight(ratio: float, low: float | None, high: float) -> float:
-    """Truncate a weight at the upper bound; with a lower bound, 0 outside of both, and undecided at a bound."""
+    """Truncate a weight at ``high``; if ``low`` is given, 0 outside of both bounds, and NaN at a bound."""
     if low is None:
         return min(ratio, high)
     return math.nan if at_edge(ratio, low, high) else ratio if low <= ratio <= high else 0.0
 
 
-#: Level of a weight -> its log, of a token's own log-ratio and those of its row.
+#: Level of a weight -> its log, from the log-ratio of a token and the log-ratios of its row.
 _LEVELS: Mapping[str, Callable[[float, list[float]], float]] = {
     "token": lambda own, _row: own,
     "sequence": lambda _own, row: sum(row),
@@ -55,7 +56,7 @@ _LEVELS: Mapping[str, Callable[[float, list[float]], float]] = {
 
 
 def _sampler_weights(batch: Batch, settings: Settings) -> Named:
-    """Truncated importance weights, or IcePop's masked ones; per token, or the product or geometric mean of a row's.
+    """Truncated importance weights, or IcePop's masked weights: per token, or the product or geometric mean per row.
 
     Yao et al., Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (2025), for the
     truncated weight; Every Step Evolves (arXiv 2510.18855) for the masked one.

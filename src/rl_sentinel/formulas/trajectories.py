@@ -12,7 +12,7 @@ from rl_sentinel.core.case import Settings
 def _outcomes(batch: Batch, _settings: Settings) -> Tensor:
     """The outcome of each live trajectory minus the mean of its prompt, at each of its live steps.
 
-    A trajectory's outcome is that of its last step, and it counts once however many steps it has.
+    A trajectory's outcome is that of its last step. Each trajectory counts once, whatever its number of steps.
     """
     trajectory, group, live = (x.tolist() for x in (batch.trajectory, batch.group, batch.live))
     outcome = {i: float(batch.reward[b]) for b, i in enumerate(trajectory) if bool(batch.last_step[b])}
@@ -26,7 +26,7 @@ def _outcomes(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _joined(batch: Batch, settings: Settings) -> Tensor:
-    """The number of sequences after merging; dropping the history every ``forgets`` turns starts a new one."""
+    """The number of sequences after merging; every ``forgets`` turns, the history is dropped and a new one starts."""
     every = int(settings["forgets"] or 0) or batch.rows
     return torch.tensor(float(len(range(0, batch.rows, every))))
 
@@ -36,7 +36,7 @@ Turn = tuple[str, list[int], list[int], list[list[float]]]
 
 
 def merge_turns(turns: Sequence[Turn]) -> list[Turn]:
-    """Append each turn whose prompt extends the previous sequence to it; values of tokens in between are 0.
+    """Append a turn to the previous sequence if its prompt extends that sequence; tokens in between have values 0.
 
     Example:
         >>> merge_turns([("a", [1], [2], [[1.0]]), ("a", [1, 2, 3], [4], [[5.0]]), ("a", [9], [2], [[1.0]])])
@@ -55,10 +55,10 @@ def merge_turns(turns: Sequence[Turn]) -> list[Turn]:
     return merged
 
 
-#: Algorithm with settings -> a value per row.
+#: Algorithm -> a value per row.
 OUTCOMES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"outcomes of trajectories, centered": _outcomes}
 
-#: Algorithm with settings -> one number for the batch.
+#: Algorithm -> one number for the batch.
 COUNTS_OF_TURNS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "sequences after merging": _joined,
     "turns": lambda batch, _settings: torch.tensor(float(batch.rows)),

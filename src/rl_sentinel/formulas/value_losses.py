@@ -8,6 +8,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
+#: Name of a reading (an accepted interpretation of the formula) -> its value.
 Named = dict[str, Tensor]
 
 #: A value closer than this to the edge of its range counts as on it, in reward units.
@@ -15,7 +16,7 @@ EDGE = 1e-5
 
 
 def _clipped(batch: Batch, settings: Settings) -> Named:
-    """The larger of two squared errors: of the value, and of the value clipped around the old one.
+    """The larger of two squared errors: of the value, and of the value clipped around the old value.
 
     Engstrom et al., Implementation Matters in Deep Policy Gradients (arXiv 2005.12729), section 2.
     """
@@ -25,14 +26,14 @@ def _clipped(batch: Batch, settings: Settings) -> Named:
 
 
 def _of_clipped_value(batch: Batch, settings: Settings) -> Tensor:
-    """The squared error of the value clipped around the old one, alone, as in stable-baselines3's PPO."""
+    """The squared error of the value clipped around the old value, as in stable-baselines3's PPO."""
     most, value, old = float(settings["value_clip"] or 0), batch.value.double(), batch.old_value
     held = torch.where(value > old + most, old + most, torch.where(value < old - most, old - most, value))
     return (held - batch.returns.double()) ** 2
 
 
 def at_bound(batch: Batch, settings: Settings) -> Tensor:
-    """``[B, T]``: where the value is at the edge of its range, so that either branch may be differentiated."""
+    """``[B, T]``: True where the value is at the edge of its range, so that the gradient of either branch is right."""
     most = float(settings.get("value_clip") or 0)
     return ((batch.value.double() - batch.old_value.double()).abs() - most).abs() < EDGE
 
@@ -43,7 +44,7 @@ def _squared(batch: Batch, _settings: Settings) -> Named:
 
 
 def _of_ppo(batch: Batch, settings: Settings) -> Named:
-    """The squared error of PPO's paper (arXiv 1707.06347, equation 9), or a clipped form where there is a range."""
+    """The squared error of PPO's paper (arXiv 1707.06347, equation 9), or its clipped forms with a clip range."""
     if settings.get("value_clip") is None:
         return _squared(batch, settings)
     alone = _of_clipped_value(batch, settings)

@@ -1,8 +1,8 @@
 """Pure functions of the training signal: tensors in, new tensors out.
 
 What most programs need can be imported from here: ``from rl_sentinel.signal import grpo_advantages, ppo_loss``. The
-functions ``advantages`` and ``loss`` of a module carry its algorithm in their name here. A module is imported when one
-of its names is first used.
+functions ``advantages`` and ``loss`` have the name of their algorithm in front here. A module is imported when one of
+its names is first used.
 
 Example:
     >>> import torch
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
     """Import a public name from its module.
 
     Raises:
-        AttributeError: for any other name; it names the nearest.
+        AttributeError: for any other name; the message proposes the nearest public name.
     """
     if name in _PLACES:
         module, own = _PLACES[name]

@@ -27,7 +27,7 @@ def response_aligned(
         length: tokens of each response, in tokens.
         width: number of response positions ``T`` of the result.
         predicts_next: True if position t holds the value of token t + 1 (log-probs of a model's logits), False if it
-            holds that of token t.
+            holds the value of token t.
 
     Returns:
         Response token t at position t; 0 after the response.
@@ -55,7 +55,7 @@ def response_aligned(
         ),
     )
     position = torch.arange(width, device=values.device)
-    if values.shape[1] == 0:  # no position, so that no response has a token
+    if values.shape[1] == 0:  # without positions, no response has a token
         return values.new_zeros(len(values), width)
     aligned = values.gather(1, (first.unsqueeze(1) + position).clamp(max=values.shape[1] - 1))
     return torch.where(position < length.unsqueeze(1), aligned, torch.zeros_like(aligned))

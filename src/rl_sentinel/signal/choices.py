@@ -18,17 +18,22 @@ from rl_sentinel.signal.validation import validate_record
 class Choices:
     """The function of each stage, in order; by default a stage does nothing.
 
-    Fill the numbers of a function in, as ``partial(grpo.advantages, standardize=False, epsilon=0.0)``.
+    Set the numbers of a function with ``partial``, as in ``partial(grpo.advantages, standardize=False, epsilon=0.0)``.
 
-    ``rejections`` have the signature of ``rejection.rows_kept`` or ``rejection.tokens_kept``; a token stays if all of
-    them keep it. ``weight`` has that of ``weights.token_weights``, and each of ``bounds`` that of ``bounds.truncated``.
-    With packed columns, your own rejection or weight must be annotated as those are: per row or per token. ``bias``,
-    ``scale``, ``least`` and ``most`` are those of ``reward.rescaled`` and ``reward.clipped``, in reward units and a
-    ratio. ``kl`` is an estimator of ``signal.kl``; it is logged, and subtracted from the reward times
-    ``kl_coefficient``, in reward units per nat. ``estimator`` is one of ``signal.advantage``, or yours with parameters
-    of these names: an outcome estimator reads ``reward`` or ``reward_parts``, ``group``, ``live``, ``length``,
-    ``reward_baseline``, a temporal one ``mask``, ``group`` and columns of tokens. Each part of the reward is processed
-    as the reward is; parts cannot be combined with rewards per token.
+    Attributes:
+        estimator: an estimator of ``signal.advantage``, or your own function with parameters of these names: an outcome
+            estimator reads ``reward`` or ``reward_parts``, ``group``, ``live``, ``length``, ``reward_baseline``; a
+            temporal estimator reads ``mask``, ``group`` and columns of tokens. Each part of the reward is processed
+            like the reward; parts cannot be combined with rewards per token.
+        rejections: functions with the signature of ``rejection.rows_kept`` or ``rejection.tokens_kept``; a token stays
+            if all of them keep it. With packed columns, your own function must be annotated like these two.
+        weight: importance weights, with the signature and annotation of a function of ``correction.weights``.
+        bounds: functions with the signature of ``bounds.truncated``, applied to the weights in this order.
+        bias, scale: as for ``reward.rescaled``: in reward units, and a ratio.
+        least, most: as for ``reward.clipped``, in reward units.
+        normalization: of the outcomes; None for no normalization.
+        kl: an estimator of ``signal.kl``; it is logged, and subtracted from the reward times ``kl_coefficient``.
+        kl_coefficient: in reward units per nat; 0 leaves the reward unchanged.
     """
 
     estimator: Callable[..., Tensor]

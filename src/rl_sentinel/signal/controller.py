@@ -9,7 +9,7 @@ from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.requirements import NON_NEGATIVE, POSITIVE, require_range
 from rl_sentinel.signal.validation import validate_record
 
-#: How far the error counts, either way, as a share of the target.
+#: The error is clipped to this share of the target, above and below it.
 BOUND = 0.2
 
 #: Claims about every controller.
@@ -48,8 +48,8 @@ class Adaptive:
     .. math:: \beta' = \beta \left(1 + \operatorname{clip}\left(\frac{k}{k^*} - 1, -0.2, 0.2\right)
         \frac{n}{h}\right)
 
-    ``coefficient`` is in reward units per nat, ``target`` :math:`k^*` in the unit of the observed value,
-    ``horizon`` :math:`h` in samples, and at least a fifth of a step's, so that the coefficient stays positive.
+    ``coefficient`` is in reward units per nat, ``target`` :math:`k^*` in the unit of the observed value, ``horizon``
+    :math:`h` in samples. It must exceed a fifth of the samples of a step, so that the coefficient stays positive.
 
     Source:
         Fine-Tuning Language Models from Human Preferences, arXiv 1909.08593, with the gain as samples by horizon.
@@ -80,7 +80,7 @@ class Adaptive:
             A new controller; this one does not change.
 
         Raises:
-            InputError: if ``observed`` is not finite, or ``samples`` is below 0 or 5 times the horizon and more.
+            InputError: if ``observed`` is not finite, or ``samples`` is negative or not below 5 times the horizon.
         """
         _check(observed, samples)
         if samples >= self.horizon / BOUND:

@@ -19,7 +19,7 @@ def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *,
     Args:
         logprob: log-probs of the policy, in nats; no gradient is taken.
         advantage: advantage per token, in reward units or deviations.
-        mask: True on trained tokens of the whole mini-batch, over which both means are.
+        mask: True on trained tokens of the whole mini-batch; both means are over these tokens.
 
     Returns:
         One number per token, in nats times the unit of the advantage; exactly 0 off the mask.
@@ -49,14 +49,14 @@ def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Boo
     Args:
         covariance: the contribution of each token to the covariance of the whole mini-batch.
         mask: True on trained tokens.
-        share: of the trained tokens, above 0 and at most 1.
+        share: the fraction of trained tokens to select, above 0 and at most 1.
 
     Returns:
-        True at the chosen tokens. Tokens equal to the least of them are chosen too, so that the order of
-        rows decides nothing.
+        True at the chosen tokens. Tokens with the same covariance as the last chosen token are chosen too, so
+        that the order of rows has no effect.
 
     Raises:
-        InputError: if a dtype or shape is wrong, ``share`` is not above 0 and at most 1.
+        InputError: if a dtype or shape is wrong, or ``share`` is not above 0 and at most 1.
 
     Example:
         >>> import torch
@@ -73,7 +73,7 @@ def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Boo
 
 
 @validate(finite="covariance", low=EXTENDED, high=EXTENDED, share=SHARE)
-def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share and where chance comes from
+def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share and a generator
     covariance: Float[Tensor, "*S"],
     *,
     mask: Mask,
@@ -85,13 +85,13 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
     """Draw trained tokens at random among those whose covariance is between two bounds.
 
     Args:
-        covariance: what each token adds to the covariance, of the whole mini-batch.
+        covariance: the contribution of each token to the covariance of the whole mini-batch.
         mask: True on trained tokens.
         low: the covariance must be above it.
         high: the covariance must be below it.
-        share: of all trained tokens, above 0 and at most 1: how many are drawn, at least one; all between the
-            bounds where there are fewer.
-        generator: where chance comes from; None takes torch's own.
+        share: the fraction of all trained tokens to draw (at least one token), above 0 and at most 1; if fewer are
+            between the bounds, all of them are drawn.
+        generator: the source of randomness; None for torch's default generator.
 
     Returns:
         True at the drawn tokens.
@@ -118,4 +118,4 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
 
 
 def _count(mask: Tensor, share: float) -> int:
-    return max(1, int(share * int(mask.sum()) + 1e-9))  # 0.29 of 100 are 29, whatever binary fractions say
+    return max(1, int(share * int(mask.sum()) + 1e-9))  # 0.29 * 100 is 28.999999999999996 in floating point

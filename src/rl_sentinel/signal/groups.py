@@ -77,14 +77,14 @@ def centered(
         group: prompt id per row; any integers, in any order.
         live: True where the row has at least one trained token.
         weight: weight of each row in the mean, 0 or more on live rows and not 0 on all of a group; all equal if not
-            given. A row of weight 0 is centered on the mean of the others.
+            given. A row of weight 0 is centered on the mean of the other rows.
 
     Returns:
         Centered values, in float32 or wider; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if a value is not finite on a live row, or too far from the others for its type; a weight there is
-            negative, or all of a group are 0; or a dtype or shape is wrong.
+        InputError: if a value is not finite on a live row, or its distance to another row overflows its dtype; if a
+            weight there is negative, or all weights of a group are 0; or if a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -122,7 +122,7 @@ def moments(
     _require_rewards(values, live)
     place = labels.places(group)
     middle, count = _centered(values, live, place, live)
-    wide = middle.double()  # a square may be larger than its type, or vanish in it
+    wide = middle.double()  # a square may overflow or underflow the dtype
     squares = _sums(wide.square(), place) / (count - (0 if biased else 1)).clamp_(min=1)
     return middle, _roots(squares).to(middle.dtype).index_select(0, place)
 
@@ -159,7 +159,7 @@ def _require_rewards(values: Tensor, live: Tensor) -> None:
 def _require_weight(weight: Tensor, live: Tensor, place: Tensor) -> None:
     """Raise for a group whose live rows all have weight 0: its weighted mean is undefined."""
     wrong = live & (_sums(weight, place) <= 0).index_select(0, place)
-    refuse_where(wrong, lambda at: f"weight{at} is 0 like all of its group, expected one above 0: the mean is weighted")
+    refuse_where(wrong, lambda at: f"weight{at} and all weights of its group are 0, expected one above 0 for the mean")
 
 
 def _sums(kept: Tensor, place: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:
 def _centered(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """Centered values, by distances to the group's largest value, and each group's sum of ``share``."""
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
-    far = wide.double()  # a distance, or a sum of them, may be larger than its type
+    far = wide.double()  # a distance, or a sum of distances, may overflow the dtype
     counted, nothing = share.to(far.dtype), torch.zeros_like(far)
     distance = torch.where(live, far - _maxima(far, live, place).index_select(0, place), nothing)
     whole = _sums(counted, place)
@@ -199,8 +199,8 @@ def _require_near(middle: Tensor, values: Tensor) -> None:
     if not CHECKED or sum_is_finite(middle):
         return
     kind = str(middle.dtype).removeprefix("torch.")
-    why = f"they are too far apart for {kind} (scale the rewards down)"
+    why = f"the difference overflows {kind} (scale the rewards down)"
     refuse_where(
         ~middle.isfinite(),
-        lambda at: f"reward{at} is {values[at[0]].item()}, expected one nearer to the others of its group: {why}",
+        lambda at: f"reward{at} is {values[at[0]].item()}, expected a value nearer to the rest of its group: {why}",
     )

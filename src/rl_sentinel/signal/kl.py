@@ -1,7 +1,7 @@
 r"""KL estimators from sampled tokens: log-probs of the policy and of a reference.
 
 With :math:`d = \log \pi - \log \pi_{ref}` at a sampled token, each estimates
-:math:`KL(\pi \| \pi_{ref})`, in nats per token. The plain ones are those of John Schulman's note
+:math:`KL(\pi \| \pi_{ref})`, in nats per token. k1, k2 and k3 are from John Schulman's note
 "Approximating KL divergence" (joschu.net/blog/kl-approx.html).
 """
 
@@ -46,7 +46,7 @@ def k2(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: 
 
 @named
 def k3(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    """``exp(-d) - 1 + d``: unbiased, never negative; no cut is applied.
+    """``exp(-d) - 1 + d``: unbiased, never negative; not clipped.
 
     Example:
         >>> import torch
@@ -73,7 +73,7 @@ def absolute(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, 
 
 @named
 def k1_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    """The value of :func:`k1` with the gradient of :func:`k2`, which is that of the KL in expectation.
+    """The value of :func:`k1` with the gradient of :func:`k2`, whose expectation is the gradient of the KL.
 
     The gradient of k1 itself is the score, whose expectation over the policy's own samples is 0.
 
@@ -90,7 +90,7 @@ def k1_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, m
 
 @named
 def k3_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    """The value of :func:`k3` with the gradient of :func:`k2`, which is that of the KL in expectation.
+    """The value of :func:`k3` with the gradient of :func:`k2`, whose expectation is the gradient of the KL.
 
     Example:
         >>> import torch
@@ -105,7 +105,7 @@ def k3_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, m
 
 @named
 def absolute_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
-    """The value of :func:`absolute` with the gradient of :func:`k2`, which has no kink and is that of the KL.
+    """The value of :func:`absolute` with the gradient of :func:`k2`, whose expectation is the gradient of the KL.
 
     Example:
         >>> import torch
@@ -129,7 +129,7 @@ def importance_weighted(
     .. math:: \rho_t \hat k_t, \quad \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
 
     The ratio carries its gradient: with k3, the expectation of the whole gradient over the old policy's
-    samples is then that of the KL.
+    samples is then the gradient of the KL.
 
     Args:
         estimate: the result of an estimator of this module, in nats per token.

@@ -58,7 +58,7 @@ def logprobs_and_entropy(
         logits: one row of logits per position, of any floating dtype; the gradient is taken to these.
         token: the token whose log-prob is asked, at the position of the logits that predict it.
         mask: True where both are wanted; logits elsewhere are not read.
-        temperature: what logits are divided by, above 0; the one that sampled the token.
+        temperature: the divisor of the logits, above 0; the one at which the token was sampled.
 
     Returns:
         Log-probs and entropies, each in nats, in float32 or wider; exactly 0, with gradient 0, where
@@ -68,8 +68,8 @@ def logprobs_and_entropy(
         InputError: as for ``logprobs``.
 
     Source:
-        The entropy is that of the distribution at ``temperature``, of which log-probs are; a logit of
-        minus infinity counts 0.
+        Log-probs and entropy belong to the distribution at ``temperature``; a logit of minus infinity adds 0
+        to the entropy.
 
     Example:
         >>> import torch
@@ -99,7 +99,7 @@ def logprobs_from_hidden(
         weight: the weight of the output projection, without a bias; the gradient is taken to it too.
         token: the token whose log-prob is asked, at the position of the hidden state that predicts it.
         mask: True where the log-prob is wanted; hidden states elsewhere are not read.
-        temperature: what logits are divided by, above 0; the one that sampled the token.
+        temperature: the divisor of the logits, above 0; the one at which the token was sampled.
 
     Returns:
         Log-probs in nats, in float32 or wider; exactly 0, with gradient 0, where ``mask`` is False.
@@ -174,7 +174,7 @@ def squared_probabilities_from_hidden(
         hidden: as for ``logprobs_from_hidden``.
         weight: as for ``logprobs_from_hidden``.
         mask: True where it is wanted; hidden states elsewhere are not read.
-        temperature: what logits are divided by, above 0.
+        temperature: the divisor of the logits, above 0.
 
     Returns:
         Numbers above 0 and up to 1, in float32 or wider; exactly 0 where ``mask`` is False.
@@ -204,7 +204,7 @@ def squared_probabilities_from_hidden(
 
 
 def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool) -> tuple[Tensor, Tensor]:
-    """Log-probs, and entropies if asked, of checked arguments: by the kernel where there are many logits."""
+    """Log-probs and, with ``entropy``, entropies of checked arguments; a kernel computes them for many logits."""
     if logits.shape[-1] == 0:
         raise InputError(f"logits have shape {list(logits.shape)}, expected [.., V]: a vocabulary of 1 token or more")
     _require_tokens(logits.shape[-1], token, mask)
@@ -231,15 +231,15 @@ def _formula(logits: Tensor, token: Tensor, mask: Tensor, temperature: float) ->
 
 
 def _require_tokens(size: int, token: Tensor, mask: Tensor) -> None:
-    """Check that each wanted token is one of a vocabulary of ``size`` tokens.
+    """Require that each wanted token is in a vocabulary of ``size`` tokens.
 
     Raises:
-        InputError: naming the first that is not.
+        InputError: names the first token that is not.
     """
     label = token.long()
     refuse_where(
         mask & ((label < 0) | (label >= size)),
-        lambda at: f"token{at} is {int(token[tuple(at)])}, expected a number from 0 to {size - 1}: a vocabulary place",
+        lambda at: f"token{at} is {int(token[tuple(at)])}, expected 0 to {size - 1}: an index into the vocabulary",
     )
 
 
@@ -262,7 +262,7 @@ def _both_from_hidden(  # noqa: PLR0913 - the columns, a number, a choice
 
 
 def _as_autocast(x: Tensor) -> Tensor:
-    """In the dtype in which autocast, where it is on, would multiply."""
+    """Convert to the dtype in which autocast would multiply; unchanged if autocast is off."""
     kind = x.device.type
     enabled = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # the meta device has none
     return x.to(torch.get_autocast_dtype(kind)) if enabled else x

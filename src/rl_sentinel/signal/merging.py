@@ -76,8 +76,8 @@ class Step:
 def merge(steps: Sequence[Step]) -> list[Step]:
     """Join each step to the previous one if its prompt starts with the previous prompt and response.
 
-    A conversation of n turns, each sent with its whole history, is n sequences of growing length;
-    joined it is one, with the text between turns (tool output, the user) as untrained tokens of the
+    A conversation of n turns, each sent with its whole history, is n sequences of growing length. Joined,
+    it is one sequence, in which the text between turns (tool output, the user) is untrained tokens of the
     response. Where history was changed or cut, a new sequence begins.
 
     Args:
@@ -89,7 +89,7 @@ def merge(steps: Sequence[Step]) -> list[Step]:
 
     Raises:
         InputError: if a trajectory's final step is not marked as last, a step before it is, or a
-            trajectory comes in two pieces.
+            trajectory's steps are not together.
 
     Source:
         Multi-turn rollouts as one sequence when each prompt extends the sequence before it. Rewards of

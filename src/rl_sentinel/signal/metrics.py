@@ -52,10 +52,10 @@ def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
 
     Args:
         values: one number per row ``[B]`` or per token, in any unit.
-        mask: True where a number counts: live rows, trained tokens; anything may stand elsewhere.
+        mask: True where a number counts: live rows, trained tokens; other values are ignored.
 
     Returns:
-        The four numbers and the count; all 0 where nothing counts, deviation 0 of one number.
+        The four numbers and the count; all 0 if nothing counts. The deviation of a single number is 0.
 
     Raises:
         InputError: if a number that counts is not finite, or a dtype or shape is wrong.
@@ -82,10 +82,10 @@ def share(fact: Bool[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, ""]:
 
     Args:
         fact: one fact per row ``[B]`` or per token.
-        mask: True where one counts.
+        mask: True where the fact counts.
 
     Returns:
-        A share from 0 to 1; 0 where nothing counts.
+        A share from 0 to 1; 0 if nothing counts.
 
     Raises:
         InputError: if a dtype or shape is wrong.
@@ -119,8 +119,8 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations; a response's is the mean of its tokens'.
         mask: True on trained tokens; other values are ignored.
-        clip_low: how far below 1 the ratio counts, a ratio.
-        clip_high: how far above 1 the ratio counts, a ratio.
+        clip_low: the ratio is clipped from below at 1 - ``clip_low``.
+        clip_high: the ratio is clipped from above at 1 + ``clip_high``.
 
     Returns:
         The share of tokens, each by its own ratio, and of responses, each counted once.
@@ -151,11 +151,11 @@ def mean_kl(logprob: Float[Tensor, "*S"], other_logprob: Float[Tensor, "*S"], *,
 
     Args:
         logprob: log-probs of the policy that sampled, in nats.
-        other_logprob: log-probs of the other: the reference, or the policy that is trained.
+        other_logprob: log-probs of the other policy, in nats: the reference, or the policy that is trained.
         mask: True on trained tokens; other values are ignored.
 
     Returns:
-        Its means by k1 and by k3; 0 where nothing is trained.
+        The means of the estimators k1 and k3, in nats per token; 0 if nothing is trained.
 
     Raises:
         InputError: if a log-prob on the mask is not finite, or a dtype or shape is wrong.
@@ -184,7 +184,7 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
         mask: True on trained tokens, or on rows with one; other values are ignored.
 
     Returns:
-        A share from 1 / n to 1, which equal weights have; 0 where nothing counts or all weights are 0.
+        A share from 1 / n to 1 (for equal weights); 0 if nothing counts or all weights are 0.
 
     Raises:
         InputError: if a weight that counts is negative or not finite, or a dtype or shape is wrong.
@@ -203,7 +203,7 @@ def effective_sample_size(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[T
     require_span("weight", weight, where=where, span=(0.0, torch.inf), why=why)
     kept = selected(weight, mask=where).detach()
     kept = kept / torch.where(kept.max() > 0, kept.max(), torch.ones_like(kept.max())) if kept.numel() else kept
-    kept = kept.double()  # a sum may be larger than its type
+    kept = kept.double()  # a sum may overflow the dtype
     squares = where.sum() * kept.square().sum()
     return (kept.sum().square() / torch.where(squares > 0, squares, torch.ones_like(squares))).to(weight.dtype)
 
@@ -215,12 +215,12 @@ def dead_group_fraction(
     """The share of prompts whose live responses all have the same reward, so that group advantages are 0.
 
     Args:
-        reward: outcome per response, in reward units, as it is compared.
+        reward: outcome per response, in reward units, as the estimator compares it.
         group: prompt id per response; any integers, in any order.
         live: True where the response has at least one trained token.
 
     Returns:
-        The share of prompts, among those with a live response; a lone response is such a prompt. 0 without any.
+        The share among prompts with a live response; a prompt with one live response counts. 0 if no row is live.
 
     Raises:
         InputError: if a reward is not finite on a live row, or a dtype or shape is wrong.
@@ -249,7 +249,7 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
         mask: True on trained tokens; other values are ignored.
 
     Returns:
-        1 for a critic that is right up to a constant, 0 for a constant one, below 0 for a worse one; 0 where the
+        1 for values that are right up to a constant, 0 for constant values, below 0 for worse values; 0 if the
         returns do not vary.
 
     Raises:

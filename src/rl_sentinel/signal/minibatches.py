@@ -16,7 +16,7 @@ from rl_sentinel.signal.validation import validate
 def prompt_minibatches(
     group: Int[Tensor, " B"], *, prompts: int, generator: torch.Generator | None
 ) -> list[Int[Tensor, " n"]]:
-    """Rows of each mini-batch; all rows of a prompt are in the same one.
+    """Split rows into mini-batches; all rows of a prompt are in the same mini-batch.
 
     Args:
         group: prompt id per row; any integers, rows in any order.
@@ -24,8 +24,8 @@ def prompt_minibatches(
         generator: shuffles the prompts; None leaves them in the order of their first rows.
 
     Returns:
-        Row numbers of each mini-batch, ascending; together every row once. The last one has fewer
-        prompts where they do not divide.
+        Row numbers of each mini-batch, ascending; together every row once. The last mini-batch has fewer
+        prompts if their number does not divide evenly.
 
     Raises:
         InputError: if ``prompts`` is below 1, or a dtype or shape is wrong.
@@ -61,15 +61,15 @@ def aggregation(
             add up the counts and make the ``Aggregation`` of their sum instead.
         length: tokens that each row's sum is divided by, for ``"token-sum"`` alone: the fixed length
             of Dr. GRPO.
-        group: prompt id per row, for ``"prompt-mean"``; any integers, rows in any order. Without effect on the others.
+        group: prompt id per row, for ``"prompt-mean"``; any integers, rows in any order. Other modes do not use it.
 
     Returns:
         The mode with its denominator: trained tokens, live rows, live rows times ``length``, or prompts with a trained
-        token; 1 where nothing is trained. A part of the mini-batch takes ``of_rows`` of it.
+        token; 1 if nothing is trained. For a part of the mini-batch, use its ``of_rows``.
 
     Raises:
-        InputError: if the mask is not one, or ``length`` is missing for ``"token-sum"``, given for another mode, or
-            below 1; if ``group`` is missing for ``"prompt-mean"``, or a dtype or shape is wrong.
+        InputError: if ``length`` is missing for ``"token-sum"``, given for another mode, or below 1; if ``group`` is
+            missing for ``"prompt-mean"``; or if a dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -102,10 +102,10 @@ def prompt_mean(tokens: Int[Tensor, " B"], *, group: Int[Tensor, " B"]) -> Aggre
 
     .. math:: \frac{1}{P} \sum_{p} \frac{1}{n_p} \sum_{b \in p} \sum_{t} x_{b,t}
 
-    Over several ranks, gather ``tokens`` and ``group`` of all their rows; each takes ``of_rows`` of its own.
+    Over several ranks, gather ``tokens`` and ``group`` of all rows; each rank then uses ``of_rows`` for its own rows.
 
     Args:
-        tokens: trained tokens per row, as ``reduce.row_counts`` gives them.
+        tokens: number of trained tokens per row, as from ``reduce.row_counts``.
         group: prompt id per row; any integers, rows in any order.
 
     Returns:

@@ -15,7 +15,7 @@ from rl_sentinel.signal.validation import validate, validate_record
 
 Over = Literal["batch", "group", "none"]
 
-#: What the function says of itself, whatever the normalization.
+#: Claims about this function, for every normalization.
 CLAIMS = {"algorithm": "normalized", "masked": "yes", "masked-slots": "any", "knob:epsilon": "1e-06|0.25"}
 
 
@@ -24,7 +24,7 @@ class Normalization:
     """Which mean to subtract, and which deviation to divide by.
 
     ``mean`` and ``deviation`` say over which live rows each is taken; ``leave_one_out`` compares a row
-    with the mean of the others; ``biased`` divides squares by n instead of n - 1; ``epsilon`` is added
+    with the mean of the other rows; ``biased`` divides squares by n instead of n - 1; ``epsilon`` is added
     to the deviation, in reward units.
     """
 
@@ -55,25 +55,25 @@ def normalized(
         s_b^2 = \frac{1}{n - 1} \sum_{j \in P(b)} (c_j - \bar c_{P(b)})^2, \quad c_j = r_j - \bar r_{M(j)}
 
     :math:`\bar r_{M(j)}` is the mean over the live rows :math:`M(j)` of the batch or of the row's group, and
-    :math:`\bar r_b` the same, but without the row itself if ``leave_one_out``; :math:`P(b)` are those that the
-    deviation is taken over, in which no row is left out.
+    :math:`\bar r_b` the same, but without the row itself if ``leave_one_out``; :math:`P(b)` are the live rows over
+    which the deviation is taken, always with the row itself.
 
     Args:
-        reward: task reward per response, in reward units; anything may stand where ``live`` is False.
+        reward: task reward per response, in reward units; ignored where ``live`` is False.
         group: prompt id per response; any integers, in any order.
-        live: True where the response counts; ``live & scored`` leaves out those whose reward is void.
+        live: True where the response counts; ``live & scored`` leaves out responses whose reward is not known.
         by: the center that is subtracted, and the scale that divides.
 
     Returns:
-        One number per response, in deviations, or in reward units where nothing is divided by. Exactly 0
-        where ``live`` is False, for a response without siblings, and where the deviation
-        is 0: equal rewards carry no signal, so that rounding is never blown up by a small epsilon.
+        One number per response, in deviations, or in reward units without a division. Exactly 0 where ``live``
+        is False, for a response without siblings, and where the deviation is 0: equal rewards carry no signal,
+        and a small epsilon must not amplify rounding.
 
     Raises:
         InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
-        The choices are those in common use. The deviation is that of the centered values, so that
+        These choices are in common use. The deviation is that of the centered values, so that
         with ``mean="group"`` and ``deviation="batch"`` a prompt's difficulty does not enter it, as in
         REINFORCE++, arXiv 2501.03262; it never leaves a row out.
 

@@ -22,7 +22,7 @@ from rl_sentinel.signal.segments import Mask, Segments, narrowed, trained
 from rl_sentinel.signal.steps import last_steps, over_trajectories
 from rl_sentinel.signal.validation import validate
 
-#: Parameters that take whatever else is given; nothing is given for them.
+#: Kinds of parameters that collect further arguments; nothing is passed for them.
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -34,8 +34,8 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
     2. Importance weights of the remaining tokens, against the policy that sampled them.
     3. The raw KL; the penalty is a separate tensor, and later stages do not change the KL.
     4. Rewards of trajectories: shifted, scaled, clipped; 0 where not scored; then normalized over the scored ones.
-    5. Advantages: of trajectories by an outcome estimator, each step's own tokens carrying its trajectory's;
-       or of tokens, where every trajectory is one row.
+    5. Advantages: an outcome estimator computes one per trajectory, for the tokens of all its steps; a temporal
+       estimator computes one per token, and every trajectory must be one row.
 
     Args:
         rollout: the sampled responses.
@@ -256,7 +256,7 @@ def _of_rows(function: Callable[..., Tensor], result: Tensor, mask: Mask) -> boo
         return result.dim() == 1
     try:
         axes = getattr(inspect.signature(function, eval_str=True).return_annotation, "dim_str", "").split()
-    except Exception:  # noqa: BLE001 - reading an annotation runs it, and it may be there for a type checker alone
+    except Exception:  # noqa: BLE001 - an annotation that is written for type checkers may fail when it is evaluated
         axes = []
     if axes not in (["B"], ["*S"], ["N"]):
         raise InputError(

@@ -18,7 +18,7 @@ class Penalized(NamedTuple):
     """The reward after the KL penalty, and the raw KL.
 
     ``token_reward`` ``[B, T]`` goes into an advantage, in reward units; ``kl`` ``[B, T]`` into the log
-    and the controller, in nats per token. They share no memory with each other or with what was given.
+    and the controller, in nats per token. They share no memory with each other or with the inputs.
     """
 
     token_reward: Float[Tensor, "*S"]
@@ -41,10 +41,10 @@ def in_reward(
     as a KL.
 
     Args:
-        token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
+        token_reward: reward per token, in reward units; ``align.at_last`` places an outcome at the last token.
         kl: an estimate of the KL to the reference, in nats per token, of log-probs before the update.
         mask: True on trained tokens; other values are ignored.
-        coefficient: price of a nat, in reward units per nat; 0 or more.
+        coefficient: weight of the KL, in reward units per nat; 0 or more.
 
     Returns:
         The shaped reward and the raw KL, two new tensors; exactly 0 off the mask.
@@ -74,8 +74,8 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
     .. math:: L = \beta \operatorname{agg}(k)
 
     Args:
-        kl: an estimate of the KL to the reference, in nats per token, of the current log-probs; which one
-            decides the gradient: that of ``kl.k2``, ``kl.k1_plus`` and ``kl.k3_plus`` is the KL's own.
+        kl: an estimate of the KL to the reference, in nats per token, of the current log-probs. The estimator decides
+            the gradient; ``kl.k2``, ``kl.k1_plus`` and ``kl.k3_plus`` have the gradient of the KL.
         mask: True on trained tokens; other values are ignored.
         coefficient: weight of the KL beside the policy loss, 0 or more.
         aggregation: mode and denominator of the aggregation; use that of the policy loss.

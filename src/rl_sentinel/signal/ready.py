@@ -24,8 +24,8 @@ class Ready:
     ``mask`` marks the tokens to train on after rejection, padded or packed. ``live`` rows had such a token before
     rejection; ``kept`` rows still have one. ``advantage`` is one number per row if ``outcome``, else one per token;
     ``reward`` is the outcome as it was compared, in reward units or deviations. ``kl`` is the raw KL, in nats per
-    token, ``weight`` what each token's advantage is multiplied by, ``returns`` what a critic is fitted to, in reward
-    units; None where not asked for.
+    token, ``weight`` the factor of each token's advantage, ``returns`` the targets of a critic, in reward units; None
+    if the choices do not compute them.
     """
 
     mask: Mask
@@ -106,7 +106,7 @@ def trusted(
         denominator: live rows of the whole mini-batch over all ranks, a count.
 
     Returns:
-        The mask for the loss, whose denominators stay those of ``ready.mask``; and this part's share.
+        The mask for the loss, and this part's share of dropped responses. Keep the denominators of ``ready.mask``.
 
     Raises:
         InputError: as ``trust.off_policy_sequences_kept`` and ``trust.rejected_fraction``.

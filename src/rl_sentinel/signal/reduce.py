@@ -66,7 +66,7 @@ def row_counts(*, mask: Mask) -> Int[Tensor, " B"]:
 
 @validate()
 def live_rows(mask: Mask) -> Bool[Tensor, " B"]:
-    """Which rows have a trained token.
+    """``[B]``: True for rows with a trained token.
 
     Example:
         >>> import torch
@@ -89,13 +89,13 @@ def row_means(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]
         >>> row_means(torch.tensor([[1.0, 2.0], [5.0, 5.0]]), mask=torch.tensor([[True, True], [False, False]]))
         tensor([1.5000, 0.0000])
     """
-    wide = values.to(torch.promote_types(values.dtype, torch.float32))  # a sum may be larger than its type
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))  # a sum may overflow the dtype
     return (row_sums(wide, mask=mask) / row_counts(mask=mask).clamp(min=1)).to(values.dtype)
 
 
 @validate()
 def row_maxima(values: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, " B"]:
-    """The largest of each row's trained tokens; minus infinity for a row without any.
+    """The largest value at each row's trained tokens; minus infinity for a row without a trained token.
 
     Example:
         >>> import torch
@@ -119,9 +119,9 @@ class Aggregation:
     ``"prompt-mean"``; a ``"token-sum"`` may be divided by any number, such as rows times a fixed length.
 
     ``"prompt-mean"`` is the mean over prompts of the mean over all trained tokens of a prompt's rows. Rows of one
-    prompt may fall into several micro-batches or ranks, so each carries what its tokens are divided by:
-    ``prompt_tokens`` ``[B]``, the trained tokens of its prompt in the whole mini-batch over all ranks.
-    ``minibatches.aggregation`` counts them, and :meth:`of_rows` gives those of some of the rows.
+    prompt may fall into several micro-batches or ranks, so each row carries its divisor: ``prompt_tokens`` ``[B]``,
+    the number of trained tokens of its prompt in the whole mini-batch over all ranks. ``minibatches.aggregation``
+    counts them, and :meth:`of_rows` selects the counts of some rows.
     """
 
     mode: Mode
@@ -177,7 +177,7 @@ class Aggregation:
         """The divisor of each row's sum before rows are added up, at least 1; None if it is 1 for all.
 
         Raises:
-            InputError: if ``prompt_tokens`` are those of other rows: not as many, or fewer tokens than a row has.
+            InputError: if ``prompt_tokens`` do not fit the rows: not as many, or fewer tokens than a row has.
 
         Example:
             >>> import torch
@@ -208,18 +208,18 @@ class Aggregation:
 
 @validate()
 def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregation) -> Float[Tensor, ""]:
-    """Reduce values per token to a scalar; the results of a mini-batch's parts add up to that of the whole.
+    """Reduce values per token to a scalar; the results of a mini-batch's parts add up to the result of the whole.
 
     Args:
-        values: one number per token; anything off the mask.
+        values: one number per token; values off the mask are ignored.
         mask: True on trained tokens.
         aggregation: the mode and the denominator.
 
     Returns:
-        The sum over rows, or of each row's mean or share of its prompt's, by the denominator.
+        The sum over rows of each row's sum, mean or part of its prompt's mean, divided by the denominator.
 
     Raises:
-        InputError: if a dtype or shape is wrong, or ``prompt_tokens`` are those of other rows.
+        InputError: if a dtype or shape is wrong, or ``prompt_tokens`` do not fit the rows.
 
     Example:
         >>> import torch
@@ -233,6 +233,6 @@ def aggregate(values: Float[Tensor, "*S"], *, mask: Mask, aggregation: Aggregati
         >>> aggregate(values, mask=mask, aggregation=Aggregation("prompt-mean", 1.0, torch.tensor([3, 3])))
         tensor(4.)
     """
-    wide = values.to(torch.promote_types(values.dtype, torch.float32))  # a sum may be larger than its type
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))  # a sum may overflow the dtype
     sums, share = row_sums(wide, mask=mask), aggregation.shares(mask=mask)
     return ((sums if share is None else sums / share).sum() / aggregation.denominator).to(values.dtype)

@@ -14,7 +14,7 @@ from rl_sentinel.core.argument_checks import CHECKED, is_number, number, refuse_
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.segments import Mask, trained
 
-#: Kind of a tensor -> whether a dtype is of that kind, and how to convert one that is not.
+#: Kind of a tensor -> whether a dtype is of that kind, and how to convert a tensor of another dtype.
 _KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str]] = {
     "bool": (lambda d: d == torch.bool, "a mask says yes or no; compare numbers to make one, as in mask > 0"),
     "floating": (lambda d: d.is_floating_point, "convert it, as in values.float()"),
@@ -37,7 +37,7 @@ FINITE = {
     "count": "it is counted (leave it out of the mask if it should not be)",
 }
 
-#: What a whole number stays below: a tensor can hold it.
+#: Whole numbers must be below this limit, so that an int64 tensor can hold them.
 _WHOLE = 2.0**63
 
 
@@ -45,8 +45,8 @@ _WHOLE = 2.0**63
 class Range:
     """The range of a number.
 
-    ``most`` is the largest allowed value; None allows any finite number, infinity allows infinity too. ``least`` itself
-    is not allowed if ``open_below``, and only integers are if ``whole``.
+    ``most`` is the largest allowed value; None allows any finite number, infinity allows infinity too. ``open_below``
+    excludes ``least`` itself; ``whole`` allows only integers.
     """
 
     least: float = -torch.inf
@@ -131,7 +131,7 @@ def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why
 
 
 def explain_result(result: Shaped[Tensor, "..."], *, where: Mask, **columns: Shaped[Tensor, "..."]) -> None:
-    """If a result is not finite, raise for an input column that is not; finite inputs may give an infinite result.
+    """If a result is not finite, raise for an input column that is not finite; finite inputs may overflow.
 
     Example:
         >>> import torch
@@ -156,7 +156,7 @@ def require_span(  # noqa: PLR0913 - a column, where it counts, and its possible
         values: its numbers.
         where: True where they count.
         span: the smallest and the largest possible number.
-        slack: by how much rounding may exceed the largest.
+        slack: by how much a value may exceed the largest number because of rounding.
         why: the end of the message, which says what the numbers are.
 
     Raises:

@@ -40,10 +40,10 @@ def rescaled(
         reward: task reward per response, in reward units.
         live: True where the response has at least one trained token.
         bias: added first, in reward units.
-        scale: factor on the sum; positive, so that more stays more.
+        scale: factor on the sum; positive, so that the order of rewards is kept.
 
     Returns:
-        Reward per response, in units of ``scale`` rewards; exactly 0 where ``live`` is False.
+        Scaled reward per response; exactly 0 where ``live`` is False.
 
     Raises:
         InputError: if ``reward`` is not finite on a live row, a dtype or shape is wrong, or ``scale`` is not positive.
@@ -70,7 +70,7 @@ def clipped(reward: Float[Tensor, " B"], *, live: Bool[Tensor, " B"], least: flo
         reward: task reward per response, in reward units.
         live: True where the response has at least one trained token.
         least: the smallest reward that counts, in reward units.
-        most: the largest, in reward units; not below ``least``.
+        most: the largest reward that counts, in reward units; not below ``least``.
 
     Returns:
         Reward per response, in reward units; exactly 0 where ``live`` is False, whatever the bounds.
@@ -95,12 +95,11 @@ def suppressed(
 
     .. math:: r'_b = r_b \text{ if scored, else } 0
 
-    The 0 still counts in the statistics that follow. To leave the response
-    out of them as well, give :func:`~rl_sentinel.signal.normalization.normalized` ``live &
-    scored`` for its ``live``.
+    The 0 still counts in the statistics that follow. To leave the response out of these as well, pass
+    ``live & scored`` as ``live`` to :func:`~rl_sentinel.signal.normalization.normalized`.
 
     Args:
-        reward: task reward per response, in reward units; anything may stand where it is not scored.
+        reward: task reward per response, in reward units; ignored where it is not scored.
         live: True where the response has at least one trained token.
         scored: True where the response ended by itself; otherwise its reward is not known.
 
@@ -129,19 +128,19 @@ def overlong_penalty(length: Int[Tensor, " B"], *, limit: int, buffer: int, fact
 
     Args:
         length: tokens of the response, in tokens.
-        limit: length ``L`` at which the whole penalty is reached, in tokens.
-        buffer: over how many tokens ``c`` before the limit it grows, in tokens; from 1 to ``limit``.
-        factor: the whole penalty, in reward units; the paper has 1.
+        limit: length ``L`` at which the full penalty is reached, in tokens.
+        buffer: number of tokens ``c`` before the limit over which the penalty grows; from 1 to ``limit``.
+        factor: the full penalty, in reward units; the paper has 1.
 
     Returns:
         Penalty per response, in reward units: 0 up to ``limit - buffer`` tokens, never below ``-factor``.
 
     Raises:
-        InputError: if a length is negative or no whole number, ``buffer`` is not from 1 to ``limit``, or ``factor``
+        InputError: if a length is negative or not a whole number, ``buffer`` is not from 1 to ``limit``, or ``factor``
             is negative.
 
     Source:
-        DAPO, arXiv 2503.14476, the soft overlong punishment. It stays at its whole value beyond the limit.
+        DAPO, arXiv 2503.14476, the soft overlong punishment. Beyond the limit the full penalty applies.
 
     Example:
         >>> import torch

@@ -20,16 +20,25 @@ from rl_sentinel.signal.validation import validate, validate_record
 class Rollout:
     """Sampled responses: one row each, or one row for each step of a trajectory.
 
-    ``reward`` is the outcome, in reward units; the outcome of a trajectory is that of its last step. ``mask`` marks
-    trained tokens, padded or packed. ``scored`` is False where the response was cut off, so that the outcome is not
-    known; ``trajectory`` and ``last`` are the trajectory of a row, and whether it is its last step. Log-probs, in nats,
-    are those of the policy before the update (``old``), of the one that sampled, as the sampler reported them
-    (``rollout``), and of a reference; ``value`` is a critic's, ``token_reward`` is added per token, both in reward
-    units. ``reward_baseline`` is the outcome of a greedy response, ``reward_parts`` the outcomes that an estimator
-    weighs itself, each in its own unit; ``pi_squared`` is the sum of squared probabilities over the vocabulary, under
-    the policy before the update; ``version`` is the number of updates of the weights that sampled a token, for
-    ``signal.staleness``; ``turn`` numbers the turns of a conversation in one row. A column may be None unless a chosen
-    function needs it.
+    A column may be None unless a chosen function needs it.
+
+    Attributes:
+        reward: the outcome of each row, in reward units; the outcome of a trajectory is that of its last step.
+        group: prompt id of each row.
+        mask: True on trained tokens, padded or packed.
+        scored: False where the response was cut off, so that its outcome is not known.
+        trajectory: trajectory id of each row.
+        last: True on the last step of each trajectory.
+        token_reward: reward per token in addition to the outcome, in reward units.
+        old_logprob: log-probs of the policy before the update, in nats.
+        rollout_logprob: log-probs that the sampler reported, in nats.
+        ref_logprob: log-probs of the reference, in nats.
+        value: the critic's value of each token, in reward units.
+        reward_baseline: the outcome of a greedy response to the same prompt, in reward units.
+        reward_parts: outcomes that the estimator combines itself, each in its own unit.
+        pi_squared: the sum of squared probabilities over the vocabulary, under the policy before the update.
+        version: number of updates of the weights that sampled each token, for ``signal.staleness``.
+        turn: number of each token's turn, if one row has several turns of a conversation.
     """
 
     reward: Float[Tensor, " B"]
@@ -62,7 +71,7 @@ class Laid:
     """Steps as tensors: full sequences for the model, and response-aligned columns for the signal.
 
     ``token`` ``[B, S]`` holds prompt, response and padding; response t of row b is at ``prompt_length[b] + t``,
-    where ``align.response_aligned`` finds what belongs to it.
+    where ``align.response_aligned`` finds its log-prob and other numbers.
     """
 
     token: Int[Tensor, "B S"]
@@ -88,17 +97,17 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
         steps: the steps of each trajectory together and in order, as for ``merging.merge``.
         reward: outcome of each trajectory, in reward units; each row of the trajectory gets it.
         group: prompt id of each trajectory.
-        scored: whether each trajectory ended; otherwise its outcome is not known.
-        merged: whether steps that share a prefix become one row, so that each token is trained once.
+        scored: True for a trajectory that ended; otherwise its outcome is not known.
+        merged: True to make steps that share a prefix one row, so that each token is trained once.
         padding: the token that fills the rest of a row.
         device: device of the tensors; the CPU if None.
 
     Returns:
-        One row per (merged) step, in order; trajectories are numbered from 0 in the order of their first.
+        One row per (merged) step, in order; trajectories are numbered from 0 in the order of their first steps.
 
     Raises:
-        InputError: if there is no step, or a trajectory without a reward, a group or whether it ended;
-            and as ``merging.merge``, whether joined or not.
+        InputError: if there is no step, or a trajectory has no entry in ``reward``, ``group`` or ``scored``; and as
+            for ``merging.merge``, even if ``merged`` is False.
 
     Example:
         >>> from rl_sentinel.signal.merging import Step
@@ -115,11 +124,11 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
         raise InputError("steps is empty, expected at least one step: there is nothing to lay out")
     rows = joined if merged else list(steps)
     names = [name for name, _ in groupby(rows, key=lambda step: step.trajectory)]
-    for known, told in (("reward", reward), ("group", group), ("scored", scored)):
-        require_instance(known, told, Mapping, "an entry for each trajectory")
-        lacking = [name for name in names if name not in told]
+    for parameter, entries in (("reward", reward), ("group", group), ("scored", scored)):
+        require_instance(parameter, entries, Mapping, "an entry for each trajectory")
+        lacking = [name for name in names if name not in entries]
         if lacking:
-            raise InputError(f"{known} has no entry for trajectory {lacking[0]}, expected one for each trajectory")
+            raise InputError(f"{parameter} has no entry for trajectory {lacking[0]}, expected one for each trajectory")
     for name in names:
         number(f"reward[{name}]", reward[name])
         require_range(f"group[{name}]", group[name], WHOLE)
@@ -148,6 +157,6 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
 
 
 def _padded(rows: Sequence[Sequence[float]], *, fill: float, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-    """Pad lists of numbers; the dtype is a parameter, since empty rows have none."""
+    """Pad lists of numbers to one tensor; the dtype is a parameter, because empty rows do not show it."""
     width = max(len(row) for row in rows)
     return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], dtype=dtype, device=device)

@@ -18,7 +18,7 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
     .. math:: y_t = x_t + \gamma y_{t+1}
 
     Args:
-        values: one number per position; all count, so hide nothing by a mask here.
+        values: one number per position; all positions count, because there is no mask.
         discount: factor per position, from 0 to 1.
 
     Returns:
@@ -73,7 +73,7 @@ def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
 
 
 def lined_up(values: Shaped[Tensor, "*S"], *, mask: Mask, order: Int[Tensor, "B K"] | None) -> Shaped[Tensor, "B K"]:
-    """Reorder columns by the result of :func:`trained_first`.
+    """Move trained tokens to the front: reorder a column by the result of :func:`trained_first`.
 
     Example:
         >>> import torch

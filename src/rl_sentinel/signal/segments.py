@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
 
-#: Axes that a mask has at most: rows and their tokens.
+#: Largest number of axes of a mask: rows and their tokens.
 _AXES = 2
 
 
@@ -45,7 +45,7 @@ class Segments:
         object.__setattr__(self, "row", numbers.repeat_interleave(length))
 
 
-#: What says which tokens train: ``[B, T]`` beside padded columns (``[B]`` beside rows), segments beside packed ones.
+#: A mask of trained tokens: ``[B, T]`` for padded columns (``[B]`` for rows), ``Segments`` for packed columns.
 Mask = Bool[Tensor, "*S"] | Segments
 
 
@@ -80,7 +80,7 @@ def padded(
     """Right-pad packed columns to a width, with ``fill`` where there is no token.
 
     Raises:
-        InputError: if a length is negative, the lengths do not make up the tokens, or one exceeds the width.
+        InputError: if a length is negative or exceeds the width, or the lengths do not add up to the tokens.
 
     Example:
         >>> import torch
@@ -121,7 +121,7 @@ def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_ro
     Args:
         mask: True on trained tokens, padded or packed.
         kept: one decision per row, or per token.
-        of_rows: whether decisions are per row; the shape does not tell if there are as many packed tokens as rows.
+        of_rows: True if decisions are per row; the shape does not show it if there are as many packed tokens as rows.
 
     Raises:
         InputError: if there is not one decision for each row, or for each token.
@@ -149,7 +149,7 @@ def rows_taken(mask: Mask, rows: Int[Tensor, " K"]) -> tuple[Mask, Int[Tensor, "
     """The mask of some rows, and the positions of their tokens along the first axis of the columns.
 
     Raises:
-        InputError: if there is no such row.
+        InputError: if a row does not exist.
 
     Example:
         >>> import torch
@@ -190,7 +190,7 @@ def turns(mask: Mask) -> Int[Tensor, "*S"]:
 
 
 def _count(mask: Mask, *, axes: int) -> int:
-    """Return the number of rows; raise if it is not a mask or has fewer axes."""
+    """Return the number of rows of a mask; raise if it is not a mask, or has fewer than ``axes`` axes."""
     if isinstance(mask, Segments):
         return len(mask.length)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or not axes <= mask.dim() <= _AXES:

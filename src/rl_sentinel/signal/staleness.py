@@ -39,8 +39,8 @@ def staleness(version: Int[Tensor, "*S"], *, mask: Mask, current: int) -> Stalen
         current: number of updates of the weights that are trained now.
 
     Returns:
-        Mean and most of the updates behind, and the share of live rows whose trained tokens are of more than one
-        version, sampled on while the weights changed; all 0 where nothing is trained.
+        Mean and maximum number of updates behind, and the share of live rows whose trained tokens have more than one
+        version, because the weights changed during sampling; all 0 if nothing is trained.
 
     Raises:
         InputError: if a trained token is of a version after ``current``, or a dtype or shape is wrong.

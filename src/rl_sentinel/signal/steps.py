@@ -45,7 +45,7 @@ def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> In
 
 
 @validate()
-def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step is whose
+def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and the trajectory of each step
     estimator: Callable[..., Float[Tensor, " K"]],
     reward: Float[Tensor, " B"],
     *,
@@ -70,14 +70,14 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and which step
 
     Returns:
         Advantage per step, in the unit of the estimator; ``align.spread`` puts it on the step's own
-        tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any step is.
+        tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any of its steps is live.
 
     Raises:
-        InputError: if a dtype or shape is wrong, or a trajectory has not one last step, or more than one prompt.
+        InputError: if a dtype or shape is wrong, or a trajectory has not exactly one last step, or several prompts.
 
     Source:
         The outcome of a trajectory as the reward of each of its actions, as in REINFORCE (Williams, 1992)
-        with the group's baseline; the number of its steps gives a trajectory no more weight in it.
+        with the group's baseline, in which each trajectory counts once, whatever its number of steps.
 
     Example:
         >>> from functools import partial

@@ -41,9 +41,9 @@ def validate(
     strings for their ``Literal``, numbers for their type.
 
     Args:
-        rows: whether columns ``"*S"`` may be one number per row, too.
+        rows: True if columns ``"*S"`` may also have one number per row.
         finite: columns, separated by spaces, that must be finite where ``mask`` (or ``live``) is True.
-        explain: columns that are checked for this only if the result is not finite.
+        explain: columns that must be finite there too, but are checked only if the result is not finite.
         ordered: the names of a lower and an upper bound.
         ranges: the range of each number, by parameter.
 
@@ -214,7 +214,7 @@ class _Shapes:
     """The sizes of named axes in one call."""
 
     def __init__(self, mask: object, *, rows: bool) -> None:
-        """In ``rows``, columns per token may also be per row."""
+        """Store the mask; with ``rows``, columns per token may also have one number per row."""
         self.packed, self.rows = isinstance(mask, Segments), rows
         self.tokens: tuple[str, ...] = ("*S",) if mask is None else ("N",) if self.packed else ()
         self.columns: dict[str, tuple[str, torch.Size]] = {}

@@ -37,10 +37,10 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
 
     Args:
         value: the critic's values, in reward units; the gradient is taken to these.
-        old_value: its values before the update, in reward units.
+        old_value: the critic's values before the update, in reward units.
         returns: the targets of the values, in reward units.
         mask: True on trained tokens; other values are ignored.
-        value_clip: how far a value may move from the old one, in reward units; infinity for the plain error.
+        value_clip: how far a value may move from the old value, in reward units; infinity for the plain error.
         aggregation: mode and denominator of the aggregation.
 
     Returns:
@@ -51,7 +51,7 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
             if ``value_clip`` is not above 0.
 
     Source:
-        Implementation Matters in Deep Policy Gradients, arXiv 2005.12729, where PPO's code was found to do so.
+        Implementation Matters in Deep Policy Gradients, arXiv 2005.12729, which found this clip in PPO's code.
 
     Example:
         >>> import torch

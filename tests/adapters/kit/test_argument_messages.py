@@ -41,7 +41,7 @@ def test_what_was_passed() -> None:
         ("hinted.advantage", Absent(), ": the nearest is 'advantages'"),
         ("hinted.zzz", Absent(), ", expected one of advantages"),
         ("absent.advantages", Absent(), ""),
-        ("statistics.mean", Unbindable(), ": rename the file, its name is that of a standard module"),
+        ("statistics.mean", Unbindable(), ": rename the file, because a standard module has its name"),
         ("hinted.advantages", Unbindable(), ""),
     ],
 )
@@ -82,7 +82,7 @@ def test_no_column_is_proposed_twice() -> None:
     """Neither to two unknown parameters, nor beside a known one that has it."""
     twice = unknown_message("mine", {"my_values": False, "your_values": False})
     assert 'bind={"my_values": "value", "your_values": lambda batch: ...}' in twice
-    assert twice.endswith("; unknown is the column of 'your_values' (no second \"value\")")
+    assert twice.endswith("; the column of 'your_values' (no second \"value\") is unknown")
     beside = unknown_message("mine", {"my_values": False, "my_rewards": False}, [codec_of("value"), Constant(0.9)])
     assert 'bind={"my_values": lambda batch: ..., "my_rewards": "reward"}' in beside
 

@@ -141,7 +141,7 @@ def test_logits_beside_log_probs_are_those_of_an_entropy_and_stay_a_column() -> 
         return ppo(logprobs, old_logps, advantages, mask) - 0.01 * torch.where(mask, entropy, 0.0).mean()
 
     result = rl_sentinel.check(loss, stage="policy-loss", algorithm="ppo")
-    assert "reads no logits, as the loss does" in " ".join(str(result).split())
+    assert "reads no logits, but the loss reads them" in " ".join(str(result).split())
 
 
 def flattened_by_view(logits: Any, actions: Any, mask: Any, old_logps: Any, advantages: Any) -> Any:

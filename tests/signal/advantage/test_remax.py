@@ -18,7 +18,11 @@ def test_by_hand() -> None:
     [
         (torch.inf, 0.0, r"^reward\[1\] is inf, expected a finite number"),
         (0.0, torch.nan, r"^reward_baseline\[1\] is nan, expected a finite number"),
-        (3e38, -3e38, r"^reward - reward_baseline\[1\] is inf, expected a finite number: the two are too far apart"),
+        (
+            3e38,
+            -3e38,
+            r"^reward - reward_baseline\[1\] is inf, expected a finite number: the difference overflows the dtype",
+        ),
     ],
 )
 def test_what_is_not_finite_is_refused(reward: float, greedy: float, message: str) -> None:

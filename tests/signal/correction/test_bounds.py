@@ -41,10 +41,10 @@ def test_constant() -> None:
 
 
 REFUSED: dict[str, Callable[[], Tensor]] = {
-    "weight[1, 1] is nan, expected a ratio of 0 or more: it is that of two probabilities": (
+    "weight[1, 1] is nan, expected a ratio of 0 or more: it is the ratio of two probabilities": (
         lambda: truncated(WEIGHT, mask=torch.ones_like(MASK), high=2.0)
     ),
-    "weight[0] is -1.0, expected a ratio of 0 or more: it is that of two probabilities": (
+    "weight[0] is -1.0, expected a ratio of 0 or more: it is the ratio of two probabilities": (
         lambda: truncated(torch.tensor([-1.0]), mask=torch.tensor([True]), high=2.0)
     ),
     "weight has a mean that is not finite, expected bounded weights: truncate or mask them first": (

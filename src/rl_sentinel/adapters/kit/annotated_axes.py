@@ -16,23 +16,23 @@ LETTERS = {
     "1": "1",
 }
 
-#: Names of the axis of responses that, alone or before the tokens, mean those of one prompt.
+#: Names of the axis of responses that mean the responses of one prompt, if it is the only or first axis.
 _OF_ONE_PROMPT = ("k", "group_size", "num_generations")
 
 #: Combinations of axes that a binding supports.
 KNOWN = ("BT", "TB", "B", "B1", "GK", "GKT", "K", "KT", "N")
 
-#: What else :func:`axes_of` returns: layouts of lists.
+#: Layouts of lists, which :func:`axes_of` returns too.
 LISTS = ("ragged", "list", "lists")
 
-#: What may stand between the name of a parameter and its axes in a docstring.
+#: Text that may come between the name of a parameter and its axes in a docstring.
 _BEHIND_NAME = (
     r"(?:[`*:=\s-]|\((?:torch\.|np\.)?(?:float|long|bool)?(?:tensor|ndarray)(?:, *optional)?\)"
     r"|\b(?:torch\.|np\.)?(?:float|long|bool)?(?:tensor|ndarray|array)\b"
     r"|\b(?:of|with|shape|shaped|is|are|an?|the|float|int|bool)\b)*"
 )
 
-#: Axes behind the word "shape".
+#: The word "shape" and the axes that follow it.
 _SHAPE = r"\bshaped?\b(?:[`*:=\s]|\b(?:is|of|as)\b)*(\[[^\])]*\]|\([^\])]*\))"
 
 _QUOTED = re.compile(r"""\[.*,\s*["']([^"']*)["']\s*\]$""", re.DOTALL)
@@ -44,7 +44,7 @@ _NUMBER_LISTS = re.compile(r"\b(list|Sequence)\[\s*(list|Sequence)\[(float|int|b
 def axes_of(annotation: object) -> str:
     """The axes in an annotation, as letters, or ``"ragged"``, ``"list"`` or ``"lists"``; empty if it has no axes.
 
-    Axes with a time axis that no binding supports, such as ``[T]``, are returned as well: the caller refuses them.
+    Axes with a time axis that no binding supports, such as ``[T]``, are returned as well: the caller rejects them.
 
     Example:
         >>> from typing import Annotated
@@ -147,7 +147,7 @@ def _documented(brackets: str) -> str:
 
 
 def _letters(dims: str) -> str:
-    """The letters of axis names; empty if a name is unknown, or for axes of no binding without time, except KG."""
+    """The letters of axis names; empty if no binding supports them, except KG and axes with time, for the caller."""
     names = re.split(r"[\s,]+", dims.strip(" []()").lower())
     names = [name.lstrip("*#") for name in names]
     letters = "".join(LETTERS.get(name, "?") for name in names)

@@ -26,49 +26,49 @@ from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Absent, Unbindable
 
-#: Share of common letters from which an unknown name is taken for a misspelt known one.
+#: Similarity (0 to 1) from which an unknown name counts as a misspelt known name.
 _SIMILAR = 0.8
 
-#: Below this share the nearest known name says nothing about what the parameter holds.
+#: Below this similarity, the nearest known name says nothing about what the parameter holds.
 _UNLIKE = 0.75
 
-#: The most words of a name that are looked at.
+#: Maximum number of words of a name that are examined.
 _MOST_WORDS = 8
 
-#: Proposals for what has no column: something made of the batch, or a number of a configuration.
+#: Proposals for parameters without a column: a function of the batch, or a number.
 _ANYTHING, _NUMBER = "lambda batch: ...", "NUMBER"
 
-#: Proposals for a choice: only the user knows which text or flag leads to the claimed branch.
+#: Proposals for a choice: only the user knows which text or flag selects the claimed branch.
 _FLAG, _TEXT = "FLAG", "TEXT"
 
-#: Proposals that say nothing of a column, and may stand beside several parameters.
+#: Proposals that name no column, and may be repeated for several parameters.
 _PLAIN = frozenset({_ANYTHING, _NUMBER, _FLAG, _TEXT})
 
-#: Words of names of choices, and of switches, where no use of the parameter is found.
+#: Words in the names of texts and of flags, for parameters whose use in the code is not found.
 _CHOICES = frozenset({"type", "mode", "estimator", "kind", "method", "strategy", "style"})
 _SWITCHES = frozenset({"use", "is", "has", "do", "enable", "enabled", "with"})
 
-#: Names of parameters beside a model: what it is called with, and the targets, whose shift only the user knows.
+#: Names of the inputs of a model, and of targets (only the user knows whether they are shifted) -> proposal.
 _OF_MODEL: Mapping[str, str] = {
     **dict.fromkeys(("inputs", "input", "ids", "sequences", "x"), '"input_ids"'),
     **dict.fromkeys(("targets", "target", "tokens"), _ANYTHING),
 }
 
-#: Words of names of the tokens of whole sequences, of which one of each kind is in such a name.
+#: The name of tokens of whole sequences has a word from each of these two sets.
 _SEQUENCES = frozenset({"sequence", "sequences", "seq", "seqs", "input", "full", "all"})
 _IDS = frozenset({"ids", "tokens", "token"})
 
 #: The number of tokens of each prompt, where whole sequences are passed.
 _PROMPT_TOKENS = str(PROMPT)
 
-#: The size of what ids of prompts index.
+#: Proposal for a number of prompts: the size of a tensor that prompt ids index.
 _SIZE_OF_IDS = "lambda batch: int(batch.group.max()) + 1"
 
-#: Words of what holds several columns, and the proposal for it.
+#: Words in the names of parameters that hold several columns, and the proposal for these.
 _BATCHES = frozenset({"batch", "data", "inputs", "experience", "experiences", "samples", "rollouts"})
 _KEYS = '{"rewards": "reward"}'
 
-#: Words with which a name means another quantity than without them: the value of another state, a statistic, a factor.
+#: Words that change the quantity that a name means: to the value of another state, a statistic, a factor.
 _OTHERS = frozenset(
     {
         *("next", "last", "bootstrap", "target", "teacher", "student", "critic", "chosen", "rejected", "total"),
@@ -83,11 +83,11 @@ _PADDING = frozenset({"padding", "pad", "padded"})
 
 
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
-    """How to fix a function that is not found: a misspelt name, or a file named like a standard module."""
+    """How to fix a target whose function is not found: a misspelt name, or a file named like a standard module."""
     module, _, name = path.rpartition(".")
     head, absent = module.partition(".")[0], isinstance(why, Absent)
     if head in sys.stdlib_module_names and (not absent or Path(f"{head}.py").is_file()):
-        return ": rename the file, its name is that of a standard module"
+        return ": rename the file, because a standard module has its name"
     if not absent:
         return ""
     try:
@@ -146,7 +146,7 @@ def unknown_message(
         f"{function} has the parameter{'s' if len(unknown) > 1 else ''} {names} of unknown name: bind {each}, as in "
         f"bind={{{', '.join(suggested)}}}, or --bind NAME=WHAT on the command line (a column, COLUMN[AXES], a number, "
         "true or false, 'a text' in quotes, or in Python an object or a function of the batch; docs/own-functions.md)"
-        f"{masks}{'; unknown is the column of ' if rest else ''}{rest}{''.join(f'; {one}' for one in choices)}"
+        f"{masks}{f'; the column of {rest} is unknown' if rest else ''}{''.join(f'; {one}' for one in choices)}"
     )
 
 
@@ -157,7 +157,7 @@ def _of_model(name: str) -> str:
 
 
 def _beside(name: str, taken: AbstractSet[str]) -> str:
-    """The proposal for a short name beside log-probs, such as ``logq``."""
+    """The proposal for a short name, such as ``logq``, of a function that also reads log-probs; empty for others."""
     known = {"A": '"advantage"', "logq": '"ref_logprob"', "log_q": '"ref_logprob"'}
     return known.get(name, "") if '"logprob"' in taken else ""
 

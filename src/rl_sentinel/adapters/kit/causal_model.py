@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-#: Log-prob, and so in effect 0 as a probability, of the tokens that occur only in prompts.
+#: Log-prob of the tokens that occur only in prompts: their probability is in effect 0.
 NEVER = -1e4
 
 

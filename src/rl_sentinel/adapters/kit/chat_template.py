@@ -24,8 +24,8 @@ REPLY, HEADER = "assistant", f"{START}assistant\n"
 class ChatTokenizer:
     """A tokenizer whose tokens are words, with the chat template of Qwen models, without reasoning.
 
-    ``system`` is the system message that the template adds to a conversation without one; as a template option it
-    replaces that message. Consecutive tool results share one user turn.
+    ``system`` is the system message that the template adds to a conversation without a system message; a template
+    option of this name replaces it. Consecutive tool results share one user turn.
     """
 
     system: str = ""

@@ -1,4 +1,4 @@
-"""Find the clip range of a policy loss that no name states: the literals at which its gradient stops."""
+"""Find the clip range of a policy loss, if no name states it: the literals at which its gradient stops."""
 
 import math
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary
 
-#: Distance of a ratio from a bound, and the smallest gradient that is not rounding.
+#: Distance from a bound at which the gradient is measured, and the smallest gradient that is not rounding.
 _BESIDE, _MOVES = 1e-3, 1e-7
 
 

@@ -41,8 +41,9 @@ def get_field(config: Any, path: str) -> Any:  # noqa: ANN401 - a framework's co
 class Config(Codec):
     """A nested configuration: the framework's own class at its defaults, with some fields set.
 
-    ``fixed`` maps a field path to a value for every setting. ``knobs_at`` maps a field path to the neutral name of a
-    setting; the field is set if the setting family contains that name. With ``section``, only this section is passed.
+    ``fixed`` maps the path of a field to its value in every case. ``knobs_at`` maps the path of a field to the
+    framework-independent name of a setting; the field is set if the case has that setting. With ``section``, only this
+    section is passed.
     """
 
     make: str
@@ -57,7 +58,7 @@ class Config(Codec):
         return Call(get_field, (tree, self.section)) if self.section else tree
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live configuration
-        """The values of the knobs, under their neutral names."""
+        """The settings that the configuration holds, under their framework-independent names."""
         inside = len(self.section) + 1 if self.section else 0
         return {name: get_field(value, path[inside:]) for path, name in self.knobs_at.items()}
 

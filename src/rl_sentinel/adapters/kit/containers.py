@@ -16,7 +16,7 @@ from rl_sentinel.core.layout import Axis
 
 
 class Container(Codec):
-    """Several codecs by name; columns, sizes, knobs and axes are merged."""
+    """Several codecs by name; their columns, sizes, settings and axes are merged."""
 
     parts: Mapping[str, Codec]
 
@@ -60,7 +60,7 @@ class Container(Codec):
         return merge_columns(part.take(item, sizes) for part, item in self._present(value))
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live container
-        """The knobs of all parts."""
+        """The settings that all parts hold."""
         return {name: knob for part, item in self._present(value) for name, knob in part.knobs(item).items()}
 
     def references(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
@@ -100,7 +100,7 @@ class Object(Container):
         parts: codecs of its arguments.
         at: where a part is found in the live object: a dotted path of attributes and positions, empty for the object
             itself. The default is the attribute with the name of the part.
-        shared: create the object once per setting, as a run has one configuration for all steps.
+        shared: True to create the object once per setting, because a run has one configuration for all steps.
     """
 
     make: str | Callable[..., Any]

@@ -15,10 +15,10 @@ from rl_sentinel.core.batch import COLUMNS
 _MOST_WORDS = 4
 
 
-#: Words before the name of a quantity that say nothing of it.
+#: Words before the name of a quantity that do not change the quantity.
 _FILLERS = frozenset({"a", "an", "the", "one", "each", "its", "tensor", "array", "list", "float", "int", "long", "of"})
 
-#: Words that may stand behind the name of a quantity; a noun would say that it is another, as in "reward model".
+#: Words that may follow the name of a quantity; a noun there means another quantity, as in "reward model".
 _FOLLOWING = frozenset(
     {
         *(

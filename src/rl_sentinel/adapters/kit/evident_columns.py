@@ -7,7 +7,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.documented_columns import documented_columns
 from rl_sentinel.core.boundary import Stage
 
-#: Stage -> letter -> what papers and notebooks write it for.
+#: Stage -> letter -> the column, or number, for which papers and notebooks use the letter.
 _LETTERS: Mapping[str, Mapping[str, str]] = {
     "policy-loss": {"A": "advantage", "A_hat": "advantage"},
     "advantage": {
@@ -38,7 +38,7 @@ def evident_columns(
     """
     found = documented_columns(function, unknown, only_clear=True)
     letters = _LETTERS.get(stage, {})
-    if stage == "advantage" and taken & {"value", "group"}:  # or rewards of tokens; or another number
+    if stage == "advantage" and taken & {"value", "group"}:  # then R may be per token, and G or K any number
         letters = {name: column for name, column in letters.items() if column == "reward" and "value" not in taken}
     found = {name: letters[name] for name in unknown if name in letters} | found
     if stage == "normalize" and "mask" in taken and len(unknown) == 1:

@@ -273,7 +273,7 @@ def _names(encoded: EncodedCall) -> set[str]:
 def columns_after(run: Execution, batch: Batch) -> dict[str, Tensor]:
     """The columns of a batch, read from the passed arguments after the calls, to show changes made in place.
 
-    A tensor that the target replaces in a container is no such change: the passed tensor is the same as before.
+    If the target replaces a tensor in a container, this is not a change in place: the passed tensor is the same.
     """
     after: dict[str, Tensor] = {}
     for codec, value in run.references:

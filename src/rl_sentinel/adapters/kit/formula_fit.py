@@ -36,7 +36,7 @@ def probes_of(boundary: Boundary) -> list[Batch]:
         sign = 1 if start % 2 else -1
         probe = with_columns(batch, old_logprob=batch.logprob - ratios, advantage=sign * batch.advantage)
         probes.append(probe)
-    if SETTING in boundary.settings["default"]:  # small advantages tell offsets apart
+    if SETTING in boundary.settings["default"]:  # small advantages distinguish offsets
         probes = [*probes[:2], *(with_columns(x, advantage=x.advantage / 1000) for x in probes[:2])]
     return probes if boundary.domain is None else [boundary.domain(probe) for probe in probes]
 

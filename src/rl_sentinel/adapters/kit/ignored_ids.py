@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.parameter_uses import syntax_tree
 from rl_sentinel.adapters.kit.read_objects import owner_of, read_functions
 from rl_sentinel.adapters.live_target import unwrap
 
-#: The id of torch and transformers: a loss that only asks whether an id is negative is passed this one.
+#: The ignore index of torch and transformers; a loss that only tests whether an id is negative gets it too.
 USUAL = -100
 
 #: Methods of a tensor that compare it with a number.
@@ -70,7 +70,7 @@ class _Body:
         return [x for x in numbers if x is not None and x < 0]
 
     def comparisons(self, node: ast.AST) -> Iterator[tuple[str, int]]:
-        """Name of tokens and the number, at most 0, with which an expression compares them."""
+        """Name of tokens, and the number of at most 0 that an expression compares them with."""
         match node:
             case ast.Compare(left=left, comparators=[right]):
                 sides = [(left, right), (right, left)]
@@ -98,7 +98,7 @@ class _Body:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def _of(self, node: ast.AST) -> str:
-        """The name of the tokens of which an expression is a part or another shape; empty for other expressions."""
+        """The name of the tokens, if an expression is these tokens, a part of them or a reshape; otherwise empty."""
         match node:
             case ast.Name(id=name):
                 return name if name in self.names else self.variables.get(name, "")

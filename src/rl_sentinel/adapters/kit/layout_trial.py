@@ -50,7 +50,7 @@ PER_TOKEN = frozenset(
     {"mask", "advantage", "value", "old_value", "returns", "logprob", "old_logprob", "ref_logprob", "rollout_logprob"}
 )
 
-#: Bindings of tokens that are laid out alike; the reward of a token is one only under a name that says so.
+#: Per-token bindings, which share one layout; rewards are per token only if the parameter's name says so.
 _OF_TOKENS = PER_TOKEN | {"token_rewards"}
 
 #: Maximum number of bindings that are tried.
@@ -60,18 +60,18 @@ MOST = 160
 _NEAR = 1e-6
 
 
-def leaves(codecs: Iterable[Codec]) -> Iterator[Codec]:
+def all_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
     """All codecs, including those inside containers."""
     for codec in codecs:
         yield codec
         if isinstance(codec, Container):
-            yield from leaves(codec.parts.values())
+            yield from all_codecs(codec.parts.values())
 
 
-def change_leaves(codecs: Mapping[str, Codec], change: Callable[[Codec], Codec]) -> dict[str, Codec]:
+def change_codecs(codecs: Mapping[str, Codec], change: Callable[[Codec], Codec]) -> dict[str, Codec]:
     """The codecs, each changed by a function, including codecs inside containers."""
     return {
-        name: replace(codec, parts=change_leaves(codec.parts, change))  # type: ignore[type-var]  # as in rebind
+        name: replace(codec, parts=change_codecs(codec.parts, change))  # type: ignore[type-var]  # as in rebind
         if isinstance(codec, Container)
         else change(codec)
         for name, codec in codecs.items()
@@ -90,7 +90,7 @@ def choose_binding(
     usual = build(arguments.codecs)
     if not arguments.open:
         return usual, ()
-    packed = any(isinstance(codec, CumulativeLengths) for codec in leaves(arguments.codecs.values()))
+    packed = any(isinstance(codec, CumulativeLengths) for codec in all_codecs(arguments.codecs.values()))
     packed = (packed or _has_ragged(arguments)) and any(column in _OF_TOKENS for column in arguments.open.values())
     accepted = not packed and accepts(target, usual)
     if accepted and not mixes_rows(target, usual) and not _may_be_shifted(target, usual):
@@ -109,7 +109,7 @@ def choose_binding(
 
 def _has_ragged(arguments: Arguments) -> bool:
     """Whether an argument is stated as a list with one tensor per response."""
-    return any(type(getattr(codec, "form", None)) is Ragged for codec in leaves(arguments.codecs.values()))
+    return any(type(getattr(codec, "form", None)) is Ragged for codec in all_codecs(arguments.codecs.values()))
 
 
 def _overruled(arguments: Arguments, changed: Mapping[str, str]) -> list[str]:
@@ -119,7 +119,7 @@ def _overruled(arguments: Arguments, changed: Mapping[str, str]) -> list[str]:
 
 
 def require_documented(arguments: Arguments, changed: Mapping[str, str], does: str) -> None:
-    """Require that axes in a docstring are not changed; ``does`` is the verb for what the function does with others.
+    """Require that axes in a docstring are not changed; ``does`` says what the function does with the changed axes.
 
     Raises:
         Unbindable: names the first such parameter.
@@ -152,7 +152,7 @@ def _note(path: str, text: str, *, mixed: bool) -> str:
 
 
 def _options(arguments: Arguments, usual: Boundary) -> dict[str, tuple[str, ...]]:
-    """Path -> other bindings of an open parameter; a statistic over groups without labels groups by ``[G, K]``."""
+    """Path -> other bindings of a parameter with open axes; a group statistic without prompt ids needs ``[G, K]``."""
     options = {path: ALTERNATIVES.get(column, ()) for path, column in arguments.open.items()}
     if value_of(usual.claims.scope) == "group" and "group" not in usual.reads:
         options = {path: tuple(sorted(texts, key=lambda t: not t.endswith("[GK]"))) for path, texts in options.items()}
@@ -261,7 +261,7 @@ def _matches_definition(target: Target, boundary: Boundary) -> bool:
 
 
 def has_gradient(target: Target, boundary: Boundary) -> bool:
-    """Whether the output of a function of logits has a gradient with respect to them; an old policy needs none."""
+    """Whether the output of a function of logits has a gradient to the logits; an old policy needs no gradient."""
     copy = lazily(domain_probe(boundary), torch.clone)
     copy.logits.requires_grad_(True)  # noqa: FBT003 - torch's own signature
     try:

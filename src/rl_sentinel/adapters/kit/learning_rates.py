@@ -14,10 +14,11 @@ from rl_sentinel.core.codec import Inputs
 #: Number of updates of a run; few, so that the rows of a case reach the decay.
 UPDATES = 16
 
-#: The peak of the learning rate, by which rates are divided.
+#: Peak of the learning rate; rates are divided by it.
 PEAK = 0.5
 
-#: Kind of schedule -> its formula, and its settings. A warm-up may begin at 0 or at the floor, which is 0 there.
+#: Kind of schedule -> its formula, and its settings. With a warm-up the floor is 0, because frameworks begin the
+#: warm-up either at 0 or at the floor.
 KINDS: Mapping[str, tuple[str, Mapping[str, Settings]]] = {
     "constant": (
         "constant after warm-up",
@@ -34,7 +35,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Settings]]] = {
 
 
 def rows_are_updates(inputs: Inputs) -> str:
-    """Require that the rows, which stand for updates, fit into the run."""
+    """Require that there are not more rows than updates in the run, because each row is an update."""
     return "" if inputs.batch.rows <= UPDATES else f"more than {UPDATES} updates"
 
 
@@ -81,7 +82,7 @@ class MegatronSchedule:
             return least
         progress = (self.num_steps - warm) / (end - warm)
         if kind not in ("linear", "cosine"):
-            raise NotImplementedError(f"schedule {kind!r}")
+            raise NotImplementedError(f"schedule is {kind!r}, expected constant, linear or cosine")
         return least + (most - least) * (1 - progress if kind == "linear" else (1 + math.cos(math.pi * progress)) / 2)
 
 

@@ -11,9 +11,9 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.layout_trial import (
     PER_TOKEN,
     accepts,
-    change_leaves,
+    all_codecs,
+    change_codecs,
     domain_probe,
-    leaves,
     logprob_gradient,
 )
 from rl_sentinel.adapters.kit.number_trial import fits_formula
@@ -67,23 +67,23 @@ def with_logit_layout(
     if not (accepts(target, usual) and fits_formula(target, usual)):
         tried += [(fitted(other), other) for other in _others(arguments)]
     accepted = [(boundary, own) for boundary, own in tried if accepts(target, boundary)]
-    # A faulty loss computes no formula, but reads the tokens that are trained.
+    # A faulty loss does not fit its formula in any layout, but in the right one it reads the trained tokens.
     for is_right in (fits_formula, _reads_trained_tokens):
         for boundary, own in accepted:
             if is_right(target, boundary):
                 _require_sequences(arguments, own)
                 note = () if own is arguments else (_note(arguments, own),)
                 return replace(boundary, notes=(*boundary.notes, *note))
-    # Without either, what another layout computes says nothing: the failure in the usual one is reported.
+    # If no layout is right, the failure with the usual layout is reported.
     return usual
 
 
 def _others(arguments: Arguments) -> Iterator[Arguments]:
-    """The arguments with the other kind of logits; for whole sequences, also with other columns for whole sequences."""
-    usual, other = arguments.codecs, change_leaves(arguments.codecs, _exchanged)
+    """The arguments with the other kind of logits; with those of whole sequences, also with more such columns."""
+    usual, other = arguments.codecs, change_codecs(arguments.codecs, _exchanged)
     whole, response = (other, usual) if _of_response(usual) else (usual, other)
     changes = (_mask_of_sequence, _mask_and_log_probs_of_sequence, _columns_of_sequence)
-    for codecs in (whole, *(change_leaves(whole, change) for change in changes), response):
+    for codecs in (whole, *(change_codecs(whole, change) for change in changes), response):
         if codecs == usual:
             continue
         changed = {p for (p, one), (_, two) in zip(codec_paths(usual), codec_paths(codecs), strict=True) if one != two}
@@ -92,7 +92,7 @@ def _others(arguments: Arguments) -> Iterator[Arguments]:
 
 
 def _of_response(codecs: Mapping[str, Codec]) -> bool:
-    return any(isinstance(codec, PolicyLogits) and codec.response_only for codec in leaves(codecs.values()))
+    return any(isinstance(codec, PolicyLogits) and codec.response_only for codec in all_codecs(codecs.values()))
 
 
 def _exchanged(codec: Codec) -> Codec:

@@ -12,10 +12,10 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 
-#: A field of Megatron's ``OptimizerConfig`` -> a value that is no default.
+#: A field of Megatron's ``OptimizerConfig`` -> a value that is not its default.
 GIVEN: Settings = {"lr": 3e-4, "clip_grad": 0.7, "weight_decay": 0.05, "adam_beta1": 0.8, "adam_beta2": 0.95}
 
-#: What Megatron-LM, megatron/core/optimizer/optimizer_config.py, has for a field that is not passed.
+#: The defaults of fields, from Megatron-LM, megatron/core/optimizer/optimizer_config.py.
 DEFAULTS: Settings = {"clip_grad": 1.0, "weight_decay": 0.01, "adam_beta1": 0.9, "adam_beta2": 0.999}
 
 #: The fields that frameworks have as one option, a list.

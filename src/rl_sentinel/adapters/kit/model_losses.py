@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.layout_trial import change_leaves, domain_probe, leaves, outputs_on
+from rl_sentinel.adapters.kit.layout_trial import all_codecs, change_codecs, domain_probe, outputs_on
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyModel, PromptTokens, SequenceMask
 from rl_sentinel.adapters.target import Target
@@ -15,7 +15,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.codec import Codec
 
-#: Another loss differs by more than the rounding of its log-probs.
+#: A difference of two losses above this is more than the rounding of log-probs.
 _ROUNDING = 1e-6
 
 #: Note on a loss that gets the mask of its prompts.
@@ -60,7 +60,7 @@ def _reads_others(target: Target, boundary: Boundary) -> bool:
     only through a KL, so its effect depends on the reference.
     """
     (step,) = boundary.steps
-    uneven = replace(boundary, steps=(replace(step, arguments=change_leaves(step.arguments, _uneven)),))
+    uneven = replace(boundary, steps=(replace(step, arguments=change_codecs(step.arguments, _uneven)),))
     probe = domain_probe(boundary)
     still = with_columns(probe, advantage=torch.zeros_like(probe.advantage))
 
@@ -83,9 +83,9 @@ def _uneven(codec: Codec) -> Codec:
 def with_left_padded_prompts(codecs: Mapping[str, Codec], unread: Collection[str]) -> dict[str, Codec]:
     """The codecs, with left-padded prompts if one of them is a mask of prompts that is not ``unread``."""
     masks = [codec for name, codec in codecs.items() if name not in unread]
-    if not any(isinstance(codec, PromptTokens) and codec.mask for codec in leaves(masks)):
+    if not any(isinstance(codec, PromptTokens) and codec.mask for codec in all_codecs(masks)):
         return dict(codecs)
-    return change_leaves(codecs, _left_padded)
+    return change_codecs(codecs, _left_padded)
 
 
 def _left_padded(codec: Codec) -> Codec:

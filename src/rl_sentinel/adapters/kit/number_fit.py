@@ -21,10 +21,10 @@ from rl_sentinel.formulas.policy_losses import WITHOUT_ADVANTAGES
 from rl_sentinel.formulas.token_values import REWARDED
 from rl_sentinel.search.claimed_formulas import of_one_policy
 
-#: Numbers that change nothing at a ratio of 1.
+#: Numbers that have no effect at a ratio of 1 -> the value to use there.
 _OF_RATIOS: Mapping[str, float] = {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}
 
-#: A wider range of a clip, below 1, is taken for its bound: 0.8 for a range of 0.2.
+#: A clip range above this and below 1 is probably a bound: 0.8 instead of a range of 0.2.
 _WIDEST = 0.5
 
 
@@ -46,7 +46,9 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
     missing = missing_numbers(boundary)
     chosen = fitting_numbers(target, boundary, missing, literals) if missing or "loss" in boundary.outputs else {}
     if chosen is None:
-        chosen = _with_fixed_length(target, boundary, missing, literals) or _of_another_mean(target, boundary, literals)
+        chosen = _with_fixed_length(target, boundary, missing, literals) or _with_other_aggregation(
+            target, boundary, literals
+        )
     if chosen is None and set(missing) == {"clip_low", "clip_high"}:
         chosen = clip_bounds(target, boundary, candidates("clip_low", literals.floats))
     if chosen is None:
@@ -55,21 +57,21 @@ def with_fitted_numbers(target: Target, boundary: Boundary, literals: Literals) 
         wide = {
             name: x for name, x in chosen.items() if name in missing and _WIDEST < x < 1 and name.startswith("clip")
         }
-        if any(x not in literals.floats for x in wide.values()):  # 1 less another literal, which bounds nothing
-            return _without_formula(boundary, _undecided(boundary, [*wide]))
+        if any(x not in literals.floats for x in wide.values()):  # 1 minus a literal, which is not a bound
+            return _without_formula(boundary, _why_undecided(boundary, [*wide]))
         if wide:
-            return _without_formula(boundary, _of_wide_range(boundary, wide))
+            return _without_formula(boundary, _why_wide_range(boundary, wide))
         return _with_settings(boundary, chosen, *_note(chosen, boundary))
     required = [name for name in missing if name not in OPTIONAL]
     default = not required or (is_temporal(boundary) and (not literals.floats or _undiscounted(target, boundary)))
-    return boundary if default else _without_formula(boundary, _undecided(boundary, required))
+    return boundary if default else _without_formula(boundary, _why_undecided(boundary, required))
 
 
 def _variant(target: Target, boundary: Boundary, literals: Literals) -> Boundary | None:
     """The boundary with a variant of its algorithm, or without a formula that cannot fit; None if neither applies."""
     if weighted := _with_sampler_weight(target, boundary, literals):
         return weighted
-    if why := _not_of_formula(boundary):
+    if why := _why_not_of_formula(boundary):
         return _without_formula(boundary, why)
     if boundary.stage == "policy-loss" and normalizes_advantages(target, boundary):
         return _normalizing(target, boundary, literals)
@@ -161,7 +163,7 @@ def _with_fixed_length(
     return None
 
 
-def _of_another_mean(target: Target, boundary: Boundary, literals: Literals) -> dict[str, float] | None:
+def _with_other_aggregation(target: Target, boundary: Boundary, literals: Literals) -> dict[str, float] | None:
     """The numbers with which a loss fits a different aggregation than claimed, so that the aggregation is its fault."""
     stated = boundary.claims.aggregation
     if stated is None or stated.value == "any" or not (missing := missing_numbers(boundary)):
@@ -204,15 +206,15 @@ def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boun
         if chosen is not None:
             return _with_settings(trial, chosen, *_note(chosen, trial))
     if missing_numbers(boundary) == list(known := _clip_range(missing_numbers(boundary), literals.bounds) or {}):
-        # Near a ratio of 1 no clip range is reached: what fits there, perhaps with the other sign, normalizes so.
+        # Near a ratio of 1 no clip range has an effect: a normalization that fits there, with either sign, is right.
         for trial in (_with_settings(one, known) for one in trials):
             for sign in (1, -1):
                 if fitting_numbers(target, trial, [], Literals(), unclipped_probes(trial), sign) is not None:
                     return trial
-    return _without_formula(boundary, _normalized(boundary))
+    return _without_formula(boundary, _why_normalized(boundary))
 
 
-def _not_of_formula(boundary: Boundary) -> str:
+def _why_not_of_formula(boundary: Boundary) -> str:
     """Why the claimed formula does not fit the inputs of this loss; empty if it can be compared."""
     algorithm = value_of(boundary.claims.algorithm)
     if algorithm == "clipped value" and "old_value" not in boundary.reads:
@@ -222,35 +224,35 @@ def _not_of_formula(boundary: Boundary) -> str:
         )
     if boundary.stage == "reward" and algorithm in REWARDED and "ref_logprob" in boundary.reads:
         return (
-            f"not compared with the formula of {algorithm}, which has no KL, as the rewards do: state the estimator of "
-            'the KL in its place, as in claims={"kl": "k1"}'
+            f"not compared with the formula of {algorithm}, which has no KL, but the rewards have one: state the "
+            'estimator of the KL instead, as in claims={"kl": "k1"}'
         )
     if boundary.stage != "policy-loss":
         return ""
     if "advantage" not in boundary.reads and algorithm not in WITHOUT_ADVANTAGES:
-        why, other = "needs advantages, and the loss makes its own", "advantages"
+        why, other = "needs advantages, but the loss computes its own", "advantages"
     elif {"value", "returns"} <= boundary.reads:
-        why, other = "has no value loss, as the loss does", "values"
+        why, other = "has no value loss, but the loss has one", "values"
     elif "logits" in boundary.reads:
-        why, other = "reads no logits, as the loss does", "logits"
+        why, other = "reads no logits, but the loss reads them", "logits"
     elif {"old_logprob", "rollout_logprob"} <= boundary.reads:
         why, other = "fits with no truncated weight of the rollout log-probs that the loss reads", "weight"
     else:
         return ""
     return (
         f"not compared with the formula of {algorithm}, which {why}: "
-        f"check the function of the {other} and that of the loss separately, or state no algorithm"
+        f"check the function of the {other} and the function of the loss separately, or state no algorithm"
     )
 
 
-def _normalized(boundary: Boundary) -> str:
+def _why_normalized(boundary: Boundary) -> str:
     return (
         f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which takes advantages as they are, "
         "and the loss normalizes them in an unknown way: check it with normalization off, or state no algorithm"
     )
 
 
-def _undecided(boundary: Boundary, missing: list[str]) -> str:
+def _why_undecided(boundary: Boundary, missing: list[str]) -> str:
     numbers = ", ".join(f'"{name}": ...' for name in missing)
     options = " ".join(f"--number {name}=NUMBER" for name in missing)
     return (
@@ -259,7 +261,7 @@ def _undecided(boundary: Boundary, missing: list[str]) -> str:
     )
 
 
-def _of_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
+def _why_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in wide.items())
     words = " and ".join(f"{name} {x:g}" for name, x in wide.items())
     return (

@@ -28,10 +28,10 @@ _USUAL: Mapping[str, tuple[float, ...]] = {
 #: Numbers that a formula has a default for.
 OPTIONAL = frozenset({"epsilon", "temperature"})
 
-#: Numbers without which a formula is tried first: it has a form without them.
+#: Numbers that are left out at first, because the formula has a form without them.
 _TRIED_WITHOUT = OPTIONAL | {"gamma", "lambda", "value_clip"}
 
-#: Largest literal that may be the offset of a divisor, and no discount.
+#: A literal up to this size may be the offset of a divisor, but not a discount.
 _OFFSET = 0.01
 
 #: Maximum number of combinations.

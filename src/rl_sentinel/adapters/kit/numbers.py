@@ -27,10 +27,10 @@ FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in nam
     *("kl_loss_coef", "kl_coef", "entropy_coeff", "gamma", "lambda")
 }
 
-#: The number of responses of each prompt, adjacent, of a function that holds it itself.
+#: Name of the number of responses per prompt, for a function whose code has it, and groups adjacent responses.
 GROUP_SIZE = "group_size"
 
-#: The same, of a function that expects the responses of a prompt as many rows apart as there are prompts.
+#: The same for a function that expects the responses of a prompt as many rows apart as there are prompts.
 STRIDED_GROUP_SIZE = "strided_group_size"
 
 #: Names of the numbers that a user can state.
@@ -48,10 +48,10 @@ OPTIONAL_PARTS: Mapping[str, str] = {
     "clip_c": "advantage",
 }
 
-#: Those of which 0 leaves it out too, and not only None.
+#: Roles of ``OPTIONAL_PARTS`` whose part is left out at 0 too, not only at None.
 _WEIGHTS = ("kl_weight", "entropy_weight")
 
-#: Role -> the discount to pass if the parameter has no default, or 1: a wrong exponent shows below 1.
+#: Role -> the discount to pass if the default is missing or 1: a wrong exponent has an effect only below 1.
 DISCOUNTS: Mapping[str, float] = {"gamma": 0.9, "lambda": 0.8}
 
 #: How much wider the upper clip range is than an equal lower one: 0.28 beside 0.2.

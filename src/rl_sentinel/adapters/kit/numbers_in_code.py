@@ -21,7 +21,7 @@ from rl_sentinel.adapters.kit.read_objects import (
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.live_target import unwrap
 
-#: Role of a number -> that of its partner: code that reads one should read the other.
+#: Role of a number -> role of its partner: code that reads the number should read the partner too.
 _PARTNERS = {"clip_high": "clip_low", "lambda": "gamma", "gamma": "lambda"}
 
 
@@ -84,7 +84,7 @@ def set_numbers(function: Callable[..., Any], passed: Mapping[str, Any], numbers
         holders += [holder for _, holder in holders_of(thing, words, DEPTH)]
     for holder in holders:
         # An upper range that is forgotten is set too; a discount is not: rewards to go rightly ignore lambda.
-        ranges = {name for name in _forgotten(holder, words) if role_of(name.lower()) == "clip_high"}
+        ranges = {name for name in _unread_numbers(holder, words) if role_of(name.lower()) == "clip_high"}
         wanted = frozenset(word for word in words | ranges if word.lower() in numbers)
         for word, value in [*entries_of(holder, wanted)]:
             if _is_number(value) and value != numbers[word.lower()] and _assigned(holder, word, numbers[word.lower()]):
@@ -213,14 +213,14 @@ def _unread_partners(
 ) -> Iterator[tuple[str, object]]:
     """Numbers that an object holds and the code does not read: with a role in ``unread``, or a partner that is read."""
     for name, holder in (one for thing in objects for one in holders_of(thing, words, DEPTH)):
-        yield from sorted(_forgotten(holder, words, unread).items())
+        yield from sorted(_unread_numbers(holder, words, unread).items())
         if name:  # ``high`` of ``config.clip`` is ``clip_high``
             inside = {f"{name}_{inner}": value for inner, value in _all_entries(holder)}
             joined = {f"{name}_{word}" for word in words}
-            yield from sorted(_forgotten(inside, frozenset(joined), unread).items())
+            yield from sorted(_unread_numbers(inside, frozenset(joined), unread).items())
 
 
-def _forgotten(holder: object, words: frozenset[str], unread: Collection[str] = ()) -> dict[str, object]:
+def _unread_numbers(holder: object, words: frozenset[str], unread: Collection[str] = ()) -> dict[str, object]:
     """The numbers that one object holds and the code does not read."""
     held = dict(_all_entries(holder))
     roles = {name: role_of(name.lower()) for name in held}

@@ -31,7 +31,7 @@ MODEL_NAMES: Mapping[str, str] = {
     **{name: name for name in ("input_ids", "attention_mask", "labels", "completion_ids", "prompt_ids", "prompt_mask")},
 }
 
-#: Without another name for a model or its tokens, this one means one prompt id per response.
+#: A parameter of this name holds one prompt id per response, unless another parameter is a model or its tokens.
 _PROMPT_LABELS = "prompt_ids"
 
 
@@ -92,12 +92,12 @@ class Slot:
 
     @property
     def required(self) -> bool:
-        """Whether it has no default."""
+        """Whether the slot has no default."""
         return self.default is inspect.Parameter.empty
 
 
 class Attributes(dict[str, Any]):
-    """Bindings of the attributes of an object, unlike a dict with the bindings of keys."""
+    """Bindings of the attributes of an object; a plain dict has the bindings of keys."""
 
 
 def has_tokens(names: Iterable[str]) -> bool:
@@ -218,7 +218,7 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
         chosen = slot.required or (slot.default == 1 and role not in arguments.kept)
         arguments.numbers[role] = DISCOUNTS[role] if chosen else _number(slot.default)
         return Constant(DISCOUNTS[role]) if chosen else None
-    if role == "accumulation":  # a loss divided by their number has its formula where one step holds the whole batch
+    if role == "accumulation":  # with 1 micro-batch, a loss that is divided by their number has its formula
         return Constant(1)
     # ids need a size that fits the largest of them; a kl may be the name of an estimator, a weight, or a switch
     plain = role == "kl" and isinstance(slot.default, str | int | float)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rl_sentinel.adapters.kit.roles import parameters_of
 
-#: Kinds of values that are no columns.
+#: Kinds of values that are not columns.
 Kind = Literal["text", "flag", "number"]
 
 #: The kind of a value and, of a text, the literals that the code compares it with.

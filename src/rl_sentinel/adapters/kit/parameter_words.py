@@ -8,7 +8,7 @@ from functools import cache
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Names of a role: one of ``heads``, one of ``marks`` if it has marks, and otherwise only words of ``beside``."""
+    """The names of a role: a word of ``heads``, a word of ``marks`` if it has marks, and any words of ``beside``."""
 
     role: str
     heads: frozenset[str]
@@ -16,7 +16,7 @@ class Words:
     marks: frozenset[str] = frozenset()
 
     def make(self, words: frozenset[str]) -> bool:
-        """Whether these are the words of a name of this role."""
+        """Whether a name with these words has this role."""
         if not words & self.heads or (self.marks and not words & self.marks):
             return False
         return words <= self.heads | self.beside | self.marks
@@ -29,7 +29,7 @@ def _set(text: str) -> frozenset[str]:
 #: Spellings of the log-prob of a token, as one word.
 _LOGPROB = re.compile(r"(?<![a-z])(?:log_?(?:probs?|p|ps|pis?)|lps?)(?![a-z])")
 
-#: Words that say of a number per token only where it is.
+#: Words that do not change which quantity a per-token name means.
 _OF_TOKENS = _set("token tokens tok per response resp responses completion completions action actions output list")
 _OF_RESPONSES = _set(
     "per seq seqs sequence sequences response responses completion completions sample samples list all"
@@ -52,7 +52,7 @@ _NORMALIZED = _set("normalized normalised whitened full raw group")
 _VALUE = _set("value values val vals")
 _TRAINED = _set("loss eos generated generation gen assistant valid target targets labels train trained trainable")
 
-#: Two roles do not share a name.
+#: The words of each role; no name has two roles.
 _NAMES = (
     Words("logprob", _set("logprob"), _OF_TOKENS | _POLICY | _set("new cur curr current trainer local next")),
     *(Words(role, _set("logprob"), _OF_TOKENS | _POLICY, marks) for role, marks in POLICIES.items()),

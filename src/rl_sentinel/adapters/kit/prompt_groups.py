@@ -89,7 +89,7 @@ def strided_groups(batch: Batch) -> Batch:
 
 
 def _cut(batch: Batch) -> list[list[int]]:
-    """The rows of each prompt that has several, or of each prompt if none has, cut to the same number."""
+    """The rows of each prompt with several rows, or of every prompt if no prompt has several, cut to one number."""
     prompts = _with_siblings(batch)
     return [members[: min(map(len, prompts))] for members in prompts]
 
@@ -103,7 +103,7 @@ def _by_prompt(batch: Batch) -> list[list[int]]:
 
 
 def _with_siblings(batch: Batch) -> list[list[int]]:
-    """The rows of each prompt that has several, or of each prompt if none has."""
+    """The rows of each prompt with several rows, or of every prompt if no prompt has several."""
     prompts = _by_prompt(batch)
     return [members for members in prompts if len(members) > 1] or prompts
 

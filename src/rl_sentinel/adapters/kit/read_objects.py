@@ -63,7 +63,7 @@ def values_of(thing: object, words: frozenset[str], depth: int) -> Iterator[tupl
     """
     for name, value in entries_of(thing, words):
         yield name, value
-        if depth > 1 and not _is_closed(value):
+        if depth > 1 and not _has_no_settings(value):
             for inner, number in values_of(value, words, depth - 1):
                 yield from ((inner, number), (f"{name}_{inner}", number))
 
@@ -72,12 +72,12 @@ def holders_of(thing: object, words: frozenset[str], depth: int, name: str = "")
     """The object, and the objects in those of its attributes or keys that the code names, each with its name."""
     yield name, thing
     for inner, value in entries_of(thing, words) if depth > 1 else ():
-        if not _is_closed(value):
+        if not _has_no_settings(value):
             yield from holders_of(value, words, depth - 1, inner)
 
 
-def _is_closed(value: object) -> bool:
-    """Whether an object is not a configuration."""
+def _has_no_settings(value: object) -> bool:
+    """Whether an object is not searched for settings: a plain value, tensor, module, class or function."""
     kinds = (bool, int, float, str, Tensor, nn.Module, ModuleType, type, FunctionType, BuiltinFunctionType)
     return value is None or isinstance(value, kinds) or ismethod(value)
 
@@ -95,7 +95,7 @@ def global_objects(functions: list[FunctionType], words: frozenset[str]) -> list
         for word in sorted(words)
         if word in one.__globals__
     ]
-    return [value for module, value in named if not _is_closed(value) or _is_namespace(value, module)]
+    return [value for module, value in named if not _has_no_settings(value) or _is_namespace(value, module)]
 
 
 def entries_of(thing: object, words: frozenset[str]) -> Iterator[tuple[str, object]]:

@@ -40,7 +40,9 @@ class Record:
         for kind in reversed(type(self).__mro__):
             for name in vars(kind).get("__annotations__", {}):
                 if name not in fields and not hasattr(type(self), name):
-                    raise TypeError(f"{type(self).__name__} lacks {name}: it has no default")
+                    raise TypeError(
+                        f"{type(self).__name__} lacks {name}, expected an argument: the field has no default"
+                    )
                 if name not in fields and isinstance(default := getattr(type(self), name), _Default):
                     vars(self)[name] = default.make()
         vars(self).update(fields)

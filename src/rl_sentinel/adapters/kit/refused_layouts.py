@@ -17,7 +17,7 @@ from rl_sentinel.formulas.temporal import TEMPORAL
 #: Columns of the critic: a baseline may hold one of these per response.
 _VALUES = frozenset({"value", "old_value", "returns"})
 
-#: Columns of which one number per response, the one at the first trained token, says nothing about the others.
+#: Columns whose value at the first trained token of a response says nothing about the other tokens.
 _PER_TOKEN = _VALUES | {"logprob", "old_logprob", "ref_logprob", "rollout_logprob"}
 
 #: Stages whose functions may take the tokens of a mini-batch end to end.

@@ -1,4 +1,4 @@
-"""Find which item of a result is the output, by trying items if the code's names do not tell."""
+"""Find which item of a result is the output, by trying items if names in the code do not show it."""
 
 import json
 from collections.abc import Callable, Collection

@@ -20,10 +20,10 @@ _RETURNS = frozenset({"ret", "rets", "return_", "returns_"})
 
 
 def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
-    """Role of an item -> its position, in the tuple or dict that a function returns; empty if the code shows none.
+    """Role of an item -> its position in the tuple or dict that a function returns; empty if the code has no names.
 
-    An unnamed item that adds to the advantage, such as ``adv + values``, is the returns. Of two items, the other one
-    than the returns is the advantage.
+    An unnamed sum with the advantage, such as ``adv + values``, is the returns. Of two items, the item beside the
+    returns is the advantage.
 
     Example:
         >>> from rl_sentinel.adapters.kit.returned_names import returned_names
@@ -32,9 +32,7 @@ def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
     """
     tree = _parsed(function)
     sums = _sums(tree)
-    found = [
-        names for items in _returned(tree) if (names := _roles([(key, _spelled_out(x, sums)) for key, x in items]))
-    ]
+    found = [names for items in _returned(tree) if (names := _roles([(key, _inlined(x, sums)) for key, x in items]))]
     return found[-1] if found and all(names == found[0] for names in found) else {}
 
 
@@ -117,7 +115,7 @@ def _sums(tree: ast.Module) -> dict[str, ast.expr]:
     return {name: x for name, x in once.items() if _is_sum(x) and "values" in map(_role, _names(x))}
 
 
-def _spelled_out(value: ast.expr, sums: Mapping[str, ast.expr]) -> ast.expr:
+def _inlined(value: ast.expr, sums: Mapping[str, ast.expr]) -> ast.expr:
     return sums.get(value.id, value) if isinstance(value, ast.Name) else value
 
 

@@ -1,4 +1,4 @@
-"""Find the role of a parameter by its name, and bind parameters by their roles."""
+"""Find the role of a parameter by its name (what it holds, such as ``advantage``), and bind parameters by role."""
 
 import inspect
 import re
@@ -14,12 +14,12 @@ from rl_sentinel.core.codec import Codec
 _ROLE = {name: role for role, about in ROLES.items() for name in about.names}
 
 
-#: What users put before and behind a known name: of a mini-batch or batch, as a tensor.
+#: Prefixes and suffixes that users add to a known name, such as ``mb_`` for a mini-batch, or ``_tensor``.
 _AFFIXES = re.compile(r"^(?:mb|minibatch|b|batch|batched)_|_(?:mb|batch|tensor|t|bool)$")
 
 
 def role_of(name: str) -> str:
-    """The role of a parameter name, from the table or by its words; empty if it has none.
+    """The role of a parameter name, from the table or by its words; empty if the name is unknown.
 
     Example:
         >>> from rl_sentinel.adapters.kit.roles import role_of
@@ -34,7 +34,7 @@ def _named(name: str) -> str:
 
 
 def role_inside(outer: str, name: str) -> str:
-    """The role of a key's name with the name of its dict or object in front; empty without a role, or in a batch.
+    """The role of a key's name with the name of its dict in front; empty if unknown, or if the dict is a batch.
 
     Example:
         >>> from rl_sentinel.adapters.kit.roles import role_inside
@@ -48,7 +48,7 @@ def role_inside(outer: str, name: str) -> str:
 def roles_of(names: Iterable[str]) -> dict[str, str]:
     """The roles of the parameters of one function; names without a role are left out.
 
-    ``values`` together with predicted values are the values before the update.
+    If there are predicted values too, ``values`` are the values before the update.
 
     Example:
         >>> from rl_sentinel.adapters.kit.roles import roles_of

@@ -53,7 +53,7 @@ class RowTable(Container):
         if isinstance(column, Tensor) and column.dim():
             column = list(column)
         if not isinstance(column, list) or len(column) != inputs.batch.rows:
-            raise Unbindable(f"{name} in an item of the list is not one value, expected that of its response")
+            raise Unbindable(f"{name} in an item of the list has a layout of several responses, expected one value")
         return column
 
 

@@ -15,7 +15,7 @@ WRONG = -1
 
 
 class Sampled(NamedTuple):
-    """The reply to one request; ``reason`` is ``stop``, ``length`` or ``abort``; ``version`` is the last token's."""
+    """The reply to one request; ``reason`` is ``stop``, ``length`` or ``abort``; ``version`` sampled the last token."""
 
     tokens: list[int]
     logprobs: list[float]

@@ -14,22 +14,22 @@ from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
 
-#: Number of ids of responses and padding: those of responses are 1 or higher, and neighbors differ, so that a shift by
-#: one changes results. Each row has one more id, that of its prompt, by which the model knows the sequence.
+#: Number of ids of responses and padding. Ids of responses are 1 or higher, and neighbors differ, so that a shift by
+#: one changes results. Each row has one more id, that of its prompt, by which the model recognizes the sequence.
 VOCABULARY = 4
 
 PROMPT, PADDED_PROMPT = 1, 2  #: tokens of each prompt, without and with padding in front
 
-#: The largest log-prob of a token: its logits are finite, so the other tokens have a rest.
+#: The largest log-prob of a token: logits are finite, so the other tokens keep some probability.
 _LARGEST = -1e-3
 
-#: Added to all logits of a token, as a real model's are not normalized.
+#: Added to all logits of a token, because the logits of a real model are not normalized.
 _OFFSET = 0.75
 
-#: Added to the log-probs of a token with another context, as a wrong token or padding in front of the prompt.
+#: Added to the log-probs of a token in a wrong context, such as a wrong token or padding in front of the prompt.
 _DISTRACTED = -0.5
 
-#: Logit, and so in effect 0 as a probability, of the ids of prompts.
+#: Logit of the ids of prompts: their probability is in effect 0.
 _NEVER = -1e4
 
 

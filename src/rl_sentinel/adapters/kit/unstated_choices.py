@@ -1,4 +1,4 @@
-"""Functions that are right for one kind of caller only: ask the user which one calls them."""
+"""Functions that are right for one kind of caller only: ask the user which kind calls them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ from rl_sentinel.core.codec import Codec
 def with_unstated_choice(
     target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
 ) -> Boundary:
-    """The boundary; undecided, or with a note, if only the user can state whether the function is right.
+    """The boundary; undecided (its formula is not compared) or with a note, if only the user knows whether it is right.
 
     A function without a parameter that tells prompts apart may be called once per prompt. In that case a mean over
     all its rewards is right, otherwise it is a fault; only the user knows.

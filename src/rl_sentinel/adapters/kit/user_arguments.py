@@ -113,7 +113,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 def _slots(function: Callable[..., Any], stage: Stage, bind: Iterable[str]) -> list[Slot]:
     """The parameters of a function, and further keyword arguments that the user binds."""
     parameters = parameters_of(function)
-    # A loss of [T] is one of all tokens, as beside lengths: trial decides on their layout.
+    # In a loss, [T] may mean all tokens end to end, as if lengths were passed too: a trial decides on the layout.
     packed = stage in ("policy-loss", "value-loss", "kl")
     packed = packed or any(role_of(n) in ("lengths", "cumulative_lengths") for n in parameters)
     slots = [
@@ -176,7 +176,7 @@ def _open_models(
             arguments.of_model = has_tokens(one for one in arguments.codecs)
 
 
-def _codec_of_key(  # noqa: PLR0913 - a key, what the user binds, and what else there is
+def _codec_of_key(  # noqa: PLR0913 - a key, its binding, and its context
     parameter: str,
     path: str,
     *,
@@ -276,7 +276,7 @@ def _container_bindings(
     if keys.whole:
         raise Unbindable(
             f'the function iterates over all keys of {parameter!r}: bind them, as in bind={{"{parameter}": {{"rewards":'
-            f' "reward"}}}}; if they are prompts, check a function that makes this dict of rewards and group'
+            f' "reward"}}}}; if the keys are prompts, check a function of rewards and group that builds this dict'
         )
     items = _bindings_of(keys, waiting[parameter])
     return [items] if keys.rows else items

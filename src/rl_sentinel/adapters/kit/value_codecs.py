@@ -51,7 +51,7 @@ class Constant(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Knob(Codec):
-    """A setting by its neutral name; ``default`` if the setting family does not contain it."""
+    """A setting, by its framework-independent name; ``default`` if the case does not have it."""
 
     name: str
     default: Scalar = None
@@ -61,7 +61,7 @@ class Knob(Codec):
         return inputs.settings.get(self.name, self.default)
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a plain value
-        """The value under the neutral name."""
+        """The value under the framework-independent name of the setting."""
         return {self.name: value}
 
 

@@ -21,32 +21,32 @@ class _Around(Form):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """As in the other layout."""
+        """As in the inner layout."""
         return self.inner.axes
 
     @property
     def needs(self) -> frozenset[str]:
-        """As in the other layout."""
+        """As in the inner layout."""
         return self.inner.needs
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor, an array or a list
-        """As in the other layout."""
+        """As in the inner layout."""
         return self.inner.lay_out(column, inputs)
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as above
-        """As in the other layout."""
+        """As in the inner layout."""
         return self.inner.read(value, sizes)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as above
-        """As in the other layout."""
+        """As in the inner layout."""
         return self.inner.sizes(value)
 
     def canonical(self, column: Tensor, batch: Batch) -> Tensor:
-        """As in the other layout."""
+        """As in the inner layout."""
         return self.inner.canonical(column, batch)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """As in the other layout."""
+        """As in the inner layout."""
         return self.inner.source(expression, sizes)
 
 

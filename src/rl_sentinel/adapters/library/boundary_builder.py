@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
 from rl_sentinel.adapters.library.arguments import SIGNAL
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch

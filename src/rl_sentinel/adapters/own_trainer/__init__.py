@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
-from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
 from rl_sentinel.adapters.own_trainer import composed_recipe
 from rl_sentinel.adapters.own_trainer.advantages import BUILD_BATCH
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN, episodes_of

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN, episodes_of
 from rl_sentinel.adapters.own_trainer.composition import (
     SETTING,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
+from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
 from rl_sentinel.adapters.own_trainer.composition import (
     SETTING,

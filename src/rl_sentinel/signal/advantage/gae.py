@@ -42,7 +42,7 @@ def advantages(
     Returns are ``advantages(...) + value`` on trained tokens.
 
     Args:
-        token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
+        token_reward: reward per token, in reward units; ``align.at_last`` places an outcome at the last token.
         value: the critic's value of each token, in reward units.
         mask: True on trained tokens; other values are ignored.
         discount: factor per trained token on later rewards, from 0 to 1 (gamma).
@@ -57,7 +57,7 @@ def advantages(
 
     Source:
         High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv 1506.02438.
-        Tokens that do not train (tool output) are left out, so that values there have no influence.
+        Tokens that do not train (tool output) are left out, so that their values have no effect.
 
     Example:
         >>> import torch

@@ -50,8 +50,8 @@ def advantages(
         epsilon: added to each deviation; in reward units for a part, in deviations for the sum.
 
     Returns:
-        Advantage per response, a number of deviations; exactly 0 where ``live`` is False, and all 0
-        where every part is constant in every group, or parts cancel each other: rounding is not blown up.
+        Advantage per response, a number of deviations; exactly 0 where ``live`` is False, and all 0 if every part is
+        constant in every group, or if the parts cancel each other, so that rounding is not amplified.
 
     Raises:
         InputError: if a dtype or shape is wrong, ``epsilon`` is negative, a part is not finite on a
@@ -59,7 +59,7 @@ def advantages(
 
     Source:
         GDPO: Group reward-Decoupled Normalization Policy Optimization, arXiv 2601.05242. Only live rows are
-        counted; deviations are those of n - 1.
+        counted; deviations are computed with n - 1.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""GPG: centered rewards, scaled up by the share of rows in groups with unequal rewards."""
+"""GPG: centered rewards, divided by the share of rows in groups with unequal rewards."""
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 from rl_sentinel.signal.groups import centered, group_counts
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself; the scale is counted over the batch.
+#: Claims about this estimator; the share is counted over the batch.
 CLAIMS = {
     "algorithm": "gpg",
     "scope": "batch",
@@ -24,11 +24,11 @@ CLAIMS = {
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
-    r"""Center each reward on its group's live mean, and scale by the share of rows with a signal.
+    r"""Center each reward on the mean of its group's live rewards, and divide by the share of rows with a signal.
 
     .. math:: A_b = \frac{B}{B - M} (r_b - \bar r_{g(b)})
 
-    ``B`` is the number of live rows, ``M`` that of live rows whose group has equal rewards.
+    ``B`` is the number of live rows, ``M`` the number of live rows whose group has equal rewards (no signal).
 
     Args:
         reward: task reward per response, in reward units.
@@ -36,7 +36,7 @@ def advantages(
         live: True where the response has at least one trained token.
 
     Returns:
-        Advantage per response, in reward units; exactly 0 where ``live`` is False, and all 0 where
+        Advantage per response, in reward units; exactly 0 where ``live`` is False, and all 0 if
         no group has a signal.
 
     Raises:

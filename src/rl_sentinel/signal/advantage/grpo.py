@@ -33,7 +33,7 @@ def advantages(
     standardize: bool,
     epsilon: float,
 ) -> Float[Tensor, " B"]:
-    r"""Center each reward on its group's live mean and, if asked, divide by its deviation.
+    r"""Center each reward on the mean of its group's live rewards; with ``standardize``, divide by their deviation.
 
     .. math:: A_b = \frac{r_b - \bar r_{g(b)}}{s_{g(b)} + \epsilon}
 
@@ -41,7 +41,7 @@ def advantages(
         reward: task reward per response, in reward units.
         group: prompt id per response; any integers, in any order.
         live: True where the response has at least one trained token.
-        standardize: divide by the deviation (n - 1) of the group; False is the form without deviation.
+        standardize: True to divide by the deviation (n - 1) of the group; False to center only.
         epsilon: added to the deviation, in reward units; without effect if not ``standardize``.
 
     Returns:

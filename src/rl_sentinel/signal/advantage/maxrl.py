@@ -24,7 +24,7 @@ CLAIMS = {
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]
 ) -> Float[Tensor, " B"]:
-    r"""Center each reward on its group's live mean and divide by that mean: rare success counts most.
+    r"""Center each reward on the mean of its group's live rewards and divide by that mean: rare success counts most.
 
     .. math:: A_b = \frac{r_b - \bar r_{g(b)}}{\bar r_{g(b)}}
 
@@ -57,5 +57,5 @@ def advantages(
         lambda at: f"reward{at} is {reward[at[0]].item()}, expected at least 0: its mean estimates a chance of success",
     )
     count = group_counts(group=group, live=live).clamp(min=1)
-    mean = group_sums(reward.double(), group=group, live=live) / count  # a sum may be larger than its type
+    mean = group_sums(reward.double(), group=group, live=live) / count  # a sum may overflow the dtype
     return (relative / mean.masked_fill(mean == 0, 1.0)).to(relative.dtype)

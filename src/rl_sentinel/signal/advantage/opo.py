@@ -61,6 +61,6 @@ def advantages(
     length = length.long()
     refuse_where(
         length < live.long(),
-        lambda at: f"length{at} is {int(length[at[0]])}, expected 1 token or more on a live row, 0 on another",
+        lambda at: f"length{at} is {int(length[at[0]])}, expected 1 token or more on a live row, 0 or more on others",
     )
     return centered(reward, group=group, live=live, weight=length.to(torch.promote_types(reward.dtype, torch.float32)))

@@ -36,19 +36,19 @@ def advantages(
     .. math:: A_{b,t} = G_{b,t} - \frac{\sum_{j \in g(b)} W_{j,t} G_{j,t}}{\sum_{j \in g(b)} W_{j,t}}, \quad
         W_{b,t} = \sum_{s \le t} \left(1 - 2 \pi_{b,s} + \sum_v \pi_{b,s}(v)^2\right)
 
-    ``t`` counts trained tokens, and the sums are over responses that have a ``t``-th one. ``W`` is the squared
-    length, up to there, of the gradient of the log-probs by the logits; where all are 0, weights are equal.
-    Where one response alone has a ``t``-th trained token there is nothing to compare with: its baseline is 0.
+    ``t`` counts trained tokens, and the sums are over the responses that have a ``t``-th trained token. ``W`` is the
+    squared norm of the gradient of the log-probs up to ``t`` with respect to the logits; if all ``W`` are 0, the
+    weights are equal. If only one response has a ``t``-th trained token, its baseline is 0.
 
     Args:
-        token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
+        token_reward: reward per token, in reward units; ``align.at_last`` places an outcome at the last token.
         logprob: log-prob of each token under the policy that sampled it, in nats.
         pi_squared: the sum of squared probabilities over the vocabulary at each token, from 0 to 1.
         mask: True on trained tokens; other values are ignored.
         group: prompt id per response; any integers, in any order.
 
     Returns:
-        Advantage per token, in reward units, added up in float32 or wider; exactly 0 off the mask.
+        Advantage per token, in reward units, summed in float32 or wider; exactly 0 off the mask.
 
     Raises:
         InputError: if a number on the mask is not finite, or a dtype or shape is wrong; if a log-prob is above 0, or a
@@ -82,7 +82,7 @@ def advantages(
 
 
 def _against_the_mean(reward: Tensor, step: Tensor, *, mask: Tensor, group: Tensor) -> Tensor:
-    """Move trained tokens to the front, so that the n-th trained tokens of all rows share a column."""
+    """Subtract the weighted mean; trained tokens are moved to the front, so that the n-th ones share a column."""
     gain = discounted_suffix_sums(reward, discount=1.0)
     weight = selected(step.clamp(min=0), mask=mask).cumsum(dim=1)
     turn = torch.arange(mask.shape[1], device=mask.device)

@@ -36,16 +36,16 @@ def advantages(
         live: True where the response has at least one trained token.
 
     Returns:
-        Advantage per response, in reward units; exactly 0 where ``live`` is False, where the best
-        is shared, and for a lone response.
+        Advantage per response, in reward units; exactly 0 where ``live`` is False, where several
+        responses share the best reward, and for a lone response.
 
     Raises:
         InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.
 
     Source:
         Optimizing Language Models for Inference Time Objectives using Reinforcement Learning, arXiv 2503.19595: the
-        largest reward of all responses less the largest of all but this one, with k the responses of the group. Rows
-        without a trained token are not part of it.
+        largest reward of the group minus the largest reward without this response; k is the number of responses in the
+        group. Rows without a trained token are left out.
 
     Example:
         >>> import torch

@@ -11,7 +11,7 @@ from rl_sentinel.signal.scan import discounted_suffix_sums, lined_up, put_back, 
 from rl_sentinel.signal.segments import Mask, trained
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself; the deviation is that of the batch's trained tokens.
+#: Claims about this estimator; the deviation is that of the batch's trained tokens.
 CLAIMS = {
     "algorithm": "reinforce++",
     "definition:advantage": "whitened (n - 1), beside",
@@ -37,8 +37,8 @@ def advantages(
     where :math:`t'` is the next trained token of the response.
 
     Args:
-        token_reward: reward per token, in reward units, a KL penalty included; ``align.at_last`` puts
-            an outcome there.
+        token_reward: reward per token, in reward units, with the KL penalty subtracted; ``align.at_last``
+            places an outcome at the last token.
         mask: True on trained tokens; other values are ignored.
         discount: factor per trained token on later rewards, from 0 to 1 (gamma).
         epsilon: added to the deviation, in reward units.

@@ -8,7 +8,7 @@ from rl_sentinel.signal.groups import centered, deviations
 from rl_sentinel.signal.requirements import NON_NEGATIVE
 from rl_sentinel.signal.validation import validate
 
-#: What the estimator says of itself; the deviation is that of the batch.
+#: Claims about this estimator; the deviation is that of the batch.
 CLAIMS = {
     "algorithm": "reinforce++ baseline",
     "definition:advantage": "over rows; beside",
@@ -29,7 +29,7 @@ CLAIMS = {
 def advantages(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], epsilon: float
 ) -> Float[Tensor, " B"]:
-    r"""Center each reward on its group's live mean, then standardize over all live rows.
+    r"""Center each reward on the mean of its group's live rewards, then standardize over all live rows.
 
     .. math:: A_b = \frac{c_b - \bar c}{s_c + \epsilon}, \quad c_b = r_b - \bar r_{g(b)}
 

@@ -1,4 +1,4 @@
-"""ReMax: rewards minus that of the greedy response to the same prompt."""
+"""ReMax: rewards minus the reward of the greedy response to the same prompt."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -48,6 +48,6 @@ def advantages(
         tensor([ 0.5000, -0.5000])
     """
     relative = reward - reward_baseline
-    why = "the two are too far apart for their type (scale both down)"
+    why = "the difference overflows the dtype (scale both down)"
     require_finite("reward - reward_baseline", relative, where=live, why=why)
     return torch.where(live, relative, torch.zeros_like(relative))

@@ -46,11 +46,11 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
     between turns has no effect. Returns are ``advantages(...) + turn_values(...)``.
 
     Args:
-        token_reward: reward per token, in reward units; ``align.at_last`` puts an outcome there.
-        value: the critic's value of each token, in reward units; only that of a turn's first trained token is read.
+        token_reward: reward per token, in reward units; ``align.at_last`` places an outcome at the last token.
+        value: the critic's value of each token, in reward units; only the first trained token of a turn is read.
         mask: True on trained tokens; other values are ignored.
         turn: number of the turn that a trained token belongs to; any integers that never fall along a row. A number
-            that no trained token has is not a step.
+            without a trained token is not a step.
         discount: factor per turn on later rewards, from 0 to 1 (gamma).
         decay: factor per turn on later differences, from 0 to 1 (lambda).
 
@@ -92,10 +92,10 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
 
 @validate()
 def turn_values(value: Float[Tensor, "*S"], *, mask: Mask, turn: Int[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    """Repeat the value of each turn, that of its first trained token, at all of its trained tokens.
+    """Repeat the value of each turn (the value at its first trained token) at all trained tokens of the turn.
 
     Args:
-        value: the critic's value of each token, in reward units; only that of a turn's first trained token is read.
+        value: the critic's value of each token, in reward units; only the first trained token of a turn is read.
         mask: True on trained tokens; other values are ignored.
         turn: as for :func:`advantages`.
 
@@ -138,14 +138,14 @@ class _Turns(NamedTuple):
         return of_turns.new_zeros(self.rows, most).index_put((self.row, self.step), of_turns)
 
     def put_back(self, found: Tensor, mask: Mask, *, of_turns: bool = True) -> Tensor:
-        """Repeat values of turns at each of their tokens; values of tokens stay; 0 at untrained tokens."""
+        """Values per token, 0 at untrained tokens; with ``of_turns``, ``found`` has one value per turn to repeat."""
         where = trained(mask)
         empty = found.new_zeros(where.numel())
         return empty.scatter(0, self.place, found[self.number] if of_turns else found).view(where.shape)
 
 
 def _turns(turn: Tensor, mask: Mask) -> _Turns:
-    """A trained token begins a turn where its row or its turn is another than that of the trained one before."""
+    """Find the turns: a trained token begins one if its row or turn differs from the previous trained token's."""
     where = trained(mask)
     place = torch.nonzero(where.flatten()).squeeze(1)
     row = mask.row[place] if isinstance(mask, Segments) else place // max(1, where.shape[1])

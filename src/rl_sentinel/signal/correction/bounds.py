@@ -33,7 +33,7 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[
         high: the largest weight that counts, a ratio.
 
     Returns:
-        Weights in the shape given, without a gradient; exactly 0 off the mask.
+        Weights in the shape of ``weight``, without a gradient; exactly 0 off the mask.
 
     Raises:
         InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or ``high`` is not positive.
@@ -60,10 +60,10 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
         weight: ratios per token ``[B, T]`` or per response ``[B]``.
         mask: True on trained tokens, or on rows with one; other values are ignored.
         low: the smallest weight that counts, a ratio; 0 leaves it unbounded.
-        high: the largest, a ratio.
+        high: the largest weight that counts, a ratio.
 
     Returns:
-        Weights in the shape given, without a gradient; exactly 0 off the mask, whatever the bounds.
+        Weights in the shape of ``weight``, without a gradient; exactly 0 off the mask, whatever the bounds.
 
     Raises:
         InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or the bounds are exchanged or negative.
@@ -89,16 +89,16 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
         weight: ratios per token ``[B, T]`` or per response ``[B]``.
         mask: True on trained tokens, or on rows with one; other values are ignored.
         low: the smallest weight that is kept, a ratio.
-        high: the largest, a ratio.
+        high: the largest weight that is kept, a ratio.
 
     Returns:
-        Weights in the shape given, without a gradient; exactly 0 off the mask and beyond the bounds.
+        Weights in the shape of ``weight``, without a gradient; exactly 0 off the mask and beyond the bounds.
 
     Raises:
         InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or the bounds are exchanged or negative.
 
     Source:
-        IcePop, in Every Step Evolves, arXiv 2510.18855, per token; the weight itself is kept within.
+        IcePop, in Every Step Evolves, arXiv 2510.18855, per token; within the bounds the weight is unchanged.
 
     Example:
         >>> import torch
@@ -123,7 +123,7 @@ def self_normalized(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
         mask: True on trained tokens, or on rows with one; other values are ignored.
 
     Returns:
-        Weights in the shape given, without a gradient; exactly 0 off the mask, and all 0 if they were.
+        Weights in the shape of ``weight``, without a gradient; exactly 0 off the mask, and all 0 if all weights are 0.
 
     Raises:
         InputError: if a weight on the mask is not finite, or a dtype or shape is wrong.
@@ -144,10 +144,10 @@ def self_normalized(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
 def _ratios(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     kept = selected(weight.detach(), mask=mask)
     refuse_where(
-        ~(kept >= 0),  # NaN is not
+        ~(kept >= 0),  # also True for NaN
         lambda at: (
             f"weight[{', '.join(map(str, at))}] is {weight[tuple(at)].item()}, expected a ratio of 0 or more: it is "
-            "that of two probabilities"
+            "the ratio of two probabilities"
         ),
     )
     return kept

@@ -24,7 +24,7 @@ CLAIMS = {"masked": "yes", "masked-slots": "any"}
 #: Further claims, by function.
 CLAIMS_OF = {"vetoed": {"knob:floor": "0.1|1.0"}}
 
-#: The estimates of KL(sampler || trained policy) at a sampled token, of the log-ratio of trained to sampler.
+#: Estimator -> estimate of KL(sampler || trained policy) from the log-ratio of the trained policy to the sampler.
 _ESTIMATES: Mapping[Estimator, Callable[[Tensor], Tensor]] = {
     "k1": lambda d: -d,
     "k2": lambda d: d.square() / 2,
@@ -57,7 +57,7 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
         mask: True on trained tokens; other values are ignored.
         estimator: ``"k1"``, ``"k2"`` or ``"k3"``.
         low: the smallest estimate that is kept, in nats; ``-inf`` for k2 and k3, which are never negative.
-        high: the largest, in nats.
+        high: the largest estimate that is kept, in nats.
 
     Returns:
         True at trained tokens that are kept; False off the mask.
@@ -77,7 +77,7 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
 
 
 @validate(ordered="low high")
-def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of it, and its two bounds
+def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, its reduction, and its two bounds
     logprob: Float[Tensor, "*S"],
     rollout_logprob: Float[Tensor, "*S"],
     *,
@@ -97,8 +97,8 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
         mask: True on trained tokens; other values are ignored.
         estimator: ``"k1"``, ``"k2"`` or ``"k3"``, as in :func:`tokens_kept`.
         over: ``"sum"``, ``"mean"`` or ``"max"`` over the response's trained tokens.
-        low: the smallest that is kept, in nats (per token for a mean); ``-inf`` for k2 and k3.
-        high: the largest, in nats (per token for a mean).
+        low: the smallest reduced estimate that is kept, in nats (per token for a mean); ``-inf`` for k2 and k3.
+        high: the largest reduced estimate that is kept, in nats (per token for a mean).
 
     Returns:
         True for responses that are kept; False in a row without a trained token. Pass it as ``live``
@@ -116,9 +116,9 @@ def rows_kept(  # noqa: PLR0913 - two columns, their mask, the estimate, what of
         tensor([False,  True])
     """
     row, live = _row_estimates(logprob, rollout_logprob, mask=mask, estimator=estimator, over=over), live_rows(mask)
-    # A largest number hides minus infinity.
-    told = log_ratios(logprob, rollout_logprob, mask=mask) if over == "max" else row[live]
-    explain_result(told, where=mask, logprob=logprob, rollout_logprob=rollout_logprob)
+    # A maximum hides minus infinity, so all log-ratios are checked.
+    checked = log_ratios(logprob, rollout_logprob, mask=mask) if over == "max" else row[live]
+    explain_result(checked, where=mask, logprob=logprob, rollout_logprob=rollout_logprob)
     return live & _within(row, low, high)
 
 

@@ -33,14 +33,14 @@ def off_policy_sequences_kept(
 
     .. math:: \text{dropped if } \bar A_b < 0 \text{ and } \frac{1}{n_b} \sum_t (\log \pi^{old}_t - \log \pi_t) > \delta
 
-    There is one decision for each response, from its trained tokens alone: with advantages that differ
-    from token to token, their mean decides, so that a dropped response is dropped as a whole.
+    There is one decision for each response, from its trained tokens alone. If advantages differ from token
+    to token, their mean decides, so that a response is dropped as a whole or not at all.
 
     Args:
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy that sampled, in nats.
-        advantage: advantage per token, in reward units or deviations; beside padded columns also per response
-            ``[B]``. Beside packed ones ``align.spread`` makes it one per token: no shape can tell the two apart.
+        advantage: advantage per token, in reward units or deviations; with padded columns also per response
+            ``[B]``. With packed columns, use ``align.spread`` to make it one per token: shapes cannot tell them apart.
         mask: True on trained tokens; other values are ignored.
         threshold: how far the policy may have moved away, in nats per token; 0 or more.
 
@@ -84,7 +84,7 @@ def _away(logprob: Tensor, old_logprob: Tensor, *, mask: Mask) -> Tensor:
 def second_moment_kept(
     logprob: Float[Tensor, "*S"], old_logprob: Float[Tensor, "*S"], *, mask: Mask, threshold: float
 ) -> Bool[Tensor, "*S"]:
-    r"""The largest set of tokens, those that moved least first, whose mean squared log-ratio is within a bound.
+    r"""Keep the largest set of tokens, starting with those that moved least, with a mean squared log-ratio in a bound.
 
     .. math:: \frac{1}{|K|} \sum_{t \in K} (\log \pi_t - \log \pi^{old}_t)^2 \le \tau
 
@@ -98,7 +98,7 @@ def second_moment_kept(
         threshold: bound on the mean squared log-ratio, in square nats; 0 or more.
 
     Returns:
-        True at trained tokens that are kept; False off the mask. None is kept where each moved too far.
+        True at trained tokens that are kept; False off the mask. All False if every token moved too far.
 
     Raises:
         InputError: if a log-prob on the mask is not finite, a dtype or shape is wrong, or ``threshold`` is negative.
@@ -133,10 +133,10 @@ def rejected_fraction(keep: Bool[Tensor, " B"], *, live: Bool[Tensor, " B"], den
     Args:
         keep: one decision per response.
         live: True where the response has at least one trained token, before the decision.
-        denominator: live rows of the whole mini-batch over all ranks, a count; the parts then add up.
+        denominator: live rows of the whole mini-batch over all ranks, a count; shares of micro-batches then add up.
 
     Returns:
-        A share from 0 to 1, or a part of it.
+        A share from 0 to 1 of the rows of the mini-batch.
 
     Raises:
         InputError: if a dtype or shape is wrong, or ``denominator`` is not positive.

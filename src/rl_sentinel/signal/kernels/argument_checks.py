@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_sentinel.core.errors import ArgumentNameError
 from rl_sentinel.signal.segments import Segments
 
-#: The default of a required parameter, by which a missing one is noticed.
+#: Default of required parameters: a parameter that still has it is missing.
 ABSENT = object()
 
 #: Axes of columns of tokens and of rows.
@@ -33,7 +33,7 @@ class Column:
 class Plain:
     """The check of a parameter that is not a tensor: the full check, and an expression that is True for common values.
 
-    In the expression, ``{}`` is the parameter and other names are those of ``names``.
+    In the expression, ``{}`` is the parameter, and other names are keys of ``names``.
     """
 
     check: Callable[[object], None]
@@ -58,8 +58,8 @@ def wrap(function: Callable[..., Any], code: Code, after: Sequence[str] = ()) ->
     """Compile a function with the parameters of ``function``: ``code``, the call, then ``after`` with ``_result``.
 
     The code is generated as ``dataclasses`` generates ``__init__``: a generic wrapper over ``*args, **kwargs`` costs
-    several microseconds per call, as much as the work of a small loss. It takes any keyword, and no parameter is
-    required, so that the message for a misspelled one can name the nearest.
+    several microseconds per call, as much as the work of a small loss. The function takes any keyword, and no parameter
+    is required, so that the message for a misspelled keyword can name the nearest parameter.
     """
     header, passed, wrong = list[str](), list[str](), ["_unknown"]
     absent = code.bind("absent", ABSENT)
@@ -88,7 +88,7 @@ def refuse_names(function: Callable[..., Any], unknown: Iterable[str], given: Ma
     """Raise for keywords that a function does not have, or for a required parameter that is missing.
 
     Raises:
-        ArgumentNameError: naming the first, and the parameter whose name is nearest to it.
+        ArgumentNameError: names the first such keyword, and the parameter whose name is nearest to it.
 
     Example:
         >>> from rl_sentinel.signal.kernels.argument_checks import refuse_names

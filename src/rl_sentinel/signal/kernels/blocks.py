@@ -78,12 +78,12 @@ def _in_blocks(
 def fused(
     kernel: Callable[..., Sloped], *, columns: Callable[..., list[Tensor]] | None = None
 ) -> Callable[[Callable[P, Tensor]], Callable[P, Tensor]]:
-    """Run a loss by a kernel where the batch is large and only the first column needs a gradient.
+    """Decorate a loss: a kernel computes it if the batch is large and only the first column needs a gradient.
 
     Args:
         kernel: called as ``kernel(mask, *columns, **numbers)``; minus the loss of each token, and its slope to the
             first column.
-        columns: makes the columns of the kernel from those of the loss and the mask; the loss's own if None.
+        columns: makes the columns of the kernel from the columns of the loss and the mask; None if they are the same.
 
     Returns:
         A decorator for the formula, which is the definition.
@@ -109,7 +109,7 @@ def fused(
 
 
 def by_rows(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """Run a function whose rows do not depend on each other on blocks of rows, where padded columns exceed a cache.
+    """Decorate a function of independent rows: if padded columns exceed a cache, it runs on blocks of rows.
 
     Example:
         >>> import torch
@@ -139,7 +139,7 @@ def by_rows(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
 
 def _share(mask: Mask, aggregation: Aggregation) -> Tensor | None:
-    """The divisor of each row (packed: of each token) where rows or prompts are averaged first."""
+    """The divisor of each row (packed: of each token) if rows or prompts are averaged first; otherwise None."""
     count = aggregation.shares(mask=mask)
     return count[mask.row] if isinstance(mask, Segments) and count is not None else count
 
@@ -192,6 +192,6 @@ class _InBlocks(torch.autograd.Function):
 
 
 def _blocks(values: Tensor, tokens: int) -> Iterator[slice]:
-    """Blocks of rows; a single one on other devices than a CPU, where each kernel launch costs time."""
+    """Blocks of rows on a CPU; a single block on other devices, because there each kernel launch costs time."""
     size = len(values) if values.device.type != "cpu" else max(1, tokens // max(1, values[:1].numel()))
     yield from (slice(start, start + size) for start in range(0, len(values), size or 1))

@@ -18,7 +18,7 @@ def suffix_sums(values: Tensor, discount: float) -> Tensor:
 
 
 def _spans(width: int, discount: float, dtype: torch.dtype) -> Iterator[tuple[int, float]]:
-    """The reach of each doubling and its factor, up to the one that underflows: 0 would turn an infinity into NaN."""
+    """Distance and factor of each doubling, before the factor underflows, because 0 times infinity is NaN."""
     least = torch.finfo(torch.promote_types(dtype, torch.float32)).smallest_normal
     span = 1
     while span < width and (factor := discount**span) >= least:

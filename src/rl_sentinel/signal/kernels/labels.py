@@ -5,9 +5,9 @@ from torch import Tensor
 
 
 def places(group: Tensor) -> Tensor:
-    """A number below the number of rows for each group, at each of its rows; ``torch.unique`` without its sort.
+    """``[B]``: the number of each row's group, from 0 and below B; ``torch.unique`` without its sort.
 
-    The fast path reads two numbers, so it is for a CPU; on other devices that would wait for the device.
+    The fast path reads the range of the labels, so it is for a CPU; on other devices it would wait for the device.
     """
     label = group.long()
     if len(label) and label.device.type == "cpu":

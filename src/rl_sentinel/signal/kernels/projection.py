@@ -9,7 +9,7 @@ from torch import Tensor
 from rl_sentinel.signal.kernels import sizes
 from rl_sentinel.signal.kernels.softmax import NOTHING, Formula
 
-#: Where the running maximum starts: below every logit, and finite, so that its differences are.
+#: Start of the running maximum: below every logit, and finite, so that differences to it are finite too.
 _BELOW = -1e30
 
 
@@ -51,7 +51,7 @@ def from_hidden(columns: Columns, formula: Formula, *, entropy: bool) -> tuple[T
 
     Gradients go to hidden states and weight.
 
-    ``formula`` computes both from logits by plain operations; second derivatives are taken of it.
+    ``formula`` computes both from logits by plain operations; it is used for second derivatives.
     """
     logprob, spread = _FromHidden.apply(*columns, formula, entropy)  # type: ignore[no-untyped-call]  # torch has no types here
     return logprob, spread
@@ -88,7 +88,7 @@ class _FromHidden(torch.autograd.Function):
             logits, (here, place) = columns.logits(words, rows), columns.own(words, rows)
             chosen[rows] = torch.where(here, logits.gather(1, place).squeeze(1), chosen[rows])
             below, drop = _raised(logits, peak, rows)
-            # `bend` weighs logits by how far they lie below the peak: where it rises, all of them sink by as much.
+            # `bend` is the sum of (logit - peak) * exp(logit - peak); `drop` is added if the peak rises.
             bend[rows] = (bend[rows] + drop * total[rows]) * drop.exp()
             share = below.exp()
             total[rows] = total[rows] * drop.exp() + share.sum(1)

@@ -1,6 +1,6 @@
 """Token losses with hand-written derivatives, for :func:`~rl_sentinel.signal.kernels.blocks.fused`.
 
-Each is the formula of the loss of its name; the slope is the derivative by the first column.
+Each function returns minus the loss of its name at each token, and its slope: the derivative by the first column.
 """
 
 import torch

@@ -21,7 +21,7 @@ def from_logits(  # noqa: PLR0913 - the columns, two choices and the definition
 ) -> tuple[Tensor, Tensor]:
     """Log-probs of tokens ``[N]`` under logits ``[N, V]``, and entropies if asked; 0 where ``mask`` is False.
 
-    ``formula`` computes the same by plain operations; second derivatives are taken of it.
+    ``formula`` computes the same by plain operations; it is used for second derivatives.
     """
     logprob, spread = _FromLogits.apply(logits, token, mask, temperature, entropy, formula)  # type: ignore[no-untyped-call]  # torch has no types here
     return logprob, spread

@@ -44,8 +44,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         old_logprob: log-probs of the policy that sampled, in nats.
         advantage: advantage per token, in reward units or deviations.
         mask: True on trained tokens; other values are ignored.
-        clip_low: how far below 1 the ratio counts; 1 or more leaves it unbounded below.
-        clip_high: how far above 1 the ratio counts, a ratio.
+        clip_low: the ratio is clipped from below at 1 - ``clip_low``; 1 or more leaves it unbounded below.
+        clip_high: the ratio is clipped from above at 1 + ``clip_high``.
         aggregation: mode and denominator of the aggregation.
 
     Returns:

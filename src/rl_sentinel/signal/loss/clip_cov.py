@@ -42,7 +42,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
 
     .. math:: L_t = L^{PPO}_t [t \notin C \lor t \in K]
 
-    :math:`K` are the tokens that PPO clips: they keep its value, and have no gradient anyway.
+    :math:`C` are the chosen tokens, :math:`K` the tokens that PPO clips: these keep PPO's value, and have no gradient.
 
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.

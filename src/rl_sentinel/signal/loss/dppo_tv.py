@@ -38,9 +38,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     .. math:: L_t = -A_t \, \operatorname{sg}[\min(\rho_t, c)] \log \pi_t \, [t \in K], \quad
         \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
 
-    A token is dropped where the distance of its probabilities, :math:`|\pi_t - \pi^{old}_t|`,
-    is above ``clip_high`` and the advantage would raise a probability that has risen, or above
-    ``clip_low`` and it would lower one that has fallen.
+    :math:`K` are the tokens that are not dropped. A token is dropped if the distance of its probabilities,
+    :math:`|\pi_t - \pi^{old}_t|`, is above ``clip_high`` and the advantage would raise a probability that has risen, or
+    above ``clip_low`` and the advantage would lower a probability that has fallen.
 
     Args:
         logprob: log-probs of the current policy, in nats, at most 0; the gradient is taken to these.
@@ -62,7 +62,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
 
     Source:
         Rethinking the Trust Region in LLM Reinforcement Learning, arXiv 2602.04879, the binary approximation: the
-        sampled token against all others. The two sides are set apart, and the weight is held at ``ceiling``.
+        sampled token against all others. Each side has its own bound, and the weight is at most ``ceiling``.
 
     Example:
         >>> import torch

@@ -48,9 +48,9 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations; its mean weighs the response.
         mask: True on trained tokens; other values are ignored.
-        clip_low: how far below 0 the log-ratio counts, in nats; the paper has 0.4.
-        clip_high: how far above 0 the log-ratio counts, in nats; the paper has 0.4.
-        aggregation: how responses become one number; with ``"sequence-mean-token-mean"`` each counts once.
+        clip_low: the log-ratio is clipped from below at -``clip_low``, in nats; the paper has 0.4.
+        clip_high: the log-ratio is clipped from above at ``clip_high``, in nats; the paper has 0.4.
+        aggregation: how responses become one number; with ``"sequence-mean-token-mean"`` each response counts once.
 
     Returns:
         The loss; 0 where no token is trained.

@@ -52,8 +52,8 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
         mask: True on trained tokens; other values are ignored.
-        clip_low: how far below 1 the response's ratio counts, a ratio; the paper has 3e-4.
-        clip_high: how far above 1 the response's ratio counts, a ratio; the paper has 4e-4.
+        clip_low: the response's ratio is clipped from below at 1 - ``clip_low``; the paper has 3e-4.
+        clip_high: the response's ratio is clipped from above at 1 + ``clip_high``; the paper has 4e-4.
         aggregation: how token losses become one number; the paper's is ``"sequence-mean-token-mean"``.
 
     Returns:

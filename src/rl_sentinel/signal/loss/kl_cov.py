@@ -44,7 +44,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
         old_logprob: log-probs of the policy before the update, in nats.
         advantage: advantage per token, in reward units or deviations.
         mask: True on trained tokens; other values are ignored.
-        chosen: True at the tokens that are held, as ``covariance.largest`` finds them in the whole mini-batch.
+        chosen: True at the tokens with a penalty, as ``covariance.largest`` finds them in the whole mini-batch.
         penalty: the factor of the absolute log-ratio (beta), in units of the advantage per nat.
         aggregation: mode and denominator of the aggregation.
 

@@ -58,7 +58,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
             if ``clip_low`` or ``clip_high`` is not from 0 to 10,000.
 
     Source:
-        Proximal Policy Optimization, arXiv 1707.06347; the two sides of the clip are set apart.
+        Proximal Policy Optimization, arXiv 1707.06347, with one clip range below 1 and another above 1.
 
     Example:
         >>> import torch
@@ -71,5 +71,5 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     """
     ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
     plain, clipped = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
-    # Of two equal ones the first keeps the gradient.
+    # If both are equal, the unclipped one keeps its gradient.
     return -aggregate(torch.where(plain <= clipped, plain, clipped), mask=mask, aggregation=aggregation)

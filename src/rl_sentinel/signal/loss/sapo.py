@@ -41,7 +41,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
     .. math:: L_t = -\frac{4}{\tau_t} \sigma(\tau_t (\rho_t - 1)) A_t, \quad
         \tau_t = \tau_{pos} \text{ where } A_t > 0 \text{, else } \tau_{neg}
 
-    At ratio 1 the gradient is that of REINFORCE; it decreases to both sides.
+    At ratio 1 the gradient equals that of REINFORCE; on both sides of 1 it is smaller.
 
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
@@ -49,7 +49,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         advantage: advantage per token, in reward units or deviations.
         mask: True on trained tokens; other values are ignored.
         temperature: how fast the gate closes for positive advantages, per unit of ratio.
-        negative_temperature: the temperature of tokens with a negative advantage; the paper takes it larger.
+        negative_temperature: the temperature of tokens with a negative advantage; larger in the paper.
         aggregation: mode and denominator of the aggregation.
 
     Returns:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import torch
 
+from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
-from rl_sentinel.adapters.kit.own_functions import batch_step, by_name
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Output
