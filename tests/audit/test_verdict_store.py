@@ -74,7 +74,15 @@ def test_other_bytes_of_one_size_and_time_ask_again(ask: Callable[..., bool]) ->
     assert [ask(target={"digest": "x"}), ask(target={"digest": "y"})] == [False, False]
 
 
-@pytest.mark.parametrize("reason", ["the call took more than 20 s", "the call was killed by signal 9", "MemoryError: "])
+REASONS = (
+    "the call took more than 20 s",
+    "the call was killed by signal 9",
+    "MemoryError: ",
+    "is in f, where an earlier call did not return",
+)
+
+
+@pytest.mark.parametrize("reason", REASONS)
 def test_verdict_by_chance_is_not_stored(ask: Callable[..., bool], reason: str) -> None:
     event = VERDICT | {"outcome": "errored", "tried": 0, "reason": reason}
     assert [ask(event=event), ask(event=event)] == [False, False]

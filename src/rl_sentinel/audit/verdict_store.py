@@ -33,7 +33,7 @@ MOST_STORED, MOST_LAST = 64, 8
 _VARIABLES = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 
 #: Reasons that another run may not reproduce: time limits, crashes, memory.
-_BY_CHANCE = re.compile(r"more than|was killed|exit status|untried|never came back|[Mm]emory|timed out|[Tt]imeout")
+_BY_CHANCE = re.compile(r"more than|was killed|exit status|untried|did not return|[Mm]emory|timed out|[Tt]imeout")
 
 
 def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[str, Any]]:
