@@ -22,6 +22,7 @@ from rl_sentinel.adapters.verl import (
     distillation,
     end_tokens,
     engine,
+    engine_configuration,
     engine_passes,
     importance_weights,
     kl,
@@ -125,6 +126,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         diagnostics,
         mismatch,
         configuration,
+        engine_configuration,
         legacy_settings,
         listed_options,
         worker_rollouts,  # and the next, last: they let vLLM seem to be installed
