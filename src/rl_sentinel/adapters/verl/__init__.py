@@ -6,6 +6,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import (
     actor_update,
+    adapter_requests,
     advantages,
     agent_loop,
     aggregation,
@@ -129,8 +130,9 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         engine_configuration,
         legacy_settings,
         listed_options,
-        worker_rollouts,  # and the next, last: they let vLLM seem to be installed
+        worker_rollouts,  # and the next two, last: they let vLLM seem to be installed
         rollout_servers,
+        adapter_requests,
     ):
         yield from module.boundaries(target)
 
