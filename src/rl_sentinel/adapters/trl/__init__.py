@@ -63,6 +63,7 @@ from rl_sentinel.adapters.trl import (
     universal_logits,
     unscored_rewards,
     updates,
+    virtual_tokens,
     weighted_distillation,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -105,6 +106,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         pair_ranks,
         logit_metrics,
         supervised,
+        virtual_tokens,
         router_loss,
         dataset_preparation,
         collated_labels,
