@@ -21,6 +21,11 @@ COLLATOR = "trl.trainer.utils.DataCollatorForChatML.__call__"
 RLOO = "trl.trainer.rloo_trainer.RLOOTrainer"
 OWNERS = ("trl.trainer.grpo_trainer.GRPOTrainer", "trl.trainer.distillation_trainer.DistillationTrainer")
 
+WORKER = "trl.experimental.async_grpo.async_rollout_worker.AsyncRolloutWorker"
+
+#: Where the tokens after a call of a tool are made.
+SUFFIXES = (*(f"{owner}._get_tool_suffix_ids" for owner in OWNERS), f"{WORKER}._build_messages_suffix_ids")
+
 #: Where prompts are tokenized.
 PROMPTS = (*(f"{owner}._tokenize_prompts" for owner in OWNERS), f"{RLOO}._generate_single_turn")
 
@@ -48,7 +53,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     assert set(boundaries) == {
         *((APPLY, name) for name in ("pairs", "pairs, thoughts", "completions", "completions, thoughts")),
         *((COLLATOR, name) for name in ("conversations", "truncated conversations")),
-        *((f"{owner}._get_tool_suffix_ids", name) for owner in OWNERS for name in ("plain", "line breaks")),
+        *((path, name) for path in SUFFIXES for name in ("plain", "line breaks")),
         *((f"{owner}._tool_call_loop", f"a call{whole}") for owner in OWNERS for whole in ("", ", parsed whole")),
         *((f"{owner}._generate", "logged, tools") for owner in OWNERS),
         *((path, f"{kind} as prompts") for path in PROMPTS for kind in ("conversations", "texts")),
@@ -89,13 +94,13 @@ def test_share_of_failed_calls(loads: Loads, owner: str, among: str, sound: bool
     assert (judgement.found is None) is sound
 
 
-@pytest.mark.parametrize("owner", OWNERS)
+@pytest.mark.parametrize("path", SUFFIXES)
 @pytest.mark.parametrize(("trims", "sound"), [("True", True), ("False", False)])
-def test_line_break_after_a_sampled_reply(loads: Loads, owner: str, trims: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_line_break_after_a_sampled_reply(loads: Loads, path: str, trims: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
     """A sampled reply ends with its end token; the break after it is part of what follows."""
     target = _load(loads, trims=trims)
-    assert _sound(target, f"{owner}._get_tool_suffix_ids", "line breaks") is sound
-    assert _sound(target, f"{owner}._get_tool_suffix_ids", "plain")
+    assert _sound(target, path, "line breaks") is sound
+    assert _sound(target, path, "plain")
 
 
 @pytest.mark.parametrize("owner", OWNERS)

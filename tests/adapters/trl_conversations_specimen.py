@@ -113,6 +113,17 @@ DISTILLATION = (
     )
 )
 
+#: A worker that samples beside the trainer.
+WORKER = """
+    class AsyncRolloutWorker:
+        def _build_messages_suffix_ids(self, messages):
+            asked = [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}]
+            start = self.tokenizer.apply_chat_template(asked)
+            while {trims} and start[-1] != self.tokenizer.eos_token_id:
+                start.pop()
+            return self.tokenizer.apply_chat_template(asked + messages, add_generation_prompt=True)[len(start):]
+"""
+
 #: A trainer whose method tokenizes and samples.
 RLOO = """
     import torch
@@ -212,6 +223,7 @@ def files(**choices: str) -> dict[str, str]:
         "trl/trainer/grpo_trainer.py": GRPO,
         "trl/trainer/rloo_config.py": CONFIG.replace("GRPOConfig", "RLOOConfig"),
         "trl/trainer/rloo_trainer.py": RLOO,
+        "trl/experimental/async_grpo/async_rollout_worker.py": WORKER,
         "trl/trainer/distillation_config.py": CONFIG.replace("GRPOConfig", "DistillationConfig"),
         "trl/trainer/distillation_trainer.py": DISTILLATION,
     }

@@ -50,7 +50,7 @@ CRITIC = """
 
         def update_critic(self, data):
             loss_agg_mode = self.config.loss_agg_mode
-            logged = {"critic/vf_clipfrac": [], "critic/vpred_mean": []}
+            logged = {"critic/vf_clipfrac": [], "critic/vpred_mean": [], "critic/vf_loss": []}
             self.critic_optimizer.zero_grad()
             tokens = data.batch["response_mask"].sum()
             for part in self.cut(data, self.config, self.config.use_dynamic_bsz)[1]:
@@ -61,6 +61,7 @@ CRITIC = """
                 )
                 (loss * SHARE).backward()
                 weight = mask.sum() / tokens.clamp(min=1) * (len(data) / len(mask))
+                logged["critic/vf_loss"].append(float(loss * (TERM)))
                 logged["critic/vf_clipfrac"].append(float(clipped * weight))
                 mean = (values * mask).sum() / mask.sum().clamp(min=1)
                 logged["critic/vpred_mean"].append(float(mean * WEIGHT))
@@ -78,6 +79,10 @@ SOUND = "values[back] * mask"
 #: What a micro-batch counts: its rows among all.
 SHARE = "len(mask) / len(data)"
 
+#: What makes the mean of the micro-batches' losses that of the whole batch.
+LIVE = "mask.any(1).sum() / data.batch['response_mask'].any(1).sum().clamp(min=1)"
+TERM = f"weight if loss_agg_mode == 'token-mean' else {LIVE} / ({SHARE})"
+
 #: The size of a micro-batch, by the name that it has since 0.2.
 SIZE = "ppo_micro_batch_size_per_gpu"
 
@@ -94,6 +99,7 @@ def _tree(
     critic = (
         critic.replace("SHARE", share).replace("SIZE", size).replace("SQUEEZE", words.get("squeeze", ".squeeze(-1)"))
     )
+    critic = critic.replace("TERM", words.get("term", TERM))
     return files() | {
         "verl/workers/critic/dp_critic.py": critic.replace("WEIGHT", words.get("weight", "weight")),
         "verl/utils/metric/__init__.py": REDUCE,
@@ -170,6 +176,14 @@ def test_faults_of_the_update(loads: Loads) -> None:
 def test_logged_value(loads: Loads, weight: str, found: bool) -> None:  # noqa: FBT001 - parametrised
     """The logged mean over tokens weights each micro-batch by its tokens."""
     assert _broken(_load(loads, _tree(weight=weight)), MET005, *UPDATE) is found
+
+
+@pytest.mark.parametrize(("term", "found"), [(TERM, False), (SHARE, True)])
+def test_logged_loss(loads: Loads, term: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A mean over micro-batches of losses that are already shares of the batch divides by their number twice."""
+    tree = _tree(term=term)
+    for setting in ("token-mean", "seq-mean-token-mean"):
+        assert _broken(_load(loads, tree), MET005, "update_critic", setting) is found
 
 
 def test_releases_without_the_critic(loads: Loads) -> None:

@@ -45,7 +45,7 @@ ACTOR = """
             return log_probs, entropys
 
         def update_policy(self, data):
-            config, logged = self.config, {"actor/kl_loss": []}
+            config, logged = self.config, {"actor/kl_loss": [], "actor/pg_loss": []}
             size = 1 if config.use_dynamic_bsz else config.ppo_micro_batch_size_per_gpu
             for _ in range(config.ppo_epochs):
                 self.actor_optimizer.zero_grad()
@@ -55,12 +55,14 @@ ACTOR = """
                     old, mask, mode = part["old_log_probs"], part["response_mask"], config.loss_agg_mode
                     chosen, gains = POLICY_LOSS_REGISTRY[config.policy_loss.loss_mode], part["advantages"]
                     loss, _ = chosen(old, log_prob, gains, TRAINED, mode, config)
+                    policy_loss = float(loss)
                     gap = part["ref_log_prob"] - log_prob
                     kl = agg_loss(gap.exp() - gap - 1, mask, mode)
                     weight = config.use_kl_loss * config.kl_loss_coef
                     loss = loss - config.entropy_coeff * agg_loss(entropy, mask, mode) SIGN weight * kl
                     share = SHARE
                     (loss * share).backward()
+                    logged["actor/pg_loss"].append(float(policy_loss * (TERM)))
                     logged["actor/kl_loss"].append((kl * WEIGHT).item())
                 self._optimizer_step()
             self.actor_optimizer.zero_grad()
@@ -84,12 +86,27 @@ SCALE = "temperature"
 #: What a micro-batch counts: its rows among all.
 SHARE = "len(mask) / len(data)"
 
+#: What makes the mean of the micro-batches' losses that of the whole batch.
+LIVE = "mask.any(1).sum() / data.batch['response_mask'].any(1).sum().clamp(min=1)"
+TERM = f"{WEIGHT} if mode == 'token-mean' else {LIVE} / share"
 
-def _tree(
-    sign: str = "+", weight: str = WEIGHT, trained: str = "mask", scale: str = SCALE, share: str = SHARE
+
+def _tree(  # noqa: PLR0913 - the places of the specimen
+    sign: str = "+",
+    weight: str = WEIGHT,
+    trained: str = "mask",
+    scale: str = SCALE,
+    share: str = SHARE,
+    term: str = TERM,
 ) -> dict[str, str]:
     tree = update_files()
-    actor = ACTOR.replace("SIGN", sign).replace("WEIGHT", weight).replace("TRAINED", trained).replace("SCALE", scale)
+    actor = (
+        ACTOR.replace("TERM", term)
+        .replace("SIGN", sign)
+        .replace("WEIGHT", weight)
+        .replace("TRAINED", trained)
+        .replace("SCALE", scale)
+    )
     actor = actor.replace("SHARE", share)
     tree["verl/trainer/ppo/core_algos.py"] += GPG
     return tree | {"verl/workers/actor/dp_actor.py": actor}
@@ -160,6 +177,15 @@ def test_gradient_of_one_epoch(loads: Loads) -> None:
 def test_mean_of_means(loads: Loads, weight: str, found: bool) -> None:  # noqa: FBT001 - parametrised
     """A logged mean over tokens weights each micro-batch by its tokens; a mean of means is found."""
     tried, broken = _judged(loads, MET005, _tree(weight=weight))
+    assert tried > 0
+    assert broken is found
+
+
+@pytest.mark.parametrize(("term", "found"), [(TERM, False), ("share", True)])
+@pytest.mark.parametrize("setting", ["token-mean", "seq-mean-token-mean"])
+def test_logged_loss(loads: Loads, setting: str, term: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A mean over micro-batches of losses that are already shares of the batch divides by their number twice."""
+    tried, broken = _judged(loads, MET005, _tree(term=term), setting)
     assert tried > 0
     assert broken is found
 

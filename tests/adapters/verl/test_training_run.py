@@ -104,7 +104,7 @@ TRAINER = """
             self.global_steps = 0
             self._load_checkpoint()
             FIRST
-            for epoch in range(self.global_steps // len(self.train_dataloader), self.config["trainer"]["total_epochs"]):
+            for epoch in range(EPOCH, self.config["trainer"]["total_epochs"]):
                 for columns in self.train_dataloader:
                     if self.global_steps >= self.total_training_steps:
                         return
@@ -117,7 +117,7 @@ TRAINER = """
                     AFTER
                     if self.config["trainer"]["save_freq"] > 0:
                         self._save_checkpoint()
-                    logger.log(data={"training/global_step": self.global_steps}, step=self.global_steps)
+                    logger.log({"training/global_step": self.global_steps, "training/epoch": epoch}, self.global_steps)
 
         def _sample(self, columns):
             tensors = {"dummy_tensor": columns.pop("dummy_tensor")}
@@ -155,8 +155,13 @@ RESTORED = "self.train_dataloader.load_state_dict(torch.load(place))"
 #: Sends the weights to the rollout.
 SENT = "self.checkpoint_manager.update_weights(self.global_steps)"
 
-#: Where a loop sends the weights: before the first step, before each update, after it.
-SENDS = {"FIRST": SENT, "BEFORE": "pass", "AFTER": SENT}
+#: Where a loop sends the weights (before the first step, before each update, after it), and its first epoch.
+SENDS = {
+    "FIRST": SENT,
+    "BEFORE": "pass",
+    "AFTER": SENT,
+    "EPOCH": "self.global_steps // len(self.train_dataloader)",
+}
 
 
 def _bound(
@@ -212,6 +217,14 @@ def test_restore_found(loads: Loads, restore: str) -> None:
     """Nothing is restored, only the epoch is, the steps are counted anew, or the order is that of the first epoch."""
     target, boundaries = _bound(loads, restore)
     assert judged_at(RES001, boundaries["two epochs"], "two epochs", target).found is not None
+
+
+def test_epochs_that_are_counted_anew(loads: Loads) -> None:
+    """The prompts are those of the second epoch, but they are logged as those of the first one."""
+    target, boundaries = _bound(loads, EPOCH="0")
+    found = judged_at(RES001, boundaries["two epochs"], "two epochs", target).found
+    assert found is not None
+    assert "logged epochs after a restart" in str(found)
 
 
 def test_update_is_sound(loads: Loads) -> None:

@@ -27,6 +27,7 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
 APPLY = "trl.data_utils.apply_chat_template"
+WORKER = "trl.experimental.async_grpo.async_rollout_worker.AsyncRolloutWorker"
 
 #: A template that opens a thought where the assistant is asked to reply, as those of reasoning models do.
 THINKING = TEMPLATE.replace("{{ 'w28 ' }}{% endif %}", "{{ 'w28 w26 ' }}{% endif %}")
@@ -41,11 +42,21 @@ SAMPLING: Mapping[str, str] = {
     "sdft": "trl.experimental.sdft.sdft_trainer.SDFTTrainer",
 }
 
+#: Methods that give the tokens after a reply that calls a tool.
+AFTER_A_CALL = (
+    *(f"{TRAINERS[kind]}._get_tool_suffix_ids" for kind in WITH_TOOLS),
+    f"{WORKER}._get_tool_suffix_ids",
+    f"{WORKER}._build_messages_suffix_ids",
+)
+
 _PROMPTS = (
     "docs/source/dataset_formats.md: a conversational prompt ends with the generation prompt, any other prompt is text"
 )
 _FORMATS = "docs/source/dataset_formats.md: a prompt and its completions together are the text that the template gives"
-_SUFFIX = "grpo_trainer.py, _tool_call_loop: prompt + completion + tool suffix, as the template lays out the whole"
+_SUFFIX = (
+    "grpo_trainer.py, _tool_call_loop; async_rollout_worker.py, _generate_one: prompt + completion + tool suffix, as "
+    "the template lays out the whole"
+)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -54,8 +65,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         for name, sides in {"pairs": ("chosen", "rejected"), "completions": ("completion",)}.items():
             for thinks in (False, True):
                 yield from bindable(target, _applied(name, sides, thinks=thinks))
-    for kind in WITH_TOOLS:
-        path = f"{TRAINERS[kind]}._get_tool_suffix_ids"
+    for path in AFTER_A_CALL:
         if target.has(path) and not target.fails(path):
             yield from bindable(target, *(_after_a_call(path, lines=lines) for lines in (False, True)))
     for kind, owner in SAMPLING.items():
@@ -148,6 +158,7 @@ def suffixes(entry: Callable[..., Any], lengths: Tensor, *, lines: bool) -> dict
     trainer = SimpleNamespace(
         processing_class=tokenizer,
         _tokenizer=tokenizer,
+        tokenizer=tokenizer,
         chat_template=None,
         chat_template_kwargs={},
         eos_token_id=END,

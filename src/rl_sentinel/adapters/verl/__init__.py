@@ -6,6 +6,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import (
     actor_update,
+    adapter_requests,
     advantages,
     agent_loop,
     aggregation,
@@ -22,7 +23,10 @@ from rl_sentinel.adapters.verl import (
     distillation,
     end_tokens,
     engine,
+    engine_caches,
+    engine_configuration,
     engine_passes,
+    expert_load,
     importance_weights,
     kl,
     learning_rates,
@@ -47,6 +51,7 @@ from rl_sentinel.adapters.verl import (
     rewards,
     role_passes,
     rollout_servers,
+    rollout_versions,
     separate_trainers,
     server_clients,
     server_doubles,
@@ -87,6 +92,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         queue_run,
         training_update,
         separate_trainers,
+        rollout_versions,
         queue_trainer,
         staleness,
         response_mask,
@@ -122,13 +128,17 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         validation,
         validation_run,
         queue_metrics,
+        expert_load,
         diagnostics,
         mismatch,
         configuration,
+        engine_configuration,
         legacy_settings,
         listed_options,
-        worker_rollouts,  # and the next, last: they let vLLM seem to be installed
+        worker_rollouts,  # and the next three, last: they let vLLM seem to be installed
         rollout_servers,
+        adapter_requests,
+        engine_caches,
     ):
         yield from module.boundaries(target)
 

@@ -42,6 +42,9 @@ LOGGED: Mapping[str, Output] = {
     "critic/vpred_mean": Output("", "reward", "value.mean", over="live"),
 }
 
+#: The loss that is logged, which is aggregated like the loss.
+TERM = "critic/vf_loss"
+
 _MASKED = claims(
     "dp_critic.py, compute_values: the values times a mask; ray_trainer.py, compute_response_mask (or "
     "compute_advantage): the mask of the response, under which returns are computed",
@@ -118,7 +121,10 @@ def _update(target: Target, mode: str, source: str, *, dynamic: bool = False) ->
         },
         produced_by={"data": f"{MASK_PRODUCER}; ray_trainer.py, fit: update_critic of the whole batch"},
     )
-    logged = LOGGED if mode == "token-mean" and not dynamic else {}
+    by_tokens = mode == "token-mean"
+    term = {TERM: Output("", "", "loss", over="live" if by_tokens else "rows")}
+    every = {**(LOGGED if by_tokens else {}), **(term if TERM in source else {})}
+    logged = {} if dynamic else every
     loss = Output("", "", "loss", at=Use("made")["losses"], form=Total())
     return Boundary(
         path=UPDATE,

@@ -55,6 +55,9 @@ LOGGED: Mapping[str, Output] = {
     "actor/ppo_kl": Output("", "nats", "kl.k1", over="live"),
 }
 
+#: The policy loss that is logged, which is aggregated like the loss.
+TERM = "actor/pg_loss"
+
 #: Claimed only for sequence means: with a token mean, unequal micro-batches change the loss (SPL001).
 _BY_TOKENS = claims(
     "docs/perf/perf_tuning.rst: use_dynamic_bsz lets the model process similar tokens per micro-batch, for efficiency",
@@ -89,7 +92,10 @@ def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Bounda
 
     ``masked`` says whether the trainer passes a mask of trained tokens.
     """
-    logged = {name: output for name, output in LOGGED.items() if name in source and mode == "token-mean"}
+    by_tokens = mode == "token-mean"
+    term = {TERM: Output("", "", "loss.policy", over="live" if by_tokens else "rows")}
+    every = {**(LOGGED if by_tokens else {}), **term}
+    logged = {name: output for name, output in every.items() if name in source}
     step = _step(target, _vanilla(target, mode, source), source)
     loss = Output("", "", "loss", at=Use("made")["losses"], form=Total())
     return Boundary(
@@ -137,6 +143,7 @@ def _update_with_loss(target: Target, name: str, source: str) -> Boundary:
     return replace(
         update_of(target, "seq-mean-token-mean", source, masked=reads_response_mask(source)),
         steps=(_step(target, config, source),),
+        outputs={"loss": Output("", "", "loss", at=Use("made")["losses"], form=Total())},
         settings={name: numbers},
         claims=replace(claimed, algorithm=None)
         if value_of(claimed.rows) == "all"

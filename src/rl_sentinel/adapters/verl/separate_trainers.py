@@ -15,6 +15,7 @@ from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.training_run import doubles
 from rl_sentinel.adapters.verl.training_run_doubles import (
     Prompts,
+    Sampled,
     Silence,
     bare_trainer,
     collect,
@@ -79,27 +80,41 @@ def step_of_trainer(  # noqa: PLR0913 - a run has several parts
     """Run one step; return the advantages and returns of the batch of the update, in the order of ``groups``."""
     prompts, sampled = sampled_prompts(columns, groups, size)
     config.data.train_batch_size, config.actor_rollout_ref.rollout.n = prompts, size
-    trainer = bare_trainer(kind, config, sampled, critic=critic)
-    compute_in_process(trainer, trainer.actor_rollout_wg, inspect.getsource(kind._fit_compute_log_prob))  # noqa: SLF001 - as the loop's
-    trainer.__dict__ |= {
-        **dict.fromkeys(("logger", "progress_bar", "train_dataset"), Silence()),
-        **dict.fromkeys(("curr_step_profile", "prev_step_profile"), False),
-        **dict.fromkeys(("epoch", "max_steps_duration"), 0),
-        **dict.fromkeys(("global_steps", "total_training_steps"), 1),
-        "checkpoint_manager": SimpleNamespace(update_weights=no_metrics, sleep_replicas=no_metrics),
-        "metrics": {},
-        "timing_raw": {},
-        "last_val_metrics": {},
-    }
+    trainer = ready_for_a_step(kind, config, sampled, critic=critic)
     rows = Prompts(prompts, tokenized=data_set_tokenizes())
     batch = collect([rows[number] for number in range(prompts)])
-    trainer.train_dataloader = SimpleNamespace(sampler=None)
     if inspect.iscoroutinefunction(kind.fit_step):
         trainer.async_rollout_manager = Asynchronous(trainer.actor_rollout_wg)
         asyncio.run(_one_step_off(trainer, batch))
     else:
         trainer.fit_step(batch)
     return updated_batch(trainer)
+
+
+def ready_for_a_step(
+    kind: Any,  # noqa: ANN401 - a class of the target
+    config: Any,  # noqa: ANN401 - an OmegaConf configuration
+    sampled: Sampled,
+    *,
+    critic: bool = False,
+    steps: int = 1,
+) -> Any:  # noqa: ANN401 - an object of the class
+    """A trainer before the first of its steps, with doubles for what its loop sets up."""
+    trainer = bare_trainer(kind, config, sampled, critic=critic)
+    compute_in_process(trainer, trainer.actor_rollout_wg, inspect.getsource(kind._fit_compute_log_prob))  # noqa: SLF001 - as the loop's
+    trainer.__dict__ |= {
+        **dict.fromkeys(("logger", "progress_bar", "train_dataset"), Silence()),
+        **dict.fromkeys(("curr_step_profile", "prev_step_profile"), False),
+        **dict.fromkeys(("epoch", "max_steps_duration"), 0),
+        "global_steps": 1,
+        "total_training_steps": steps,
+        "checkpoint_manager": SimpleNamespace(update_weights=no_metrics, sleep_replicas=no_metrics),
+        "metrics": {},
+        "timing_raw": {},
+        "last_val_metrics": {},
+        "train_dataloader": SimpleNamespace(sampler=None),
+    }
+    return trainer
 
 
 def no_metrics(*_about: object) -> dict[str, float]:

@@ -47,6 +47,9 @@ PROMPTS = 6
 #: Where a run is restored: after the first step, after the first epoch, and after the first step of the second one.
 RESTORES = ("inside an epoch", "between epochs", "inside the second epoch")
 
+#: Counters that the loop logs at each step -> their names here.
+COUNTERS: Mapping[str, str] = {"training/epoch": "epochs", "training/global_step": "steps"}
+
 #: A run in one process, without validation.
 RUN: Mapping[str, Any] = {
     "data.dataloader_num_workers": 0,
@@ -150,13 +153,14 @@ def run_and_resume(kind: Any, config: Any, prompts: int, make: Make) -> dict[str
 
     Returns the number of draws of each prompt per epoch, and the number of steps. For the rest of the run after each
     restore point, returns the number of draws and the first and last position of each prompt, without and with the
-    restart. Also returns by how many updates, at most, the weights that sampled each prompt were behind.
+    restart, and the sums of the logged counters. Also returns by how many updates, at most, the weights that sampled
+    each prompt were behind.
     """
     pristine = pickle.dumps(config)  # the trainer changes its own; ``deepcopy`` takes four times as long
     behind: dict[str, list[float]] = {when: [0.0] * prompts for when in ("the run", "a restart")}
     with tempfile.TemporaryDirectory() as place:
         first = make(kind, _copy_of(pristine), prompts, Path(place))
-        drawn = _drawn(first, behind["the run"])
+        drawn, counted = _drawn(first, behind["the run"]), _counters()
         order = [number for step in drawn for number in step]
         counts = torch.tensor([float(order.count(number)) for number in range(prompts)])
         answer: dict[str, Any] = {"uses": counts / config.trainer.total_epochs, "steps": float(len(drawn))}
@@ -167,6 +171,8 @@ def run_and_resume(kind: Any, config: Any, prompts: int, make: Make) -> dict[str
                 restart_from(step, Path(place), Path(copy))
                 again = make(kind, _copy_of(pristine), prompts, Path(copy))
                 rest, restored = drawn[step:], _drawn(again, behind["a restart"])
+                answer |= _counted(f"without a restart {name}", counted[step:])
+                answer |= _counted(f"after a restart {name}", _counters())
             answer |= _places(f"without a restart {name}", rest, prompts)
             answer |= _places(f"after a restart {name}", restored, prompts)
     return answer | {f"updates behind in {when}": torch.tensor(most) for when, most in behind.items()}
@@ -184,6 +190,16 @@ def _drawn(trainer: Any, behind: list[float]) -> list[list[int]]:  # noqa: ANN40
         for number in numbers:
             behind[number] = max(behind[number], float(late))
     return drawn
+
+
+def _counters() -> list[dict[str, Any]]:
+    """The metrics of each step that are its counters."""
+    return [one for one in Logger.logged if any(name in one for name in COUNTERS)]
+
+
+def _counted(name: str, steps: list[dict[str, Any]]) -> dict[str, float]:
+    """The sum of each counter over the steps; a counter that is not logged is 0."""
+    return {f"logged {short} {name}": float(sum(one.get(key, 0) for one in steps)) for key, short in COUNTERS.items()}
 
 
 def restart_from(step: int, saved: Path, folder: Path) -> None:
@@ -241,6 +257,7 @@ def run_boundary(  # noqa: PLR0913 - the parts in which the trainers differ
         produced_by={"config": "verl/trainer/config: the configuration files of the release"},
     )
     result, form = Use("run"), PerRow()
+    source = inspect.getsource(inspect.unwrap(target.find(path)))
     outputs = {"uses": Output("B", "samples", "uses", at=result["uses"], form=form)}
     outputs["steps"] = Output("", "", at=result["steps"])
     for when in RESTORES:
@@ -248,6 +265,10 @@ def run_boundary(  # noqa: PLR0913 - the parts in which the trainers differ
             own, other = f"{what} without a restart {when}", f"{what} after a restart {when}"
             outputs[own] = Output("B", "samples", f"uninterrupted.{what} {when}", at=result[own], form=form)
             outputs[other] = Output("B", "samples", f"resumed.{what} {when}", at=result[other], form=form)
+        for what in (f"logged {short}" for key, short in COUNTERS.items() if key in source):
+            own, other = f"{what} without a restart {when}", f"{what} after a restart {when}"
+            outputs[own] = Output("", "", f"uninterrupted.{what} {when}", at=result[own])
+            outputs[other] = Output("", "", f"resumed.{what} {when}", at=result[other])
     ages = {f"updates behind in {when}": NEWEST_WEIGHTS for when in ("the run", "a restart") if publishes}
     outputs |= {name: Output("B", "updates", "updates_behind", at=result[name], form=form) for name in ages}
     return Boundary(

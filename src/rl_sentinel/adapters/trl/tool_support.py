@@ -1,0 +1,84 @@
+"""Boundary of TRL's check of chat templates: which templates it takes for ones that support tools."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+PATH = "trl.chat_template_utils.supports_tool_calling"
+
+_NAME = "{{ call['function']['name'] + ' ' }}"
+_VALUES = "{% for key, value in call['function']['arguments'].items() %}{{ key + ' ' + value + ' ' }}{% endfor %}"
+_OBJECT = "{{ call['function']['arguments'] | tojson }}{{ ' ' }}"
+
+#: What a template writes: the call's name and arguments, and the words of a message by role.
+_CALLS = "{% for call in message['tool_calls'] or [] %}CALL{% endfor %}"
+_EVERY = "{% for message in messages %}CALLS{{ message['role'] + ' ' + message['content'] + ' ' }}{% endfor %}"
+_NO_RESULT = _EVERY.replace(
+    "{{ message['role'] + ' ' + message['content'] + ' ' }}",
+    "{% if message['role'] != 'tool' %}{{ message['role'] + ' ' + message['content'] + ' ' }}{% endif %}",
+)
+_REFUSED = _EVERY.replace("CALLS", "CALLS{{ raise_exception('no such role') if message['role'] == 'tool' }}")
+
+
+def _template(call: str, every: str = _EVERY) -> str:
+    return every.replace("CALLS", _CALLS.replace("CALL", call) if call else "")
+
+
+#: Kind of template -> the template, and why it does not support tools; empty if it does.
+TEMPLATES: Mapping[str, tuple[str, str]] = {
+    "writes arguments one by one": (_template(_NAME + _VALUES), ""),
+    "writes arguments as an object": (_template(_NAME + _OBJECT), ""),
+    "drops calls": (_template(""), "the turns that call a tool would train as empty replies"),
+    "drops names": (_template(_VALUES), "calls of different tools would be the same text"),
+    "drops arguments": (_template(_NAME), "calls with different arguments would be the same text"),
+    "drops results": (_template(_NAME + _VALUES, _NO_RESULT), "the model would not read what a tool answers"),
+    "refuses results": (_template(_NAME + _VALUES, _REFUSED), "a conversation with the answer of a tool raises"),
+}
+
+_SAYS = (
+    "chat_template_utils.py, supports_tool_calling, docstring: check if the chat template can render a full "
+    "tool-calling conversation; grpo_trainer.py, __init__: a template that cannot is refused"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The check, which trainers with tools make before training."""
+    if target.has(PATH) and not target.fails(PATH):
+        yield from bindable(target, _check())
+
+
+def supports(check: Callable[..., bool], template: str) -> dict[str, float]:
+    """Whether the check takes the template: 1 or 0."""
+    tokenizer: Any = make_tokenizer()
+    tokenizer.chat_template = TEMPLATES[template][0]
+    return {"accepted": float(check(tokenizer))}
+
+
+def _check() -> Boundary:
+    step = Step(
+        call=supports,
+        name="found",
+        arguments={"check": Constant(Function(PATH)), "template": Knob("template")},
+        remembered=True,
+        produced_by={"template": "grpo_trainer.py, __init__: supports_tool_calling(processing_class)"},
+    )
+    settings: dict[str, Settings] = {name: {"template": name} for name in TEMPLATES}
+    lost = {name: why for name, (_, why) in TEMPLATES.items() if why}
+    whole = {name: "it writes the whole exchange" for name in TEMPLATES if name.startswith("writes")}
+    return Boundary(
+        path=PATH,
+        stage="config",
+        steps=(step,),
+        outputs={"accepted": Output("", "", "accepted", at=Use("found")["accepted"])},
+        settings=settings,
+        claims=claims(_SAYS, refused=lost, accepted=whole),
+        reach="tools",
+    )

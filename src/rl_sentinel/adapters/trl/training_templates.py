@@ -1,0 +1,115 @@
+"""TRL's chat templates for training: which characters of a reply train, at the end of a conversation and before it."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import ResponseMask
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.templates import reply
+from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
+from rl_sentinel.adapters.trl.token_differences import ROWS
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+MODULE = "trl.chat_template_utils"
+PATH = f"{MODULE}.get_training_chat_template"
+
+#: Ends of the names of a template and of its training variant in the module.
+ORIGINAL, TRAINING = "_chat_template", "_training_chat_template"
+
+_SAYS = (
+    "trl/chat_templates/README.md, training templates: generation markers around each assistant turn, for a loss on "
+    "these only; a turn is generated until its end token, whatever message follows"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The training variants, in releases whose variants mark what the model generates."""
+    if not target.has(PATH) or target.fails(PATH):
+        return
+    module = vars(target.module(MODULE))
+    names = [name.removesuffix(TRAINING) for name in module if name.endswith(TRAINING) and "get_" not in name]
+    marked = [name for name in names if "generation %}" in str(module[name + TRAINING]) and name + ORIGINAL in module]
+    if marked:
+        yield from bindable(target, _variants(sorted(marked)))
+
+
+def trained_parts(patch: Callable[..., Any], lengths: Tensor, names: list[str]) -> dict[str, list[float]]:
+    """Of each template, the characters at the end of a reply that train in one of two conversations only, per row.
+
+    One conversation ends with the reply, and the other goes on.
+    """
+    counts = [int(words) for words in lengths.sum(1).tolist()]
+    found: dict[str, list[float]] = {"count": [float(words) for words in counts]}
+    for name in names:
+        tokenizer: Any = make_tokenizer()
+        tokenizer.chat_template = patch.__globals__[name + ORIGINAL]
+        template = patch(tokenizer) or tokenizer.chat_template
+        found[name] = [_cut_off(template, words) for words in counts]
+    return found
+
+
+def _cut_off(template: str, words: int) -> float:
+    """How many characters train at the end of a reply in one conversation only; some formats have two end tokens."""
+    asked = {"role": "user", "content": "w1 w2"}
+    talk = [asked, {"role": "assistant", "content": reply(0, words, 0, thinks=False)}]
+    alone, followed = (_trained(template, conversation) for conversation in (talk, [*talk, asked]))
+    cut = alone.startswith(followed) or followed.startswith(alone)
+    return float(abs(len(alone) - len(followed))) if cut else 0.0
+
+
+def _in_parts(conversation: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """The conversation with its texts as a list of one part, as templates of models with images read them."""
+    return [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in conversation]
+
+
+def _trained(template: str, conversation: list[dict[str, str]]) -> str:
+    """The first part of a conversation that is marked as generated."""
+    render = importlib.import_module("transformers.utils.chat_template_utils").render_jinja_template
+    errors = importlib.import_module("jinja2").TemplateError
+    words = {"bos_token": "<bos>", "eos_token": "<eos>", "chat_template": template}
+    try:
+        (text,), (parts,) = render([conversation], return_assistant_tokens_mask=True, **words)
+    except errors:
+        (text,), (parts,) = render([_in_parts(conversation)], return_assistant_tokens_mask=True, **words)
+    start, end = parts[0] if parts else (0, 0)
+    return str(text[start:end])
+
+
+def _variants(names: list[str]) -> Boundary:
+    step = Step(
+        call=trained_parts,
+        name="differ",
+        arguments={
+            "patch": Constant(Function(PATH)),
+            "lengths": ResponseMask(NoPadding()),
+            "names": Constant(names),
+        },
+        remembered=True,
+        produced_by={"lengths": "sft_trainer.py, _prepare_dataset: conversations, with assistant_only_loss=True"},
+    )
+    result = Use("differ")
+    masks = {
+        f"characters of {name} that train": Output("B", "tokens", "mask_off_replies", at=result[name], form=ROWS)
+        for name in names
+    }
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        outputs={"words": Output("B", "tokens", at=result["count"], form=ROWS), **masks},
+        settings={"the last reply": {}},
+        claims=claims(_SAYS),
+        reach="assistant_only_loss=True, a conversation that ends with a reply",
+        requires=(no_empty_response,),
+        domain=a_few_rows,
+    )

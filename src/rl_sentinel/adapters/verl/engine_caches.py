@@ -1,0 +1,126 @@
+"""Boundary of verl's vLLM server after new weights: whether anything that old weights computed is used again."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.rollout_servers import SERVERS, distribution
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+OWNER = SERVERS["vllm"].owner
+PATH = f"{OWNER}.clear_kv_cache"
+
+_CLEARED = (
+    "vllm_rollout.py, update_weights: reset caches after updating weights, by server_handle.clear_kv_cache; vLLM, "
+    "EngineClient: reset_prefix_cache, reset_mm_cache, reset_encoder_cache"
+)
+
+#: Setting -> the caches that a request reads.
+CACHES = {"text": ("prefix",), "text and images": ("prefix", "mm", "encoder")}
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The server's method that resets the caches, in releases that have one."""
+    with distribution("vllm"):
+        found = target.has(PATH)  # imports its module
+    if found:
+        yield from try_bind(target, PATH, "batch", lambda: [_cleared(name) for name in CACHES])
+
+
+class CachedEngine:
+    """A double of vLLM's engine: it samples with what its caches hold, which the weights of a version computed."""
+
+    def __init__(self) -> None:
+        """Start with empty caches."""
+        self.version = 0
+        self.caches: dict[str, int] = {}
+
+    def sample(self, read: tuple[str, ...]) -> int:
+        """The oldest version of the weights that this request uses."""
+        return min(self.caches.setdefault(name, self.version) for name in read)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method
+        """The methods ``reset_prefix_cache``, ``reset_mm_cache`` and ``reset_encoder_cache``."""
+        if name.startswith("reset_") and name.endswith("_cache"):
+            return partial(self._reset, name.removeprefix("reset_").removesuffix("_cache"))
+        raise AttributeError(name)
+
+    async def _reset(self, name: str, **_about: object) -> None:
+        self.caches.pop(name, None)
+
+
+class Newest:
+    """A version of vLLM that is newer than any other."""
+
+    def __ge__(self, other: object) -> bool:
+        """It is."""
+        return True
+
+    __gt__ = __ge__
+
+
+def sampled_after_updates(
+    clear: Callable[..., Any],
+    owner: type,
+    images: bool,  # noqa: FBT001 - passed by name
+    rows: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """The log-probs of the responses of each step, and the oldest version of the weights that each token depends on.
+
+    Each row is a step. With ``images``, its request has one, and all steps have the same.
+    """
+    engine = CachedEngine()
+    read = CACHES["text and images" if images else "text"]
+    server = bare_instance(owner, engine=engine, node_rank=0)
+    versions = []
+    with replaced_globals(clear.__globals__, _VLLM_VERSION=Newest()):
+        for number, row in enumerate(rows):
+            if number:
+                engine.version = number
+                asyncio.run(clear(server))
+            late = number - engine.sample(read)
+            versions.append([version - late for version in row["versions"]])
+    return {
+        "logprobs": [torch.tensor(row["logprobs"]) for row in rows],
+        "versions": [torch.tensor(row) for row in versions],
+    }
+
+
+def _cleared(name: str) -> Boundary:
+    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
+    step = Step(
+        call=sampled_after_updates,
+        name="sampled",
+        arguments={
+            "clear": Constant(Function(PATH)),
+            "owner": Constant(Function(OWNER)),
+            "images": Knob("images"),
+            "rows": EachRow(Table(row)),
+        },
+        produced_by={
+            "rows": "ray_trainer.py, fit: the weights are sent after each update, then the next batch is sampled"
+        },
+    )
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
+        settings={name: {"images": name != "text"}},
+        claims=claims(_CLEARED, conserves=True),
+        reach="rollout.name=vllm" + (", prompts with images" if name != "text" else ""),
+        requires=(no_empty_response,),
+    )

@@ -1,0 +1,66 @@
+"""Boundary of the constructor of verl's engine on FSDP: which models and settings it accepts together."""
+
+from collections.abc import Iterator, Mapping
+
+from rl_sentinel.adapters.kit.result_forms import Accepted
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.engine_passes import CONFIG, DOUBLES, LM_HEAD, MODULE, fsdp, present
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+PATH = f"{MODULE}.FSDPEngine.__init__"
+
+PADDED_ON_RANKS = "ranks share padded sequences"
+
+#: The number of ranks that share a sequence, with packed and with padded sequences.
+SETTINGS: Mapping[str, Settings] = {
+    "one rank, padded sequences": {"ranks": 1, "use_remove_padding": False},
+    "one rank, packed sequences": {"ranks": 1, "use_remove_padding": True},
+    "ranks share packed sequences": {"ranks": 2, "use_remove_padding": True},
+    PADDED_ON_RANKS: {"ranks": 2, "use_remove_padding": False},
+}
+
+_WHY = (
+    "only the packed path of the engine cuts sequences: each rank computes the whole of padded ones as if it were alone"
+)
+
+_SHARED = (
+    "workers/config/actor.py and critic.py, or the engine's constructor: with sequence parallelism, you must enable "
+    "`use_remove_padding`"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The constructor, which every worker on FSDP calls."""
+    if target.has(PATH) and target.has(LM_HEAD) and target.has(CONFIG):
+        yield from try_bind(target, PATH, "config", lambda: [_constructor(target)])
+
+
+def _constructor(target: Target) -> Boundary:
+    engine = fsdp(LM_HEAD)
+    step = Step(
+        call=engine.make,
+        name="made",
+        doubles=present(target, DOUBLES),
+        arguments=engine.parts,
+        produced_by={
+            "config": "trainer/sft_trainer.py, _build_engine; workers/engine_workers.py: the class of the engine"
+        },
+    )
+    accepted = [name for name in SETTINGS if name != PADDED_ON_RANKS]
+    return Boundary(
+        path=PATH,
+        stage="config",
+        steps=(step,),
+        outputs={"accepted": Output("", "", "accepted", at=Use("made"), form=Accepted())},
+        settings=SETTINGS,
+        claims=claims(
+            _SHARED,
+            refused={PADDED_ON_RANKS: _WHY},
+            accepted=dict.fromkeys(accepted, "the engine has a path for it"),
+        ),
+        reach="supervised runs, and actor and critic on FSDP",
+    )

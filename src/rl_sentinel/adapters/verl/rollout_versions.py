@@ -1,0 +1,123 @@
+"""Boundary of verl's one-step-off trainer: the weights that sample a batch while the trainer makes a step."""
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import constants, try_bind
+from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.separate_trainers import ONE_STEP, STEPS, Asynchronous, no_metrics, ready_for_a_step
+from rl_sentinel.adapters.verl.training_run import doubles, sampled
+from rl_sentinel.adapters.verl.training_run_doubles import Prompts, collect, data_set_tokenizes
+from rl_sentinel.adapters.verl.training_update import STEP
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+PATH = f"{ONE_STEP}.OneStepOffRayTrainer.fit_step"
+
+_DOCS = (
+    "docs/advance/one_step_off.md: the parameters are synchronized between two generations, so that each batch is "
+    "sampled with the weights of one step before"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """One step, during which the next batch is sampled."""
+    if target.has(PATH) and not target.fails(PATH):
+        yield from try_bind(target, PATH, "batch", lambda: [_boundary(target)])
+
+
+class Rollout(Asynchronous):
+    """A double of the rollout manager: the first batch is sampled at once, the next one until the step has ended."""
+
+    def __init__(self, workers: Any) -> None:  # noqa: ANN401 - a double
+        """Start without a batch."""
+        super().__init__(workers)
+        self.ended, self.sent = asyncio.Event(), 0
+        self.late, self.during = 0, 0
+
+    def send(self, *about: object, **more: object) -> dict[str, float]:
+        """Send the newest weights to the engine."""
+        self.sent += 1
+        metrics: dict[str, float] = self.workers.update_weights(*about, **more)
+        return metrics
+
+    async def generate_sequences(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
+        """The samples; of the second batch, count the updates that it missed, and those that came meanwhile."""
+        first = not self.workers.drawn
+        answer = self.workers.generate_sequences(batch)
+        if not first:
+            self.late, before = self.workers.behind[-1], self.sent
+            await self.ended.wait()
+            self.during = self.sent - before
+        return answer
+
+    generate_sequences_async = generate_sequences  # its name until March 2026
+
+
+def sampled_meanwhile(kind: Any, config: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: ANN401 - of the target
+    """The log-probs of the responses that are sampled during a step, and the version of the weights of each token.
+
+    Versions are lower if the weights miss an update when sampling starts, and that of the last token is higher if they
+    change before it ends.
+    """
+    late, during = asyncio.run(_step_and_next_batch(kind, config))
+    versions = [[version - late for version in row["versions"]] for row in rows]
+    changed = [[*row[:-1], row[-1] + during] for row in versions]
+    return {
+        "logprobs": [torch.tensor(row["logprobs"]) for row in rows],
+        "versions": [torch.tensor(row) for row in changed],
+    }
+
+
+async def _step_and_next_batch(kind: Any, config: Any) -> tuple[int, int]:  # noqa: ANN401 - as above
+    """Make a step while the next batch is sampled; the number of updates missed by the batch, and made meanwhile."""
+    config.data.train_batch_size, config.actor_rollout_ref.rollout.n = 1, 2
+    trainer = ready_for_a_step(kind, config, sampled, steps=2)
+    rollout = Rollout(trainer.actor_rollout_wg)
+    trainer.async_rollout_manager = rollout
+    trainer.checkpoint_manager = SimpleNamespace(update_weights=rollout.send, sleep_replicas=no_metrics)
+    data = Prompts(2, tokenized=data_set_tokenizes())
+    batches = iter([(0, collect([data[number]])) for number in range(2)])
+    first = trainer._async_gen_next_batch(batches)  # noqa: SLF001 - as the trainer's loop
+    following = await trainer.fit_step(first, batches)
+    rollout.ended.set()
+    await following
+    return rollout.late, rollout.during
+
+
+def _boundary(target: Target) -> Boundary:
+    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
+    owner, reach = STEPS[PATH]
+    fixed = {**STEP, "actor_rollout_ref.hybrid_engine": False, "algorithm.adv_estimator": "grpo"}
+    step = Step(
+        call=sampled_meanwhile,
+        name="sampled",
+        arguments={
+            "kind": Constant(Function(owner)),
+            "config": default_config(target, "", constants(**fixed), resolved=True),
+            "rows": EachRow(Table(row)),
+        },
+        doubles=doubles(target),
+        produced_by={"rows": "one_step_off_policy/ray_trainer.py, fit_step: the batch of the next step"},
+    )
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
+        settings={"the next batch": {}},
+        claims=claims(_DOCS, conserves=True),
+        reach=reach,
+        requires=(no_empty_response,),
+    )

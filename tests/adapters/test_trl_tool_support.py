@@ -1,0 +1,67 @@
+"""TRL's check of chat templates, on a specimen of it in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_conversations_specimen import TRANSFORMERS, files
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, tool_support
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
+
+Loads = Callable[..., Target]
+
+CHECK = """
+    def supports_tool_calling(processing_class):
+        call = {"type": "function", "function": {"name": "tool", "arguments": {"of": "what"}}}
+        talk = [
+            {"role": "user", "content": "ask"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "name": "tool", "content": "found"},
+        ]
+        try:
+            text = processing_class.apply_chat_template(talk, tokenize=False).split("user ask")[-1]
+        except Exception:
+            return False
+        text = text.replace("tool found", "found")  # the role of the answer
+        return all(word in text for word in {words})
+"""
+
+EVERY = '("tool", "of", "what", "found")'
+
+
+def _bound(loads: Loads, words: str) -> tuple[Target, Boundary]:
+    tree = {**files(), "trl/chat_template_utils.py": CHECK.replace("{words}", words)}
+    target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS})
+    (boundary,) = tool_support.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    return target, boundary
+
+
+def test_answers_and_reads_back(loads: Loads) -> None:
+    """The templates are settings; the check takes some and refuses others."""
+    target, boundary = _bound(loads, EVERY)
+    assert answering({("check", next(iter(boundary.settings))): boundary}, target) == []
+    check_round_trips(target, [boundary])
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (EVERY, False),
+        ('("found",)', True),  # the calls may be missing
+        ('("tool", "of", "what")', True),  # the answer may be
+        ('("tool", "found")', True),  # the arguments may be
+        ('("tool", "of", "what", "found", "more")', True),  # no template is good enough
+    ],
+)
+def test_parts_of_the_exchange(loads: Loads, words: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """A template that drops a part of a call or its answer does not support tools; all others do."""
+    target, boundary = _bound(loads, words)
+    judgement = judged_at(CFG003, boundary, next(iter(boundary.settings)), target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found

@@ -1,0 +1,73 @@
+"""The metrics of TRL's supervised trainer with virtual tokens, on a specimen of it in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_pairs_specimen import TRANSFORMERS, files
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, virtual_tokens
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
+
+Loads = Callable[..., Target]
+
+LIBRARIES = {**overlay(), "transformers.py": TRANSFORMERS}
+
+TUNED = """
+    Plain = SFTTrainer
+
+    class SFTTrainer(Plain):
+        num_virtual_tokens = 0
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            shares = model(inputs["input_ids"]).logits.log_softmax(-1)
+            kind = model.peft_config[model.active_adapter].peft_type
+            shares = shares[:, self.num_virtual_tokens * ({given}) :]
+            per_token_entropy = -(shares.exp() * shares).sum(-1)
+            self._metrics["train"]["entropy"].append(per_token_entropy.mean().item())
+            return per_token_entropy.mean()
+"""
+
+PROMPT, PREFIX = "logged of logits, prompt tuning", "logged of logits, prefix tuning"
+
+
+def _bound(loads: Loads, given: str) -> tuple[Target, dict[str, Boundary]]:
+    tree, place = files(), "trl/trainer/sft_trainer.py"
+    target = loads(FRAMEWORK, {**tree, place: tree[place] + TUNED.replace("{given}", given)}, LIBRARIES)
+    found = [b for b in virtual_tokens.boundaries(target) if isinstance(b, Boundary)]
+    return target, {next(iter(b.settings)): b for b in found}
+
+
+def test_answers_and_reads_back(loads: Loads) -> None:
+    target, named = _bound(loads, "kind != PeftType.PREFIX_TUNING")
+    assert set(named) == {PROMPT, PREFIX}
+    assert answering({(name, name): one for name, one in named.items()}, target) == []
+    check_round_trips(target, list(named.values()))
+
+
+@pytest.mark.parametrize(
+    ("given", "broken"),
+    [
+        ("kind != PeftType.PREFIX_TUNING", set()),
+        ("kind == PeftType.PREFIX_TUNING", {PROMPT, PREFIX}),
+        ("kind is PeftType.PREFIX_TUNING and 0", {PROMPT}),  # none is skipped
+        ("True or PeftType.PREFIX_TUNING", {PREFIX}),  # as many tokens of the input are skipped
+    ],
+)
+def test_tokens_that_are_not_of_the_input(loads: Loads, given: str, broken: set[str]) -> None:
+    """Logits of virtual tokens are skipped, and those of the input are not."""
+    target, named = _bound(loads, given)
+    for name, boundary in named.items():
+        judgement = judged_at(CFG002, boundary, name, target)
+        assert judgement.tried > 0
+        assert (judgement.found is not None) is (name in broken)
+
+
+def test_a_release_that_knows_no_kind(loads: Loads) -> None:
+    """It is asked with the tokens whose logits are returned; one without virtual tokens is not asked."""
+    assert set(_bound(loads, "0")[1]) == {PROMPT}
+    assert list(virtual_tokens.boundaries(loads(FRAMEWORK, files(), LIBRARIES))) == []
