@@ -45,6 +45,9 @@ _WHITENED = (
     "the last step, torch_functional.masked_whiten, docstring: normalizes with mean and variance computed over mask"
 )
 
+#: Whitening moves untrained tokens away from 0; GAE leaves them there, which nothing reads.
+_ZEROED = claims("its code multiplies the advantage by response_mask, as all estimators of outcomes do", masked=True)
+
 _BY_GROUP = "its response is compared with the others of its prompt, by the definition in "
 
 #: Registered name -> claims, from the docstring, which names the paper.
@@ -73,6 +76,7 @@ CLAIMS: Mapping[str, Claims] = {
         algorithm="pass@k",
     ),
     "reinforce_plus_plus_baseline": _GROUPED
+    | _ZEROED
     | claims(_OUTCOME + "RF++-baseline, arXiv 2501.03262", credit="outcome", algorithm="reinforce++ baseline")
     | claims(_WHITENED, scope="batch"),
     "rloo": _GROUPED | _rloo("rloo"),
@@ -93,6 +97,7 @@ CLAIMS: Mapping[str, Claims] = {
         scope="batch",
     ),
     "gdpo": _GROUPED
+    | _ZEROED
     | claims(
         "docstring, arXiv 2601.05242: normalized in each group, added up, then normalized over the batch; outcome-only",
         scope="batch",
