@@ -13,7 +13,7 @@ async def nothing_later(*_passed: object, **_options: object) -> None:
     """Do nothing."""
 
 
-class Prompts:
+class PromptLoader:
     """A stateful data loader of one prompt per batch, which continues at the saved position after a restart."""
 
     def __init__(self, rows: int) -> None:

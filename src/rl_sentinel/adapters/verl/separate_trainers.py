@@ -14,7 +14,7 @@ from rl_sentinel.adapters.verl.advantages import estimators
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.training_run import doubles
 from rl_sentinel.adapters.verl.training_run_doubles import (
-    Prompts,
+    NumberedPrompts,
     Silence,
     bare_trainer,
     collect,
@@ -91,7 +91,7 @@ def step_of_trainer(  # noqa: PLR0913 - a run has several parts
         "timing_raw": {},
         "last_val_metrics": {},
     }
-    rows = Prompts(prompts, tokenized=data_set_tokenizes())
+    rows = NumberedPrompts(prompts, tokenized=data_set_tokenizes())
     batch = collect([rows[number] for number in range(prompts)])
     trainer.train_dataloader = SimpleNamespace(sampler=None)
     if inspect.iscoroutinefunction(kind.fit_step):

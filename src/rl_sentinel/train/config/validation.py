@@ -89,9 +89,9 @@ def _validate_populations(recipe: Recipe, claims: dict[str, str]) -> None:
     for key in () if normalization is None else ("mean", "deviation"):
         over = getattr(normalization, key)
         if over == "group" and rollout.responses == 1:
-            raise SentinelError(f"{small_group} reward.normalization.{key} group: {reason}")
+            raise SentinelError(f"{small_group} reward.normalization.{key}='group': {reason}")
         if over == "batch" and samples == 1:
-            raise SentinelError(f"{small_batch} reward.normalization.{key} batch: {reason}")
+            raise SentinelError(f"{small_batch} reward.normalization.{key}='batch': {reason}")
 
 
 def _validate_kl_control(recipe: Recipe) -> None:

@@ -41,7 +41,7 @@ class RunDirectory:
             recipe = _read_recipe(folder / "recipe.json", folder)
             steps = max(_last_step(metrics, gaps=False), _last_step(timing, gaps=True))
             if checkpoints.exists() and not checkpoints.is_dir():
-                raise SentinelError(f"{checkpoints} is a file, expected a folder of a run: {_CHOOSE_ANOTHER}")
+                raise SentinelError(f"{checkpoints} is a file, expected a folder of checkpoints: {_CHOOSE_ANOTHER}")
             contents = cls(recipe, steps, any(checkpoints.glob("step-*")))
         except OSError as error:
             raise SentinelError(f"out[{folder}] cannot be read ({error.strerror}): {_CHOOSE_ANOTHER}") from error

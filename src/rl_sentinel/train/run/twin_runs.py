@@ -123,10 +123,11 @@ def compare_runs(plain: Path, other: Path, perturbed: int = 0) -> TwinResult:
 
 
 def _last_weights(place: Path) -> Any:  # noqa: ANN401 - a dictionary of tensors
-    state = load_newest(place / "checkpoints").state
-    if state is None:
-        raise SentinelError(f"{place} has no checkpoint of its last step: run the twins again")
-    return state["weights"]
+    loaded = load_newest(place / "checkpoints")
+    if loaded.state is None:
+        reason = loaded.damaged[0] if loaded.damaged else f"{place} has no checkpoint, expected one of its last step"
+        raise SentinelError(f"{reason}: run the twins again with another out=DIR")
+    return loaded.state["weights"]
 
 
 def _perturb_rewards(rollout: Rollout, rows: Tensor) -> tuple[Rollout, int]:
