@@ -38,7 +38,7 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.core.phrasing import at, two_numbers
 
-#: First words of the two quantities; what follows the point tells apart several pairs of a boundary.
+#: First words of the two quantities; the words after the point distinguish the pairs of a boundary.
 UNINTERRUPTED, RESUMED = "uninterrupted", "resumed"
 
 

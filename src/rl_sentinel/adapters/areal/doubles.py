@@ -69,7 +69,7 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
     return object.__new__(type("Engine", (owner,), own))
 
 
-#: Key of the data with the number of each position, where an engine copies its inputs and so cuts gradients.
+#: Key of the data with the number of each position, for engines that copy their inputs, which cuts gradients.
 PLACES = "output_places"
 
 
@@ -98,7 +98,7 @@ class RecordedLoss:
 
 
 class PlacedModel:
-    """A double of the model that looks up by place the outputs for :func:`read_outputs`, or a value."""
+    """A double of the model: it looks up outputs for :func:`read_outputs`, or values, by the number of the position."""
 
     def __init__(self) -> None:
         """Start without outputs; an update sets them."""

@@ -72,9 +72,9 @@ def _always_raises(target: Target) -> bool:
 
 
 class ScoreModel:
-    """A double of a reward model: the score of a sequence at its last token, which is odd, and its opposite elsewhere.
+    """A double of a reward model: it returns a sequence's score at its last token, and minus the score elsewhere.
 
-    The last token of row ``b`` has the id ``2 b + 3``, the other tokens ``2 b + 2``.
+    The last token of row ``b`` has the id ``2 b + 3``, which is odd; the other tokens have ``2 b + 2``.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class ScoreModel:
     def __call__(self, input_ids: Tensor, **_more: object) -> Any:  # noqa: ANN401 - what a model returns
         """``[1, N, 1]`` outputs at each place."""
         ids = input_ids.reshape(1, -1).long()
-        # Summed for each micro-batch anew, because each frees what its gradient needs.
+        # Computed again for each micro-batch, because ``backward`` frees the graph.
         scores = [torch.where(torch.tensor(mask) > 0, row, 0.0).sum() for mask, row in self.responses]
         own = torch.stack(scores)[(ids // 2 - 1).clamp(min=0)]
         return SimpleNamespace(logits=torch.where(ids % 2 == 1, own, -own).unsqueeze(-1))

@@ -78,7 +78,7 @@ _COPYING = Engine(ENGINE, placed_engine)
 #: Ranks of the engine that have parts of each sequence.
 _SHARING = Engine(ENGINE, shared_engine, ranks=2)
 
-#: The engine on Megatron computes the same loss, and scales it for its schedule: one family shows how.
+#: The engine on Megatron computes the same losses, and only scales them differently: one family is enough.
 _PLAIN = {"ppo": ACTOR_FAMILIES["ppo"]}
 _ONE_FAMILY = (_MEGATRON, _SHARING)
 

@@ -25,7 +25,7 @@ INPUT = "skyrl.backends.skyrl_train.training_batch.TrainingInputBatch"
 PRODUCER = "skyrl.train.dataset.preprocess.convert_prompts_responses_to_batch_tensors"
 TRAINER = "skyrl.train.trainer.RayPPOTrainer"
 
-#: The setting that makes each step of a trajectory a row of its own.
+#: The setting that makes each step of a trajectory a separate row.
 STEP_WISE = "generator.step_wise_trajectories"
 
 #: The lines that produce the tensors of a training batch, for ``produced_by``.

@@ -26,7 +26,7 @@ from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
 WORKER = "skyrl.backends.skyrl_train.workers.worker.CriticWorkerBase"
-#: The worker's step over a mini-batch in micro-batches; until January 2026 its update, with steps for one of them.
+#: The worker's method that trains on a mini-batch: STEP or, until January 2026, UPDATE.
 STEP, UPDATE = f"{WORKER}.forward_backward", f"{WORKER}.ppo_train"
 
 _WHOLE = claims(

@@ -199,7 +199,7 @@ def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place:
     return len(wrong) + int(not same_uid)
 
 
-def first_prompt_is_even(batch: Batch) -> Batch:
+def with_equal_first_rewards(batch: Batch) -> Batch:
     """Set all rewards of the first prompt to 1, so that dynamic sampling must drop it."""
     return with_columns(batch, reward=torch.where(batch.group == batch.group[0], 1.0, batch.reward))
 
@@ -271,5 +271,5 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
         claims=_STEPS if step_wise else claims(_DOC, output_algorithms={"keep": _KEPT}),
         reach=", ".join(f"{path}={value}" for path, value in settings.items()),
         requires=requirements(step_wise=step_wise),
-        domain=first_prompt_is_even,
+        domain=with_equal_first_rewards,
     )

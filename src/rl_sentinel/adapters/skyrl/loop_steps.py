@@ -44,7 +44,7 @@ _RUN: Settings = {
     "trainer.placement.colocate_all": False,
 }
 
-#: What a step of the doubles logs, and what an evaluation does: the number of the step.
+#: Metrics that the doubles log in a training step and in an evaluation; their value is the number of the step.
 _TRAINED, _EVALUATED = "policy/step", "eval/step"
 
 _CALLER = (

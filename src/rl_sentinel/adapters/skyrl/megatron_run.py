@@ -20,7 +20,7 @@ from rl_sentinel.core.call import Function
 _PLACE = "skyrl.backends.skyrl_train.workers.megatron"
 WORKER = f"{_PLACE}.megatron_worker.MegatronPolicyWorkerBase"
 WRAPPER = f"{_PLACE}.megatron_model_wrapper.MegatronModelWrapper"
-#: The worker's step over a mini-batch, and until January 2026 its update.
+#: The worker's method that trains on a mini-batch: STEP or, until January 2026, UPDATE.
 STEP, UPDATE = f"{WORKER}.forward_backward", f"{WORKER}.ppo_train"
 _MODEL_STEP = "forward_backward_mini_batch"
 MODEL_STEP = f"{WRAPPER}.{_MODEL_STEP}"

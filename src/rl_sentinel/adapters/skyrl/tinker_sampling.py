@@ -43,10 +43,10 @@ FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
     "stop words": {"stop": ("first", "other")},
     "stop tokens": {"stop_token_ids": ("1", "2")},
 }
-#: A field whose values are of the type that another one names.
+#: A field that a client sets under another name: stop tokens are a list of numbers in ``stop``.
 _FIELD = {"stop_token_ids": "stop"}
 
-#: The first token of the first prompt; that of the next one is one more. Other tokens come in a second chunk.
+#: The first token of prompt 0 (of prompt n it is ``_FIRST + n``), and the tokens of each prompt's second chunk.
 _FIRST, _REST = 1_000, [7, 8]
 
 _DOCS = (

@@ -34,7 +34,7 @@ from rl_sentinel.core.case import Settings
 PATH = f"{TRAINER}.train"
 LOGGER = "skyrl.train.utils.trajectory_logging.TrajectoryLogger"
 
-#: Name -> settings. With "replace", releases refuse in an assertion the uids that stand twice in the batch.
+#: Name -> settings. "replace" is left out: its batch repeats some uids, which an assertion of some releases rejects.
 _FAMILIES: Mapping[str, Settings] = {"default": {}, "step-wise": {STEP_WISE: True}, "filter": FAMILIES["filter"]}
 
 #: The number of trajectories to log.

@@ -92,7 +92,7 @@ async def _rollouts(run: Callable[..., Any], args: Any, source: PromptSource, co
             if rollout.done():
                 break
         else:
-            return trained  # it waits for ever: its samples are counted as not trained
+            return trained  # the rollout would wait forever, so its samples are counted as not trained
         samples: Any = rollout.result()
         trained += getattr(samples, "samples", samples)
     return trained

@@ -18,7 +18,7 @@ from rl_sentinel.core.case import Settings
 #: Columns of log-probs: of the model that is trained, before its update, and of the reference.
 LOGPROBS = ("logprob", "old_logprob", "ref_logprob")
 
-#: What the models predict where no response token is predicted.
+#: The output of the models at positions that predict no response token.
 _WRONG = 9.0
 
 #: Arguments of every run, at slime's defaults.

@@ -37,7 +37,7 @@ SHARED: Mapping[str, Settings] = {
 }
 GATHERED: Settings = {"ranks": 2, "allgather_cp": True}
 
-#: What a place holds whose data is of another place.
+#: The value of a position whose data belongs to another position.
 WRONG = -1
 
 _PACKED = claims(

@@ -70,7 +70,7 @@ def _images(inputs: Inputs) -> dict[str, Tensor] | None:
     return {"pixel_values": torch.full((1, 1), float(row))} if row else None
 
 
-#: What some samples have: those of an image, and those with a teacher on a server.
+#: Fields that only some samples have: images, and log-probs of a teacher on a server.
 IMAGES: Mapping[str, Codec] = {"multimodal_train_inputs": Derived(_images)}
 TEACHER: Mapping[str, Codec] = {"teacher_log_probs": Object(torch.as_tensor, {"data": RowTokens("ref_logprob")})}
 

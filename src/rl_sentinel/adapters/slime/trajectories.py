@@ -29,7 +29,7 @@ MANAGER = f"{MODULE}.TrajectoryManager"
 #: The functions of releases before the manager: the turns of a session to a segment, and a segment to a sample.
 MERGE, WRITE = f"{MODULE}.merge_turns", f"{MODULE}.write_segment_to_sample"
 
-#: Tokens of no case: what a template adds to a prompt, and what a reply becomes when it is tokenized again.
+#: Tokens that no case has: the template's addition to a prompt, and the token of a reply that is tokenized again.
 _QUESTION, _OTHER = 1_000_000, 1_000_001
 
 #: The shortest response of three turns: replies of one token, with a token between them.
@@ -52,7 +52,7 @@ _PRODUCER = (
 )
 
 
-#: What is known of a row: its prompt, its response as the engine returns it, and its reward.
+#: The inputs of a row: its prompt, its response as the engine returns it, and its reward.
 ROW = Table(
     {
         "prompt": RowPrompt(),

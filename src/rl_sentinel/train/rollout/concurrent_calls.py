@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-#: Threads for functions that are not async, and async calls at one time, counts.
+#: The most threads for functions that are not async, and the most async calls at one time, counts.
 CONCURRENCY = 64
 
 #: How often time limits are checked, and how long an event loop may take to respond before it counts as blocked, in s.
@@ -83,7 +83,7 @@ class _Board:
         self.results.setdefault(number, result)
 
     def expire(self) -> list[int]:
-        """Give up calls that are past their time limit."""
+        """Give up the calls that are past their time limit, and return their numbers."""
         now, open_calls = time.monotonic(), [n for n in list(self.started) if n not in self.results]
         late = [n for n in open_calls if now - self.started[n] > self.calls[n].seconds]
         self.results |= {n: TimeoutError() for n in late}

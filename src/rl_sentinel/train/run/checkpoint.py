@@ -156,7 +156,7 @@ def save_tensors(state: Mapping[str, Any], path: Path) -> None:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """All checkpoints in place, by step."""
+    """The folders of all finished checkpoints, oldest first."""
     return sorted(p for p in folder.glob(f"{_PREFIX}*") if p.is_dir()) if folder.is_dir() else []
 
 

@@ -102,7 +102,7 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
     sampler = FLOAT * (before + low_rank) if processes > 1 or rollout.staleness else 0
     decoded = min(DECODED, -(-rollout.prompts * rollout.responses // processes)) if rollout.engine == "process" else 0
     device = resolve_device(recipe.policy.device)
-    written = recipe.checkpoint.background and device.type == "cpu"  # of another device the copy is not in its memory
+    written = recipe.checkpoint.background and device.type == "cpu"  # from a GPU, the copy goes to host memory
     needs = {
         "weights": FLOAT * (before + low_rank) // processes,
         "gradients": FLOAT * trained // processes,

@@ -32,7 +32,7 @@ class RunDirectory:
         """Read a directory without changing it.
 
         Raises:
-            SentinelError: if it has a file with the name of a run's file that no run wrote.
+            SentinelError: if a file has the name of a run's file, but no run wrote it.
         """
         metrics, timing = (folder / f"{name}.jsonl" for name in ("metrics", "timing"))
         further = [folder / f"{name}.jsonl" for name in FURTHER_LOGS]
