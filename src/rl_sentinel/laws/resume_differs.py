@@ -43,7 +43,7 @@ UNINTERRUPTED, RESUMED = "uninterrupted", "resumed"
 
 
 def _pairs(boundary: Boundary) -> list[tuple[str, str]]:
-    """Pairs of names of outputs to compare: of the uninterrupted run and of the restored run."""
+    """Pairs of output names to compare: one of the uninterrupted run, one of the restored run."""
     by_quantity = {output.quantity: name for name, output in boundary.outputs.items()}
     parts = {quantity: quantity.partition(".") for quantity in by_quantity}
     return [

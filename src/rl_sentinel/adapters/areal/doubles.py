@@ -25,7 +25,7 @@ LABELS = "model_labels"
 
 
 def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
-    """An engine of one process with doubles of model and optimizer; ``losses`` records the loss of each micro-batch."""
+    """An engine in one process whose model and optimizer are doubles; ``losses`` records each micro-batch's loss."""
     losses: list[Tensor] = []
 
     def model(**inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
@@ -241,7 +241,7 @@ def update(
                 run_on_ranks(ranks, lambda _rank: method(trainer, dict(placed)))
     loss = torch.stack(trainer.engine.losses).sum() / ranks
     logged = tracker.export_all() if log else {}
-    # In some releases the method opens a scope of its own, which newer ones open around it.
+    # Some releases open the tracker's scope inside the method, newer ones around the call.
     return {"loss": loss, "logged": {name.partition("/")[2]: number for name, number in logged.items()} | logged}
 
 

@@ -105,7 +105,7 @@ def train_pairs(
     masks: list[list[int]],
     logprobs: list[Tensor],
 ) -> dict[str, Any]:
-    """The loss and the logs of one update on pairs, whose scores are sums of log-probs of trained tokens."""
+    """Update once on pairs, and return the loss and the logs; a score is the sum of the trained tokens' log-probs."""
     trainer.engine.model.responses = list(zip(masks, logprobs, strict=True))
     ids = [[2 * n + 2] * len(row) + [2 * n + 3] for n, row in enumerate(logprobs)]
     items = [{"chosen_ids": ids[n], "rejected_ids": ids[n + 1]} for n in range(0, len(ids), 2)]

@@ -90,7 +90,7 @@ _UPDATE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Updates of the actor, under each configuration, of the critic and, except on Megatron, of supervised training."""
+    """Updates of the actor (one per configuration), of the critic and, except on Megatron, of supervised training."""
     if target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         choose_platform(target)
         yield from _updates(target, _COPYING if copies_inputs(target) else _FSDP)
@@ -213,7 +213,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
     parts: dict[str, Codec] = {NUMBERS[n]: Knob(n) for n in family.settings if n in NUMBERS}
     parts |= {"mb_spec": SPLIT, **family.words}
     if not supervised:
-        parts["ppo_n_minibatches"] = Constant(1)  # one optimizer step, so that the loss is that of all rows
+        parts["ppo_n_minibatches"] = Constant(1)  # one optimizer step, so that the loss covers all rows
     if stage == "value-loss":
         parts["is_critic"] = Constant(value=True)
     configuration = Object(config, parts, shared=True)

@@ -144,4 +144,4 @@ def steps_in_order(inputs: Inputs) -> str:
     ends[:-1] = batch.trajectory[1:] != batch.trajectory[:-1]
     whole = len(torch.unique_consecutive(batch.trajectory)) == len(set(batch.trajectory.tolist()))
     in_order = whole and torch.equal(ends, batch.last_step)
-    return "" if in_order else "the steps of a trajectory are not consecutive with the last step last"
+    return "" if in_order else "the steps of a trajectory are not consecutive, or do not end with its last step"

@@ -209,7 +209,9 @@ def several_trajectories(inputs: Inputs) -> str:
     batch = inputs.batch
     counts = {len(set(batch.trajectory[batch.group == g].tolist())) for g in batch.group.tolist()}
     return (
-        "" if len(counts) == 1 and min(counts) > 1 else "prompts do not have the same number of trajectories, 2 or more"
+        ""
+        if len(counts) == 1 and min(counts) > 1
+        else "prompts differ in their number of trajectories, or have only one"
     )
 
 

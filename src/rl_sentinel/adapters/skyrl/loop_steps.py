@@ -180,7 +180,7 @@ def _asynchronous(parts: list[type], loader: PromptLoader, rows: int) -> dict[st
 
 
 def _two_prompts(inputs: Inputs) -> str:
-    return "" if inputs.batch.rows > 1 else "the run stops within an epoch, which has no such place with one prompt"
+    return "" if inputs.batch.rows > 1 else "the run stops within an epoch, which needs two prompts or more"
 
 
 def _boundary(owner: str, *, asynchronous: bool) -> Boundary:

@@ -107,7 +107,7 @@ def train_on_ranks(  # noqa: PLR0913 - functions of the target, and their argume
     options: Settings,
     numbers: Settings,
 ) -> dict[str, Any]:
-    """The metrics of the training step of all ranks, and ``loss``: the logged loss, with the gradient of the update."""
+    """The metrics of all ranks' training step, and ``loss``: the logged loss, with the update's gradient."""
     rows = len(columns["logprob"])
     temperature = float(numbers.get("temperature") or 1.0)
     live, tables = _number_tokens(ranks, columns)

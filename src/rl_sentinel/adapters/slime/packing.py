@@ -158,7 +158,7 @@ def _cuts(inputs: Inputs) -> list[list[int]]:
 
 
 def packing_arguments() -> dict[str, Codec]:
-    """The arguments of the packing function: its helpers, the data of a rank, and the rows of its micro-batches."""
+    """The arguments of the packing function: its helpers, a rank's data, and the rows of each micro-batch."""
     data = {
         "tokens": Column("token", RaggedSequence()),
         "loss_masks": LOSS_MASKS,

@@ -48,7 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def drop_first_prompt(_args: object, samples: list[Any], **_more: object) -> bool:
-    """A filter that drops the first prompt, the third, and so on."""
+    """A filter: True for the second prompt, the fourth, and so on; the other prompts are dropped."""
     return int(samples[0].index) // len(samples) % 2 == 1
 
 

@@ -202,6 +202,6 @@ def init_pretrained(name: str) -> tuple[Policy, Any]:
 
 
 def _configured_ends(model: Any) -> tuple[int, ...]:  # noqa: ANN401 - transformers is an extra
-    """The end tokens of a model's generation config, such as the end of a message beside the end of a text."""
+    """The end tokens in a model's generation config, such as end-of-message beside end-of-text."""
     ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     return () if ends is None else tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)

@@ -141,7 +141,7 @@ def _whole_weights(model: nn.Module, settings: LoraSettings) -> int:
 
 
 def _policy_without_memory(recipe: Recipe) -> tuple[Policy, _CacheShape]:
-    """The policy of a recipe, made of fake tensors."""
+    """The policy of a recipe, made of fake tensors, and the shape of its KV cache."""
     settings = recipe.policy
     if is_run(settings.load):
         return _policy_without_memory(read_run_recipe(settings.load))

@@ -39,7 +39,7 @@ def build_policy(recipe: Recipe) -> Policy:
 
 
 def read_run_recipe(place: str) -> Recipe:
-    """The recipe of a run.
+    """Read ``recipe.json`` in a run's folder, or beside its ``best`` folder.
 
     Raises:
         SentinelError: if the folder has no run, or its recipe is damaged.

@@ -48,7 +48,7 @@ class Environment:
         return Outcome(reward, right, parts=(float(digits), float(order)))
 
     def warm(self, rng: random.Random) -> tuple[str, str, bool]:
-        """Draw a demonstration of one behavior."""
+        """Draw a demonstration of one behavior: prompt, response, and whether the response ends."""
         task = self.task(rng)
         (behavior,) = rng.choices(list(BEHAVIORS), list(BEHAVIORS.values()))
         if behavior == "rambling":
