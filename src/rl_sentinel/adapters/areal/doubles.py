@@ -105,7 +105,7 @@ class PlacedModel:
         self.columns: list[Tensor] = []
 
     def __call__(self, **inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
-        """Outputs at each place: ``[1, N, 3]``, or ``[1, N, 1]`` for a critic."""
+        """The outputs at each position: ``[1, N, 3]``, or ``[1, N, 1]`` for a critic."""
         places = own_part(inputs[PLACES].reshape(-1), inputs["input_ids"].numel()).unsqueeze(0)
         return SimpleNamespace(logits=torch.stack([column.reshape(-1)[places] for column in self.columns], -1))
 
@@ -114,7 +114,7 @@ class PlacedModel:
         return []
 
     def take_columns(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The data with places instead of the model's outputs, which are stored."""
+        """Store the model's outputs, and return the data with the numbers of positions in their place."""
         names = [name for name in (LOGPROBS, ENTROPY, LABELS, VALUES) if name in data]
         self.columns = [data[name].float() if name == LABELS else data[name] for name in names]
         others = {name: value for name, value in data.items() if name not in names}
@@ -192,7 +192,7 @@ def _all_gather(tensor: Tensor, group: object = None) -> tuple[Tensor, ...]:  # 
 
 
 def own_part(places: Tensor, size: int) -> Tensor:
-    """The ``size`` places of a rank's part of a sequence; padding has place 0."""
+    """The numbers of the ``size`` positions of a rank's part of a sequence; padding has number 0."""
     spare = size * rank_count() - len(places)
     return torch.nn.functional.pad(places, (0, spare)).chunk(rank_count())[rank_number()]
 

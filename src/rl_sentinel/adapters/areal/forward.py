@@ -87,9 +87,9 @@ def forward_pass(
     outputs: list[Tensor],
     ranks: int,
 ) -> Tensor:
-    """``[B, S]``: the log-prob of each next token, in nats, or the value of each place.
+    """``[B, S]``: the log-prob of each next token, in nats, or the value of each position.
 
-    ``ranks`` share each sequence; places where their results differ are infinite.
+    ``ranks`` share each sequence; the result is infinite where the ranks differ.
     """
     kind, mask = type(trainer.engine), data["attention_mask"].long()
     kind.outputs = torch.cat(outputs)

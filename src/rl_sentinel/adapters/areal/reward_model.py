@@ -82,7 +82,7 @@ class ScoreModel:
         self.responses = list[tuple[list[int], Tensor]]()
 
     def __call__(self, input_ids: Tensor, **_more: object) -> Any:  # noqa: ANN401 - what a model returns
-        """``[1, N, 1]`` outputs at each place."""
+        """``[1, N, 1]``: the output at each position."""
         ids = input_ids.reshape(1, -1).long()
         # Computed again for each micro-batch, because ``backward`` frees the graph.
         scores = [torch.where(torch.tensor(mask) > 0, row, 0.0).sum() for mask, row in self.responses]

@@ -147,7 +147,7 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
 
 
 def numbers_of_tokens(form: FullSequence) -> Computed:
-    """The number of each response token in the batch, from 1, so that the labels of all places differ; 0 elsewhere."""
+    """The number of each response token in the batch, from 1, so that all labels differ; 0 at other positions."""
 
     def numbers(inputs: Inputs) -> torch.Tensor:
         every = torch.arange(1, inputs.batch.mask.numel() + 1).view_as(inputs.batch.mask)

@@ -81,15 +81,15 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     worker: Any,  # noqa: ANN401 - the target's class
     loss_fn: Callable[..., Any],
     cfg: Any,  # noqa: ANN401 - the target's class
-    reads_section: bool,  # noqa: FBT001 - passed by name
+    reads_section: bool,  # noqa: FBT001 - whether the worker's ``cfg`` is ``cfg.trainer``
     values: Tensor,
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,
 ) -> dict[str, Any]:
-    """Train on a mini-batch in ``parts`` micro-batches, and return its loss as the gradients have it.
+    """Train on a mini-batch in ``parts`` micro-batches, and return its loss.
 
-    The loss is the sum over micro-batches, times the factor by which the update scales the summed gradients. With
-    ``reads_section``, the worker's ``cfg`` is ``cfg.trainer``; otherwise, it is the whole configuration.
+    The loss is the sum of the micro-batches' losses, times the factor by which the update scales the summed gradients.
+    With ``reads_section``, the worker's ``cfg`` is ``cfg.trainer``; otherwise, it is the whole configuration.
     """
     cfg.trainer.micro_train_batch_size_per_gpu = data.batch_size // parts
     model = Model(values)
@@ -105,7 +105,8 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
         critic_loss_fn=loss_fn,
         _micro_batches_accumulated=0,
     )
-    model.weight.grad = torch.ones(())  # optim_step scales it in place, so that it ends as the factor on gradients
+    # The update scales this gradient of 1 in place like any other, so that it becomes the factor.
+    model.weight.grad = torch.ones(())
     if hasattr(worker, "ppo_train"):
         cfg.trainer.update_epochs_per_batch = 1
         bare_worker.critic_mini_batch_size_per_gpu = data.batch_size

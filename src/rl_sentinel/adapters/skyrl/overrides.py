@@ -114,7 +114,7 @@ def _places(source: str, settings: Settings) -> dict[str, str]:
 
 
 def read_overrides(make: Callable[..., Any], options: Settings, places: Mapping[str, str]) -> dict[str, float]:
-    """The value of each override at each place of the configuration."""
+    """For each path in ``places``, the value that arrives there; see :func:`arrives`."""
     config = make({path: _value(path, value) for path, value in options.items()})
     return {place: arrives(options[path], get_field(config, place)) for place, path in places.items()}
 

@@ -64,7 +64,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     worker: Any,  # noqa: ANN401 - the target's class
     losses: Any,  # noqa: ANN401 - the target's registry
     cfg: Any,  # noqa: ANN401 - the target's class
-    reads_section: bool,  # noqa: FBT001 - True if the worker's ``cfg`` is ``cfg.trainer``
+    reads_section: bool,  # noqa: FBT001 - whether the worker's ``cfg`` is ``cfg.trainer``
     columns: dict[str, Tensor],
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,

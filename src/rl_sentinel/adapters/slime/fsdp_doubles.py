@@ -225,7 +225,7 @@ def _number_tokens(ranks: list[dict[str, Any]], columns: dict[str, list[Tensor]]
 
 
 def _read(logits: Tensor, temperature: float | None) -> tuple[Tensor, Tensor]:
-    """The log-probs and entropies of :class:`Models` at all places except the last."""
+    """The log-probs and entropies of :class:`Models` at all positions except the last."""
     logits = logits.squeeze(0) if logits.shape[0] == 1 else logits
     places = logits[..., :-1, :]
     return places[..., 0] / (temperature or 1.0), places[..., 1] / (temperature or 1.0)

@@ -39,10 +39,10 @@ class Judgment:
     ``tried`` counts the cases that were compared. ``found`` is the counterexample, or None. ``reason`` says why no case
     was compared.
 
-    ``broken`` and ``held`` are names of expectations, and empty without a counterexample. If the law fails on one case,
-    the leading cases from the counterexample on are compared completely, so that a finding at one output does not hide
-    another's: ``broken`` are the expectations that broke on one of these cases, ``held`` the others. If the law fails
-    only on all cases, ``broken`` is the expectation of ``found``, and ``held`` is empty.
+    ``broken`` and ``held`` are names of expectations, and empty without a counterexample. For a law that fails
+    ``"on-one-case"``, all expectations of the first broken case and of the leading cases after it are compared, so that
+    a finding at one output does not hide another's: ``broken`` are those that broke on any of these cases, ``held`` all
+    others. For a law that fails ``"on-all-cases"``, ``broken`` is the expectation of ``found``, and ``held`` is empty.
     """
 
     tried: int
