@@ -100,7 +100,7 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
 
 
 def call_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A double of AReaL's asynchronous reward wrapper, which would start processes."""
+    """A double of AReaL's asynchronous reward wrapper: it calls the function in this process."""
 
     async def call(*args: object, **more: object) -> Any:  # noqa: ANN401 - a reward
         return function(*args, **more)
