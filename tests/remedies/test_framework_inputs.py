@@ -15,8 +15,8 @@ def test_responses_and_tokens() -> None:
     rewards = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.0, 0.25], [7.0, 0.0, 0.0]])
     asked = responses(rewards, mask=MASK, index=np.array(["q", "p", "q"], dtype=object), by_deviation=False)
     assert asked.reward.tolist() == [1.0, 0.75, 7.0]
-    assert asked.rows["group"].tolist() == [1, 0, 1]
-    assert asked.rows["live"].tolist() == [True, True, False]
+    assert asked.arguments["group"].tolist() == [1, 0, 1]
+    assert asked.arguments["live"].tolist() == [True, True, False]
     assert asked.length.tolist() == [2, 1, 0]
     found, returns = per_token(asked.reward, mask=MASK)
     assert found is returns

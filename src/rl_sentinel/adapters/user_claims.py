@@ -186,7 +186,7 @@ def parse_claims(texts: Iterable[str], stage: Stage) -> Claims:
 
 
 def _keys(stage: Stage) -> list[str]:
-    """The claims that a user can state at a stage."""
+    """The keys of the claims that a user can state at a stage."""
     return [key for key, (_, stages, _says) in described().items() if stage in stages]
 
 

@@ -127,12 +127,13 @@ class Audit:
 def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding]:
     """The audit's findings, each symptom folded under its cause, worst level first.
 
+    If a known entry matches the cause, only symptoms at places that the entry lists are folded; a symptom at another
+    place stays a separate finding.
+
     Args:
         audit: the results.
         known: entries of known files; the first that matches a finding and its release annotates it.
         version: the release, or the version that a checkout states; empty if unknown.
-
-    A place that a known entry does not list is not folded under the known finding, but is a separate finding.
     """
     broken = [
         Finding(

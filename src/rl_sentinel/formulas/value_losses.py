@@ -44,7 +44,7 @@ def _squared(batch: Batch, _settings: Settings) -> Named:
 
 
 def _of_ppo(batch: Batch, settings: Settings) -> Named:
-    """The squared error of PPO's paper (arXiv 1707.06347, equation 9), or its clipped forms with a clip range."""
+    """The squared error of PPO's paper (arXiv 1707.06347, equation 9); with ``value_clip``, its clipped forms."""
     if settings.get("value_clip") is None:
         return _squared(batch, settings)
     alone = _of_clipped_value(batch, settings)

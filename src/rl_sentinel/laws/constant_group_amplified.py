@@ -1,8 +1,8 @@
 """DEG002 constant-group-amplified: a prompt whose rewards are all equal gets a nonzero advantage.
 
 What it says:
-    Responses of equal reward get advantage zero from a relative baseline: up to 4 roundings of the
-    reward where it is centered, up to 1e-3 where it is standardized, for rewards of any size.
+    Responses of equal reward get advantage zero from a relative baseline, with an error of at most 4 roundings of the
+    reward if it is centered, and of at most 1e-3 if it is standardized, for rewards of any size.
 
 Why it matters:
     A mean of equal numbers has a rounding error, which is divided by a deviation that should be zero.
@@ -24,8 +24,8 @@ How to fix it:
     of equal rewards before they are trained.
 
 Where it does not apply:
-    Baselines not claimed relative; batches with a row that is dead, suppressed, alone in its group,
-    masked at its last token, or a step. In a user's function it is a hazard.
+    Baselines that are not claimed to be relative; batches with a row that is dead, suppressed, alone in its group,
+    masked at its last token, or one step of a trajectory. In a user's function, a break is a hazard.
 
 Seen in:
     See the audit's reports.

@@ -26,11 +26,11 @@ How to fix it:
 
 Where it does not apply:
     Claims that the table of formulas does not know. Advantages of batches with a row that is dead,
-    suppressed, alone in its group, masked at its last token, or a step, and groups of equal rewards:
-    other laws cover these. Where steps are claimed, the last step of each trajectory is compared; steps with
-    the same mask have its advantage. Where credit runs over time and some token between does not train,
-    that token is a step on all cases or on none, and none where it is claimed to be passed over; a baseline
-    per token is compared there only if that is claimed.
+    suppressed, alone in its group, masked at its last token, or one step of a trajectory, and groups of equal
+    rewards: other laws cover these. Where step-wise trajectories are claimed, the last step of each trajectory is
+    compared, and all steps with the same mask must have its advantage. Where credit runs over time, an untrained token
+    between trained ones may count as a time step on all cases or on none; if it is claimed to be passed over, on none.
+    Only with that claim, a baseline per token is compared on such rows.
     Losses whose aggregation is not claimed.
 
 Seen in:

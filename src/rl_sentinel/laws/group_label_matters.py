@@ -21,7 +21,7 @@ How to fix it:
     estimators of ``rl_sentinel.signal.advantage`` take any integers in any order.
 
 Where it does not apply:
-    Boundaries that read no group. Rows are dealt only where grouping by id is claimed, and each
+    Boundaries that read no group. Rows are interleaved only where grouping by id is claimed, and each
     trajectory has one row.
 
 Seen in:

@@ -43,7 +43,7 @@ from rl_sentinel.search.comparison import change_of, magnitude, same_rows
 from rl_sentinel.search.preconditions import distinct, groups_recognizable
 from rl_sentinel.search.transforms import moved
 
-#: Which live row is changed, first or last, one per variant.
+#: Number of rows that are changed, one per variant: the first live row and the last one.
 ENDS = 2
 
 #: Change of the reward, in reward units.

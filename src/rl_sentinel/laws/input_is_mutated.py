@@ -65,17 +65,17 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for name, (before, now) in seen.arguments.items():
         if any(before.shape == c.shape and bool((before == c).all()) for c in claimed):
             continue
-        where = _counts(batch, before)
+        where = _compared_cells(batch, before)
         if where is None:
             continue
         yield Equal(f"argument {name}", before, now, where, tolerance=0.0, change=CALL, reason=REASON)
 
 
-def _counts(batch: Batch, argument: Tensor) -> Tensor | None:
-    """The positions of an argument that are compared, or None if its shape does not show which cells are trained.
+def _compared_cells(batch: Batch, argument: Tensor) -> Tensor | None:
+    """True at the cells of an argument to compare; None if its shape does not show which cells are trained.
 
-    A tensor of one axis may have a cell per row or per token of one response. If all tokens are trained, neither this
-    nor the order of packed tokens matters.
+    A 1-D tensor with one cell per row is compared over live rows if a response is shorter than that. Any other 1-D
+    tensor may hold rows or packed tokens, so it is compared only if every token is trained.
     """
     rows, width = batch.mask.shape
     if argument.shape[:2] == batch.mask.shape:

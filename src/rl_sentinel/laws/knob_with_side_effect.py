@@ -20,8 +20,8 @@ How to fix it:
     cuts: ``rl_sentinel.signal.minibatches.aggregation``.
 
 Where it does not apply:
-    Boundaries that claim no setting without effect; values that are refused. Rows that are not trained are left out,
-    since what they count for differs with the split already (SPL001).
+    Boundaries that claim no setting without effect; values that are refused. Batches with an untrained row, since the
+    split alone may change what such a row counts for (SPL001).
 
 Seen in:
     See the audit's reports.

@@ -2,7 +2,7 @@
 
 What it says:
     Each value that the code lists as allowed for a setting, in its documentation, a registry or a type, gives a
-    result, or a refusal that names what else it needs. A bare exception, an accident and "unknown value" are neither.
+    result, or a refusal that names what else it needs. A bare exception, a crash and "unknown value" are neither.
 
 Why it matters:
     A user who selects a listed value follows the documentation. The run ends after its start-up, or falls back to
@@ -26,8 +26,8 @@ How to fix it:
     exception what it needs.
 
 Where it does not apply:
-    Boundaries that claim no list of allowed values. A value is refused only if it is on every batch that could be asked
-    with another value.
+    Boundaries that claim no list of allowed values. Only batches that give a result without the value are
+    tried, and the value must be refused on all of them.
 
 Seen in:
     See the audit's reports.

@@ -2,13 +2,13 @@
 
 What it says:
     The numbers of a model (log-probs, logits, entropies, values) give the same outputs whether they are passed as
-    bfloat16 or as float64, up to the rounding of bfloat16. Allowed is half a unit for each of a few operations and for
-    each summed cell, relative to the largest input, to the output, and to their product, because an exponential turns
-    an input error into a relative output error.
+    bfloat16 or as float64, up to the rounding of bfloat16. The allowed error is half a unit in the last place for each
+    of a few operations and for each summed cell, relative to the largest input, to the output, and to their product,
+    because an exponential turns an input error into a relative output error.
 
 Why it matters:
     Models often return log-probs in bfloat16. If they are subtracted, summed or counted in bfloat16, long rows lose
-    whole tokens: above 256 it has no odd numbers.
+    whole tokens: above 256, bfloat16 has no odd numbers.
 
 A boundary that breaks it:
     >>> import torch
@@ -28,8 +28,8 @@ Where it does not apply:
     model gives: rewards, returns and advantages are made in float32, and are passed as they are.
     Batches that no model gives: a log-prob above 0, or a sum of squared probabilities without that of
     the token. Decisions and fractions of decisions, which may flip at their threshold; and cases where an output
-    is not a smooth function of its inputs, since it contains a decision: there float64 too, at inputs that a few
-    roundings would move, gives another output by more than rounding.
+    jumps because it contains a decision: there, the float64 output also changes by more than rounding if the inputs
+    move by a few roundings.
 
 Seen in:
     See the audit's reports.

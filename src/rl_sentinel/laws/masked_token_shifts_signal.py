@@ -22,8 +22,8 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that read no mask, or neither log-probs, values nor advantages, and logged numbers that declare no
-    population. Rewards are never moved: PLC005 is about
-    one at a masked token. Numbers that overflow are reported by MSK004.
+    population. Rewards are never moved: PLC005 is about rewards at masked tokens. MSK004 reports numbers that
+    overflow.
 
 Seen in:
     See the audit's reports.

@@ -43,7 +43,7 @@ from rl_sentinel.core.observation import Ask
 from rl_sentinel.core.phrasing import number
 from rl_sentinel.search.companion_cases import companions, observation_or_none
 
-#: Cases that must have been answered before a metric is said not to move.
+#: Number of cases with a result that are needed before a metric is reported as constant.
 ENOUGH = 16
 
 

@@ -77,7 +77,7 @@ def _accepted(boundary: Boundary, output: Output, case: Case, only: str = "") ->
 
 
 def _as_claimed(boundary: Boundary, output: Output, definition: str) -> bool:
-    """Whether a definition is of the two policies, and of the estimator of a KL, that the boundary claims."""
+    """Whether a definition compares the two policies, and uses the KL estimator, that the boundary claims."""
     name = next(n for n, o in boundary.outputs.items() if o is output)
     pair = value_of(boundary.claims.output_pairs.get(name))
     kl = value_of(boundary.claims.kl) if kind(output.quantity) == "kl" else None

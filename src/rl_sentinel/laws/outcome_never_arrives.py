@@ -24,8 +24,8 @@ How to fix it:
 
 Where it does not apply:
     Order statistics, which few outcomes move; a row with no live sibling that has a token at the same position; a
-    discount of zero; outcomes that are suppressed. Steps are joined only where that is claimed and the whole trajectory
-    is credited. A trajectory whose prompt has no other live one.
+    discount of zero; outcomes that are suppressed; a trajectory whose prompt has no other live trajectory. Steps are
+    joined only where that is claimed and the whole trajectory is credited.
 
 Seen in:
     See the audit's reports.

@@ -6,8 +6,8 @@ What it says:
 
 Why it matters:
     Sequences are packed end to end to save padding. A boundary that is one token off, positions that go on from the
-    sequence before, or a cut that counts padding, give each token the number of a neighbor. Which ones depends on what
-    else is in the batch, so that nothing looks wrong on average.
+    sequence before, or a cut that counts padding, give tokens the numbers of their neighbors. Which tokens are wrong
+    depends on the rest of the batch, so nothing looks wrong on average.
 
 A boundary that breaks it:
     >>> lengths, packed = [2, 3], [0.1, 0.2, 0.3, 0.4, 0.5]
@@ -68,7 +68,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
         try:
             alone = ask(with_batch(case, take_rows(batch, index))).values
         except (NotApplicable, Refused):
-            continue  # no sequence of this kind can come alone
+            continue  # this sequence cannot be packed alone
         where = batch.valid & (torch.arange(batch.rows, device=batch.device) == row).unsqueeze(1)
         for parts, values in packed.items():
             change = Change(f"packing row {row} with {'all' if parts == 1 else 'some of the'} other rows")

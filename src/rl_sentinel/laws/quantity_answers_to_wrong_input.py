@@ -24,8 +24,8 @@ How to fix it:
 
 Where it does not apply:
     Quantities that the table of allowed inputs does not know. A KL that is not computed at
-    coefficient 0 (it is 0 everywhere) is not held against the others. A clip fraction is not
-    judged where the advantage is made inside.
+    coefficient 0 (it is 0 everywhere) is not compared with the others. A clip fraction is not
+    judged where the boundary computes the advantage itself.
 
 Seen in:
     See the audit's reports.
@@ -51,7 +51,7 @@ from rl_sentinel.search.transforms import moved
 #: How far a column is moved, in its own unit, one per variant: in every row, and in one row alone.
 AMOUNTS = (1.0, -100.0, -1.0, 100.0)
 
-#: Coefficients that a KL is asked under; the first is what the others are held against.
+#: Coefficients of a KL; the results under the others are compared with the result under the first.
 COEFFICIENTS = (1.0, 0.1, 0.0)
 
 
@@ -119,7 +119,7 @@ def _comparisons(  # noqa: PLR0913 - a comparison has these parts
     """The outputs before and after these columns were moved."""
     boundary, batch, before, changed = ask.boundary, case.batch, ask(case), case.batch
     for number, column in enumerate(columns):
-        changed = moved(changed, column, rows, amount * 2**number)  # no two by the same: a difference of them moves too
+        changed = moved(changed, column, rows, amount * 2**number)  # by different amounts, so a difference of two moves
     after, scale = ask(with_batch(case, changed)), magnitude(changed, boundary.reads)
     for name in names:
         old, new, where = before.values[name], after.values[name], _valid(boundary.outputs[name], batch)

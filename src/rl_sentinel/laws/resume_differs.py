@@ -38,12 +38,12 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 from rl_sentinel.core.phrasing import at, two_numbers
 
-#: First words of the two quantities; what follows the point tells apart several pairs of a boundary.
+#: First words of the two quantities; the words after the point distinguish the pairs of a boundary.
 UNINTERRUPTED, RESUMED = "uninterrupted", "resumed"
 
 
 def _pairs(boundary: Boundary) -> list[tuple[str, str]]:
-    """Pairs of names of outputs to compare: of the uninterrupted run and of the restored run."""
+    """Pairs of output names to compare: one of the uninterrupted run, one of the restored run."""
     by_quantity = {output.quantity: name for name, output in boundary.outputs.items()}
     parts = {quantity: quantity.partition(".") for quantity in by_quantity}
     return [

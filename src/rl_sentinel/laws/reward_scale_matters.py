@@ -23,8 +23,8 @@ How to fix it:
     two.
 
 Where it does not apply:
-    Estimators not claimed to standardize, or that read a reference policy (a KL term in the reward has another unit);
-    rows and groups that SHF001 leaves out.
+    Estimators that do not claim to standardize, or that read a reference policy (a KL term in the reward has another
+    unit); rows and groups that SHF001 leaves out.
 
 Seen in:
     See the audit's reports.

@@ -19,7 +19,8 @@ How to fix it:
     sample as used when it is handed out.
 
 Where it does not apply:
-    Boundaries that do not report how often each sample is used (an output of the quantity ``uses``, in declared uses).
+    Boundaries that do not report how often each sample is used (an output of the quantity ``uses``, divided by the
+    declared number).
 
 Seen in:
     See the audit's reports.
@@ -35,7 +36,7 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 
-#: The quantity: how often a sample is used, by how often it is declared to be.
+#: The quantity: the number of uses of a sample, divided by the declared number.
 QUANTITY = "uses"
 
 

@@ -36,7 +36,7 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 
-#: The quantity: to how many of the others a write changes this sample.
+#: The quantity: the number of other samples to which a write changes this sample.
 QUANTITY = "changed_by_others"
 
 

@@ -59,7 +59,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _vary(case: Case, variant: int) -> Case | None:
-    batch = on_policy(case.batch)  # a KL term in the reward would move tokens apart by right
+    batch = on_policy(case.batch)  # a KL term in the reward may rightly move tokens differently
     ids, number = distinct(batch.trajectory), variant % TRAJECTORIES
     if number >= len(ids) or bool(batch.token_reward.any()) or not bool(batch.scored.all()):
         return None

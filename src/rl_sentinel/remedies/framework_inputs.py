@@ -36,7 +36,7 @@ class Responses:
     by_deviation: bool
 
     @property
-    def rows(self) -> dict[str, Tensor]:
+    def arguments(self) -> dict[str, Tensor]:
         """The keyword arguments that every outcome estimator takes."""
         return {"group": self.group, "live": self.live}
 

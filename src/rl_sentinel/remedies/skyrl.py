@@ -37,9 +37,9 @@ SUM = Aggregation("token-sum", 1.0)
 
 #: Name after ``sentinel_`` -> the estimator.
 ESTIMATORS: dict[str, Callable[[Responses], Tensor]] = {
-    "grpo": lambda x: grpo.advantages(x.reward, **x.rows, standardize=x.by_deviation, epsilon=EPSILON),
-    "rloo": lambda x: rloo.advantages(x.reward, **x.rows),
-    "maxrl": lambda x: maxrl.advantages(x.reward, **x.rows),
+    "grpo": lambda x: grpo.advantages(x.reward, **x.arguments, standardize=x.by_deviation, epsilon=EPSILON),
+    "rloo": lambda x: rloo.advantages(x.reward, **x.arguments),
+    "maxrl": lambda x: maxrl.advantages(x.reward, **x.arguments),
 }
 
 

@@ -35,13 +35,13 @@ EPSILON = 1e-6
 
 #: Name after ``sentinel_`` -> the estimator.
 ESTIMATORS: dict[str, Callable[[Responses], Tensor]] = {
-    "grpo": lambda x: grpo.advantages(x.reward, **x.rows, standardize=x.by_deviation, epsilon=EPSILON),
-    "rloo": lambda x: rloo.advantages(x.reward, **x.rows),
-    "opo": lambda x: opo.advantages(x.reward, **x.rows, length=x.length),
-    "grpo_passk": lambda x: passk.advantages(x.reward, **x.rows),
-    "gpg": lambda x: gpg.advantages(x.reward, **x.rows),
+    "grpo": lambda x: grpo.advantages(x.reward, **x.arguments, standardize=x.by_deviation, epsilon=EPSILON),
+    "rloo": lambda x: rloo.advantages(x.reward, **x.arguments),
+    "opo": lambda x: opo.advantages(x.reward, **x.arguments, length=x.length),
+    "grpo_passk": lambda x: passk.advantages(x.reward, **x.arguments),
+    "gpg": lambda x: gpg.advantages(x.reward, **x.arguments),
     "reinforce_plus_plus_baseline": lambda x: reinforce_plus_plus_baseline.advantages(
-        x.reward, **x.rows, epsilon=EPSILON
+        x.reward, **x.arguments, epsilon=EPSILON
     ),
 }
 

@@ -34,7 +34,7 @@ def _all_trained(batch: Batch) -> Iterator[Batch]:
 
 
 def _simpler(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
-    """Set one column to its default value, or round it to multiples of 1 or 0.5."""
+    """Yield batches with one column set to its default value, or rounded to multiples of 1 or 0.5."""
     plain = batch_of(batch.mask)
     for name, about in COLUMNS.items():
         column = getattr(batch, name)

@@ -123,7 +123,8 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
         clip_high: the ratio is clipped from above at 1 + ``clip_high``.
 
     Returns:
-        The share of tokens, each by its own ratio, and of responses, each counted once.
+        The share of trained tokens that are clipped, and of live responses. A response's ratio is the geometric mean of
+        its tokens' ratios; each response counts once.
 
     Raises:
         InputError: if a number on the mask is not finite, a dtype or shape is wrong, or a clip is negative.
@@ -250,7 +251,7 @@ def explained_variance(value: Float[Tensor, "*S"], returns: Float[Tensor, "*S"],
 
     Returns:
         1 for values that are right up to a constant, 0 for constant values, below 0 for worse values; 0 if the
-        returns do not vary.
+        returns do not vary, or no token is trained.
 
     Raises:
         InputError: if a number on the mask is not finite, or a dtype or shape is wrong.

@@ -82,18 +82,18 @@ def largest(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor) -> Tenso
     [
         (of_envs, GAE, "rewards has the axes [T, B, 1] in its annotation, expected one of [B, T], [T, B], [B], "),
         (of_one, GAE, "rewards has the axes [T] in its docstring, of one trajectory, expected [B, T], or for "),
-        (of_one_list, GAE, "values is a list of numbers, expected one number per token, so it is of one trajectory: "),
-        (of_one_list, {"stage": "advantage"}, "values is a list of numbers, expected one number per token, "),
+        (of_one_list, GAE, "values is one list of numbers, expected one list per response: if your function takes "),
+        (of_one_list, {"stage": "advantage"}, "values is one list of numbers, expected one list "),
         (of_rewards, {"stage": "advantage", "algorithm": "reinforce++"}, "rewards is a list of numbers, and nothing "),
         (
             lambda log_prob, old_log_prob, advantages: clipped(log_prob, old_log_prob, advantages, 0.2),
             {"stage": "policy-loss", "bind": {"log_prob": "logprob", "old_log_prob": "old_logprob[B]"}},
-            "old_log_prob is old_logprob with one number per response, expected one per token, ",
+            "old_log_prob is bound to old_logprob as one number per response, expected one per token: ",
         ),
         (
             of_rows_and_tokens,
             {"stage": "value-loss", "algorithm": "ppo"},
-            "values is value with one number per response, expected one per token, [B, T] or, for a flat batch of ",
+            "values is bound to value as one number per response, expected one per token: state its layout, [B, T] ",
         ),
     ],
 )

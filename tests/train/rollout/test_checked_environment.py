@@ -60,8 +60,8 @@ def _call(answer: Any, function: str) -> Any:
         ("reply", None, "returned None, expected a text or an Outcome"),
         ("reply", (1.0, True), "returned (1.0, True), expected a text or an Outcome"),
         ("reply", Outcome("1", correct=True), "returned an Outcome whose reward is '1', expected a number"),  # type: ignore[arg-type]  # the wrong type
-        ("reply", Outcome(1.0, correct=True, parts=("1",)), "returned an Outcome whose parts is '1'"),  # type: ignore[arg-type]  # the wrong type
-        ("reply", Outcome(1.0, correct=True, parts=None), "returned parts None, expected numbers"),  # type: ignore[arg-type]  # the wrong type
+        ("reply", Outcome(1.0, correct=True, parts=("1",)), "returned an Outcome whose parts[0] is '1'"),  # type: ignore[arg-type]  # the wrong type
+        ("reply", Outcome(1.0, correct=True, parts=None), "returned an Outcome whose parts is None, expected a tuple"),  # type: ignore[arg-type]  # the wrong type
         ("reply", SystemExit(1), "raised SystemExit: 1, at "),
         ("reply", StopIteration(), "raised StopIteration, at "),
         ("warm", None, "returned None, expected a prompt, a response, and whether it ends"),

@@ -106,11 +106,11 @@ def test_full_disk_is_one_line(tmp_path: Path) -> None:
     ("line", "words"),
     [
         ("{", "line 2 cannot be read"),
-        ("5", "line 2 is '5', expected an object with its step: name the folder of a run"),
+        ("5", "line 2 is '5', expected an object with its step: name a folder whose metrics"),
         ("[1]", r"line 2 is '\[1\]', expected an object with its step"),
         ("{}", "line 2 is '{}', expected an object with its step"),
-        ('{"step": 2, "reward": null}', r"line 2\[reward\] is None, expected a number"),
-        ('{"step": 2, "reward": "x"}', r"line 2\[reward\] is 'x', expected a number"),
+        ('{"step": 2, "reward": null}', "line 2: 'reward' is None, expected a number: name a folder"),
+        ('{"step": 2, "reward": "x"}', "line 2: 'reward' is 'x', expected a number"),
     ],
 )
 def test_invalid_lines_are_rejected(tmp_path: Path, line: str, words: str) -> None:

@@ -56,7 +56,7 @@ def test_folder_in_place_of_a_file_is_one_line(tmp_path: Path, name: str) -> Non
 
 def test_file_in_place_of_the_checkpoints_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("")
-    with pytest.raises(SentinelError, match=r"checkpoints is a file, expected a folder of a run: name another"):
+    with pytest.raises(SentinelError, match=r"checkpoints is a file, expected a folder of checkpoints: name another"):
         Journal.open(recipe(tmp_path))
 
 

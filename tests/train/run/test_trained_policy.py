@@ -1,6 +1,7 @@
 """Policies of runs: loaded into another run, and exported for transformers."""
 
 import importlib.util
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,16 @@ def test_other_folders_are_one_line(tmp_path: Path, name: str, line: str) -> Non
         load_run(str(tmp_path / name))
 
 
-def test_run_without_a_checkpoint_is_one_line(tmp_path: Path, run: Path) -> None:
+def test_run_without_an_intact_checkpoint_is_one_line(tmp_path: Path, run: Path) -> None:
     for place in (run / "checkpoints").iterdir():
         (place / "seal.json").unlink()
-    with pytest.raises(SentinelError, match=r"checkpoints has no intact checkpoint, expected one: train for a few"):
+    with pytest.raises(SentinelError, match=r"is damaged \(.*\), and no older one is intact: train again, or name"):
+        load_run(str(run))
+    for place in (run / "checkpoints").iterdir():
+        shutil.rmtree(place)
+    with pytest.raises(
+        SentinelError, match=r"checkpoints has no checkpoint, expected one: train for a few steps first"
+    ):
         load_run(str(run))
 
 

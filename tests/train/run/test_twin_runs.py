@@ -97,6 +97,18 @@ def test_fault_changes_what_it_documents(tmp_path: Path, fault: str, key: str, m
         assert ("gradient_norm" in result.difference) == (fault != "kl_overwritten")
 
 
+def test_missing_and_damaged_checkpoints_are_errors(tmp_path: Path) -> None:
+    places = tmp_path / "plain", tmp_path / "other"
+    for place in places:
+        place.mkdir()
+        (place / "metrics.jsonl").write_text('{"step": 1}\n')
+    with pytest.raises(SentinelError, match=r"plain has no checkpoint, expected one of its last step: run the twins"):
+        compare_runs(*places)
+    (places[0] / "checkpoints" / "step-00000001").mkdir(parents=True)
+    with pytest.raises(SentinelError, match=r"step-00000001 is damaged \(.*\), and no older one is intact: run the"):
+        compare_runs(*places)
+
+
 def test_nothing_to_perturb_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         SentinelError, match=r"--perturb suppressed-rewards had no values to perturb in 3 steps: let the recipe"

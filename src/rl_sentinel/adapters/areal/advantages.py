@@ -153,7 +153,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def fields_of(target: Target, path: str) -> frozenset[str]:
-    """The names of the fields of a dataclass of the release."""
+    """The field names of a dataclass in the release."""
     return frozenset(field.name for field in fields(target.find(path)))
 
 

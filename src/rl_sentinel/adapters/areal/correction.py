@@ -51,7 +51,7 @@ def _neutral(settings: Settings) -> Settings:
     """Estimator, reduction and bounds, as formulas name them; empty if the formulas have a different estimator.
 
     In formulas, k1 from the sampler to the policy is minus the log-ratio; AReaL's k1 is the log-ratio itself. AReaL's
-    k3 has the other direction.
+    k3 estimates the KL in the opposite direction.
     """
     metric, low, high = settings["metric"], settings.get("lower"), float(str(settings["upper"]))
     over: Settings = {"over": settings["agg"]} if "agg" in settings else {}

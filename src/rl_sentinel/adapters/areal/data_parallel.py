@@ -230,6 +230,6 @@ def even_ranks(inputs: Inputs) -> str:
 
 
 def _prompts_divide(inputs: Inputs) -> str:
-    """Require the same number of prompts on each rank: the batch size of a data loader is a multiple of the ranks."""
+    """Require the same number of prompts on each rank, as a data loader gives them."""
     prompts = len(group_sizes(inputs))
     return f"{prompts} prompts do not divide among {RANKS} ranks" if prompts % RANKS else ""

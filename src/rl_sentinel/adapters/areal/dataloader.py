@@ -89,7 +89,7 @@ def uses_in_epoch(
 def places_in_epoch(
     create: Callable[..., Any], cycle: Callable[..., Any], config: Callable[..., Any], rows: int, epoch: int
 ) -> list[float]:
-    """The place of each sample in an epoch of a shuffled data set, or -1 where it is not drawn."""
+    """The position of each sample in an epoch of a shuffled data set, or -1 if it is not drawn."""
     dataset_config = config(path="data", type="rl", batch_size=BATCH, num_workers=0, shuffle=True)
     with replaced_globals(create.__globals__, StatefulDataLoader=Loader):
         loader = create(list(range(rows)), 0, 1, dataset_config)

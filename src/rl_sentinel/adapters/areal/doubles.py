@@ -25,7 +25,7 @@ LABELS = "model_labels"
 
 
 def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
-    """An engine of one process with doubles of model and optimizer; ``losses`` records the loss of each micro-batch."""
+    """An engine in one process whose model and optimizer are doubles; ``losses`` records each micro-batch's loss."""
     losses: list[Tensor] = []
 
     def model(**inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
@@ -69,7 +69,7 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
     return object.__new__(type("Engine", (owner,), own))
 
 
-#: Key of the data with the number of each position, where an engine copies its inputs and so cuts gradients.
+#: Key of the data with the number of each position, for engines that copy their inputs, which cuts gradients.
 PLACES = "output_places"
 
 
@@ -98,14 +98,14 @@ class RecordedLoss:
 
 
 class PlacedModel:
-    """A double of the model that looks up by place the outputs for :func:`read_outputs`, or a value."""
+    """A double of the model: it looks up outputs for :func:`read_outputs`, or values, by the number of the position."""
 
     def __init__(self) -> None:
         """Start without outputs; an update sets them."""
         self.columns: list[Tensor] = []
 
     def __call__(self, **inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
-        """Outputs at each place: ``[1, N, 3]``, or ``[1, N, 1]`` for a critic."""
+        """The outputs at each position: ``[1, N, 3]``, or ``[1, N, 1]`` for a critic."""
         places = own_part(inputs[PLACES].reshape(-1), inputs["input_ids"].numel()).unsqueeze(0)
         return SimpleNamespace(logits=torch.stack([column.reshape(-1)[places] for column in self.columns], -1))
 
@@ -114,7 +114,7 @@ class PlacedModel:
         return []
 
     def take_columns(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The data with places instead of the model's outputs, which are stored."""
+        """Store the model's outputs, and return the data with the numbers of positions in their place."""
         names = [name for name in (LOGPROBS, ENTROPY, LABELS, VALUES) if name in data]
         self.columns = [data[name].float() if name == LABELS else data[name] for name in names]
         others = {name: value for name, value in data.items() if name not in names}
@@ -192,7 +192,7 @@ def _all_gather(tensor: Tensor, group: object = None) -> tuple[Tensor, ...]:  # 
 
 
 def own_part(places: Tensor, size: int) -> Tensor:
-    """The ``size`` places of a rank's part of a sequence; padding has place 0."""
+    """The numbers of the ``size`` positions of a rank's part of a sequence; padding has number 0."""
     spare = size * rank_count() - len(places)
     return torch.nn.functional.pad(places, (0, spare)).chunk(rank_count())[rank_number()]
 
@@ -241,7 +241,7 @@ def update(
                 run_on_ranks(ranks, lambda _rank: method(trainer, dict(placed)))
     loss = torch.stack(trainer.engine.losses).sum() / ranks
     logged = tracker.export_all() if log else {}
-    # In some releases the method opens a scope of its own, which newer ones open around it.
+    # Some releases open the tracker's scope inside the method, newer ones around the call.
     return {"loss": loss, "logged": {name.partition("/")[2]: number for name, number in logged.items()} | logged}
 
 

@@ -1,4 +1,4 @@
-"""AReaL's clients of an inference server: those of the trainer, of the inference service and of the first releases."""
+"""AReaL's clients of an inference server: for the trainer, for the inference service, and in the first releases."""
 
 import asyncio
 import inspect
@@ -13,7 +13,7 @@ from rl_sentinel.adapters.target import Target
 GENERATE = "areal.infra.remote_inf_engine.RemoteInfEngine.agenerate"
 BRIDGE = "areal.experimental.inference_service.inf_bridge.InfBridge.agenerate"
 
-#: Name of a server -> the client of its own that releases until November 2025 have.
+#: Name of a server -> its client, in releases until November 2025, which have one client per server.
 EARLIER = {
     "SGLang": "areal.engine.sglang_remote.RemoteSGLangEngine.agenerate",
     "vLLM": "areal.engine.vllm_remote.RemotevLLMEngine.agenerate",

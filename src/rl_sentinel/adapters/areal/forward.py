@@ -70,7 +70,7 @@ def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL
         ids = inputs["input_ids"].reshape(-1)
         rows = own_part(inputs[OUTPUT_ROWS].reshape(-1), len(ids))
         own = (kind.tokens[rows] == ids).unsqueeze(-1)
-        padding = (ids == 0).unsqueeze(-1)  # its tokens are 0 and its rows too, which is the row of another place
+        padding = (ids == 0).unsqueeze(-1)  # padding has token 0 and row 0, but row 0 belongs to another position
         return SimpleNamespace(logits=torch.where(own | padding, kind.outputs[rows], 0.0).unsqueeze(0))
 
     del kind._compute_logprobs_entropy  # noqa: SLF001 - the double for a model without logits
@@ -87,9 +87,9 @@ def forward_pass(
     outputs: list[Tensor],
     ranks: int,
 ) -> Tensor:
-    """``[B, S]``: the log-prob of each next token, in nats, or the value of each place.
+    """``[B, S]``: the log-prob of each next token, in nats, or the value of each position.
 
-    ``ranks`` share each sequence; places where their results differ are infinite.
+    ``ranks`` share each sequence; the result is infinite where the ranks differ.
     """
     kind, mask = type(trainer.engine), data["attention_mask"].long()
     kind.outputs = torch.cat(outputs)

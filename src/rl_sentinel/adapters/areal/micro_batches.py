@@ -26,7 +26,7 @@ DATA = "areal.utils.data"
 FUNCTIONS = tuple(
     f"{DATA}.{name}" for name in ("split_padded_tensor_dict_into_mb_list", "pack_tensor_dict", "pad_mb_list")
 )
-#: Name -> settings: a number of micro-batches; one that is full; sequence starts aligned to a multiple of a length.
+#: Name -> settings: several micro-batches; one, padded to its maximum; sequence starts aligned to a multiple.
 FAMILIES: Mapping[str, Settings] = {
     "number": {"pad_to_maximum": False},
     "filled": {"pad_to_maximum": True},

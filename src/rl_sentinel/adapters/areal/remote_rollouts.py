@@ -25,8 +25,8 @@ CONTROLLERS = (
     "areal.controller.rollout_controller.RolloutController",
 )
 
-#: Seconds after which the controller gives a task up; the doubles answer at once.
-_PATIENCE = 60.0
+#: Seconds after which the controller gives up a task; the doubles answer at once.
+_TIMEOUT = 60.0
 
 _DOCS = claims(
     "rollout_controller.py, submit: data, workflow and its arguments, filter, group size and evaluation of a task go "
@@ -105,7 +105,7 @@ def submit_all(owner: type, rows: list[dict[str, list[Any]]]) -> dict[str, list[
     counts = SimpleNamespace(on_rollout_accepted=lambda: None, on_rollout_rejected=lambda: None)
     controller = bare_instance(
         owner,
-        config=SimpleNamespace(request_timeout=_PATIENCE, enable_rollout_tracing=False),
+        config=SimpleNamespace(request_timeout=_TIMEOUT, enable_rollout_tracing=False),
         scheduler=scheduler,
         workers=[SimpleNamespace(id="first"), SimpleNamespace(id="second")],
         _worker_role="rollout",

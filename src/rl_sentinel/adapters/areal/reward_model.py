@@ -72,9 +72,9 @@ def _always_raises(target: Target) -> bool:
 
 
 class ScoreModel:
-    """A double of a reward model: the score of a sequence at its last token, which is odd, and its opposite elsewhere.
+    """A double of a reward model: it returns a sequence's score at its last token, and minus the score elsewhere.
 
-    The last token of row ``b`` has the id ``2 b + 3``, the other tokens ``2 b + 2``.
+    The last token of row ``b`` has the id ``2 b + 3``, which is odd; the other tokens have ``2 b + 2``.
     """
 
     def __init__(self) -> None:
@@ -82,9 +82,9 @@ class ScoreModel:
         self.responses = list[tuple[list[int], Tensor]]()
 
     def __call__(self, input_ids: Tensor, **_more: object) -> Any:  # noqa: ANN401 - what a model returns
-        """``[1, N, 1]`` outputs at each place."""
+        """``[1, N, 1]``: the output at each position."""
         ids = input_ids.reshape(1, -1).long()
-        # Summed for each micro-batch anew, because each frees what its gradient needs.
+        # Computed again for each micro-batch, because ``backward`` frees the graph.
         scores = [torch.where(torch.tensor(mask) > 0, row, 0.0).sum() for mask, row in self.responses]
         own = torch.stack(scores)[(ids // 2 - 1).clamp(min=0)]
         return SimpleNamespace(logits=torch.where(ids % 2 == 1, own, -own).unsqueeze(-1))
@@ -105,7 +105,7 @@ def train_pairs(
     masks: list[list[int]],
     logprobs: list[Tensor],
 ) -> dict[str, Any]:
-    """The loss and the logs of one update on pairs, whose scores are sums of log-probs of trained tokens."""
+    """Update once on pairs, and return the loss and the logs; a score is the sum of the trained tokens' log-probs."""
     trainer.engine.model.responses = list(zip(masks, logprobs, strict=True))
     ids = [[2 * n + 2] * len(row) + [2 * n + 3] for n, row in enumerate(logprobs)]
     items = [{"chosen_ids": ids[n], "rejected_ids": ids[n + 1]} for n in range(0, len(ids), 2)]

@@ -16,7 +16,7 @@ from rl_sentinel.core.claims import claims
 #: Paths of the class, newest first.
 MANAGERS = ("areal.infra.staleness_manager.StalenessManager", "areal.core.staleness_manager.StalenessManager")
 
-#: Setting -> updates that are finished, updates that a sample may be old, and rejected rollouts per update.
+#: Setting -> number of finished updates, largest age of a sample in updates, and rejected rollouts per update.
 SETTINGS: Mapping[str, Settings] = {
     "on policy": {"finished": 2, "max_staleness": 0, "filtered": 0},
     "two behind": {"finished": 3, "max_staleness": 2, "filtered": 0},
@@ -86,7 +86,7 @@ class _Session:
             {"version_provider": self.weights} if "version_provider" in inspect.signature(make).parameters else {}
         )
         self.manager = make(**provider, **sizes)
-        # Older managers receive the version with each question.
+        # Managers of older releases take the version as an argument of each call.
         self.asks = bool(inspect.signature(self.manager.get_capacity).parameters)
 
     def capacity(self) -> int:

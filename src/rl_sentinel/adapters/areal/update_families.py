@@ -47,7 +47,7 @@ LOGGED: Mapping[str, Output] = {
     "advantages/min": Output("", "reward", "advantage.min", over="live"),
 }
 
-#: The same for what the update logs of its rows, before it computes a loss; names without a slash are counts.
+#: The same for metrics of the rows, which the update logs before it computes a loss; names without a slash are counts.
 LOGGED_ROWS: Mapping[str, Output] = {
     "correct_n_seqs": Output("", "count", "rewarded_rows"),
     "incorrect_n_seqs": Output("", "count", "unrewarded_rows"),

@@ -78,7 +78,7 @@ _COPYING = Engine(ENGINE, placed_engine)
 #: Ranks of the engine that have parts of each sequence.
 _SHARING = Engine(ENGINE, shared_engine, ranks=2)
 
-#: The engine on Megatron computes the same loss, and scales it for its schedule: one family shows how.
+#: The engine on Megatron computes the same losses, and only scales them differently: one family is enough.
 _PLAIN = {"ppo": ACTOR_FAMILIES["ppo"]}
 _ONE_FAMILY = (_MEGATRON, _SHARING)
 
@@ -90,7 +90,7 @@ _UPDATE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Updates of the actor, under each configuration, of the critic and, except on Megatron, of supervised training."""
+    """Updates of the actor (one per configuration), of the critic and, except on Megatron, of supervised training."""
     if target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         choose_platform(target)
         yield from _updates(target, _COPYING if copies_inputs(target) else _FSDP)
@@ -147,7 +147,7 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
 
 
 def numbers_of_tokens(form: FullSequence) -> Computed:
-    """The number of each response token in the batch, from 1, so that the labels of all places differ; 0 elsewhere."""
+    """The number of each response token in the batch, from 1, so that all labels differ; 0 at other positions."""
 
     def numbers(inputs: Inputs) -> torch.Tensor:
         every = torch.arange(1, inputs.batch.mask.numel() + 1).view_as(inputs.batch.mask)
@@ -213,7 +213,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
     parts: dict[str, Codec] = {NUMBERS[n]: Knob(n) for n in family.settings if n in NUMBERS}
     parts |= {"mb_spec": SPLIT, **family.words}
     if not supervised:
-        parts["ppo_n_minibatches"] = Constant(1)  # one optimizer step, so that the loss is that of all rows
+        parts["ppo_n_minibatches"] = Constant(1)  # one optimizer step, so that the loss covers all rows
     if stage == "value-loss":
         parts["is_critic"] = Constant(value=True)
     configuration = Object(config, parts, shared=True)

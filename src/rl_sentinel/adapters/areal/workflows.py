@@ -100,7 +100,7 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
 
 
 def call_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A double of AReaL's asynchronous reward wrapper, which would start processes."""
+    """A double of AReaL's asynchronous reward wrapper: it calls the function in this process."""
 
     async def call(*args: object, **more: object) -> Any:  # noqa: ANN401 - a reward
         return function(*args, **more)
@@ -219,7 +219,7 @@ def _read(row: dict[str, Any], turns: list[Turn], data: dict[str, Any]) -> dict[
     }
 
 
-def talk(batch: Batch) -> Batch:
+def train_both_ends(batch: Batch) -> Batch:
     """Train the first and the last token of each response: an episode starts and ends with a turn of the model."""
     place = torch.arange(batch.width)
     ends = (place == 0) | (place == batch.length.unsqueeze(1) - 1)
@@ -267,7 +267,7 @@ def _episodes(path: str, settings: Mapping[str, Settings]) -> Boundary:
         },
         produced_by={"rows": _PRODUCER},
     )
-    domain = train_all if len(settings) == 1 else talk
+    domain = train_all if len(settings) == 1 else train_both_ends
     return Boundary(
         path=f"{path}.arun_episode",
         stage="batch",

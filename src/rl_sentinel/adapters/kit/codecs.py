@@ -1,4 +1,8 @@
-"""Codecs of arguments that hold a column of the batch: tensors, prompt ids, lengths, masks, flags."""
+"""Codecs of arguments that hold a column of the batch: tensors, prompt ids, lengths, masks, flags.
+
+A codec builds an argument from a batch, and reads the batch back from an argument. A column is a field of the batch,
+such as ``reward`` or ``mask``; its form is its layout in the argument.
+"""
 
 import uuid
 from collections.abc import Hashable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Layouts of a tensor in a call: padded, ragged, packed, right-aligned, one number per row."""
+"""Forms: the layout of a column in the tensors of a call: padded, ragged, packed, right-aligned, one number per row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -109,14 +109,15 @@ def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: C
             continue
         if stage == "advantage" and codec.listed:
             raise Unbindable(
-                f"{path} is a list of numbers, expected one number per token, so it is of one trajectory: {_ONE_BY_ONE}"
+                f"{path} is one list of numbers, expected one list per response: if your function takes a single "
+                f"trajectory, {_ONE_BY_ONE}"
             )
         if stage == "advantage" and codec.name in _VALUES and not temporal:
             continue
         raise Unbindable(
-            f"{path} is {codec.name} with one number per response, expected one per token, [B, T] or, for a flat "
-            f'batch of tokens, [N]: state it, and every other column of tokens, as in bind={{"{path}": '
-            f'"{codec.name}[N]"}}'
+            f"{path} is bound to {codec.name} as one number per response, expected one per token: state its layout, "
+            "[B, T] or, for a flat batch of tokens, [N], and the layout of every other column of tokens, as in "
+            f'bind={{"{path}": "{codec.name}[N]"}}'
         )
     plain = [path for path, codec in parts.items() if _is_list_of_rewards(codec)]
     if temporal and plain and not any(codec.columns - {"reward", "group"} or codec.shapes for codec in parts.values()):

@@ -10,10 +10,12 @@ from rl_sentinel.core.errors import Unbindable
 
 
 def import_from(root: Path) -> None:
-    """Import ``rl_sentinel.signal`` and its submodules from the package in ``root``.
+    """Import ``rl_sentinel.signal`` from the package in ``root``, in place of the modules that are loaded.
+
+    Nothing is imported if that package is the running copy.
 
     Raises:
-        Unbindable: if that package has no signal library.
+        Unbindable: if that package has no signal library, or it cannot be imported.
     """
     folder = (root / "rl_sentinel" / "signal").resolve()
     if not (folder / "__init__.py").is_file():

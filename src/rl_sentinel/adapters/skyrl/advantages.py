@@ -104,7 +104,7 @@ def _boundary(name: str, function: Callable[..., Any], forms: Arguments) -> Boun
 
 
 def advantage_outputs(forms: Arguments, advantage: Use, returns: Use) -> Mapping[str, Output]:
-    """The outputs of an estimator; ``advantage`` and ``returns`` say where its result has them."""
+    """The outputs of an estimator; ``advantage`` and ``returns`` are their places in its result."""
     return {
         "advantage": Output("B T", "reward", "advantage", at=advantage, form=Cast(forms.form, torch.float32)),
         "returns": Output("B T", "reward", "returns", at=returns, form=Cast(forms.form, torch.float32)),

@@ -25,7 +25,7 @@ INPUT = "skyrl.backends.skyrl_train.training_batch.TrainingInputBatch"
 PRODUCER = "skyrl.train.dataset.preprocess.convert_prompts_responses_to_batch_tensors"
 TRAINER = "skyrl.train.trainer.RayPPOTrainer"
 
-#: The setting that makes each step of a trajectory a row of its own.
+#: The setting that makes each step of a trajectory a separate row.
 STEP_WISE = "generator.step_wise_trajectories"
 
 #: The lines that produce the tensors of a training batch, for ``produced_by``.
@@ -144,4 +144,4 @@ def steps_in_order(inputs: Inputs) -> str:
     ends[:-1] = batch.trajectory[1:] != batch.trajectory[:-1]
     whole = len(torch.unique_consecutive(batch.trajectory)) == len(set(batch.trajectory.tolist()))
     in_order = whole and torch.equal(ends, batch.last_step)
-    return "" if in_order else "the steps of a trajectory are not consecutive with the last step last"
+    return "" if in_order else "the steps of a trajectory are not consecutive, or do not end with its last step"

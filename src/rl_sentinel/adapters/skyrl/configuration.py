@@ -27,7 +27,7 @@ FAMILIES: Mapping[str, Settings] = {
     "stepwise_reinforce++": {**_PLAIN, STEP_WISE: True, ESTIMATOR: "reinforce++"},
 }
 
-#: Sums of tokens over a fixed length, in a run of several turns; with that length (the valid one first), and without.
+#: A run of several turns whose loss divides sums of tokens by a fixed length, which LENGTHS sets or leaves out.
 _SUMS: Settings = {
     "trainer.logger": "console",
     "trainer.algorithm.loss_reduction": "seq_mean_token_sum_norm",
@@ -35,7 +35,7 @@ _SUMS: Settings = {
 }
 LENGTHS: Mapping[str, Settings] = {"max_seq_len": {**_SUMS, LENGTH: 64}, "no_max_seq_len": _SUMS}
 
-#: A mixture of experts on Megatron that replays the sampler's experts; the second and third run cannot do so.
+#: A mixture of experts on Megatron that replays the sampler's experts; the other two runs of REPLAYS cannot do so.
 _MEGATRON = "trainer.policy.megatron_config"
 _REPLAY: Settings = {
     "trainer.logger": "console",

@@ -149,7 +149,7 @@ def _metrics(
 
 def _two_tokens(inputs: Inputs) -> str:
     """Require two trained tokens: a deviation needs two numbers."""
-    return "" if int(inputs.batch.mask.sum()) > 1 else "fewer than two tokens are trained, which have no deviation"
+    return "" if int(inputs.batch.mask.sum()) > 1 else "fewer than two tokens are trained, so there is no deviation"
 
 
 def _step(section: Config, forms: Arguments) -> Step:

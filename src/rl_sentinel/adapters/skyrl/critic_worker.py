@@ -1,4 +1,4 @@
-"""SkyRL's critic worker: loss and logged metrics of a mini-batch, split into micro-batches."""
+"""SkyRL's critic worker: the value loss of a mini-batch, split into micro-batches."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
 WORKER = "skyrl.backends.skyrl_train.workers.worker.CriticWorkerBase"
-#: The worker's step over a mini-batch in micro-batches; until January 2026 its update, with steps for one of them.
+#: The worker's method that trains on a mini-batch: STEP or, until January 2026, UPDATE.
 STEP, UPDATE = f"{WORKER}.forward_backward", f"{WORKER}.ppo_train"
 
 _WHOLE = claims(
@@ -61,7 +61,7 @@ class Model:
     """A double of the critic: it looks up the values of a row, whose number is the row's first token."""
 
     def __init__(self, values: Tensor) -> None:
-        """Store the values of all rows, and one parameter, whose gradient the step logs."""
+        """Store the values of all rows, and one parameter, which shows the factor on gradients."""
         self.values = values
         self.weight = torch.nn.Parameter(torch.ones(()))
 
@@ -81,17 +81,21 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     worker: Any,  # noqa: ANN401 - the target's class
     loss_fn: Callable[..., Any],
     cfg: Any,  # noqa: ANN401 - the target's class
-    section: bool,  # noqa: FBT001 - how this release passes the configuration
+    reads_section: bool,  # noqa: FBT001 - whether the worker's ``cfg`` is ``cfg.trainer``
     values: Tensor,
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,
 ) -> dict[str, Any]:
-    """The loss of a mini-batch in ``parts`` micro-batches, scaled as the update scales gradients, and the metrics."""
+    """Train on a mini-batch in ``parts`` micro-batches, and return its loss.
+
+    The loss is the sum of the micro-batches' losses, times the factor by which the update scales the summed gradients.
+    With ``reads_section``, the worker's ``cfg`` is ``cfg.trainer``; otherwise, it is the whole configuration.
+    """
     cfg.trainer.micro_train_batch_size_per_gpu = data.batch_size // parts
     model = Model(values)
     bare_worker = bare_instance(
         worker,
-        cfg=cfg.trainer if section else cfg,
+        cfg=cfg.trainer if reads_section else cfg,
         model=model,
         strategy=Strategy(),
         optimizer=None,
@@ -101,7 +105,8 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
         critic_loss_fn=loss_fn,
         _micro_batches_accumulated=0,
     )
-    model.weight.grad = torch.ones(())  # what the update makes of 1
+    # The update scales this gradient of 1 in place like any other, so that it becomes the factor.
+    model.weight.grad = torch.ones(())
     if hasattr(worker, "ppo_train"):
         cfg.trainer.update_epochs_per_batch = 1
         bare_worker.critic_mini_batch_size_per_gpu = data.batch_size
@@ -135,7 +140,7 @@ def _boundary(target: Target, path: str, forms: Arguments) -> Boundary:
             "worker": Constant(Function(WORKER)),
             "loss_fn": Constant(Function(CRITIC)),
             "cfg": Config(CONFIG, knobs_at={"trainer.algorithm.value_clip": "value_clip"}),
-            "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
+            "reads_section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "values": forms.column("value"),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,

@@ -88,7 +88,7 @@ class Rollouts:
         self.others = 0
 
     def of_case(self) -> list[dict[str, Any]]:
-        """The rows of the case, each with its number, and the last row of its trajectory marked."""
+        """The rows of the case, each with its number and the uid of its prompt."""
         return [{**row, "number": n, "uid": f"prompt-{row['group']}"} for n, row in enumerate(self.rows)]
 
     def of_another_prompt(self) -> list[dict[str, Any]]:
@@ -108,10 +108,11 @@ class Rollouts:
         ]
 
     def rounds(self, cfg: Any) -> list[list[dict[str, Any]]]:  # noqa: ANN401 - the target's class
-        """Rows to sample until the batch is full, whose size is set in the configuration.
+        """The rows of each sampling round; the size of the batch is set in ``cfg``: the prompts of the case, plus 2.
 
-        The rows of the case come together with one informative prompt. If prompts are filtered, another informative
-        prompt comes before; as many as the case has come afterwards.
+        1. Only if prompts are filtered: one informative prompt, which has different rewards.
+        2. The prompts of the case, and one more informative prompt.
+        3. As many informative prompts as the case has prompts, so that the batch can be filled.
         """
         prompts = len({row["group"] for row in self.rows})
         cfg.generator.n_samples_per_prompt, cfg.trainer.train_batch_size = self.samples, prompts + 2
@@ -165,7 +166,11 @@ def sample_batch(
     trajectory: Callable[..., Any] | None,
     of_sampler: Sequence[str],
 ) -> dict[str, list[float]]:
-    """Sample until the batch is full; return whether each row of the case is in it, and its number of wrong columns."""
+    """Sample until the batch is full.
+
+    Returns ``keep``, 1 for each row of the case that is in the batch, and ``others``, the number of columns of each row
+    that are lost or come from another row.
+    """
     rollouts = Rollouts(rows, trajectory, of_sampler)
     rounds = rollouts.rounds(cfg)
     trainer = bare_instance(owner, cfg=cfg, dynamic_sampling_state=None)
@@ -194,7 +199,7 @@ def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place:
     return len(wrong) + int(not same_uid)
 
 
-def first_prompt_is_even(batch: Batch) -> Batch:
+def with_equal_first_rewards(batch: Batch) -> Batch:
     """Set all rewards of the first prompt to 1, so that dynamic sampling must drop it."""
     return with_columns(batch, reward=torch.where(batch.group == batch.group[0], 1.0, batch.reward))
 
@@ -204,7 +209,9 @@ def several_trajectories(inputs: Inputs) -> str:
     batch = inputs.batch
     counts = {len(set(batch.trajectory[batch.group == g].tolist())) for g in batch.group.tolist()}
     return (
-        "" if len(counts) == 1 and min(counts) > 1 else "prompts do not have the same number of trajectories, 2 or more"
+        ""
+        if len(counts) == 1 and min(counts) > 1
+        else "prompts differ in their number of trajectories, or have only one"
     )
 
 
@@ -266,5 +273,5 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
         claims=_STEPS if step_wise else claims(_DOC, output_algorithms={"keep": _KEPT}),
         reach=", ".join(f"{path}={value}" for path, value in settings.items()),
         requires=requirements(step_wise=step_wise),
-        domain=first_prompt_is_even,
+        domain=with_equal_first_rewards,
     )

@@ -40,7 +40,7 @@ _STEPS = (
     "evaluate_step_wise, docstring: the reward of a trajectory is that of its last step"
 )
 
-#: Data-parallel workers, among which prompts of an evaluation need not divide evenly: they are only generated.
+#: Data-parallel workers. An evaluation only samples, so its prompts need not divide evenly among them.
 _WORKERS = 2
 
 _LOGGED: Mapping[str, Output] = {

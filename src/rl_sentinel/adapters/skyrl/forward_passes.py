@@ -26,7 +26,7 @@ from rl_sentinel.core.errors import Unbindable
 
 PATH = f"{TRAINER}.fwd_logprobs_values_reward"
 
-#: Key of the batch -> column of the pass that it belongs to.
+#: Key of the training batch -> the column that a forward pass stores there.
 PASSES: Mapping[str, str] = {
     "action_log_probs": "logprob",
     "base_action_log_probs": "ref_logprob",

@@ -132,7 +132,7 @@ class RowReader:
             yield turn, is_sampled, places
 
     def _read_segment(self, row: GeneratedRow, places: list[int], *, is_sampled: bool) -> int | None:
-        """Read a segment and return its start, or None and tokens of -1 if it is missing, repeated or interrupted."""
+        """Read a segment and return its start; None, with tokens of -1, if it is missing, repeated or interrupted."""
         ids = [id_of(self.number, place) for place in places]
         starts = [at for at, token in enumerate(row.ids) if token == ids[0]]
         if len(starts) != 1 or row.ids[starts[0] : starts[0] + len(ids)] != ids:

@@ -80,8 +80,8 @@ _SPECIAL: Mapping[str, Settings] = {
 }
 
 #: Name -> settings. ``end`` is how each turn ends (only the last turn can be cut off); with ``closing``, the
-#: environment also returns an observation after the last turn; with ``asked``, log-probs are asked for by the call, and
-#: not by the configuration.
+#: environment also returns an observation after the last turn; with ``asked``, the call requests log-probs, and the
+#: configuration does not.
 FAMILIES: Mapping[str, Settings] = {
     name: {"end": "eos", "closing": False, _BATCHED: False, **special} for name, special in _SPECIAL.items()
 }

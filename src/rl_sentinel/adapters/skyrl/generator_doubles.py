@@ -128,7 +128,7 @@ class Environment:
         self.script, self.at = script, 0
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """The prompt, unchanged."""
+        """The prompt, unchanged, and an empty dict."""
         return prompt, {}
 
     def step(self, _action: str) -> dict[str, Any]:

@@ -48,8 +48,8 @@ FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
     "stop words": {"stop": ("first", "other")},
 }
 
-#: Engines, or servers, among which the client divides requests; and the first token of the first prompt, which no
-#: prompt of a case has: the token of the next prompt is one more.
+#: Engines, or servers, among which the client divides requests; and the first token of prompt 0. The first token of
+#: prompt n is ``_FIRST + n``, by which the doubles recognize it.
 _ENGINES, _FIRST = 2, 1_000
 
 _DOCS = (

@@ -24,7 +24,7 @@ CONTROLLER = f"{MODULE}.FixedKLController"
 
 KINDS = ("k1", "abs", "k2", "k3")
 
-#: Switch of the first releases -> the estimator that it chooses; without one it is k1.
+#: Switch of the first releases -> the estimator that it chooses; without a switch, the estimator is k1.
 SWITCHES = {"use_kl_estimator_k3": "k3", "use_abs_kl": "abs"}
 
 _ESTIMATORS = (

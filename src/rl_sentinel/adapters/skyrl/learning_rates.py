@@ -32,7 +32,7 @@ _PLACES: Settings = {
     "trainer.train_batch_size": 8,
 }
 
-#: Model -> its worker class's name here, and how a training batch is divided; each has four steps per batch.
+#: Model -> how a training batch is divided: into two mini-batches in two epochs, or four mini-batches in one.
 _FAMILIES: Mapping[str, Settings] = {
     "policy": {
         "trainer.policy_mini_batch_size": 4,

@@ -10,10 +10,10 @@ def nothing(*_passed: object, **_options: object) -> None:
 
 
 async def nothing_later(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
+    """Do nothing, as a coroutine function."""
 
 
-class Prompts:
+class PromptLoader:
     """A stateful data loader of one prompt per batch, which continues at the saved position after a restart."""
 
     def __init__(self, rows: int) -> None:
@@ -44,7 +44,7 @@ class Data(dict[str, Any]):
     """A training batch of one prompt, without tensors."""
 
     def __init__(self, uids: list[str]) -> None:
-        """Store the prompt."""
+        """Store the uid of the prompt."""
         super().__init__(sequences=[], **{key: [] for key in ("rewards", "custom_rewards", "rm_rewards")})
         self.uid, self.metadata = uids[0], {"uids": uids}
 

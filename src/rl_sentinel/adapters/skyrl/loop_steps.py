@@ -14,7 +14,16 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, TRAINER
 from rl_sentinel.adapters.skyrl.async_rollout import TRAINER as ASYNC_TRAINER
-from rl_sentinel.adapters.skyrl.loop_doubles import Client, Data, Gauges, Log, Prompts, Weights, nothing, nothing_later
+from rl_sentinel.adapters.skyrl.loop_doubles import (
+    Client,
+    Data,
+    Gauges,
+    Log,
+    PromptLoader,
+    Weights,
+    nothing,
+    nothing_later,
+)
 from rl_sentinel.adapters.skyrl.staleness import LOADER, MANAGER, MANY
 from rl_sentinel.adapters.skyrl.training_loop import NoBar, bare_trainer
 from rl_sentinel.adapters.target import Target
@@ -35,7 +44,7 @@ _RUN: Settings = {
     "trainer.placement.colocate_all": False,
 }
 
-#: What a step of the doubles logs, and what an evaluation does: the number of the step.
+#: Metrics that the doubles log in a training step and in an evaluation; their value is the number of the step.
 _TRAINED, _EVALUATED = "policy/step", "eval/step"
 
 _CALLER = (
@@ -72,7 +81,7 @@ def compare_runs(run: Callable[[int], Log], rows: int) -> dict[str, Any]:
 
 def _run(owner: Any, parts: list[type], cfg: Any, rows: int, done: int) -> Log:  # noqa: ANN401
     """Train from the step after ``done`` to the end."""
-    log, loader, source = Log(_TRAINED, _EVALUATED), Prompts(rows), inspect.getsource(owner.train)
+    log, loader, source = Log(_TRAINED, _EVALUATED), PromptLoader(rows), inspect.getsource(owner.train)
     trainer = bare_trainer(
         owner,
         {**_methods(source, log, loader, done), "has_critic": property(lambda _self: False)},
@@ -102,7 +111,7 @@ async def _finish(running: Any) -> None:  # noqa: ANN401 - a coroutine
     await running
 
 
-def _methods(source: str, log: Log, loader: Prompts, done: int) -> dict[str, Callable[..., Any]]:
+def _methods(source: str, log: Log, loader: PromptLoader, done: int) -> dict[str, Callable[..., Any]]:
     """Doubles of the methods of a step, which only record; the loop's ``source`` shows which results it reads."""
 
     def trained(trainer: Any, uid: str) -> dict[str, float]:  # noqa: ANN401 - the target's class
@@ -153,7 +162,7 @@ def _methods(source: str, log: Log, loader: Prompts, done: int) -> dict[str, Cal
     }
 
 
-def _asynchronous(parts: list[type], loader: Prompts, rows: int) -> dict[str, Any]:
+def _asynchronous(parts: list[type], loader: PromptLoader, rows: int) -> dict[str, Any]:
     """The attributes of the asynchronous trainer: one worker, and mini-batches of one prompt."""
     make_loader, make_manager = parts
     sizes = {"max_concurrent_generation_groups": MANY, "mini_batch_size": 1, "max_staleness_steps": 0}
@@ -171,7 +180,7 @@ def _asynchronous(parts: list[type], loader: Prompts, rows: int) -> dict[str, An
 
 
 def _two_prompts(inputs: Inputs) -> str:
-    return "" if inputs.batch.rows > 1 else "the run stops within an epoch, which has no such place with one prompt"
+    return "" if inputs.batch.rows > 1 else "the run stops within an epoch, which needs two prompts or more"
 
 
 def _boundary(owner: str, *, asynchronous: bool) -> Boundary:

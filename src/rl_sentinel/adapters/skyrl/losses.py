@@ -50,7 +50,7 @@ WHOLE_MEAN = "token_mean"
 REDUCTIONS = (WHOLE_MEAN, "sequence_mean", "seq_mean_token_sum_norm")
 LENGTH = 8
 
-#: The token mean of each micro-batch, averaged; of one micro-batch it is the token mean.
+#: The mean over micro-batches of their token means; for a single micro-batch, the token mean.
 LEGACY = "token_mean_legacy"
 
 _SECTION = "trainer.algorithm"

@@ -20,7 +20,7 @@ from rl_sentinel.core.call import Function
 _PLACE = "skyrl.backends.skyrl_train.workers.megatron"
 WORKER = f"{_PLACE}.megatron_worker.MegatronPolicyWorkerBase"
 WRAPPER = f"{_PLACE}.megatron_model_wrapper.MegatronModelWrapper"
-#: The worker's step over a mini-batch, and until January 2026 its update.
+#: The worker's method that trains on a mini-batch: STEP or, until January 2026, UPDATE.
 STEP, UPDATE = f"{WORKER}.forward_backward", f"{WORKER}.ppo_train"
 _MODEL_STEP = "forward_backward_mini_batch"
 MODEL_STEP = f"{WRAPPER}.{_MODEL_STEP}"
@@ -28,7 +28,7 @@ MODEL_STEP = f"{WRAPPER}.{_MODEL_STEP}"
 _FIRST_WRAPPER = f"{_PLACE}.megatron_policy.MegatronPPOPolicy"
 #: The function that removes padding: its module has Megatron's parallel state as well.
 PADDING = "skyrl.backends.skyrl_train.distributed.megatron.megatron_utils.remove_left_padding"
-#: The function that forgets replayed experts; it asks Megatron.
+#: The function that clears replayed experts; it calls Megatron.
 REPLAY = "skyrl.backends.skyrl_train.utils.replay_utils.clear_router_replay"
 
 
@@ -55,7 +55,7 @@ class Model:
 
 
 def stored_log_probs(outputs: Tensor, *_tokens: object, **_options: object) -> Tensor:
-    """A double of the log-probs of whole sequences, from the outputs of :class:`Model`."""
+    """A double of the function for log-probs of whole sequences: it reads them from the outputs of :class:`Model`."""
     return outputs[:, :-1, 0]
 
 
@@ -69,7 +69,7 @@ class StoredLogProbs:
 
 
 def stored_entropy(outputs: Tensor, **_options: object) -> Tensor:
-    """A double of the entropy of logits, from the outputs of :class:`Model`."""
+    """A double of the function for entropies: it reads them from the outputs of :class:`Model`."""
     return outputs[..., 1]
 
 

@@ -26,7 +26,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
-#: The trainer's class, newest place first.
+#: Paths of the trainer's class, newest first.
 TRAINERS = tuple(f"examples.{folder}algorithms.dapo.main_dapo.DAPOTrainer" for folder in ("train.", ""))
 
 _PAYS = claims(

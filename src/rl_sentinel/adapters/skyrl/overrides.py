@@ -17,12 +17,12 @@ from rl_sentinel.core.errors import Unbindable
 
 SUPERVISED = "skyrl.train.config.sft_config.SFTConfig"
 
-#: The list of stop strings: a setting has its only one.
+#: The option for the list of stop strings; the settings below give its only entry.
 STOP = "generator.sampling_params.stop"
 
 TEMPERATURE = "generator.sampling_params.temperature"
 
-#: Class -> setting -> overrides, by their paths: numbers, and texts that are something else in YAML.
+#: Configuration class -> name of a setting -> overrides by path: numbers, and texts that YAML reads as another type.
 FAMILIES: Mapping[str, Mapping[str, Settings]] = {
     CONFIG: {
         "numbers": {
@@ -53,7 +53,7 @@ FAMILIES: Mapping[str, Mapping[str, Settings]] = {
     },
 }
 
-#: A setting -> the one that defaults to it, and the code of the releases in which it does.
+#: Option -> another option whose default is its value, and the line of code in releases where this is so.
 DEFAULTING: Mapping[str, tuple[str, str]] = {
     TEMPERATURE: (
         "trainer.algorithm.temperature",
@@ -105,7 +105,7 @@ def _has(target: Target, owner: str, option: str) -> bool:
 
 
 def _places(source: str, settings: Settings) -> dict[str, str]:
-    """Place -> override: its own path, and paths of settings that default to it."""
+    """Path to read -> overridden option: the option's own path, and paths of options that default to it."""
     own = {option: option for option in settings}
     defaulting = {
         place: option for option, (place, code) in DEFAULTING.items() if option in settings and code in source
@@ -114,7 +114,7 @@ def _places(source: str, settings: Settings) -> dict[str, str]:
 
 
 def read_overrides(make: Callable[..., Any], options: Settings, places: Mapping[str, str]) -> dict[str, float]:
-    """The value of each override at each place of the configuration."""
+    """For each path in ``places``, the value that arrives there; see :func:`arrives`."""
     config = make({path: _value(path, value) for path, value in options.items()})
     return {place: arrives(options[path], get_field(config, place)) for place, path in places.items()}
 

@@ -36,10 +36,10 @@ LOG_PROBS = (
     "skyrl.backends.skyrl_train.distributed.megatron.model_utils.from_parallel_logits_to_logprobs_packed_sequences"
 )
 
-#: The number of padding, of each token of a response, and of the prompt of the first row; a prompt is one token.
+#: Ids of padding, of every response token, and of the first row's prompt; a prompt is one token.
 _PADDING, _TOKEN, _FIRST_PROMPT = 0, 1, 2
 
-#: What the double of the model outputs for every token that does not come next.
+#: The output of the model's double for every token but the next one.
 _WRONG = 9.0
 
 #: Ranks that share a sequence, which makes every example begin at an even position.

@@ -89,7 +89,7 @@ def count_admitted(make: Callable[..., Any], rows: int, finished: int, max_stale
     return {"admitted": asyncio.run(session(new_manager(), 0, 0)), "resumed": asyncio.run(restarted())}
 
 
-class Prompts:
+class PromptLoader:
     """A stateful data loader that yields one prompt at a time, in order."""
 
     def __init__(self, rows: int) -> None:
@@ -130,9 +130,9 @@ def count_draws(make: Callable[..., Any], rows: int, mini_batch: int, after: int
             count = None if count is None else count - 1
 
     async def session() -> None:
-        loader = make(Prompts(rows), mini_batch)
+        loader = make(PromptLoader(rows), mini_batch)
         await consume(loader, after)
-        restored = make(Prompts(rows), mini_batch)
+        restored = make(PromptLoader(rows), mini_batch)
         restored.load_state_from_checkpoint(set(loader.get_consumed_uids_list()))
         await consume(restored)
         await restored.reset_at_epoch_end()

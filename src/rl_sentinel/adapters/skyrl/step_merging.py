@@ -75,7 +75,7 @@ def merge_steps(
         for entry, _ in places:
             trained[entry] += sum(row["mask"])
     for row, places in zip(rows, found, strict=True):
-        # A step in no entry or in two, and one whose entry trains more than its steps, has no tokens of its own.
+        # The tokens of a step count as lost if it is in no entry or in two, or if its entry trains more than its steps.
         whole = len(places) == 1 and trained[places[0][0]] == sum(entries["loss_masks"][places[0][0]])
         for name, value in _read(entries, row, *places[0], whole=whole).items() if places else _lost(row).items():
             columns[name].append(value)

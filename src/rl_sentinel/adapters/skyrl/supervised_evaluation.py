@@ -49,7 +49,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Dataloader(list[Any]):
-    """A double of a data loader: collated batches, and what the trainer asks it."""
+    """A double of a data loader: collated batches, and the attributes that the trainer reads."""
 
     def __init__(self, batches: list[Any], batch_size: int, rows: int) -> None:
         """Store the batches; the last one may have fewer than ``batch_size`` rows."""
@@ -78,7 +78,7 @@ def evaluate(  # noqa: PLR0913 - classes of the target, and the arguments of its
     parts: int,
     batches: int,
 ) -> dict[str, float]:
-    """The evaluation loss of all responses, in ``batches`` of micro-batches whose rows are ``parts`` of a batch."""
+    """The evaluation loss of all responses, in ``batches`` batches of ``parts`` micro-batches each."""
     size = -(-len(masks) // batches)
     cfg.trainer.micro_train_batch_size_per_gpu = size
     cfg.trainer.micro_forward_batch_size_per_gpu = max(1, size // parts)

@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
-from rl_sentinel.adapters.skyrl.loop_doubles import Log, Prompts, nothing
+from rl_sentinel.adapters.skyrl.loop_doubles import Log, PromptLoader, nothing
 from rl_sentinel.adapters.skyrl.loop_steps import EPOCHS, compare_runs, loop_boundary
 from rl_sentinel.adapters.skyrl.overrides import SUPERVISED
 from rl_sentinel.adapters.target import Target
@@ -40,8 +40,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _boundary(target, path))
 
 
-class Batches(Prompts):
-    """:class:`Prompts` with a batch of one token per prompt."""
+class Batches(PromptLoader):
+    """:class:`PromptLoader` with a batch of one token per prompt."""
 
     def __iter__(self) -> Iterator[Any]:
         """The remaining batches; in the next pass, all batches."""

@@ -41,7 +41,7 @@ _CODE: Mapping[str, str] = {
     "losses": REGISTRY,
 }
 
-#: A piece of a prompt in tokens, newest name first, and what turns it into token ids in releases that have images.
+#: Classes of a piece of a prompt in tokens, newest first; the function that gives its ids in releases with images.
 CHUNKS = ("skyrl.tinker.api.EncodedTextChunk", "skyrl.tinker.api.ModelInputChunk")
 _RENDER = "skyrl.backends.renderer.render_model_input"
 

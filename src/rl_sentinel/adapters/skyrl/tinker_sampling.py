@@ -43,10 +43,10 @@ FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
     "stop words": {"stop": ("first", "other")},
     "stop tokens": {"stop_token_ids": ("1", "2")},
 }
-#: A field whose values are of the type that another one names.
+#: A field that a client sets under another name: stop tokens are a list of numbers in ``stop``.
 _FIELD = {"stop_token_ids": "stop"}
 
-#: The first token of the first prompt; that of the next one is one more. Other tokens come in a second chunk.
+#: The first token of prompt 0 (of prompt n it is ``_FIRST + n``), and the tokens of each prompt's second chunk.
 _FIRST, _REST = 1_000, [7, 8]
 
 _DOCS = (
@@ -61,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if not target.has(SAMPLE) or not target.has(f"{CLIENT}.sample") or target.fails(BACKEND):
         return
     if "_inference_engine_client.sample(" not in inspect.getsource(target.find(BACKEND)):
-        return  # earlier releases sample with engines of their own
+        return  # earlier releases sample with their own engines, without servers
     for path in _CODE.values():
         if why := target.fails(path) or ("" if target.has(path) else f"{path} is absent"):
             yield Unbound(SAMPLE, "batch", why)
@@ -125,7 +125,7 @@ def sample_requests(  # noqa: PLR0913 - the target's code, and what its servers 
     requests = {
         str(number): ("policy", _request(code, number, len(part), room, options)) for number, part in enumerate(prompts)
     }
-    # Releases that can sample with engines of their own choose the servers by this name.
+    # Releases that can also sample with their own engines choose the servers by this name.
     with replaced_globals(inspect.unwrap(code["backend"].sample).__globals__, _SKYRL_USE_NEW_INFERENCE=True):
         results = backend.sample(code["prepare"](requests))
     sequences = [one for number in requests for one in results[number].sequences]

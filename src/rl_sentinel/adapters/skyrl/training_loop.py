@@ -34,7 +34,7 @@ from rl_sentinel.core.case import Settings
 PATH = f"{TRAINER}.train"
 LOGGER = "skyrl.train.utils.trajectory_logging.TrajectoryLogger"
 
-#: Name -> settings. With "replace", releases refuse in an assertion the uids that stand twice in the batch.
+#: Name -> settings. "replace" is left out: its batch repeats some uids, which an assertion of some releases rejects.
 _FAMILIES: Mapping[str, Settings] = {"default": {}, "step-wise": {STEP_WISE: True}, "filter": FAMILIES["filter"]}
 
 #: The number of trajectories to log.
@@ -230,7 +230,7 @@ def bare_trainer(owner: Any, methods: Mapping[str, Any], **attributes: object) -
 
 
 def _rows_of(data: Any) -> Iterator[tuple[list[Any], ...]]:  # noqa: ANN401 - the target's batch
-    """Tokens of the sequence, and mask and log-probs of the response, of each row."""
+    """For each row, the tokens of the sequence, and the mask and the log-probs of the response."""
     for row, real in enumerate(data["response_mask"].bool()):
         tokens = [token for token in data["sequences"][row].tolist() if token != Words.pad_token_id]
         yield tokens, data["loss_mask"][row][real].int().tolist(), data["rollout_logprobs"][row][real].tolist()

@@ -30,7 +30,7 @@ from rl_sentinel.core.errors import Unbindable
 
 _MODULE = "skyrl.backends.skyrl_train.workers.worker"
 WORKER = f"{_MODULE}.PolicyWorkerBase"
-#: The worker's step over a mini-batch in micro-batches; until January 2026 its update, with steps for one of them.
+#: The worker's method that trains on a mini-batch: WHOLE_STEP or, until January 2026, UPDATE.
 WHOLE_STEP, UPDATE = f"{WORKER}.forward_backward", f"{WORKER}.ppo_train"
 #: The loss of the first releases, which have no registry.
 _FIRST_LOSS = f"{_MODULE}.PolicyLoss"
@@ -64,7 +64,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     worker: Any,  # noqa: ANN401 - the target's class
     losses: Any,  # noqa: ANN401 - the target's registry
     cfg: Any,  # noqa: ANN401 - the target's class
-    section: bool,  # noqa: FBT001 - how this release passes the configuration
+    reads_section: bool,  # noqa: FBT001 - whether the worker's ``cfg`` is ``cfg.trainer``
     columns: dict[str, Tensor],
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,
@@ -73,7 +73,7 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     """Run the worker's step over a mini-batch in ``parts`` micro-batches; return its loss, entropy and log-probs."""
     size = data.batch_size // parts
     cfg.trainer.micro_train_batch_size_per_gpu = size
-    bare_worker = worker_of(worker, losses, cfg.trainer if section else cfg, cfg, Model(columns), ranks=1)
+    bare_worker = worker_of(worker, losses, cfg.trainer if reads_section else cfg, cfg, Model(columns), ranks=1)
     if hasattr(worker, "ppo_train"):
         cfg.trainer.update_epochs_per_batch = 1
         bare_worker.policy_mini_batch_size_per_gpu = data.batch_size
@@ -206,7 +206,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "worker": Constant(Function(WORKER)),
             "losses": Constant(Function(REGISTRY if registered else _FIRST_LOSS)),
             "cfg": Config(CONFIG, {f"{_ALGORITHM}.policy_loss_type": PLAIN} if registered else {}, knobs_of(settings)),
-            "section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
+            "reads_section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,

@@ -90,7 +90,7 @@ def worker_of(  # noqa: PLR0913 - the attributes of a worker
     *,
     ranks: int,
 ) -> Any:  # noqa: ANN401 - the target's class
-    """A worker with a double of the model and of the strategy, on one of ``ranks`` ranks."""
+    """A worker on one of ``ranks`` ranks, whose model and strategy are doubles."""
     return bare_instance(
         worker,
         cfg=own_cfg,

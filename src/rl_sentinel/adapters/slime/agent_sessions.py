@@ -30,8 +30,8 @@ EARLY_ADAPTERS = tuple(
 )
 FAN_OUT, CHAIN, MERGE_ALL = f"{TRAJECTORY}.fan_out_sample_segments", f"{MODULE}.AdapterChain", "merge_turn_segments"
 
-#: Setting -> how many tokens the context has: of any number, as many as the last reply ends at, or too few for the turn
-#: after it, which is then empty.
+#: Setting -> the size of the context: larger than the session, just large enough for the last reply, or exceeded by the
+#: prompt of one more turn, which is then empty.
 LIMITS: Mapping[str, Settings] = {
     "default": {"full": False, "exceeded": False},
     "context is full": {"full": True, "exceeded": False},

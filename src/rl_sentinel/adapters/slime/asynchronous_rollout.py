@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.requirements import (
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.slime.generation import MODULES, ROW, room_of, samples_of
 from rl_sentinel.adapters.slime.rollout_doubles import arguments, serving
-from rl_sentinel.adapters.slime.rollout_loop import Prompts
+from rl_sentinel.adapters.slime.rollout_loop import PromptSource
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -78,12 +78,12 @@ def uses_in_asynchronous_rollouts(
     server.room = room
     args = arguments(room, len(groups[0]), rollout_batch_size=1, partial_rollout=False)
     with serving(generate, server), _one_event_loop(run):
-        trained = asyncio.run(_rollouts(run, args, Prompts(groups), len(groups)))
+        trained = asyncio.run(_rollouts(run, args, PromptSource(groups), len(groups)))
     uses = Counter(row.index for group in trained for row in group)
     return [float(uses[row.index]) for group in groups for row in group]
 
 
-async def _rollouts(run: Callable[..., Any], args: Any, source: Prompts, count: int) -> list[list[Any]]:  # noqa: ANN401
+async def _rollouts(run: Callable[..., Any], args: Any, source: PromptSource, count: int) -> list[list[Any]]:  # noqa: ANN401
     trained = list[list[Any]]()
     for number in range(count):
         rollout = asyncio.create_task(run(args, number, source))
@@ -92,7 +92,7 @@ async def _rollouts(run: Callable[..., Any], args: Any, source: Prompts, count: 
             if rollout.done():
                 break
         else:
-            return trained  # it waits for ever: its samples are counted as not trained
+            return trained  # the rollout would wait forever, so its samples are counted as not trained
         samples: Any = rollout.result()
         trained += getattr(samples, "samples", samples)
     return trained

@@ -23,7 +23,7 @@ PATH = f"{ACTOR}.load_other_checkpoint"
 OPTIONS = "slime.utils.arguments"
 VALIDATE = f"{OPTIONS}.slime_validate_args"
 
-#: How Megatron's weights are exchanged with those of transformers, in revisions with this option.
+#: The option for the exchange of weights between Megatron and transformers, in revisions that have it.
 _EXCHANGE = "megatron_to_hf_mode"
 
 #: The folder of a run's own checkpoints, and the file by which Megatron recognizes one.
@@ -123,7 +123,7 @@ class _Seen:
         self.args, self.step = args, 0.0
 
     def load_checkpoint(self, *_models: object, **_options: object) -> tuple[int, int]:
-        """Record which step is read: -1 for the newest."""
+        """Record which step is read, -1 for the newest, and return two zeros."""
         self.step = -1.0 if self.args.ckpt_step is None else float(self.args.ckpt_step)
         return 0, 0
 

@@ -48,7 +48,7 @@ PARAMETERS: Mapping[str, tuple[str, tuple[Scalar, Scalar]]] = {
     "no_stop_trim": ("no_stop_trim", (True, False)),
 }
 
-#: Options of the command line that override those of the rollout.
+#: Options of the command line that override the rollout's options in an evaluation.
 _COMMAND_LINE = ("temperature", "top_p", "top_k", "max_response_len", "min_new_tokens")
 
 _PRODUCER = "slime/utils/arguments.py, _resolve_eval_datasets: names and paths of --eval-prompt-data, or --eval-config"

@@ -18,7 +18,7 @@ from rl_sentinel.core.case import Settings
 #: Columns of log-probs: of the model that is trained, before its update, and of the reference.
 LOGPROBS = ("logprob", "old_logprob", "ref_logprob")
 
-#: What the models predict where no response token is predicted.
+#: The output of the models at positions that predict no response token.
 _WRONG = 9.0
 
 #: Arguments of every run, at slime's defaults.
@@ -107,7 +107,7 @@ def train_on_ranks(  # noqa: PLR0913 - functions of the target, and their argume
     options: Settings,
     numbers: Settings,
 ) -> dict[str, Any]:
-    """The metrics of the training step of all ranks, and ``loss``: the logged loss, with the gradient of the update."""
+    """The metrics of all ranks' training step, and ``loss``: the logged loss, with the update's gradient."""
     rows = len(columns["logprob"])
     temperature = float(numbers.get("temperature") or 1.0)
     live, tables = _number_tokens(ranks, columns)
@@ -225,7 +225,7 @@ def _number_tokens(ranks: list[dict[str, Any]], columns: dict[str, list[Tensor]]
 
 
 def _read(logits: Tensor, temperature: float | None) -> tuple[Tensor, Tensor]:
-    """The log-probs and entropies of :class:`Models` at all places except the last."""
+    """The log-probs and entropies of :class:`Models` at all positions except the last."""
     logits = logits.squeeze(0) if logits.shape[0] == 1 else logits
     places = logits[..., :-1, :]
     return places[..., 0] / (temperature or 1.0), places[..., 1] / (temperature or 1.0)

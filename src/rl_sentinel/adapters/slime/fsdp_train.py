@@ -51,7 +51,7 @@ class Family:
     text: str = ""
 
 
-#: Setting -> command line; ``--rollout-temperature`` is that of all log-probs.
+#: Setting -> command line; ``--rollout-temperature`` applies to all log-probs.
 FAMILIES: Mapping[str, Family] = {
     "grpo": Family(_CLIP, _PPO),
     "grpo, temperature": Family({**_CLIP, "temperature": 0.5}, _PPO),
@@ -90,7 +90,7 @@ LOGGED: Mapping[str, Output] = {
     "train/train_rollout_logprob_abs_diff": Output("", "nats", "kl.abs", over="rows"),
 }
 
-#: The same of the rollout, before the step; data.py, process_rollout_data: raw rewards are those of all ranks.
+#: The same for the rollout, before the step; data.py, process_rollout_data: each rank has the raw rewards of all ranks.
 ROLLOUT: Mapping[str, Output] = {
     "rollout/log_probs": Output("", "nats", "old_logprob.mean", over="rows"),
     "rollout/ref_log_probs": Output("", "nats", over="rows"),

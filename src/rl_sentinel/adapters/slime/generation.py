@@ -29,7 +29,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 #: Modules that generate the samples of a prompt, newest first.
 MODULES = ("slime.rollout.sglang_rollout", "slime.rollout.sglang_example")
 
-#: Whether responses may have more tokens than the longest one has.
+#: The setting by which responses may have more tokens than the longest one in the batch.
 SPARE = "spare_room"
 
 #: Setting -> options of the command line, in addition to ``--partial-rollout``, or more room for responses.

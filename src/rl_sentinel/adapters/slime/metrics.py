@@ -88,7 +88,7 @@ _LOGGING = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Metrics of a rollout with critic and KL penalty, where all keys are logged; of lengths; of correct samples."""
+    """Metrics of a rollout with critic and KL penalty (all keys are logged), of lengths, and of correct samples."""
     module = next((p for p in LOG_MODULES if target.has(f"{p}.log_rollout_data")), "")
     log = f"{module}.log_rollout_data"
     if not module or not target.has(ADVANTAGES):

@@ -15,7 +15,7 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 
-#: Options that default to others, or to a number -> a value of each; no two are equal.
+#: An option that defaults to another option or to a number -> a value to set; all values differ.
 GIVEN: Settings = {
     "start_rollout_id": 7,
     "eps_clip_high": 0.3,
@@ -27,7 +27,7 @@ GIVEN: Settings = {
     "eval_function_path": "mine.evaluate",
 }
 
-#: An option -> the one that it defaults to.
+#: An option -> the option that it defaults to.
 DEFAULTS_TO: Mapping[str, str] = {
     "eps_clip_high": "eps_clip",
     "over_sampling_batch_size": "rollout_batch_size",
@@ -37,7 +37,7 @@ DEFAULTS_TO: Mapping[str, str] = {
     "eval_function_path": "rollout_function_path",
 }
 
-#: Values of those that others default to.
+#: The options that other options default to -> values to set.
 _OF_DEFAULTS: Settings = {
     "eps_clip": 0.1,
     "rollout_batch_size": 2,
@@ -47,7 +47,7 @@ _OF_DEFAULTS: Settings = {
     "rollout_function_path": "mine.generate",
 }
 
-#: The option that names a file of options, and options that have a value without it.
+#: The option that names a file of options, and options in this file that also have a value without it.
 _FILE = "custom_config_path"
 IN_FILE: Settings = {"eps_clip": 0.375, "rollout_max_context_len": 72}
 

@@ -37,7 +37,7 @@ SHARED: Mapping[str, Settings] = {
 }
 GATHERED: Settings = {"ranks": 2, "allgather_cp": True}
 
-#: What a place holds whose data is of another place.
+#: The value of a position whose data belongs to another position.
 WRONG = -1
 
 _PACKED = claims(
@@ -158,7 +158,7 @@ def _cuts(inputs: Inputs) -> list[list[int]]:
 
 
 def packing_arguments() -> dict[str, Codec]:
-    """The arguments of the packing function: its helpers, the data of a rank, and the rows of its micro-batches."""
+    """The arguments of the packing function: its helpers, a rank's data, and the rows of each micro-batch."""
     data = {
         "tokens": Column("token", RaggedSequence()),
         "loss_masks": LOSS_MASKS,

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.slime.context_rank_doubles import Spans, merge_shares,
 from rl_sentinel.adapters.slime.doubles import data_in_store
 from rl_sentinel.adapters.slime.packing import each_rank
 
-#: Keys of what the ranks that share a sequence have parts of, after a rollout.
+#: Keys of the columns that are split among the ranks that share a sequence, after a rollout.
 SHARED_ROWS = frozenset({"rollout_log_probs", "teacher_log_probs"})
 
 #: Names under which a module that logs imports the tracker.

@@ -36,7 +36,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 #: Paths of the function that receives the data on a rank, newest first.
 RECEIVE = ("slime.utils.data.process_rollout_data", "slime.backends.utils.data.process_rollout_data")
 
-#: The method with which a trainer's rank loads them.
+#: The method with which a rank of the trainer loads the data of a rollout.
 ACTOR = "slime.backends.megatron_utils.actor.MegatronTrainRayActor"
 LOAD = f"{ACTOR}._get_rollout_data"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, Sampled, ScriptedResponse
-from rl_sentinel.adapters.slime.samples import in_parts
+from rl_sentinel.adapters.slime.samples import reward_dict
 
 #: The first token of prompt n is ``FIRST + n``: it tells the server which response to sample.
 FIRST = 7000
@@ -139,11 +139,11 @@ def arguments(room: int, samples: int, **more: object) -> Arguments:
 
 
 async def labeled_reward(args: Any, samples: Any, **_more: object) -> Any:  # noqa: ANN401 - a namespace; a sample, or several
-    """The reward of one sample or of each of several samples: the number in its label, in a dict with a reward key."""
+    """The reward of each sample, the number in its label; a dict if a reward key is set, a list for several samples."""
     if isinstance(samples, list):
         return [await labeled_reward(args, sample) for sample in samples]
     reward = float(samples.label)
-    return in_parts(reward, "seven" if samples.index else "7") if args.reward_key else reward
+    return reward_dict(reward, "seven" if samples.index else "7") if args.reward_key else reward
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def drop_first_prompt(_args: object, samples: list[Any], **_more: object) -> bool:
-    """A filter that drops the first prompt, the third, and so on."""
+    """A filter: True for the second prompt, the fourth, and so on; the other prompts are dropped."""
     return int(samples[0].index) // len(samples) % 2 == 1
 
 
@@ -57,7 +57,7 @@ def note_all_samples(args: Any, groups: list[list[Any]], *_source: object) -> No
     args.noted.update(sample.index for group in groups for sample in group)
 
 
-class Prompts:
+class PromptSource:
     """A data source that returns the prompts in order; releases call it as a function or use its methods."""
 
     def __init__(self, groups: list[list[Any]]) -> None:
@@ -119,7 +119,7 @@ def _rollouts(
     groups: list[list[Any]],
     count: int,
 ) -> list[list[Any]]:
-    source, trained = Prompts(groups), list[list[Any]]()
+    source, trained = PromptSource(groups), list[list[Any]]()
     with serving(run, server) as module:
         for number in range(count):
             returned: Any = asyncio.run(_rollout(module, run, args, number, source))
@@ -128,7 +128,13 @@ def _rollouts(
     return trained
 
 
-async def _rollout(module: dict[str, Any], run: Callable[..., Any], args: Any, number: int, source: Prompts) -> Any:  # noqa: ANN401
+async def _rollout(
+    module: dict[str, Any],
+    run: Callable[..., Any],
+    args: Any,  # noqa: ANN401
+    number: int,
+    source: PromptSource,
+) -> Any:  # noqa: ANN401
     state = module["GenerateState"](args)
     state.semaphore = asyncio.Semaphore(args.sglang_server_concurrency)  # each rollout here has its own event loop
     return await run(args, number, source)

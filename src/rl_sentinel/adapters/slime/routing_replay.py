@@ -36,7 +36,7 @@ ACTOR = "slime.backends.megatron_utils.actor.MegatronTrainRayActor"
 FILL = f"{ACTOR}.fill_routing_replay"
 REPLAY = "slime.utils.routing_replay.RoutingReplay"
 
-#: Layers with experts of three, of which the first is dense, and the experts per token.
+#: The layers with experts (of three layers, the first is dense), and the number of experts per token.
 _EXPERT_LAYERS, _EXPERTS_PER_TOKEN = (1, 2), 2
 _LAYERS = 1 + len(_EXPERT_LAYERS)
 

@@ -29,11 +29,10 @@ CONVERT = "_convert_samples_to_train_data"
 REWARDS: Mapping[str, Settings] = {"default": {}, "reward by key": {"reward_key": "score"}}
 
 
-def in_parts(reward: float, answer: str) -> dict[str, Any]:
-    """The result of a reward model as a dict, with the reward under ``score``.
+def reward_dict(reward: float, answer: str) -> dict[str, Any]:
+    """A reward model's result as a dict, with the keys of slime's ``compute_score_dapo`` (rm_hub/__init__.py).
 
-    slime/rollout/rm_hub/__init__.py: remote_rm passes on the JSON of a server; compute_score_dapo has these keys. The
-    extracted answer is a text, which may be a number.
+    ``acc`` differs from ``score``, so that reading the wrong key shows. ``pred`` is the extracted answer, a string.
     """
     return {"pred": answer, "acc": reward + 1.0, "score": reward}
 
@@ -45,7 +44,7 @@ class Reward(Cell):
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a number or a dict
         """The reward of the row."""
         reward = float(Cell.put(self, inputs))
-        return in_parts(reward, "seven") if inputs.settings.get("reward_key") else reward
+        return reward_dict(reward, "seven") if inputs.settings.get("reward_key") else reward
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a number or a dict
         """The reward of one row."""
@@ -71,7 +70,7 @@ def _images(inputs: Inputs) -> dict[str, Tensor] | None:
     return {"pixel_values": torch.full((1, 1), float(row))} if row else None
 
 
-#: What some samples have: those of an image, and those with a teacher on a server.
+#: Fields that only some samples have: images, and log-probs of a teacher on a server.
 IMAGES: Mapping[str, Codec] = {"multimodal_train_inputs": Derived(_images)}
 TEACHER: Mapping[str, Codec] = {"teacher_log_probs": Object(torch.as_tensor, {"data": RowTokens("ref_logprob")})}
 

@@ -29,7 +29,7 @@ MANAGER = f"{MODULE}.TrajectoryManager"
 #: The functions of releases before the manager: the turns of a session to a segment, and a segment to a sample.
 MERGE, WRITE = f"{MODULE}.merge_turns", f"{MODULE}.write_segment_to_sample"
 
-#: Tokens of no case: what a template adds to a prompt, and what a reply becomes when it is tokenized again.
+#: Tokens that no case has: the template's addition to a prompt, and the token of a reply that is tokenized again.
 _QUESTION, _OTHER = 1_000_000, 1_000_001
 
 #: The shortest response of three turns: replies of one token, with a token between them.
@@ -52,7 +52,7 @@ _PRODUCER = (
 )
 
 
-#: What is known of a row: its prompt, its response as the engine returns it, and its reward.
+#: The inputs of a row: its prompt, its response as the engine returns it, and its reward.
 ROW = Table(
     {
         "prompt": RowPrompt(),
@@ -79,12 +79,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 @dataclass(slots=True)
 class Session:
-    """The turns of one row: the prompt, then replies and tool results."""
+    """The turns of one row: the prompt, then replies and tool results.
+
+    ``turns`` has the prompt of each turn and the positions of its reply in the response; ``optional`` has the positions
+    of a reply that is tokenized again, which may be trained or not.
+    """
 
     row: dict[str, Any]
     retokenized: bool
     turns: list[tuple[list[int], range]] = field(default_factory=list)
-    unsure: set[int] = field(default_factory=set)
+    optional: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Write the prompt of each turn; the reply before the last turn may be tokenized differently in its prompt."""
@@ -92,15 +96,15 @@ class Session:
             (bool(own), list(at)) for own, at in groupby(range(len(self.row["mask"])), self.row["mask"].__getitem__)
         ]
         replies = [at for own, at in runs if own]
-        held = [*self.row["prompt"], _QUESTION]
+        conversation = [*self.row["prompt"], _QUESTION]
         for own, at in runs:
             if own:
                 again = self.retokenized and len(replies) > 1 and at == replies[-2]
-                self.turns.append((list(held), range(at[0], at[-1] + 1)))
-                held += [*self.row["tokens"][at[0] : at[-1]], _OTHER if again else self.row["tokens"][at[-1]]]
-                self.unsure |= set(at) if again else set()
+                self.turns.append((list(conversation), range(at[0], at[-1] + 1)))
+                conversation += [*self.row["tokens"][at[0] : at[-1]], _OTHER if again else self.row["tokens"][at[-1]]]
+                self.optional |= set(at) if again else set()
             else:
-                held += [self.row["tokens"][place] for place in at]
+                conversation += [self.row["tokens"][place] for place in at]
 
     def exceed(self) -> None:
         """Append a turn whose prompt has one more token than fits in a context that the last reply fills."""
@@ -150,7 +154,7 @@ class Session:
         own = self.row["tokens"][place], bool(self.row["mask"][place]), self.row["logprobs"][place]
         if len(trained) == 1:
             return trained[0][0], True, trained[0][1]
-        return own if place in self.unsure and not trained else (context, False, own[2])
+        return own if place in self.optional and not trained else (context, False, own[2])
 
 
 def manage(  # noqa: PLR0913 - the classes of the target, and the settings

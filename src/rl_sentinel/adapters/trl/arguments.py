@@ -220,10 +220,11 @@ class Completions(Codec):
     """Token ids as an engine returns them: one list per row, which ends with EOS unless the completion is truncated.
 
     ``cut`` is the column that marks truncated completions: ``"mask"`` (no trained token) or ``"scored"`` (False).
+    ``filler`` is the id of all other tokens.
     """
 
     cut: str = ""
-    word: int = 5
+    filler: int = 5
 
     @property
     def columns(self) -> frozenset[str]:
@@ -250,7 +251,7 @@ class Completions(Codec):
         """The ids of each row."""
         batch = inputs.batch
         rows = zip(batch.length.tolist(), self.ended(batch).tolist(), strict=True)
-        return [[self.word] * (n - 1) + [1 if done else self.word] for n, done in rows]
+        return [[self.filler] * (n - 1) + [1 if done else self.filler] for n, done in rows]
 
     def sizes(self, value: list[list[int]]) -> Sizes:
         """The number of rows, and the lengths."""

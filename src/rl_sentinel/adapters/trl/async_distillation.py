@@ -48,7 +48,7 @@ _OVER_RANKS = claims(
     "async_distillation_trainer.py, DataCollatorForRollout: tokens of all ranks are counted", denominator="given"
 )
 _PRODUCER = (
-    "async_distillation_trainer.py, RolloutQueueDataset: one dict per sample of the queue, with the words that the "
+    "async_distillation_trainer.py, RolloutQueueDataset: one dict per sample of the queue, with the tokens that the "
     "teacher finds likeliest for each token of the completion"
 )
 _COUNTERS = ("forward_s", "forward_tokens", "trained_tokens", "seq_len_weighted", "samples")

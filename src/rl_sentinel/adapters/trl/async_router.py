@@ -86,7 +86,11 @@ def acting_coefficient(  # noqa: PLR0913 - the parts of a trainer that a micro-b
     clips: tuple[float, float],
     coefficient: float,
 ) -> dict[str, Any]:
-    """The loss of a micro-batch, its derivative with respect to the router's loss in a step, and the logged mean."""
+    """Train on a micro-batch with a router's loss of 0, and again with a router's loss of :data:`OF_RANKS`.
+
+    Returns ``loss``, the loss without the router's; ``coefficient``, the factor of the router's loss in one optimizer
+    step; and ``logged``, the router's loss that the first rank logs.
+    """
     losses, trainers = [], []
     for of_ranks in ((0.0,) * RANKS, OF_RANKS):
         model.of_ranks = of_ranks

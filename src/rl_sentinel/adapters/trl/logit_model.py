@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
-#: Tokens, and words of the vocabulary, that a fused head takes at once here; a batch is smaller than what it takes.
+#: Tokens, and entries of the vocabulary, that a fused head takes at once here; its own numbers exceed a whole batch.
 CHUNK = 2
 
-#: Modules with fused heads, and what they call the numbers of tokens and words that these take at once.
+#: Modules with fused heads, and their names for the numbers of tokens and vocabulary entries taken at once.
 CHUNKED = ("trl.trainer.utils", "trl.kernels.chunked_logprob", "trl.kernels.chunked_divergence")
 SIZES = ("_CHUNKED_LOGPROB_CHUNK_SIZE", "TOKEN_CHUNK_SIZE", "VOCAB_CHUNK_SIZE")
 
@@ -50,7 +50,7 @@ class Logits(nn.Module):
     """A double of a model or its backbone; the logits at position p predict token p + 1.
 
     The last token of the prompt is the row's number, so that the trainer may pass rows in any chunks. The logits of
-    a row are equal for all words if it attends to padding, or fails to attend to one of its tokens.
+    a row are equal over the vocabulary if it attends to padding, or fails to attend to one of its tokens.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ def fused_head(trainer: Any, logits: Tensor) -> Iterator[None]:  # noqa: ANN401 
 
 @contextmanager
 def in_chunks() -> Iterator[None]:
-    """Make fused heads process :data:`CHUNK` tokens and words at a time, in releases that have such heads."""
+    """Make fused heads process :data:`CHUNK` tokens and vocabulary entries at a time, if the release has such heads."""
     with ExitStack() as stack:
         for module in CHUNKED:
             if module in sys.modules:

@@ -38,7 +38,7 @@ FLAT = -1.0
 
 _PRODUCERS = {
     "known": "train: generate and the forward passes of policy, reference, value and reward model; after EOS padding, "
-    "or words where generation does not stop",
+    "or tokens where generation does not stop",
     "loop": "__init__: batch sizes from per_device_train_batch_size and gradient_accumulation_steps",
 }
 

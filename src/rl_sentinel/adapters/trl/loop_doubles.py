@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING
 from rl_sentinel.adapters.trl.token_model import ELSEWHERE, LARGEST, NEVER
 
-#: A token that gets the rest of the probability; the first word of a response; size of the vocabulary.
-OTHER, WORD, VOCABULARY = 2, 3, 40
+#: A token that gets the rest of the probability; the first token of prompts and responses; size of the vocabulary.
+OTHER, FIRST_TOKEN, VOCABULARY = 2, 3, 40
 
 #: The last token of a prompt is its number, counted from here: a model looks rows up by it.
 FIRST_PROMPT = 100
@@ -57,7 +57,7 @@ class Responses:
         self.rows: dict[tuple[int, int], int] = {}
         counts: dict[int, int] = {}
         for row, (length, prompt) in enumerate(zip(self.lengths, self.numbers, strict=True)):
-            self.ids[row, :length] = WORD + counts.get(prompt, 0)
+            self.ids[row, :length] = FIRST_TOKEN + counts.get(prompt, 0)
             counts[prompt] = counts.get(prompt, 0) + 1
             if bool(self.ended[row]):
                 self.ids[row, length - 1] = END
@@ -102,7 +102,7 @@ class Policy(nn.Module):
     def generate(self, input_ids: Tensor, generation_config: Any, **_options: object) -> SimpleNamespace:  # noqa: ANN401 - of transformers
         """The responses of these prompts, and the scores of their tokens, after the temperature.
 
-        If generation stops at EOS, rows are as long as the longest response; otherwise they fill the width, with words
+        If generation stops at EOS, rows are as long as the longest response; otherwise they fill the width, with tokens
         after EOS.
         """
         rows, known = [], self.known
@@ -114,7 +114,7 @@ class Policy(nn.Module):
         lengths = [known.lengths[row] for row in rows]
         width = max(lengths) if stops else known.width
         tokens = known.ids[rows, :width]
-        tokens = tokens if stops else torch.where(tokens == PADDING, WORD, tokens)
+        tokens = tokens if stops else torch.where(tokens == PADDING, FIRST_TOKEN, tokens)
         scores = log_distributions(known.old_logprobs[rows], tokens, lengths)
         return SimpleNamespace(sequences=torch.cat([input_ids, tokens], 1), scores=tuple(scores.unbind(1)))
 

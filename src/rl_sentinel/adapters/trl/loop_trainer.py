@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.trl.loop_doubles import CONTEXT, FIRST_PROMPT, WORD, Policy, Responses, Scorer
+from rl_sentinel.adapters.trl.loop_doubles import CONTEXT, FIRST_PROMPT, FIRST_TOKEN, Policy, Responses, Scorer
 from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, make_model, make_tokenizer
 
@@ -157,7 +157,7 @@ def run_loop(
 
 def queries(prompts: int) -> Tensor:
     """``[P, 2]``: prompts as the collator pads them, at the left; every other one has one token."""
-    return torch.tensor([[WORD if p % 2 else PADDING, FIRST_PROMPT + p] for p in range(prompts)])[:, :CONTEXT]
+    return torch.tensor([[FIRST_TOKEN if p % 2 else PADDING, FIRST_PROMPT + p] for p in range(prompts)])[:, :CONTEXT]
 
 
 def sampled_order(known: Responses, prompts: int) -> list[int]:

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.loop_codecs import flat, sampled, trains_as_sampled
-from rl_sentinel.adapters.trl.loop_doubles import CONTEXT, FIRST_PROMPT, WORD, Policy, Responses
+from rl_sentinel.adapters.trl.loop_doubles import CONTEXT, FIRST_PROMPT, FIRST_TOKEN, Policy, Responses
 from rl_sentinel.adapters.trl.loop_trainer import LoopAccelerator
 from rl_sentinel.adapters.trl.preference_trainers import configuration_of
 from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED
@@ -98,7 +98,7 @@ def train_pairs(entry: Callable[..., Any], trainer: Any, micro_batches: int, sam
         trainer.ref_model.begin(known)
         order = [2 * pair + (pair + half) % TWO for half in range(TWO) for pair in range(len(known.lengths) // TWO)]
         trainer.reward_funcs = [RowRewards("first", 1.0, [float(row % TWO == 0) for row in order])]
-        prompts = torch.tensor([[WORD] * (CONTEXT - 1) + [FIRST_PROMPT + row // TWO] for row in order])
+        prompts = torch.tensor([[FIRST_TOKEN] * (CONTEXT - 1) + [FIRST_PROMPT + row // TWO] for row in order])
         generated = prompts, torch.ones_like(prompts), known.ids[order], known.mask[order], None
         trainer._generate = lambda *_arguments, made=generated: made  # noqa: SLF001 - the engine's call
         entry(trainer, policy, {"prompt": ["w1"] * (len(order) // TWO)}, None)

@@ -42,7 +42,7 @@ _ROWS = (
 #: Column of the batch -> factor: the column's value in row n (from 1) is n times the factor.
 STEPS = {"old_per_token_logps": -0.5, "ref_per_token_logps": -0.25, "sampling_per_token_logps": -0.625}
 
-#: Filler token of completions; how many tokens identify a completion, and how many words they are drawn from.
+#: Filler token of completions; how many tokens identify a completion, and from how many ids they are drawn.
 FILL, ID_TOKENS, WORDS = 3, 2, 24
 
 #: Fields of configurations with the number of completions that a trainer keeps of a group.

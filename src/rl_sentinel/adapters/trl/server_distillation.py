@@ -46,7 +46,7 @@ _SUPPORT = _PER_TOKEN | claims(
     algorithm="generalized jsd of a support",
 )
 
-#: Setting -> share of the teacher, words that the server gives and whether the others count as one; and claims.
+#: Setting -> share of the teacher, tokens that the server gives and whether the others count as one; and claims.
 SHARES: Mapping[str, tuple[Settings, Claims]] = {
     "server, beta 0": (
         {"mixture": 0.0, "likeliest": VOCABULARY, "tail": False},
@@ -60,7 +60,7 @@ SHARES: Mapping[str, tuple[Settings, Claims]] = {
     "server, beta 1": ({"mixture": 1.0, "likeliest": 1, "tail": True}, _SUPPORT),
 }
 
-#: Probability of the words outside a support below which ``1 - share`` is rounded to 0 in float32.
+#: Probability of the tokens outside a support below which ``1 - share`` is rounded to 0 in float32.
 LEAST_REST = 1e-3
 
 #: The settings of a trainer whose teacher is its student: all tokens, so that the rest is empty.
@@ -217,18 +217,18 @@ def _loss(path: str, name: str) -> Boundary:
             no_empty_response,
             every_row_trains,
             trains_whole_completions,
-            *(() if whole else (words_differ, words_share)),
+            *(() if whole else (teacher_has_no_ties, no_token_is_impossible)),
         ),
     )
 
 
-def words_differ(inputs: Inputs) -> str:
-    """No two words are equally likely for the teacher: at a tie, which of them is the likeliest is arbitrary."""
+def teacher_has_no_ties(inputs: Inputs) -> str:
+    """Require that no two tokens are equally likely for the teacher: at a tie, the likeliest one is arbitrary."""
     ordered = inputs.batch.ref_logits.sort(2).values
-    return "two words are equally likely" if bool((ordered.diff(dim=2) < LEAST_REST).any()) else ""
+    return "two tokens of the vocabulary are equally likely" if bool((ordered.diff(dim=2) < LEAST_REST).any()) else ""
 
 
-def words_share(inputs: Inputs) -> str:
-    """Require that each word has some probability: that of the rest is clamped where the support has all of it."""
+def no_token_is_impossible(inputs: Inputs) -> str:
+    """Require a probability above 0 for each token: the rest outside the support is clamped, which matters near 0."""
     least = min(x.log_softmax(2).amin().item() for x in (inputs.batch.logits, inputs.batch.ref_logits))
-    return "a word has almost no probability" if least < math.log(LEAST_REST) else ""
+    return "a token of the vocabulary has almost no probability" if least < math.log(LEAST_REST) else ""

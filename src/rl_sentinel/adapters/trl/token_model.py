@@ -109,7 +109,7 @@ class LogitBackbone:
 class HeadedPolicy:
     """A double of the policy: its head is the identity, and its hidden states give each token its log-prob.
 
-    The word after the token gets the rest of the probability.
+    The rest of the probability goes to the vocabulary entry ``token + 1``.
     """
 
     training = True
@@ -123,17 +123,17 @@ class HeadedPolicy:
 
     @property
     def lm_head(self) -> SimpleNamespace:
-        """The head: the identity over the words of all tokens and one more."""
-        words = int(self.tokens.max()) + 2 if self.tokens.numel() else 2
-        return SimpleNamespace(weight=torch.eye(words, dtype=self.logprobs.dtype), bias=None)
+        """The head: the identity over a vocabulary of all tokens and one more entry."""
+        size = int(self.tokens.max()) + 2 if self.tokens.numel() else 2
+        return SimpleNamespace(weight=torch.eye(size, dtype=self.logprobs.dtype), bias=None)
 
     def base_model(self, input_ids: Tensor, **_inputs: object) -> SimpleNamespace:
         """``[B, P + T, V]`` hidden states; the last position predicts nothing."""
         own, token = self.logprobs.clamp(max=LARGEST).unsqueeze(2), self.tokens.unsqueeze(2)
-        words = len(self.lm_head.weight)
-        hidden = torch.full((*self.tokens.shape, words), NEVER, dtype=own.dtype)
-        hidden = hidden.scatter(2, (token + 1) % words, torch.log1p(-own.exp())).scatter(2, token, own)
-        before = hidden.new_zeros(len(hidden), input_ids.shape[1] - hidden.shape[1] - 1, words)
+        size = len(self.lm_head.weight)
+        hidden = torch.full((*self.tokens.shape, size), NEVER, dtype=own.dtype)
+        hidden = hidden.scatter(2, (token + 1) % size, torch.log1p(-own.exp())).scatter(2, token, own)
+        before = hidden.new_zeros(len(hidden), input_ids.shape[1] - hidden.shape[1] - 1, size)
         return SimpleNamespace(last_hidden_state=torch.cat([before, hidden, torch.zeros_like(hidden[:, :1])], 1))
 
     model = base_model

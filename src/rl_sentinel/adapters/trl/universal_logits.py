@@ -57,8 +57,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _distance())
 
 
-def words_differ(batch: Batch) -> Batch:
-    """Train completions whole, and make no two words equally likely, because the order of ties is arbitrary."""
+def without_ties(batch: Batch) -> Batch:
+    """Train completions whole, and make no two tokens equally likely, because the order of ties is arbitrary."""
     whole = every_completion_trains(batch)
     if not ties(Inputs(whole)):
         return whole
@@ -67,9 +67,9 @@ def words_differ(batch: Batch) -> Batch:
 
 
 def ties(inputs: Inputs) -> str:
-    """Require that no two words are equally likely for the student."""
+    """Require that no two tokens of the vocabulary are equally likely for the student."""
     ordered = inputs.batch.logits.sort(2).values
-    return "two words are equally likely" if bool((ordered.diff(dim=2) == 0).any()) else ""
+    return "two tokens of the vocabulary are equally likely" if bool((ordered.diff(dim=2) == 0).any()) else ""
 
 
 def distance(  # noqa: PLR0913 - the parts of a loss
@@ -146,5 +146,5 @@ def _distance() -> Boundary:
         claims=_CLAIMS,
         reach="use_uld_loss=True, uld_token_merge_strategy=bayesian; by position: use_extended_uld=False",
         requires=(every_row_trains, no_empty_response, trains_whole_completions, ties),
-        domain=words_differ,
+        domain=without_ties,
     )

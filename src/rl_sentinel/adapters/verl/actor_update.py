@@ -42,7 +42,7 @@ from rl_sentinel.adapters.verl.queue_passes import data_of_queue, fill_queue
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE
 from rl_sentinel.adapters.verl.queue_trainer import TRAINER as V1_TRAINER
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, position_step, trainer_batch
-from rl_sentinel.adapters.verl.training_worker import COLLECTIVES, TRAIN, Trained, worker_of
+from rl_sentinel.adapters.verl.training_worker import COLLECTIVES, TRAIN, SimulatedRank, worker_of
 from rl_sentinel.adapters.verl.training_worker import DOUBLES as OF_WORKER
 from rl_sentinel.adapters.verl.training_worker import WORKER as TRAINING_WORKER
 from rl_sentinel.core.batch import VOCABULARY, Batch, with_columns
@@ -77,14 +77,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 @cache
-def trained_class(kind: Any) -> type:  # noqa: ANN401 - the target's class
-    """A subclass of verl's engine whose optimizer does nothing."""
-    return type("Trained", (Trained, kind), {})
+def simulated_engine_class(kind: Any) -> type:  # noqa: ANN401 - the target's class
+    """A subclass of verl's engine with the methods of :class:`SimulatedRank`, whose optimizer step does nothing."""
+    return type("SimulatedEngine", (SimulatedRank, kind), {})
 
 
 def training_engine(kind: Any, config: Any, use_remove_padding: bool) -> Any:  # noqa: ANN401, FBT001 - of the target
     """An engine that can train, for a configuration of verl."""
-    return fsdp_engine(trained_class(kind), config, use_remove_padding)
+    return fsdp_engine(simulated_engine_class(kind), config, use_remove_padding)
 
 
 def logits_of(log_probs: Tensor, tokens: Tensor, temperature: float) -> Tensor:

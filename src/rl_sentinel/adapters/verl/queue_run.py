@@ -14,7 +14,7 @@ from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
 from rl_sentinel.adapters.verl.training_run import run_boundary, sampled
 from rl_sentinel.adapters.verl.training_run_doubles import (
     Logger,
-    Prompts,
+    NumberedPrompts,
     Silence,
     SkipManager,
     Timer,
@@ -111,10 +111,10 @@ def _updated(workers: Workers, batch: QueuedBatch, **_about: object) -> QueuedBa
     return batch
 
 
-def data_set(files: Any, data: Any, *_about: object, **_more: object) -> Prompts:  # noqa: ANN401 - of the configuration
+def data_set(files: Any, data: Any, *_about: object, **_more: object) -> NumberedPrompts:  # noqa: ANN401 - of the configuration
     """A data set of numbered prompts; the file name is their number."""
     del data
-    return Prompts(int(files), tokenized=False)
+    return NumberedPrompts(int(files), tokenized=False)
 
 
 def _doubles(target: Target) -> dict[str, Callable[..., Any]]:

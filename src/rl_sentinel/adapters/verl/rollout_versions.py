@@ -17,7 +17,7 @@ from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.separate_trainers import ONE_STEP, STEPS, Asynchronous, no_metrics, ready_for_a_step
 from rl_sentinel.adapters.verl.training_run import doubles, sampled
-from rl_sentinel.adapters.verl.training_run_doubles import Prompts, collect, data_set_tokenizes
+from rl_sentinel.adapters.verl.training_run_doubles import NumberedPrompts, collect, data_set_tokenizes
 from rl_sentinel.adapters.verl.training_update import STEP
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -87,7 +87,7 @@ async def _step_and_next_batch(kind: Any, config: Any) -> tuple[int, int]:  # no
     rollout = Rollout(trainer.actor_rollout_wg)
     trainer.async_rollout_manager = rollout
     trainer.checkpoint_manager = SimpleNamespace(update_weights=rollout.send, sleep_replicas=no_metrics)
-    data = Prompts(2, tokenized=data_set_tokenizes())
+    data = NumberedPrompts(2, tokenized=data_set_tokenizes())
     batches = iter([(0, collect([data[number]])) for number in range(2)])
     first = trainer._async_gen_next_batch(batches)  # noqa: SLF001 - as the trainer's loop
     following = await trainer.fit_step(first, batches)

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.verl.advantages import estimators
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.training_run import doubles
 from rl_sentinel.adapters.verl.training_run_doubles import (
-    Prompts,
+    NumberedPrompts,
     Sampled,
     Silence,
     bare_trainer,
@@ -81,7 +81,7 @@ def step_of_trainer(  # noqa: PLR0913 - a run has several parts
     prompts, sampled = sampled_prompts(columns, groups, size)
     config.data.train_batch_size, config.actor_rollout_ref.rollout.n = prompts, size
     trainer = ready_for_a_step(kind, config, sampled, critic=critic)
-    rows = Prompts(prompts, tokenized=data_set_tokenizes())
+    rows = NumberedPrompts(prompts, tokenized=data_set_tokenizes())
     batch = collect([rows[number] for number in range(prompts)])
     if inspect.iscoroutinefunction(kind.fit_step):
         trainer.async_rollout_manager = Asynchronous(trainer.actor_rollout_wg)

@@ -34,7 +34,7 @@ class Silence:
         return self
 
 
-class Prompts(torch.utils.data.Dataset[dict[str, Any]]):
+class NumberedPrompts(torch.utils.data.Dataset[dict[str, Any]]):
     """A data set of numbered prompts, with the columns of the target's own data set."""
 
     def __init__(self, count: int, *, tokenized: bool, sources: Sequence[str] = ("task",)) -> None:
@@ -218,7 +218,7 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
     config.trainer.default_local_dir = str(folder)
     trainer = bare_trainer(kind, config, sampled, critic=critic)
     compute_in_process(trainer, trainer.actor_rollout_wg, _source(inspect.unwrap(kind.fit)))
-    dataset = Prompts(prompts, tokenized=data_set_tokenizes())
+    dataset = NumberedPrompts(prompts, tokenized=data_set_tokenizes())
     trainer._create_dataloader(dataset, dataset, collect, None)  # noqa: SLF001 - the trainer's own
     return trainer
 

@@ -152,8 +152,8 @@ class _Options(SimpleNamespace):
         return vars(self).get(name, default)
 
 
-class Trained:
-    """Methods of an engine on a simulated rank that replace modes, optimizer and process groups."""
+class SimulatedRank:
+    """A mixin for an engine: simulated ranks in place of process groups, and no modes, devices or optimizer steps."""
 
     scaler = None
 
@@ -189,7 +189,7 @@ class Trained:
     lr_scheduler_step = optimizer_step
 
 
-class _OnRank(Trained):
+class _OnRank(SimulatedRank):
     """An engine without a model."""
 
     model: EngineDouble

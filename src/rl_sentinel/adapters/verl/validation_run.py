@@ -15,7 +15,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.training_run import TRAINER, WIDTH, sampled
-from rl_sentinel.adapters.verl.training_run_doubles import Prompts, bare_trainer, collect, data_set_tokenizes
+from rl_sentinel.adapters.verl.training_run_doubles import NumberedPrompts, bare_trainer, collect, data_set_tokenizes
 from rl_sentinel.adapters.verl.validation import (
     ALWAYS,
     BOOTSTRAP,
@@ -82,7 +82,7 @@ def validate(  # noqa: PLR0913 - a run has several parts
     trainer = bare_trainer(kind, config, samples)
     trainer.use_rm = trainer.actor_rollout_wg.scores_later = reward_model
     trainer.tokenizer.decode = shared_text
-    prompts = Prompts(len(names), tokenized=data_set_tokenizes(), sources=SOURCES)
+    prompts = NumberedPrompts(len(names), tokenized=data_set_tokenizes(), sources=SOURCES)
     rows, half = [prompts[number] for number in range(len(names))], -(-len(names) // 2)
     trainer.val_dataloader = [collect(part) for part in (rows[:half], rows[half:]) if part]
     logged: dict[str, Any] = trainer._validate()  # noqa: SLF001 - the trainer's own

@@ -57,12 +57,12 @@ class _Called:
         self.remote()
 
 
-class Prompts(dict[str, Any]):
+class PromptBatch(dict[str, Any]):
     """A double of a batch that one worker samples."""
 
     meta_info: dict[str, Any]
 
-    def chunk(self, _parts: int) -> list["Prompts"]:
+    def chunk(self, _parts: int) -> list["PromptBatch"]:
         """The batch itself."""
         return [self]
 
@@ -74,9 +74,9 @@ def sampled(method: Callable[..., Any], owner: type, frees: bool, rows: list[dic
     """
     server = Server()
 
-    def sample(row: Prompts) -> Prompts:
+    def sample(row: PromptBatch) -> PromptBatch:
         late = int(server.loaded != server.step)
-        answer = Prompts(row, versions=[version - late for version in row["versions"]])
+        answer = PromptBatch(row, versions=[version - late for version in row["versions"]])
         answer.meta_info = {"metrics": []}
         return answer
 
@@ -98,11 +98,11 @@ def sampled(method: Callable[..., Any], owner: type, frees: bool, rows: list[dic
     with replaced_globals(method.__globals__, **doubles):
         for number, row in enumerate(rows):
             server.step = number
-            answers.append(method(manager, Prompts(row)))
+            answers.append(method(manager, PromptBatch(row)))
     return {key: [torch.tensor(answer[key]) for answer in answers] for key in ("logprobs", "versions")}
 
 
-def _only(parts: list[Prompts]) -> Prompts:
+def _only(parts: list[PromptBatch]) -> PromptBatch:
     """The only part of a batch."""
     (part,) = parts
     return part

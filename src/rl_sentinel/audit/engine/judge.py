@@ -36,8 +36,13 @@ class Break:
 class Judgment:
     """The result of a search for a counterexample.
 
-    ``tried`` counts the cases that were compared. ``broken`` and ``held`` are the names of the expectations that broke
-    on some case, and of all others that were compared, so that a finding at one output does not hide another's.
+    ``tried`` counts the cases that were compared. ``found`` is the counterexample, or None. ``reason`` says why no case
+    was compared.
+
+    ``broken`` and ``held`` are names of expectations, and empty without a counterexample. For a law that fails
+    ``"on-one-case"``, all expectations of the first broken case and of the leading cases after it are compared, so that
+    a finding at one output does not hide another's: ``broken`` are those that broke on any of these cases, ``held`` all
+    others. For a law that fails ``"on-all-cases"``, ``broken`` is the expectation of ``found``, and ``held`` is empty.
     """
 
     tried: int
@@ -90,7 +95,7 @@ def search(  # noqa: PLR0913 - what decides the cases
 
 
 def _no_break(tried: int, raised: list[Exception]) -> Judgment:
-    """The judgment of a law that no case breaks.
+    """The judgment of a law that no case breaks; if no case was compared, the reason is the first exception.
 
     Raises:
         Crashed: if the target crashed on a case.
@@ -98,7 +103,9 @@ def _no_break(tried: int, raised: list[Exception]) -> Judgment:
     for error in raised:
         if isinstance(error, Crashed):
             raise error
-    return Judgment(tried, None, "" if tried else str([*raised, "no case fulfils the law's precondition"][0]))
+    if tried:
+        return Judgment(tried, None)
+    return Judgment(0, None, str(raised[0]) if raised else "no case fulfils the law's precondition")
 
 
 def _worst(law: Law, ask: Asker, first: Break, cases: Iterable[Case]) -> Break:

@@ -1,4 +1,4 @@
-"""Run path and loss on four rows before a model is loaded: reject bad parameters, and inspect the loss."""
+"""Run signal path and loss on four rows before a model is loaded: reject bad parameters, and inspect the loss."""
 
 import inspect
 from collections.abc import Callable
@@ -39,11 +39,11 @@ def dry_run(
     *,
     parts: int,
 ) -> LossForm:
-    """Run four rows through the path and the loss.
+    """Run four rows through ``signal.path`` and the loss.
 
     Args:
         recipe: for the loss's aggregation.
-        choices: the stages of the path.
+        choices: the functions for the stages of the path.
         loss: with its parameters bound.
         choose_tokens: selects the tokens that the loss treats differently; None if it treats all tokens alike.
         parts: the number of parts of the environment's reward.

@@ -136,7 +136,7 @@ def _as_plain_tables(value: Any) -> Any:  # noqa: ANN401 - a value of TOML or JS
 
 
 def _keys_at(place: Sequence[str]) -> list[str]:
-    """The keys of the table at a place."""
+    """The keys that the recipe's table at a path such as ``("policy", "lora")`` can have."""
     table: type[pydantic.BaseModel] = Recipe
     for part in place:
         field = table.model_fields.get(part)

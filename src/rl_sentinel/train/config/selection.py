@@ -167,7 +167,7 @@ def _loss_form(
 
 
 def _path_choices(recipe: Recipe, estimator: Callable[..., Tensor]) -> Choices:
-    """The stages of the path."""
+    """The recipe's functions for the stages of ``signal.path``."""
     correction, kl = recipe.correction, recipe.kl
     normalization = recipe.reward.normalization
 

@@ -55,7 +55,7 @@ class LoraSettings(Table):
 
 
 class PolicySettings(Table):
-    """A Llama from scratch, by its sizes; or ``load``: a transformers model by folder or name, or a run's folder.
+    """A Llama from scratch with these sizes; with ``load``, a transformers model (folder or name) or a run's folder.
 
     ``device`` is the model's device: ``auto`` takes CUDA if it is available. ``recompute`` keeps only the inputs of
     layers for the gradient, and computes the rest again (gradient checkpointing). ``precision="bf16"`` runs the model

@@ -130,12 +130,12 @@ def table_in_errors(table: str, parameters: Collection[str]) -> Iterator[None]:
 
 
 def check_advantages(result: object, _args: tuple[Any, ...]) -> str:
-    """Check an estimator's result."""
+    """A :data:`ResultCheck` of an estimator: its result is a tensor."""
     return "" if isinstance(result, Tensor) else "a tensor of advantages"
 
 
 def check_loss(result: object, args: tuple[Any, ...]) -> str:
-    """Check a loss: a scalar, with a gradient if any of its columns has one."""
+    """A :data:`ResultCheck` of a loss: its result is a scalar, with a gradient if any argument has one."""
     if not isinstance(result, Tensor) or result.dim() > 0 or not result.is_floating_point():
         return "a float tensor without dimensions"
     differentiable = any(isinstance(x, Tensor) and x.requires_grad for x in args)
@@ -143,7 +143,7 @@ def check_loss(result: object, args: tuple[Any, ...]) -> str:
 
 
 def check_ready(result: object, _args: tuple[Any, ...]) -> str:
-    """Check a path's result."""
+    """A :data:`ResultCheck` of a path: its result is a ``Ready``."""
     return "" if isinstance(result, Ready) else "a Ready, the type that signal.path.loss_ready returns"
 
 

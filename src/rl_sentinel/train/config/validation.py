@@ -89,9 +89,9 @@ def _validate_populations(recipe: Recipe, claims: dict[str, str]) -> None:
     for key in () if normalization is None else ("mean", "deviation"):
         over = getattr(normalization, key)
         if over == "group" and rollout.responses == 1:
-            raise SentinelError(f"{small_group} reward.normalization.{key} group: {reason}")
+            raise SentinelError(f"{small_group} reward.normalization.{key}='group': {reason}")
         if over == "batch" and samples == 1:
-            raise SentinelError(f"{small_batch} reward.normalization.{key} batch: {reason}")
+            raise SentinelError(f"{small_batch} reward.normalization.{key}='batch': {reason}")
 
 
 def _validate_kl_control(recipe: Recipe) -> None:
@@ -146,7 +146,7 @@ def _validate_evaluation(recipe: Recipe) -> None:
     if any(k > evaluation.responses for k in evaluation.k):
         raise SentinelError(
             f"evaluation.k is {list(evaluation.k)}, expected at most evaluation.responses, {evaluation.responses}: "
-            "pass@k is estimated from so many samples per task"
+            "pass@k is estimated from that many samples per task"
         )
     metrics = ["accuracy", "reward", *(f"pass@{k}" for k in evaluation.k)]
     if evaluation.best not in metrics:
@@ -161,7 +161,9 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
     if "value" not in reads and recipe.critic is not None:
         raise SentinelError(f"critic is set, expected none with estimator {estimator}, which reads no values")
     if recipe.policy.load and recipe.critic is not None:
-        raise SentinelError("critic is set with policy.load, expected none: it copies a model from scratch")
+        raise SentinelError(
+            "critic is set with policy.load, expected none: a critic can only copy a policy from scratch"
+        )
     if "chosen" in reads and recipe.loss.chosen is None:
         raise SentinelError(
             f"loss.chosen is missing, expected one with loss {recipe.loss.name}: set it, such as loss.chosen = "

@@ -68,7 +68,7 @@ class Attention(nn.Module):
     """Causal attention with rotary position embeddings."""
 
     def __init__(self, shape: Shape, place: int) -> None:
-        """Build four square projections without bias."""
+        """Build four square projections without bias; ``place`` is the number of the layer, counted from 0."""
         super().__init__()
         self.heads, self.place = shape.heads, place
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (
@@ -78,7 +78,7 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, rotation: tuple[Tensor, Tensor], attention_mask: Tensor | None, cache: Cache | None
     ) -> Tensor:
-        """Attend to each position itself and to earlier positions; without ``attention_mask``, to all of them."""
+        """Each position attends to itself and to earlier positions, or only to those in ``attention_mask``."""
         rows, width, size = x.shape
         split = (rows, width, self.heads, size // self.heads)
         query, key, value = (f(x).view(split).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
@@ -109,7 +109,7 @@ class Layer(nn.Module):
     """A transformer block: attention, then the MLP, each with a norm before it and a residual connection."""
 
     def __init__(self, shape: Shape, place: int) -> None:
-        """Build one of ``shape.layers``."""
+        """Build the layer whose number is ``place``, counted from 0."""
         super().__init__()
         self.self_attn, self.mlp = Attention(shape, place), FeedForward(shape)
         self.input_layernorm = nn.RMSNorm(shape.hidden, eps=1e-6)
@@ -165,8 +165,8 @@ class Llama(nn.Module):
 
         Args:
             token: token ids.
-            key_mask: True for keys (the cache's, then these) that are tokens, False for padding; None if there is
-                padding only on the right, which no earlier position attends to.
+            key_mask: True for keys (first those in the cache, then the new ones) that are tokens, False for padding;
+                None if there is padding only on the right, which no earlier position attends to.
             cache: the KV cache of earlier tokens; it is extended in place.
             last: compute the result at the last position only, ``[B, 1, V]``.
             of: computes the result from hidden states ``[B, S, D]`` and the weight of the output projection.

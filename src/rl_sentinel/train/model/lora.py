@@ -70,7 +70,7 @@ def _require_modules(model: nn.Module, settings: LoraSettings) -> None:
     owners = {name.split(".")[-2] for name, _ in model.named_parameters() if "." in name}
     for name in settings.whole:
         if name not in owners or name in settings.targets:
-            fix = "name others, such as lm_head; where it shares the embedding's weight, embed_tokens"
+            fix = "name others, such as lm_head, or embed_tokens if lm_head shares its weight"
             raise SentinelError(f"policy.lora.whole has {name}, expected non-target modules with a weight: {fix}")
 
 

@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
 
     @property
     def end_texts(self) -> tuple[str, ...]:
-        """The texts of these ids."""
+        """The texts of the ids in ``ends``."""
 
     @property
     def positions(self) -> int | None:
@@ -47,7 +47,7 @@ class Tokenizer(Protocol):
 
 
 class Policy:
-    """A model of logits and its tokenizer; called as ``Llama.forward``.
+    """A language model and its tokenizer; it is called with the arguments of ``Llama.forward``.
 
     With ``single_pass``, whole sequences go through the model at once, as FSDP requires; otherwise equal prompts are
     prefilled once.
@@ -109,7 +109,7 @@ def init_policy(recipe: Recipe) -> Policy:
 
 
 def build_models(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
-    """The models of a run: copies the policy as the reference if there is a KL, and shards both over all ranks."""
+    """Build the models of a run: with a KL, the reference is a copy of the policy; both are sharded over all ranks."""
     if recipe.policy.recompute:
         policy.model.enable_recompute()  # type: ignore[operator]  # modules are untyped
         policy.single_pass = True  # layers can be computed again only without a cache

@@ -31,7 +31,7 @@ class PretrainedModel(nn.Module):
     """A causal language model of transformers, called with the trainer's keywords."""
 
     def __init__(self, inner: nn.Module, *, projects: bool | None = None) -> None:
-        """Wrap a model; ``projects`` says whether logits are the product with the head; with None, this is tested."""
+        """Wrap a model; ``projects`` is True if its logits are a product with the head's weight; None tests this."""
         super().__init__()
         self.inner = inner
         self.projects, self.recompute = _projects(inner) if projects is None else projects, False
@@ -202,6 +202,6 @@ def init_pretrained(name: str) -> tuple[Policy, Any]:
 
 
 def _configured_ends(model: Any) -> tuple[int, ...]:  # noqa: ANN401 - transformers is an extra
-    """The end tokens of a model's generation config, such as the end of a message beside the end of a text."""
+    """The end tokens in a model's generation config, such as end-of-message beside end-of-text."""
     ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     return () if ends is None else tuple(ends) if isinstance(ends, (list, tuple)) else (int(ends),)

@@ -82,12 +82,15 @@ class CheckedEnvironment:
         if not isinstance(reply, Outcome):
             raise self._wrong("reply", describe(reply), "a text or an Outcome")
         if not isinstance(reply.parts, (tuple, list)):
-            raise self._wrong("reply", f"parts {describe(reply.parts)}", "numbers")
-        for name, number in (("reward", reply.reward), *(("parts", part) for part in reply.parts)):
+            raise self._wrong(
+                "reply", f"an Outcome whose parts is {describe(reply.parts)}", "a tuple or list of numbers"
+            )
+        parts = ((f"parts[{n}]", part) for n, part in enumerate(reply.parts))
+        for name, number in (("reward", reply.reward), *parts):
             if not isinstance(number, Real):
                 raise self._wrong("reply", f"an Outcome whose {name} is {describe(number)}", "a number")
-        parts = tuple(float(part) for part in reply.parts)
-        return replace(reply, reward=float(reply.reward), correct=bool(reply.correct), parts=parts)
+        numbers = tuple(float(part) for part in reply.parts)
+        return replace(reply, reward=float(reply.reward), correct=bool(reply.correct), parts=numbers)
 
     def _key(self, function: str) -> str:
         return f"environment.name {self._name!r}: {function}()"

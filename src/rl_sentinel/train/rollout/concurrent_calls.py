@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-#: Threads for functions that are not async, and async calls at one time, counts.
+#: The most threads for functions that are not async, and the most async calls at one time, counts.
 CONCURRENCY = 64
 
 #: How often time limits are checked, and how long an event loop may take to respond before it counts as blocked, in s.
@@ -37,30 +37,30 @@ def call_all(calls: Sequence[Call], *, concurrency: int = CONCURRENCY) -> list[A
         >>> call_all([Call(int, {}, 1.0), Call(max, {}, 1.0)])[0]
         0
     """
-    board = _Board(calls)
+    progress = _CallProgress(calls)
     plain = deque(n for n, call in enumerate(calls) if not inspect.iscoroutinefunction(call.function))
     coroutines = [n for n, call in enumerate(calls) if inspect.iscoroutinefunction(call.function)]
     for _ in range(min(concurrency, len(plain))):
-        _start_worker(board, plain)
+        _start_worker(progress, plain)
     slots = threading.Semaphore(concurrency)
     waiting = deque(coroutines)
     checked = time.monotonic()
-    while board.open:
+    while progress.open:
         while waiting and slots.acquire(blocking=False):
-            _start_coroutine(board, waiting.popleft(), slots)
-        board.take()
+            _start_coroutine(progress, waiting.popleft(), slots)
+        progress.take()
         if time.monotonic() - checked >= _CHECK_EVERY:
-            for number in board.expire():
-                if number in board.futures:
-                    _abandon(board, number, waiting, slots)
+            for number in progress.expire():
+                if number in progress.futures:
+                    _abandon(progress, number, waiting, slots)
                 else:
-                    _start_worker(board, plain)  # the thread of an expired call may never return
+                    _start_worker(progress, plain)  # the thread of an expired call may never return
             checked = time.monotonic()
-    return [board.results[n] for n in range(len(calls))]
+    return [progress.results[n] for n in range(len(calls))]
 
 
 @dataclass(slots=True)
-class _Board:
+class _CallProgress:
     """Which calls have started, which are open, and the results."""
 
     calls: Sequence[Call]
@@ -83,14 +83,14 @@ class _Board:
         self.results.setdefault(number, result)
 
     def expire(self) -> list[int]:
-        """Give up calls that are past their time limit."""
+        """Give up the calls that are past their time limit, and return their numbers."""
         now, open_calls = time.monotonic(), [n for n in list(self.started) if n not in self.results]
         late = [n for n in open_calls if now - self.started[n] > self.calls[n].seconds]
         self.results |= {n: TimeoutError() for n in late}
         return late
 
 
-def _start_worker(board: _Board, plain: deque[int]) -> None:
+def _start_worker(progress: _CallProgress, plain: deque[int]) -> None:
     """Start a thread that calls functions until the queue is empty."""
 
     def work() -> None:
@@ -99,49 +99,49 @@ def _start_worker(board: _Board, plain: deque[int]) -> None:
                 number = plain.popleft()
             except IndexError:
                 return
-            call = board.calls[number]
-            board.started[number] = time.monotonic()
+            call = progress.calls[number]
+            progress.started[number] = time.monotonic()
             try:
                 result = call.function(**call.kwargs)
             except BaseException as error:  # noqa: BLE001 - also SystemExit, which would end the thread
                 result = error
-            board.done.put((number, result))
-            if number in board.results:
+            progress.done.put((number, result))
+            if number in progress.results:
                 return  # expired, and another thread was started for it
 
     threading.Thread(target=work, daemon=True, name="rl-sentinel-call").start()
 
 
-def _start_coroutine(board: _Board, number: int, slots: threading.Semaphore) -> None:
+def _start_coroutine(progress: _CallProgress, number: int, slots: threading.Semaphore) -> None:
     """Run an async call in the shared event loop."""
-    call = board.calls[number]
+    call = progress.calls[number]
 
     async def run() -> Any:  # noqa: ANN401 - the function's own
-        board.started[number] = time.monotonic()
+        progress.started[number] = time.monotonic()
         return await call.function(**call.kwargs)
 
     def finish(future: "Future[Any]") -> None:
-        if board.futures.get(number) is not future:
+        if progress.futures.get(number) is not future:
             return  # the call is made again in another event loop
         slots.release()
-        board.done.put((number, TimeoutError() if future.cancelled() else future.exception() or future.result()))
+        progress.done.put((number, TimeoutError() if future.cancelled() else future.exception() or future.result()))
 
-    future = board.futures[number] = asyncio.run_coroutine_threadsafe(run(), _event_loop())
+    future = progress.futures[number] = asyncio.run_coroutine_threadsafe(run(), _event_loop())
     future.add_done_callback(finish)
 
 
-def _abandon(board: _Board, number: int, waiting: deque[int], slots: threading.Semaphore) -> None:
+def _abandon(progress: _CallProgress, number: int, waiting: deque[int], slots: threading.Semaphore) -> None:
     """Cancel an expired async call; if it blocks the event loop, run the other open calls in a new loop."""
     loop = _event_loop()
-    board.futures[number].cancel()
+    progress.futures[number].cancel()
     responds = threading.Event()
     loop.call_soon_threadsafe(responds.set)
     if responds.wait(_RESPONDS_WITHIN):
         return
     _LOOPS.clear()
-    for other in [n for n in board.futures if n not in board.results]:
-        board.futures.pop(other).cancel()
-        board.started.pop(other, None)
+    for other in [n for n in progress.futures if n not in progress.results]:
+        progress.futures.pop(other).cancel()
+        progress.started.pop(other, None)
         waiting.append(other)
         slots.release()
 

@@ -97,7 +97,7 @@ def start_episodes(  # noqa: PLR0913 - where tasks come from, the random numbers
 
 
 def draw_task(environment: Environment, seed: int, step: int, place: int, *, prompts: int) -> Task:
-    """The task at one place of a step: the next task of a data set, or a random task."""
+    """The task of prompt number ``place`` of a step: the next task of a data set, or a random task."""
     numbered = getattr(environment, "numbered_task", None)
     if numbered is None:
         return environment.task(rng.python_rng(seed, "task", step, place))

@@ -24,7 +24,7 @@ _SEAL, _PREFIX, _STATE, _SHARDS = "seal.json", "step-", "state.pt", "shards"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The state of the newest intact checkpoint, and a message for each newer one that is damaged."""
+    """The state of the newest intact checkpoint, or None, and a message for each newer one that is damaged."""
 
     state: Mapping[str, Any] | None
     damaged: tuple[str, ...]
@@ -85,9 +85,17 @@ def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
 
 
 def load_newest(folder: Path, *, whole: bool = True) -> Loaded:
-    """Load the newest intact checkpoint.
+    """Load the newest intact checkpoint: damaged ones are skipped, but one of another format version is an error.
 
-    If ``whole``, shards are read as ``weights`` and ``optimizer``; otherwise ``shards`` is their folder.
+    Args:
+        folder: the folder of checkpoints.
+        whole: True reads shards as ``weights`` and ``optimizer``; False returns their folder as ``shards``.
+
+    Returns:
+        The state, which is None if no checkpoint is intact, and a message for each damaged checkpoint.
+
+    Raises:
+        SentinelError: if the seal of a checkpoint has another format version; older checkpoints are not tried.
     """
     damaged: list[str] = []
     for place in reversed(_checkpoints(folder)):
@@ -148,7 +156,7 @@ def save_tensors(state: Mapping[str, Any], path: Path) -> None:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """All checkpoints in place, by step."""
+    """The folders of all finished checkpoints, oldest first."""
     return sorted(p for p in folder.glob(f"{_PREFIX}*") if p.is_dir()) if folder.is_dir() else []
 
 

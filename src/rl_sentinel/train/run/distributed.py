@@ -14,7 +14,7 @@ from torch import Tensor, distributed, nn
 
 from rl_sentinel.core.errors import SentinelError
 
-#: glibc's number for the size from which an allocation is a mapping of its own; and that size, in bytes.
+#: glibc's ``M_MMAP_THRESHOLD``, the size from which an allocation has a separate mapping; and its value here, in bytes.
 _MMAP_THRESHOLD, _RETURNED_FROM = -3, 2**20
 
 #: How to start processes that find each other.

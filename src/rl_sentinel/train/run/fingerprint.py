@@ -29,7 +29,7 @@ def differing_keys(one: Recipe, two: Recipe) -> list[str]:
 
 
 def fingerprint(recipe: Recipe) -> str:
-    """The digest of the keys."""
+    """The digest of :func:`fingerprint_keys`."""
     return hashlib.sha256(json.dumps(fingerprint_keys(recipe), sort_keys=True).encode()).hexdigest()
 
 

@@ -17,6 +17,9 @@ from rl_sentinel.train.run.distributed import ALONE, Ranks
 from rl_sentinel.train.run.fingerprint import differing_keys
 from rl_sentinel.train.run.run_directory import FURTHER_LOGS, RunDirectory
 
+#: What to do if a log has a line that no run writes.
+_NAME_A_RUN = "name a folder whose metrics.jsonl a run wrote"
+
 
 class Journal:
     """The log files of a run, a JSON object per line, and the lock of its directory.
@@ -202,10 +205,10 @@ def _parse_step(line: str, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise SentinelError(f"{where} cannot be read ({error}), expected a JSON object per line") from error
     if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
-        raise SentinelError(f"{where} is {line[:40]!r}, expected an object with its step: name the folder of a run")
+        raise SentinelError(f"{where} is {line[:40]!r}, expected an object with its step: {_NAME_A_RUN}")
     for key, value in entry.items():
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise SentinelError(f"{where}[{key}] is {value!r}, expected a number: name the folder of a run")
+            raise SentinelError(f"{where}: {key!r} is {value!r}, expected a number: {_NAME_A_RUN}")
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise SentinelError(f"{where}[{key}] has {len(str(abs(value)))} digits, expected a 64-bit number")
+            raise SentinelError(f"{where}: {key!r} has {len(str(abs(value)))} digits, expected a 64-bit number")
     return entry

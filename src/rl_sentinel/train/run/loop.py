@@ -39,7 +39,7 @@ from rl_sentinel.train.update.minibatch_gradient import NotFiniteError
 from rl_sentinel.train.update.policy_update import learning_rate, require_finite_logprobs, update_policy
 from rl_sentinel.train.update.training_batch import PathError, TrainingBatch, build_training_batch
 
-#: Wraps the path, for twin runs.
+#: Wraps ``signal.path.loss_ready``, for twin runs.
 PathWrapper = Callable[[Callable[..., Ready]], Callable[..., Ready]]
 
 
@@ -58,7 +58,7 @@ def train(
         cache: the cache of warm starts, with the signature of ``audit.cache.kept``.
         callbacks: progress reports.
         ranks: this process among all that train together.
-        wrap_path: wraps the path, for twin runs.
+        wrap_path: wraps ``signal.path.loss_ready``, for twin runs.
 
     Raises:
         SentinelError: one line on an error that the user can fix.

@@ -102,13 +102,14 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
     sampler = FLOAT * (before + low_rank) if processes > 1 or rollout.staleness else 0
     decoded = min(DECODED, -(-rollout.prompts * rollout.responses // processes)) if rollout.engine == "process" else 0
     device = resolve_device(recipe.policy.device)
-    written = recipe.checkpoint.background and device.type == "cpu"  # of another device the copy is not in its memory
+    # From a GPU, the copy goes to host memory.
+    copies_checkpoint = recipe.checkpoint.background and device.type == "cpu"
     needs = {
         "weights": FLOAT * (before + low_rank) // processes,
         "gradients": FLOAT * trained // processes,
         "optimizer": 2 * FLOAT * trained // processes,
         "roll-back copy": backup if backup <= MAX_BACKUP_BYTES else 0,
-        "checkpoint copy": FLOAT * (before + low_rank + 2 * trained) // processes if written else 0,
+        "checkpoint copy": FLOAT * (before + low_rank + 2 * trained) // processes if copies_checkpoint else 0,
         "reference": reference,
         "sampler": sampler,
         "critic": 4 * FLOAT * before if recipe.critic is not None else 0,
@@ -141,7 +142,7 @@ def _whole_weights(model: nn.Module, settings: LoraSettings) -> int:
 
 
 def _policy_without_memory(recipe: Recipe) -> tuple[Policy, _CacheShape]:
-    """The policy of a recipe, made of fake tensors."""
+    """The policy of a recipe, made of fake tensors, and the shape of its KV cache."""
     settings = recipe.policy
     if is_run(settings.load):
         return _policy_without_memory(read_run_recipe(settings.load))
@@ -197,7 +198,7 @@ def _saved(model: nn.Module) -> Iterator[dict[int, int]]:
 
 
 def _block_bytes(model: nn.Module, device: torch.device) -> int:
-    """The logits that are computed at a time, and their gradient."""
+    """The bytes of the logits that are computed at a time, and of their gradient."""
     head = getattr(model, "head", None)
     vocabulary = len(head) if isinstance(head, Tensor) else 0
     most = sizes.LOGITS_CPU if device.type == "cpu" else sizes.LOGITS_DEVICE

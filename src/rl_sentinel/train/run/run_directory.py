@@ -32,7 +32,7 @@ class RunDirectory:
         """Read a directory without changing it.
 
         Raises:
-            SentinelError: if it has a file with the name of a run's file that no run wrote.
+            SentinelError: if a file has the name of a run's file, but no run wrote it.
         """
         metrics, timing = (folder / f"{name}.jsonl" for name in ("metrics", "timing"))
         further = [folder / f"{name}.jsonl" for name in FURTHER_LOGS]
@@ -41,7 +41,7 @@ class RunDirectory:
             recipe = _read_recipe(folder / "recipe.json", folder)
             steps = max(_last_step(metrics, gaps=False), _last_step(timing, gaps=True))
             if checkpoints.exists() and not checkpoints.is_dir():
-                raise SentinelError(f"{checkpoints} is a file, expected a folder of a run: {_CHOOSE_ANOTHER}")
+                raise SentinelError(f"{checkpoints} is a file, expected a folder of checkpoints: {_CHOOSE_ANOTHER}")
             contents = cls(recipe, steps, any(checkpoints.glob("step-*")))
         except OSError as error:
             raise SentinelError(f"out[{folder}] cannot be read ({error.strerror}): {_CHOOSE_ANOTHER}") from error

@@ -12,7 +12,7 @@ from torch import Tensor, distributed, nn
 from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.run.distributed import peer_failure_in_one_line
 
-#: Between the parts of a tensor's name in a file; no module's name has it.
+#: Separates the parts of a tensor's name in a file; no module's name contains it.
 _SEPARATOR = "/"
 
 
@@ -24,7 +24,7 @@ def collect_shards(model: nn.Module, optimizer: torch.optim.Optimizer, *, copy: 
     from torch.distributed.checkpoint import state_dict as dcp  # noqa: PLC0415 - slow to import
 
     options = dcp.StateDictOptions(cpu_offload=copy)
-    state: Any = dcp.get_state_dict(model, optimizer, options=options)  # torch's type allows more than these have
+    state: Any = dcp.get_state_dict(model, optimizer, options=options)  # torch's declared type is too general
     weights, moments = state
     shards = {f"weights{_SEPARATOR}{name}": weight for name, weight in weights.items()}
     for name, of_weight in moments["state"].items():
@@ -50,8 +50,8 @@ def load_shards(folder: Path, into: Mapping[str, Tensor]) -> None:
     """Load into tensors, which may be sharded differently than when they were saved; call it on all ranks.
 
     Args:
-        folder: of ``save_shards``.
-        into: from ``collect_shards``; changed in place.
+        folder: the folder that ``save_shards`` wrote.
+        into: the tensors of ``collect_shards``; changed in place.
 
     Raises:
         RuntimeError: if a tensor is missing, or of another shape.
@@ -62,7 +62,7 @@ def load_shards(folder: Path, into: Mapping[str, Tensor]) -> None:
 
     alone = not distributed.is_initialized()
     with _cause_of_failure(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # said of each load by one process
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a warning at each load by a single process
         load(dict(into), storage_reader=FileSystemReader(folder), no_dist=alone)
 
 

@@ -39,7 +39,7 @@ def build_policy(recipe: Recipe) -> Policy:
 
 
 def read_run_recipe(place: str) -> Recipe:
-    """The recipe of a run.
+    """Read ``recipe.json`` in a run's folder, or beside its ``best`` folder.
 
     Raises:
         SentinelError: if the folder has no run, or its recipe is damaged.
@@ -63,9 +63,12 @@ def load_run(place: str) -> tuple[Recipe, Policy]:
     recipe = read_run_recipe(place)
     run = Path(recipe.out)
     folder = run / "checkpoints" if run == Path(place).expanduser() else run / "best"
-    saved = load_newest(folder).state
+    loaded = load_newest(folder)
+    saved = loaded.state
+    if saved is None and loaded.damaged:
+        raise SentinelError(f"{loaded.damaged[0]}: train again, or name another run")
     if saved is None:
-        raise SentinelError(f"{folder} has no intact checkpoint, expected one: train for a few steps first")
+        raise SentinelError(f"{folder} has no checkpoint, expected one: train for a few steps first")
     policy = build_policy(recipe)
     apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
     _load_weights(policy, saved["weights"], folder)

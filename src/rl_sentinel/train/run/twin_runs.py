@@ -55,7 +55,7 @@ PERTURBATIONS: dict[str, Callable[[Rollout, Choices], tuple[Rollout, int]]] = {
     f.__name__.replace("_", "-"): f for f in (rejected_rewards, suppressed_rewards, untrained_logprobs)
 }
 
-#: What makes a recipe have values to perturb.
+#: How a recipe gets values to perturb, or why it has none.
 _FIXES = {
     "rejected-rewards": "let the recipe reject rows, as with rollout.unended=reject or a correction",
     "suppressed-rewards": "let the recipe suppress rewards, as with rollout.unended=suppress",
@@ -65,7 +65,10 @@ _FIXES = {
 
 @dataclass(frozen=True, slots=True)
 class TwinResult:
-    """The number of perturbed values, and the first step at which the runs differ, with the difference."""
+    """The number of perturbed values, and the first step at which the runs differ, with the difference.
+
+    ``differs_at`` is None, and ``difference`` empty, if the runs are equal.
+    """
 
     steps: int
     perturbed: int
@@ -123,10 +126,11 @@ def compare_runs(plain: Path, other: Path, perturbed: int = 0) -> TwinResult:
 
 
 def _last_weights(place: Path) -> Any:  # noqa: ANN401 - a dictionary of tensors
-    state = load_newest(place / "checkpoints").state
-    if state is None:
-        raise SentinelError(f"{place} has no checkpoint of its last step: run the twins again")
-    return state["weights"]
+    loaded = load_newest(place / "checkpoints")
+    if loaded.state is None:
+        reason = loaded.damaged[0] if loaded.damaged else f"{place} has no checkpoint, expected one of its last step"
+        raise SentinelError(f"{reason}: run the twins again with another out=DIR")
+    return loaded.state["weights"]
 
 
 def _perturb_rewards(rollout: Rollout, rows: Tensor) -> tuple[Rollout, int]:
@@ -138,6 +142,6 @@ def _perturb_rewards(rollout: Rollout, rows: Tensor) -> tuple[Rollout, int]:
 
 
 def _perturbed(values: Tensor, cells: Tensor, *names: str) -> Tensor:
-    """Outliers of random sign at some positions."""
+    """The values with outliers of random sign where ``cells`` is True; ``names`` seed the signs."""
     negative = torch.rand(values.shape, generator=rng.torch_generator(*names), device=CPU) < 0.5
     return torch.where(cells, torch.where(negative, -OUTLIER, OUTLIER).to(values.dtype), values)

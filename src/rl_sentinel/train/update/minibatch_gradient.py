@@ -143,7 +143,7 @@ def compute_loss(  # noqa: PLR0913 - the columns, the rows, and the components
     aggregation: Aggregation,
     coefficient: float,
 ) -> Float[Tensor, ""]:
-    """The loss of some rows of a mini-batch, plus the KL times its coefficient, on the device of the log-probs."""
+    """The loss of some rows of a mini-batch plus the weighted KL, on the device of the log-probs."""
 
     def column(values: Tensor) -> Tensor:
         return send(values[rows], logprob.device)

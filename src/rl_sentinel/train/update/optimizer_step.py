@@ -67,7 +67,7 @@ def take_optimizer_step(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ra
 
 
 def back_up(tensors: Sequence[Tensor]) -> list[tuple[list[Tensor], Tensor]]:
-    """The tensors of each device with one copy of all their numbers, which is faster than a clone of each.
+    """For each device, its tensors and one copy of all their numbers, which is faster than a clone of each tensor.
 
     AdamW counts its steps on the CPU, also for weights on a GPU.
     """

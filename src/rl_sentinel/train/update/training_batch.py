@@ -39,7 +39,7 @@ class TrainingBatch:
 
 
 class PathError(SentinelError):
-    """The path rejected a batch, such as one with a reward that is not finite."""
+    """``signal.path`` rejected a batch, such as one with a reward that is not finite."""
 
     def __init__(self, message: str, laid: Laid) -> None:
         """Store the rejected batch as ``laid``."""
@@ -59,7 +59,7 @@ def build_training_batch(  # noqa: PLR0913 - the components, the models, the epi
     critic: Critic | None = None,
     measure: Measure = unmeasured,
 ) -> tuple[TrainingBatch, Ready]:
-    """Lay trajectories out, add the columns that the recipe needs, and call the path.
+    """Lay trajectories out, add the columns that the recipe needs, and call ``signal.path``.
 
     Log-probs of the policy before the update are computed only if an update has several optimizer steps, a correction
     needs them, or the estimator reads squared probabilities. ``kl_coefficient`` applies if the recipe has the KL in the

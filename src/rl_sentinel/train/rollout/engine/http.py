@@ -25,6 +25,9 @@ from rl_sentinel.train.rollout.interfaces import Sampled
 #: What to do when a server does not answer.
 RESTART = "start the server, and run the same command to resume from the newest checkpoint"
 
+#: What to do when a server has other weights than those that this run sent.
+ONE_RUN = "another run may have sent weights to this server, so start one server per run"
+
 #: Errors from reading JSON of another structure than expected.
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
@@ -138,12 +141,17 @@ class Engine:
             sampled = [_sampled(c, int(answer["weight_version"])) for c in choices]
         except MALFORMED as error:
             raise SentinelError(
-                f"reply of rollout.url {url} is malformed ({error}), expected token ids and log-probs"
+                f"reply of rollout.url {url} is malformed ({error}), expected token ids and log-probs: fix the server"
             ) from error
         if len(sampled) != len(prompts):
-            raise SentinelError(f"reply of rollout.url {url} has {len(sampled)} responses, expected {len(prompts)}")
+            raise SentinelError(
+                f"reply of rollout.url {url} has {len(sampled)} responses, expected {len(prompts)}, one per prompt: "
+                "fix the server"
+            )
         if sampled and sampled[0].version != self.version:
-            raise SentinelError(f"weight version of rollout.url {url} is {sampled[0].version}, expected {self.version}")
+            raise SentinelError(
+                f"weight version of rollout.url {url} is {sampled[0].version}, expected {self.version}: {ONE_RUN}"
+            )
         return sampled
 
 

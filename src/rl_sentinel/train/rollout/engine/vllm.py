@@ -21,7 +21,7 @@ from torch import Tensor
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.settings import RolloutSettings
 from rl_sentinel.train.model.policy import Policy
-from rl_sentinel.train.rollout.engine.http import MALFORMED, Address, parse_urls
+from rl_sentinel.train.rollout.engine.http import MALFORMED, ONE_RUN, Address, parse_urls
 from rl_sentinel.train.rollout.interfaces import Sampled
 
 #: Concurrent requests, a count.
@@ -131,11 +131,14 @@ class Engine:
             ended = choice["finish_reason"] == "stop"
         if tuple(t for t, _ in content) != token:
             raise SentinelError(
-                f"log-probs of rollout.url {url} belong to other tokens, expected one per sampled token"
+                f"log-probs of rollout.url {url} belong to other tokens, expected one per sampled token: use "
+                "another vLLM release"
             )
         if versions != {str(self.version)}:
             returned = ", ".join(sorted(versions))
-            raise SentinelError(f"weight version of rollout.url {url} is {returned}, expected {self.version}")
+            raise SentinelError(
+                f"weight version of rollout.url {url} is {returned}, expected {self.version}: {ONE_RUN}"
+            )
         return Sampled(token, tuple(x for _, x in content), ended, self.version)
 
 

@@ -40,7 +40,7 @@ class Environment:
         return Outcome(float(right), right)
 
     def warm(self, rng: random.Random) -> tuple[str, str, bool]:
-        """Draw a demonstration of one behavior."""
+        """Draw a demonstration of one behavior: prompt, response, and whether the response ends."""
         task = self.task(rng)
         (behavior,) = rng.choices(list(BEHAVIORS), list(BEHAVIORS.values()))
         if behavior == "rambling":

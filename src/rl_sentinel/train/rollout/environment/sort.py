@@ -16,7 +16,7 @@ BEHAVIORS = {"right": 0.3, "reversed": 0.3, "copied": 0.2, "rambling": 0.2}
 class Environment:
     """Reward 1 for exactly the sorted digits, else 0; the parts of the reward are the digits and their order.
 
-    A response without an end gets ``rambling`` per character: 0, or a verifier's fault for experiments.
+    ``rambling`` is the reward per character of a response without an end; a value above 0 simulates a faulty verifier.
 
     Example:
         >>> from rl_sentinel.train.rollout.environment.sort import Environment
@@ -48,7 +48,7 @@ class Environment:
         return Outcome(reward, right, parts=(float(digits), float(order)))
 
     def warm(self, rng: random.Random) -> tuple[str, str, bool]:
-        """Draw a demonstration of one behavior."""
+        """Draw a demonstration of one behavior: prompt, response, and whether the response ends."""
         task = self.task(rng)
         (behavior,) = rng.choices(list(BEHAVIORS), list(BEHAVIORS.values()))
         if behavior == "rambling":

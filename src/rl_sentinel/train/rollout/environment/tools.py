@@ -42,7 +42,7 @@ class Environment:
         return Outcome(float(right), right)
 
     def warm(self, rng: random.Random) -> tuple[str, str, bool]:
-        """Draw a demonstration of one of the two turns."""
+        """Draw a demonstration of one of the two turns: prompt, response, and whether the response ends."""
         task = self.task(rng)
         right = TOOL_FOR[task.prompt[0]]
         tool = right if rng.random() < CHOOSES else rng.choice("abcde".replace(right, ""))
