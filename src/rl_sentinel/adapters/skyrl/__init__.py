@@ -55,6 +55,7 @@ from rl_sentinel.adapters.skyrl import (
     tinker_sampling,
     trainer,
     training_loop,
+    weight_updates,
     worker,
 )
 from rl_sentinel.adapters.target import Target
@@ -107,6 +108,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         prompt_filters,
         dynamic_sampling,
         training_loop,
+        weight_updates,
         loop_steps,
         supervised_evaluation,
         supervised_loop,
