@@ -56,6 +56,7 @@ from rl_sentinel.adapters.skyrl import (
     tinker_sampling,
     trainer,
     training_loop,
+    weight_buckets,
     weight_updates,
     worker,
 )
@@ -110,6 +111,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         dynamic_sampling,
         training_loop,
         weight_updates,
+        weight_buckets,
         loop_steps,
         supervised_evaluation,
         supervised_loop,
