@@ -78,15 +78,15 @@ def extracted(
 ) -> dict[str, Any]:
     """Each row is a weight: its numbers as they are sent, infinite if they are not, and how often it is sent."""
     weights = [torch.as_tensor(row["logprobs"], dtype=torch.float32) for row in rows]
-    extractor = owner(
-        Bridge(weights, grouped=grouped),
-        [None],
-        enable_bucketing=True,
-        bucket_size_threshold_GB=_BUCKET / 1024**3,
-        training_dtype=torch.float32,
-    )
     sent, uses = [torch.full_like(weight, float("inf")) for weight in weights], torch.zeros(len(rows))
     with replaced_globals(method.__globals__, broadcast_object_across_pp_ranks=lambda value: value):
+        extractor = owner(
+            Bridge(weights, grouped=grouped),
+            [None],
+            enable_bucketing=True,
+            bucket_size_threshold_GB=_BUCKET / 1024**3,
+            training_dtype=torch.float32,
+        )
         for chunk in method(extractor, torch.float32):
             for name, tensor in zip(chunk.names, chunk.tensors, strict=True):
                 own = [int(number) for number in name.split()]
