@@ -12,6 +12,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
@@ -93,7 +94,16 @@ WRAPPER = """
 
     vocab_parallel_entropy = from_parallel_logits_to_logprobs
 
+    def get_model_config(model):
+        raise RuntimeError("there is no model")
+
     class MegatronModelWrapper:
+        def __init__(self, config, actor_module, actor_optimizer=None, policy_loss_fn=None):
+            self.cfg, self.actor_module = config, actor_module
+            section = get_model_config(actor_module[0])
+            if actor_optimizer is not None:
+                section.grad_scale_func = LOSS_SCALE
+
         def forward_backward_mini_batch(self, batches):
             def compute_loss(outputs, data):
                 mask, width = data["loss_mask"], data["width"]
@@ -125,15 +135,17 @@ WRAPPER = """
 """
 
 
-def _bound(
+def _bound(  # noqa: PLR0913 - the parts of the specimen that differ
     loads: Loads,
     counts: str = "False",
     ranks: str = "mpu.get_data_parallel_world_size()",
     sliced: str = "len(row) - count :",
     kl: str = "gap",
+    scale: str = "actor_optimizer.scale_loss",
 ) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     place = "skyrl/backends/skyrl_train"
     wrapper = WRAPPER.replace("RANKS", ranks).replace("len(row) - count :", sliced).replace("KL", kl)
+    wrapper = wrapper.replace("LOSS_SCALE", scale)
     files = {
         f"{place}/workers/megatron/megatron_worker.py": WORKER.replace("COUNTS_TRAINED", counts),
         f"{place}/workers/megatron/megatron_model_wrapper.py": wrapper,
@@ -147,7 +159,7 @@ def _bound(
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert len(boundaries) == 4
+    assert len(boundaries) == 5
     assert answering(boundaries, target) == []
     assert judged_at(MET005, boundaries["metric", "metrics"], "metrics", target).found is None
 
@@ -176,13 +188,19 @@ def test_update_of_earlier_releases(  # noqa: PLR0913 - parametrised
         f"{place}/workers/megatron/megatron_policy.py": wrapper.replace("len(row) - count :", ":"),
         f"{place}/distributed/megatron/megatron_utils.py": PADDING,
     }
-    words = {"EXTRA": "0", "KL": "gap", "RANKS": "mpu.get_data_parallel_world_size()", **(broken if found else {})}
+    words = {
+        "LOSS_SCALE": "None",
+        "EXTRA": "0",
+        "KL": "gap",
+        "RANKS": "mpu.get_data_parallel_world_size()",
+        **(broken if found else {}),
+    }
     for name, text in words.items():
         files = {path: source.replace(name, text) for path, source in files.items()}
     target = loads(FRAMEWORK, {**FILES, **files})
     made = [one for one in megatron_worker.boundaries(target) if isinstance(one, Boundary)]
     boundaries: dict[tuple[str, str], Boundary] = {(one.stage, next(iter(one.settings))): one for one in made}
-    assert len(boundaries) == 3
+    assert len(boundaries) == 4
     assert answering(boundaries, target) == []
     judgement = judged_at(law, boundaries[stage, setting], setting, target)
     assert judgement.tried > 0
@@ -200,6 +218,7 @@ CASES: list[tuple[Law, str, str, dict[str, str]]] = [
     (SPL002, "policy-loss", "alone, token_mean", {"ranks": "1"}),
     (PLC004, "batch", "outputs", {"sliced": ": count"}),
     (REF001, "policy-loss", "with KL, sequence_mean", {"kl": "-gap"}),
+    (CFG002, "policy-loss", "with loss scale, token_mean", {"scale": "None"}),
 ]
 
 
@@ -213,7 +232,7 @@ def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """A KL over the micro-batches that train, a loss that ranks average, a response cut off at its end, a KL's sign."""
+    """A KL over the micro-batches that train, a loss that ranks average, a response cut at its end, signs, scales."""
     target, boundaries = _bound(loads, **(broken if found else {}))
     judgement = judged_at(law, boundaries[stage, setting], setting, target)
     assert judgement.tried > 0

@@ -7,7 +7,7 @@ import pytest
 from adapters.checks import judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
-from rl_sentinel.adapters.areal.conversations import FAMILIES, boundaries
+from rl_sentinel.adapters.areal.conversations import CALLS, FAMILIES, boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
@@ -63,7 +63,10 @@ TYPES = """
 """
 
 CLIENT = """
+    import json
+
     def concat_prompt_token_ids_with_parent(message_list, parent, tokenizer):
+        message_list = [one | {"tool_calls": [_parsed(c) for c in one.get("tool_calls", [])]} for one in message_list]
         if parent is None:
             return tokenizer.apply_chat_template(message_list)
         answer, end = parent.model_response, tokenizer.eos_token_id
@@ -73,6 +76,10 @@ CLIENT = """
         elif REPLACED:
             before = before[:-1] + [end]
         return before + tokenizer.apply_chat_template(message_list)
+
+    def _parsed(call):
+        text = call["function"]["arguments"]
+        return {"function": {"name": call["function"]["name"], "arguments": ARGUMENTS}}
 """
 
 
@@ -95,16 +102,21 @@ DELIMITED = """
 """
 
 
-def _bound(loads: Loads, *, replaced: bool, **others: str) -> tuple[Target, Boundary]:
+def _loaded(loads: Loads, *, replaced: bool, arguments: str = "json.loads(text)", **others: str) -> Target:
+    client = CLIENT.replace("REPLACED", str(replaced)).replace("ARGUMENTS", arguments)
     tree = {
         "areal/__init__.py": "",
         "areal/api/io_struct.py": STRUCT,
         "areal/experimental/openai/types.py": TYPES,
-        "areal/experimental/openai/client.py": CLIENT.replace("REPLACED", str(replaced)),
+        "areal/experimental/openai/client.py": client,
         **{f"areal/experimental/openai/{name}.py": source for name, source in others.items()},
     }
-    target = loads(FRAMEWORK, tree)
-    (boundary,) = boundaries(target)
+    return loads(FRAMEWORK, tree)
+
+
+def _bound(loads: Loads, *, replaced: bool, **others: str) -> tuple[Target, Boundary]:
+    target = _loaded(loads, replaced=replaced, **others)
+    boundary = next(iter(boundaries(target)))
     assert isinstance(boundary, Boundary)
     return target, boundary
 
@@ -147,3 +159,21 @@ def test_round_trip(loads: Loads) -> None:
     """The arguments are read back into the columns."""
     target, boundary = _bound(loads, replaced=False)
     check_round_trip(target, boundary)
+
+
+@pytest.mark.parametrize(("arguments", "found"), [("json.loads(text)", False), ("text", True)])
+def test_arguments_of_a_call(loads: Loads, arguments: str, *, found: bool) -> None:
+    """The template renders them as an object, not as a text in quotation marks."""
+    target = _loaded(loads, replaced=False, arguments=arguments)
+    (_, boundary) = boundaries(target)
+    assert isinstance(boundary, Boundary)
+    check_round_trip(target, boundary)
+    (setting,) = CALLS
+    judgement = judged_at(PLC004, boundary, setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) == found
+
+
+def test_a_client_without_a_template_has_no_calls(loads: Loads) -> None:
+    target = _loaded(loads, replaced=False, client=DELIMITED.replace("KEPT", "before"))
+    assert [set(one.settings) for one in boundaries(target) if isinstance(one, Boundary)] == [set(FAMILIES)]

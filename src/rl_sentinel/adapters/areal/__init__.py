@@ -28,6 +28,7 @@ from rl_sentinel.adapters.areal import (
     training_loop,
     updates,
     versions,
+    weight_updates,
     workflows,
 )
 from rl_sentinel.adapters.framework import Framework
@@ -57,6 +58,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         micro_batches,
         data_parallel,
         versions,
+        weight_updates,
         requests,
         staleness,
         remote_rollouts,

@@ -1,9 +1,10 @@
 """AReaL's multi-turn conversations: the prompt of each turn, and the training row of the last turn."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from inspect import signature
+from inspect import getsource, signature
 from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
@@ -38,8 +39,11 @@ FAMILIES: Mapping[str, Settings] = {
     "cut off": {"end": "length"},
 }
 
-#: Token ids: the two special tokens, and the first of the other tokens.
-_EOS, _PAD, _FIRST = 1, 2, 10
+#: Setting -> the same, where the prompt ends with a call of a tool.
+CALLS: Mapping[str, Settings] = {"a call of a tool": {"end": "eos"}}
+
+#: Token ids: the two special tokens, a quotation mark, and the first of the other tokens.
+_EOS, _PAD, _QUOTE, _FIRST = 1, 2, 3, 10
 
 #: How a turn ends -> the sampled stop token.
 _STOP: Mapping[str, int] = {"eos": _EOS, "pad": _PAD}
@@ -56,32 +60,39 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary, the row of a conversation, for each way in which turns end."""
+    """The row of a conversation, for each way in which turns end; and of one whose prompt has a call of a tool."""
     kind = next((path for path in (INTERACTION, FIRST) if target.has(f"{path}.to_tensor_dict")), "")
     if kind and not target.fails(kind) and "parent" in {field.name for field in fields(target.find(kind))}:
-        yield from bindable(target, _conversation(target, kind))
+        yield from bindable(target, _conversation(target, kind, FAMILIES))
+        if target.has(PROMPT) and "apply_chat_template" in getsource(target.find(PROMPT)):
+            yield from bindable(target, _conversation(target, kind, CALLS, calls=True))
 
 
-def build_rows(
+def build_rows(  # noqa: PLR0913 - code of the target, and the arguments of the boundary
     prompt: Callable[..., list[int]] | None,
     interaction: Any,  # noqa: ANN401 - the target's class
     response: Callable[..., Any],
     rows: list[dict[str, Any]],
     end: str,
+    calls: bool,  # noqa: FBT001 - an argument of the boundary
 ) -> dict[str, list[Tensor]]:
     """The training rows of conversations: tokens, masks, log-probs and versions of their responses.
 
+    With ``calls`` the last token of each prompt is the argument of an assistant's call of a tool.
     A token is -1 where it or the stop token after it differs from the sampled token. An untrained token keeps the
     log-prob and the version of the batch.
     """
     columns: dict[str, list[Tensor]] = {"tokens": [], "masks": [], "logprobs": [], "versions": []}
     for row in rows:
         size, start = len(row["mask"]), len(row["tokens"]) - len(row["mask"])
+        begin = _history([_FIRST + int(token) for token in row["tokens"][:start]], calls=calls)
         turns = _turns_of(row, end)
-        data = {name: value[0].tolist() for name, value in _row(prompt, interaction, response, row, turns).items()}
+        whole = _row(prompt, interaction, response, row, turns, begin)
+        data = {name: value[0].tolist() for name, value in whole.items()}
+        first = start + int(calls)  # the template ends the call
         same, masks = [True] * size, [True] * size
         logprobs, versions = list(row["logprobs"]), list(row["versions"])
-        for at, (token, place, is_sampled) in enumerate((t for turn in turns for t in turn.tokens), start):
+        for at, (token, place, is_sampled) in enumerate((t for turn in turns for t in turn.tokens), first):
             same[place] &= at < len(data["input_ids"]) and data["input_ids"][at] == token
             trained = at < len(data["loss_mask"]) and bool(data["loss_mask"][at])
             masks[place] &= trained == is_sampled
@@ -138,14 +149,15 @@ def _encode(text: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", text)]
 
 
-def _row(
+def _row(  # noqa: PLR0913 - code of the target, and a conversation
     prompt: Callable[..., list[int]] | None,
     interaction: Any,  # noqa: ANN401 - the target's class
     response: Callable[..., Any],
     row: dict[str, Any],
     turns: list[_Turn],
+    begin: list[dict[str, Any]],
 ) -> dict[str, Tensor]:
-    """The training row of a conversation's last turn."""
+    """The training row of the last turn of a conversation that begins with the messages ``begin``."""
     tokenizer = SimpleNamespace(
         eos_token_id=_EOS, pad_token_id=_PAD, apply_chat_template=_apply_template, encode=_encode
     )
@@ -153,8 +165,7 @@ def _row(
     names = {field.name for field in fields(interaction)}
     reply = "model_response" if "model_response" in names else "response"
     empty = {name: None for name in (reply, "completion") if name in names}
-    before = len(row["tokens"]) - len(row["mask"])
-    messages = [_message("user", [_FIRST + int(token) for token in row["tokens"][:before]])]
+    messages = begin
     parent: Any = None
     for turn in turns:
         ids = [token for token, _, _ in turn.tokens]
@@ -186,9 +197,28 @@ def _message(role: str, content: list[int]) -> dict[str, Any]:
 
 
 def _apply_template(messages: list[dict[str, Any]], **_options: object) -> list[int]:
-    """A chat template that ends only the assistant's messages with EOS."""
+    """A chat template that ends only the assistant's messages with EOS, and renders the arguments of calls as JSON."""
     end = {"assistant": [_EOS], "user": []}
-    return [token for message in messages for token in [*message["content"], *end[message["role"]]]]
+    return [token for message in messages for token in [*_rendered(message), *end[message["role"]]]]
+
+
+def _history(prompt: list[int], *, calls: bool) -> list[dict[str, Any]]:
+    """The messages of a prompt; with ``calls`` the last token is in the arguments of a call, a JSON text."""
+    if not calls:
+        return [_message("user", prompt)]
+    function = {"name": "look_up", "arguments": json.dumps({"place": prompt[-1]})}
+    call = {"id": "call", "type": "function", "function": function}
+    return [_message("user", prompt[:-1]), {**_message("assistant", []), "tool_calls": [call]}]
+
+
+def _rendered(message: dict[str, Any]) -> list[int]:
+    """The tokens of a message: its content and the numbers in its calls, between marks where these are a text."""
+    tokens = list(message["content"])
+    for call in message.get("tool_calls", []):
+        arguments = call["function"]["arguments"]
+        marks = [_QUOTE] if isinstance(arguments, str) else []
+        tokens += [*marks, *_encode(json.dumps(arguments)), *marks]
+    return tokens
 
 
 def apply_template(_tokenizer: object, messages: list[dict[str, Any]], **_options: object) -> list[int]:
@@ -196,7 +226,7 @@ def apply_template(_tokenizer: object, messages: list[dict[str, Any]], **_option
     return _apply_template(messages)
 
 
-def _conversation(target: Target, kind: str) -> Boundary:
+def _conversation(target: Target, kind: str, settings: Mapping[str, Settings], *, calls: bool = False) -> Boundary:
     continues = target.has(PROMPT)
     row = Table(
         {
@@ -215,18 +245,19 @@ def _conversation(target: Target, kind: str) -> Boundary:
             "response": Constant(Function(RESPONSE)),
             "rows": EachRow(row),
             "end": Knob("end"),
+            "calls": Constant(calls),
         },
-        produced_by={"rows": _PRODUCER},
+        produced_by={"rows": f"{_PRODUCER}; arguments of a tool call are a JSON text, as in OpenAI's API"},
         doubles={TEMPLATE: apply_template} if target.has(TEMPLATE) else {},
     )
     return Boundary(
-        path=" -> ".join([*([PROMPT] if continues else []), f"{kind}.to_tensor_dict"]),
+        path=PROMPT if calls else " -> ".join([*([PROMPT] if continues else []), f"{kind}.to_tensor_dict"]),
         stage="batch",
         steps=(step,),
         outputs=row_outputs(Use("built"), "rollout_logprob", "token", "mask", "version"),
-        settings=FAMILIES,
+        settings=settings,
         claims=claims(_DOCS, conserves=True),
-        reach="chat_template_type='concat' of the proxy for agents",
+        reach="chat_template_type='concat' of the proxy for agents" + (", messages with tool_calls" if calls else ""),
         requires=(no_empty_response, last_token_trains, has_prompt),
     )
 

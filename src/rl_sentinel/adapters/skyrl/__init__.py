@@ -33,6 +33,7 @@ from rl_sentinel.adapters.skyrl import (
     losses,
     megatron_worker,
     metrics,
+    micro_batch_counts,
     micro_batches,
     mini_batches,
     model_forward,
@@ -55,6 +56,8 @@ from rl_sentinel.adapters.skyrl import (
     tinker_sampling,
     trainer,
     training_loop,
+    weight_buckets,
+    weight_updates,
     worker,
 )
 from rl_sentinel.adapters.target import Target
@@ -107,6 +110,8 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         prompt_filters,
         dynamic_sampling,
         training_loop,
+        weight_updates,
+        weight_buckets,
         loop_steps,
         supervised_evaluation,
         supervised_loop,
@@ -118,6 +123,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         overrides,
         staleness,
         micro_batches,
+        micro_batch_counts,
         mini_batches,
         learning_rates,
         optimizer_rates,

@@ -81,15 +81,19 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     parts: int,
     ranks: int,
     packed: bool = False,  # noqa: FBT001, FBT002 - as in the configuration
+    loss_scale: float = 1.0,
     **options: object,
 ) -> tuple[Tensor, list[Any]]:
     """The loss of a mini-batch that each rank trains in ``parts`` micro-batches, and the result of each rank's step.
 
     The double of Megatron's schedule divides each loss by the number of micro-batches (schedules.py, forward_step: a
-    loss function that returns two values); gradients are averaged over the ranks. ``code`` has functions and classes of
-    the target. With ``packed`` the worker removes padding, and the model's outputs are log-probs over a vocabulary.
+    loss function that returns two values), and applies the scaling of the loss that the model's configuration names
+    (backward_step); gradients are averaged over the ranks, and the optimizer divides them by ``loss_scale``. ``code``
+    has functions and classes of the target. With ``packed`` the worker removes padding, and the model's outputs are
+    log-probs over a vocabulary.
     """
     total: list[Tensor] = []
+    model_config = SimpleNamespace(grad_scale_func=None)
 
     def schedule(
         forward_step_func: Callable[..., Any],
@@ -102,7 +106,9 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
         for _ in range(num_microbatches):
             outputs, compute_loss = forward_step_func(data_iterator, model[0])
             loss, report = compute_loss(outputs)
-            total.append(loss / num_microbatches)
+            share = loss / num_microbatches
+            scale = model_config.grad_scale_func
+            total.append(share if scale is None else scale(share))
             reports.append(report)
         return reports
 
@@ -117,7 +123,7 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     doubles: dict[str, Any] = {
         "mpu": state,
         "get_forward_backward_func": lambda: schedule,
-        "get_model_config": lambda _model: SimpleNamespace(),
+        "get_model_config": lambda _model: model_config,
         "from_parallel_logits_to_logprobs": stored_log_probs,
         "vocab_parallel_entropy": stored_entropy,
         "clear_router_replay": lambda: None,
@@ -128,11 +134,11 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     one_stage = dict.fromkeys(("broadcast_object_list", "barrier"), lambda *_objects, **_options: None)
     names = ("step", "model_step", "padding", "replay", "packed_log_probs")
     modules = [code[name].__globals__ for name in names if code.get(name) is not None]
-    worker = _worker(code, cfg, model, packed=packed)
     with replaced_globals(*modules, **doubles), replaced_globals(vars(torch.distributed), **one_stage):
+        worker = _worker(code, cfg, model, packed=packed, loss_scale=loss_scale)
         shares = data.chunk(data.batch_size // ranks) if ranks > 1 else [data]
         returned = [_step(code["step"], worker, cfg, share, options) for share in shares]
-    return torch.stack(total).sum() / ranks, returned
+    return torch.stack(total).sum() / (ranks * loss_scale), returned
 
 
 def _step(step: Callable[..., Any], worker: Any, cfg: Any, share: Any, options: dict[str, object]) -> Any:  # noqa: ANN401
@@ -150,15 +156,23 @@ def _worker(
     model: Callable[..., Any],
     *,
     packed: bool,
+    loss_scale: float,
 ) -> Any:  # noqa: ANN401 - the target's class
-    """A worker and its wrapper of the model, with doubles of model, optimizer and strategy."""
+    """A worker and its wrapper of the model, with doubles of model, optimizer and strategy.
+
+    The constructor of the wrapper runs if the optimizer scales the loss.
+    """
     modules, own = [model], cfg.trainer if code["section"] else cfg
-    wrapper = bare_instance(
-        code["wrapper"],
-        cfg=own,
-        actor_module=modules,
-        actor_optimizer=None,
-        policy_loss_fn=code["losses"].get(cfg.trainer.algorithm.policy_loss_type),
+    loss = code["losses"].get(cfg.trainer.algorithm.policy_loss_type)
+    if loss_scale == 1.0:
+        wrapper = bare_instance(code["wrapper"], cfg=own, actor_module=modules, actor_optimizer=None)
+    else:
+        for name in ("remove_microbatch_padding", "use_sample_packing"):
+            if hasattr(cfg.trainer, name):
+                setattr(cfg.trainer, name, False)
+        wrapper = code["wrapper"](own, modules, SimpleNamespace(scale_loss=lambda loss: loss * loss_scale), loss)
+    vars(wrapper).update(
+        policy_loss_fn=loss,
         remove_microbatch_padding=packed,
         use_sample_packing=False,
         is_vlm=False,
@@ -189,9 +203,10 @@ def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments o
     data: Any,  # noqa: ANN401 - the target's class
     parts: int,
     ranks: int,
+    loss_scale: float,
 ) -> dict[str, Any]:
     """The loss, the entropy that the last rank logs, and the returned log-probs of a mini-batch."""
-    loss, returned = run_on_megatron(code, cfg, Model(columns), data, parts, ranks)
+    loss, returned = run_on_megatron(code, cfg, Model(columns), data, parts, ranks, loss_scale=loss_scale)
     metrics = [getattr(one, "metrics", one) for one in returned]
     rows = [
         row

@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.losses import PLAIN, SCALE, scaling
 from rl_sentinel.adapters.skyrl.megatron_run import (
@@ -48,6 +48,14 @@ MICRO_BATCH_ROWS_OF_RANK = Derived(
 
 _ALGORITHM = "trainer.algorithm"
 
+#: The scale of the loss without a setting, and another one.
+_LOSS_SCALES = (1.0, 8.0)
+_SCALING = "trainer.strategy=megatron; an optimizer with a loss scale (float16, or optimizer_config_kwargs.loss_scale)"
+_SCALED = claims(
+    "Megatron-LM, optimizer_config.py, loss_scale: multiplies the loss; the optimizer divides gradients by it",
+    inert={"loss_scale": _LOSS_SCALES},
+)
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The loss, the logged metrics, and the returned log-probs."""
@@ -69,6 +77,11 @@ def _step_boundaries(target: Target, forms: Arguments) -> Iterator[Boundary]:
         claimed = loss_claims(kl=kl, regularized=kl)
         boundary = _boundary(target, forms, "policy-loss", loss, {name: settings}, claimed)
         yield boundary if kl else replace(boundary, unused=boundary.unused | {"ref_logprob"})
+    if "actor_optimizer" in inspect.signature(target.find(wrapper_of(target))).parameters:
+        scaled: Mapping[str, Settings] = {"with loss scale, token_mean": {**plain, "loss_scale": _LOSS_SCALES[1]}}
+        claimed = loss_claims(kl=False, regularized=False) | _SCALED
+        boundary = _boundary(target, forms, "policy-loss", loss, scaled, claimed)
+        yield replace(boundary, unused=boundary.unused | {"ref_logprob"}, reach=_SCALING)
     entropy = {"policy_entropy": Output("", "nats", "entropy.mean", over="live", at=trained["entropy"])}
     read = frozenset({"entropy", "mask", "length"})
     yield _boundary(target, forms, "metric", entropy, {"metrics": plain}, claims(ENTROPY), read)
@@ -87,6 +100,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     reads: frozenset[str] = frozenset(),
 ) -> Boundary:
     scales, tensors = target.has(SCALE), training_tensors(target, forms)
+    scales_loss = any("loss_scale" in one for one in settings.values())
     step = Step(
         call=train_on_megatron,
         name="trained",
@@ -97,6 +111,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
             "ranks": RANKS if stage == "policy-loss" else Constant(1),
+            "loss_scale": Knob("loss_scale") if scales_loss else Constant(_LOSS_SCALES[0]),
         },
         doubles=device_double(target),
         produced_by={"data": PRODUCED_BY},

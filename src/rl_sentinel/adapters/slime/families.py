@@ -78,7 +78,8 @@ _RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the 
 class Family:
     """A loss under one command line: settings under neutral names, other options, claims, extra columns, metrics.
 
-    ``rollouts`` has the trained tokens of each sample's rollout.
+    ``rollouts`` has the trained tokens of each sample's rollout. With ``rejects``, a user's function removes tokens
+    from the mask, and the metrics of every policy loss count what remains.
     """
 
     settings: Settings
@@ -87,6 +88,7 @@ class Family:
     columns: tuple[str, ...] = ()
     rollouts: Computed = MASK_SUMS
     reports: Mapping[str, Output] = field(default_factory=dict)
+    rejects: bool = False
 
 
 CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
@@ -174,6 +176,15 @@ POLICY: Mapping[str, Family] = {
         claims=_RATIO | _BY_SAMPLE,
         columns=("rollout_logprob",),
         reports=_TIS_REPORTS,
+    ),
+    "grpo, rejection": Family(
+        settings={**CLIP, "most": 2.0, "least": 0.5},
+        words={"use_tis": True, "custom_tis_function_path": "user.reject_outside"},
+        claims=_RATIO,
+        columns=("rollout_logprob",),
+        # loss.py, policy_loss_function: metrics of the correction are defined over the tokens before rejection.
+        reports={name: output for name, output in _TIS_REPORTS.items() if name != "train_rollout_logprob_abs_diff"},
+        rejects=True,
     ),
     "grpo, opsm": Family(
         settings={**CLIP, "opsm_delta": 0.1},

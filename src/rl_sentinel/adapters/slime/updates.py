@@ -21,6 +21,8 @@ from rl_sentinel.adapters.slime.arguments import (
 )
 from rl_sentinel.adapters.slime.doubles import train_step
 from rl_sentinel.adapters.slime.families import DEFAULTS, NUMBERS, POLICY, REPORTS, SFT, VALUE, Family
+from rl_sentinel.adapters.slime.training_step import PATH as STEP
+from rl_sentinel.adapters.slime.training_step import load_rejecting, reduction
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Population, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -53,7 +55,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     policy: dict[str, Codec] = {"log_probs": samples("old_logprob"), "advantages": samples("advantage")}
     for name, family in POLICY.items():
         # Metrics are means over rollouts, and the definitions know those over samples.
-        reports = {} if family.rollouts is GROUP_SUMS else {**REPORTS, **family.reports}
+        general = {} if family.rejects else REPORTS
+        reports = {} if family.rollouts is GROUP_SUMS else {**general, **family.reports}
         with_reports = replace(family, reports=reports)
         yield from _bound(target, name, "policy-loss", with_reports, {"output": output, **policy})
     critic = {"output": Column("value", ModelOutput(shift=1)), "values": samples("old_value")}
@@ -88,6 +91,8 @@ def _names(family: Family) -> list[str]:
     names = [NUMBERS.get(name, name) for name in family.settings if name != "opsm_delta"] + list(family.words)
     chosen = (family.words.get(name, "") for name in ("advantage_estimator", "custom_tis_function_path"))
     counted = ["rollout_mask_sums"] if family.rollouts is GROUP_SUMS else []  # else each sample has its own denominator
+    if family.rejects:  # the function is the user's
+        return [*names, "modified_response_masks"]
     return [*names, *(str(value).rpartition(".")[2] for value in chosen), *counted]
 
 
@@ -113,13 +118,15 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
             "micro_batches": EachCut(Table(micro_batch), "micro_batches"),
             "global_batch_size": rows,
         },
+        doubles={f"{LOSS}.load_function": load_rejecting} if family.rejects else {},
         produced_by={"micro_batches": f"{_CALLER}; {MASKS}"},
     )
     steps, outputs = [step], {"loss": Output("", "", "loss", at=Use("trained")["loss"])}
     reducer = next((path for path in REDUCERS if target.has(path)), "")
-    if reducer and family.reports:
+    if family.reports and (reducer or (target.has(STEP) and not target.fails(STEP))):
         per_token = bool(family.words.get("calculate_per_token_loss"))
-        steps.append(_reduced(reducer, per_token=per_token))
+        args = command_line(family.settings, family.words)
+        steps.append(_reduced(reducer, per_token=per_token) if reducer else reduction(args))
         over: Population = "live" if per_token else "rows"
         outputs |= {n: replace(output, at=Use("reported")[n], over=over) for n, output in family.reports.items()}
     return Boundary(

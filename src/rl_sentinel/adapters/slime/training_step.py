@@ -1,0 +1,92 @@
+"""slime's training step where it reduces the reports itself, and a correction of a user that rejects tokens."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
+from rl_sentinel.adapters.process_group import parallel_state_of_one_process
+from rl_sentinel.core.boundary import Step
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.codec import Codec
+
+PATH = "slime.backends.megatron_utils.model.train_one_step"
+
+
+def reported_by_step(
+    step: Callable[..., Any],
+    args: Any,  # noqa: ANN401 - a namespace
+    losses_reduced: list[dict[str, Any]],
+    global_batch_size: int,
+    cp_size: int,
+) -> dict[str, float]:
+    """The metrics that the step returns, where Megatron's schedule has returned ``losses_reduced``.
+
+    ``cp_size`` ranks share each sequence, and the reports are the sums over them.
+    The model has no part on this rank, and the optimizer and the schedule of the learning rate are doubles.
+    """
+    vars(args).update(
+        global_batch_size=global_batch_size,
+        micro_batch_size=1,
+        seq_length=1,
+        decoder_seq_length=None,
+        custom_megatron_before_train_step_hook_path=None,
+        enable_mtp_training=False,
+        ci_test=False,
+    )
+    optimizer = SimpleNamespace(zero_grad=lambda: None, step=lambda: (True, 0.0, 0))
+    state = {**parallel_state_of_one_process(), "get_context_parallel_world_size": lambda *_a, **_k: cp_size}
+    doubles: dict[str, Any] = {
+        "get_args": lambda: args,
+        "get_forward_backward_func": lambda: lambda **_options: losses_reduced,
+        "mpu": SimpleNamespace(**state),
+    }
+    scheduler = SimpleNamespace(step=lambda increment: None)  # noqa: ARG005 - its name
+    with replaced_globals(step.__globals__, **doubles):
+        metrics, _ = step(args, 0, 0, [], [], optimizer, scheduler, len(losses_reduced))
+    return dict(metrics)
+
+
+def reduction(args: Codec) -> Step:
+    """The call of :func:`reported_by_step` with the reports of the earlier step ``trained``."""
+    return Step(
+        call=reported_by_step,
+        name="reported",
+        arguments={
+            "step": Constant(Function(PATH)),
+            "args": args,
+            "losses_reduced": Earlier(Use("trained")["reported"]),
+            "global_batch_size": Derived(lambda inputs: inputs.batch.rows),
+            "cp_size": Constant(1),
+        },
+        produced_by={"losses_reduced": "model.py, train_one_step: forward_backward_func, the reports of micro-batches"},
+    )
+
+
+def load_rejecting(_path: str) -> Callable[..., Any]:
+    """A double of slime's loader of a user's function."""
+    return reject_outside
+
+
+def reject_outside(
+    args: Any,  # noqa: ANN401 - a namespace
+    *,
+    pg_loss: Tensor,
+    train_log_probs: list[Tensor],
+    rollout_log_probs: list[Tensor],
+    loss_masks: list[Tensor],
+    **_more: object,
+) -> tuple[Tensor, list[Tensor], dict[str, Tensor]]:
+    """A user's correction: it trains on no token whose ratio is outside of the two bounds.
+
+    It returns the loss of each token, the masks without the rejected tokens, and the metrics of each token.
+    """
+    ratio = torch.exp(torch.cat(train_log_probs) - torch.cat(rollout_log_probs))
+    inside = (ratio >= args.tis_clip_low) & (ratio <= args.tis_clip)
+    parts = inside.split([len(mask) for mask in loss_masks])
+    masks = [mask * part for mask, part in zip(loss_masks, parts, strict=True)]
+    return pg_loss, masks, {"tis": ratio, "tis_clipfrac": (~inside).float(), "tis_abs": (ratio - 1).abs()}

@@ -1,0 +1,81 @@
+"""The buckets of weights that SkyRL sends, on a specimen of the extraction in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import judged_at
+from adapters.kit.round_trip import check_round_trip
+from rl_sentinel.adapters.skyrl import FRAMEWORK, weight_buckets
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+
+Loads = Callable[..., Target]
+
+EXTRACTOR = """
+    from types import SimpleNamespace
+
+    import torch
+
+    class MegatronWeightExtractor:
+        def __init__(self, bridge, actor_module, enable_bucketing, bucket_size_threshold_GB, training_dtype):
+            self.bridge, self.module = bridge, actor_module
+            self.room = bucket_size_threshold_GB * 2**30
+
+        def _init_param_buckets(self, tasks):
+            units = {}
+            for number, task in enumerate(tasks):
+                together = TOGETHER and task.mapping.is_grouped_export
+                units.setdefault(task.mapping.group_key if together else number, []).append(task)
+            buckets, used = [], 0
+            for unit in units.values():
+                size = sum(task.param_weight.numel() * task.param_weight.element_size() for task in unit)
+                if not buckets or used + size > self.room:
+                    buckets.append([])
+                    used = 0
+                buckets[-1] += unit
+                used += size
+            return buckets
+
+        def extract_weights(self, dtype):
+            device = torch.cuda.current_device()
+            for bucket in self._init_param_buckets(self.bridge.get_conversion_tasks(self.module))[FIRST:]:
+                pairs = list(self.bridge.export_hf_weights(self.module, conversion_tasks=bucket))
+                names, tensors = [name for name, _ in pairs], [tensor.to(device, dtype) for _, tensor in pairs]
+                yield SimpleNamespace(names=names, tensors=tensors)
+"""
+
+
+def _bound(loads: Loads, together: str = "True", first: str = "0") -> tuple[Target, Boundary]:
+    source = EXTRACTOR.replace("TOGETHER", together).replace("FIRST", first)
+    worker = "skyrl/backends/skyrl_train/workers/megatron/megatron_worker.py"
+    target = loads(FRAMEWORK, {"skyrl/__init__.py": "", worker: source})
+    (bound,) = [one for one in weight_buckets.boundaries(target) if isinstance(one, Boundary)]
+    return target, bound
+
+
+@pytest.mark.parametrize("law", [DAT002, PLC004])
+@pytest.mark.parametrize(
+    ("words", "setting", "found"),
+    [
+        ({}, "weights", False),
+        ({}, "groups of experts", False),
+        ({"together": "False"}, "weights", False),
+        ({"together": "False"}, "groups of experts", True),
+        ({"first": "1"}, "weights", True),
+    ],
+    ids=["sound", "sound groups", "split, no group", "split groups", "first bucket left out"],
+)
+def test_weights_that_are_sent(loads: Loads, law: Law, words: dict[str, str], setting: str, *, found: bool) -> None:
+    target, bound = _bound(loads, **words)
+    check_round_trip(target, bound)
+    judgement = judged_at(law, bound, setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) == found
+
+
+def test_a_release_without_buckets(loads: Loads) -> None:
+    assert list(weight_buckets.boundaries(loads(FRAMEWORK, {"skyrl/__init__.py": ""}))) == []
