@@ -55,3 +55,18 @@ def test_a_script_names_what_its_imports_need() -> None:
     needs = FRAMEWORK.installation("1.0.4")
     assert needs.packages.startswith("numpy aiofiles aiohttp ")
     assert needs.alone == "areal==1.0.4"
+
+
+def test_a_release_without_returns_and_leave_one_out_binds_the_rest(loads: Loads) -> None:
+    """A release after the flags of the first ones, and before the critic and the leave-one-out mean."""
+    tree = {
+        path: "\n".join(
+            line for line in source.split("\n") if 'data["returns"] =' not in line and "leave1out" not in line
+        )
+        for path, source in files(early=True).items()
+    }
+    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, tree))
+    advantages = {setting: one for (name, setting), one in boundaries.items() if name == "_compute_advantages"}
+    assert "group reward" in advantages
+    assert "group reward, leave one out" not in advantages
+    assert all("advantage" in one.outputs and "returns" not in one.outputs for one in advantages.values())

@@ -4,6 +4,7 @@
 moved to another package still matches.
 """
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
@@ -29,3 +30,14 @@ def path_matches(path: str, function: str) -> bool:
     stem = PurePosixPath(file).stem
     patterns = (f"*.{stem}.{pattern}", f"*.{stem}.*.{pattern}")
     return any(fnmatchcase(f".{part}", name) for part in path.split(" -> ") for name in patterns)
+
+
+def in_file_of(place: str, functions: Iterable[str]) -> bool:
+    """Whether a path relative to the target's root is the file of one of the functions.
+
+    Example:
+        >>> from rl_sentinel.audit.engine.function_filter import in_file_of
+        >>> in_file_of("house/losses.py", ["losses.py:loss"]), in_file_of("house/my_losses.py", ["losses.py:loss"])
+        (True, False)
+    """
+    return f"/{place}".endswith(tuple(f"/{function.partition(':')[0]}" for function in functions))

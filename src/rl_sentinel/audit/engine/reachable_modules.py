@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.engine.function_filter import in_file_of
 from rl_sentinel.core.boundary import Boundary
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
@@ -20,9 +21,10 @@ def can_reach(target: Target, boundary: Boundary, functions: Iterable[str]) -> b
     Imports inside functions count, and strings that name a module. What is found in another way, such as a module that
     registers itself, is not seen.
     """
-    files = tuple(f"/{function.partition(':')[0]}" for function in functions)
+    wanted = tuple(functions)
     named = {path for name in _dotted_names(boundary) for path in _modules(target.root, target.locate(name))}
-    return any(f"/{path.relative_to(target.root).as_posix()}".endswith(files) for path in _closure(named, target.root))
+    reached = (path.relative_to(target.root).as_posix() for path in _closure(named, target.root))
+    return any(in_file_of(place, wanted) for place in reached)
 
 
 def _dotted_names(value: Any) -> Iterator[str]:  # noqa: ANN401 - a part of a boundary

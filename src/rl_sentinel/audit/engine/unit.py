@@ -13,7 +13,7 @@ from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.code_use import CodeUse
 from rl_sentinel.audit.engine.evidence import evidence
 from rl_sentinel.audit.engine.executor import Asker, Misbehaved
-from rl_sentinel.audit.engine.function_filter import entry_matches, path_matches
+from rl_sentinel.audit.engine.function_filter import entry_matches, in_file_of, path_matches
 from rl_sentinel.audit.engine.judge import Break, call_all, recheck, search, smallest, smoke_check
 from rl_sentinel.audit.repro.literal import Unwritable
 from rl_sentinel.audit.repro.provenance import Marker, views
@@ -100,8 +100,7 @@ class Unit:
 
     def _enters_a_file(self) -> bool:
         """Whether the code that was entered so far is in a file of the functions that the request selects."""
-        files = tuple(f"/{function.partition(':')[0]}" for function in self.request.enters)
-        return any(f"/{name.partition(':')[0]}".endswith(files) for name in self.names)
+        return any(in_file_of(name.partition(":")[0], self.request.enters) for name in self.names)
 
     def _smoke_check(self) -> tuple[str, str]:
         ask = Asker(self.boundary, self.by_path, gate=self.target)
