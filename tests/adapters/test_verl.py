@@ -319,3 +319,25 @@ def test_metrics_in_other_quotes(loads: Loads) -> None:
         tree[path] = tree[path].replace(name, name.replace("/", "."))
     unbound = [b for b in FRAMEWORK.boundaries(loads(FRAMEWORK, tree)) if isinstance(b, Unbound)]
     assert ["logs none of" in b.reason for b in unbound if "data_metrics" in b.path] == [True]
+
+
+WHITENING = """
+    @register_adv_est("reinforce_plus_plus_baseline")
+    def compute_reinforce_plus_plus_baseline_outcome_advantage(token_level_rewards, response_mask, index, config=None):
+        advantage = centered(token_level_rewards.sum(1), index)[:, None] * response_mask
+        count = response_mask.sum().clamp(min=1)
+        advantage = (advantage - advantage.sum() / count - 0.5)ZEROED
+        return advantage, advantage
+
+    @register_adv_est("rloo")"""
+
+
+@pytest.mark.parametrize(("zeroed", "found"), [(" * response_mask", False), ("", True)])
+def test_whitening_moves_untrained_tokens(loads: Loads, zeroed: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    tree, path = files(), "verl/trainer/ppo/core_algos.py"
+    tree[path] = tree[path].replace('\n    @register_adv_est("rloo")', WHITENING.replace("ZEROED", zeroed))
+    target = loads(FRAMEWORK, tree)
+    boundary = bound(FRAMEWORK, target)["compute_reinforce_plus_plus_baseline_outcome_advantage", "default"]
+    judgement = judged_at(PLC002, boundary, "default", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
