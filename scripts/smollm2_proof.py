@@ -1,7 +1,7 @@
-"""Train recipes/smollm2.toml over five seeds, with all weights, LoRA, bf16 and shuffled rewards.
+"""Train recipes/smollm2.toml over five seeds or more, with all weights, LoRA, bf16 and shuffled rewards.
 
 Writes docs/smollm2-proof.md. Prepare the model first (examples/smollm2.py). Finished runs are not repeated. A GPU with
-80 GB takes all 20 runs at once (``--jobs 20``); on a CPU a run takes minutes to half an hour.
+80 GB takes 20 runs at once (``--jobs 20``); on a CPU a run takes minutes to half an hour.
 """
 
 import argparse
@@ -25,6 +25,9 @@ RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "tra
 #: The last four were not used to choose a setting.
 SEEDS = (0, 11, 12, 13, 14)
 
+#: Further seeds of the control, whose evaluations are seldom above 0.
+CONTROL = range(15, 25)
+
 #: Title and overrides. All results are shown, good or bad.
 EXPERIMENTS: dict[str, tuple[str, ...]] = {
     "all weights": (),
@@ -35,7 +38,7 @@ EXPERIMENTS: dict[str, tuple[str, ...]] = {
 
 HEAD = """# SmolLM2-135M learns to add
 
-Written by `scripts/smollm2_proof.py`: `recipes/smollm2.toml` with these overrides, over five seeds, on {machine}.
+Written by `scripts/smollm2_proof.py`: `recipes/smollm2.toml` with these overrides, on {machine}.
 
 *Held out* is the share of 34 sums, of which training has neither `a + b` nor `b + a`, that a greedy response answers
 exactly: the number, or the equation with it, and an end. *Sampled* is that of the 32 responses of a step, over the
@@ -53,7 +56,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run experiments whose title contains this")
     parser.add_argument("--page", action="store_true", help="write the page from finished runs only")
     options = parser.parse_args()
-    runs = [(title, seed) for title in EXPERIMENTS for seed in SEEDS if options.only in title]
+    runs = [(title, seed) for title in EXPERIMENTS for seed in _seeds(title) if options.only in title]
     if not options.page:
         options.home.mkdir(parents=True, exist_ok=True)
         (options.home / "machine.txt").write_text(_machine(), encoding="utf-8")
@@ -73,8 +76,12 @@ def main() -> None:
         "curve",
     ]
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    rows += [_row(options.home, title, seed) for title in EXPERIMENTS for seed in SEEDS]
+    rows += [_row(options.home, title, seed) for title in EXPERIMENTS for seed in _seeds(title)]
     (ROOT / "docs" / "smollm2-proof.md").write_text(page + "\n".join(rows) + "\n", encoding="utf-8")
+
+
+def _seeds(title: str) -> tuple[int, ...]:
+    return (*SEEDS, *CONTROL) if "shuffled" in title else SEEDS
 
 
 def _machine() -> str:

@@ -36,7 +36,7 @@ def test_plan_prints_the_memory_and_trains_nothing(place: Path, capsys: pytest.C
     assert status == 0
     names = [line.split("  ")[0].strip() for line in output.splitlines()]
     assert names[:4] == ["each of 1 process", "weights", "gradients", "optimizer"]
-    assert names[-2:] == ["total", "cpu has"]
+    assert names[-2:] == ["at most at one time", "cpu has"]
     assert not (place.parent / "run").exists()
 
 

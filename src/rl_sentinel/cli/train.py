@@ -92,7 +92,11 @@ def _plan(recipe: Recipe) -> None:
     plan = Table(box=None)
     plan.add_column(f"each of {counted(needed.processes, 'process', 'processes')}")
     plan.add_column("memory", justify="right")
-    for name, size in (*needed.needs.items(), ("total", needed.total), (f"{needed.device} has", needed.available)):
+    for name, size in (
+        *needed.needs.items(),
+        ("at most at one time", needed.total),
+        (f"{needed.device} has", needed.available),
+    ):
         plan.add_row(name, memory_size(size))
     Console(highlight=False).print(plan)
     needed.require_room()

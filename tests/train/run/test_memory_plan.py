@@ -1,5 +1,6 @@
 """The memory that a recipe needs, beside what its model has and saves."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE
-from rl_sentinel.train.model.policy import init_policy
+from rl_sentinel.train.model.policy import Policy, build_models, init_policy
+from rl_sentinel.train.model.prefill import response_states
+from rl_sentinel.train.model.readout import unchanged
+from rl_sentinel.train.run.distributed import ALONE
 from rl_sentinel.train.run.memory_plan import FLOAT, memory_size, plan_memory
 from training import recipe
 
@@ -45,6 +49,17 @@ def test_kv_cache_has_keys_and_values_of_all_rows() -> None:
     rows, positions = wanted.rollout.prompts * wanted.rollout.responses, 1 + wanted.rollout.tokens
     expected = 2 * FLOAT * wanted.policy.layers * wanted.policy.hidden * rows * positions
     assert plan_memory(wanted).needs["KV cache"] == expected
+    assert plan_memory(recipe(policy={"precision": "bf16"})).needs["KV cache"] == expected // 2
+
+
+def test_sampling_the_gradient_and_the_optimizer_take_turns() -> None:
+    plan = plan_memory(recipe())
+    sampling = plan.needs["KV cache"] + plan.needs["distributions of the sampler"]
+    gradient = plan.needs["activations"] + plan.needs["logits of a block"]
+    assert plan.total == sum(plan.needs.values()) - min(sampling, gradient)
+    roots = 2 * gradient
+    on_gpu = replace(plan, needs=plan.needs | {"roots of second moments": roots})
+    assert on_gpu.total == plan.total - max(sampling, gradient) + roots
 
 
 def test_activations_grow_with_rows_and_shrink_with_the_settings_that_save_memory() -> None:
@@ -53,17 +68,22 @@ def test_activations_grow_with_rows_and_shrink_with_the_settings_that_save_memor
     assert 0.45 < small / wide < 0.6
     budget = plan_memory(recipe(update={**UPDATE, "rows": 8, "tokens": 16})).needs["activations"]
     assert budget == small
-    deep: dict[str, Any] = {"layers": 6, "hidden": 32, "inner": 128}
+    deep: dict[str, Any] = {"layers": 12, "hidden": 32, "inner": 128}
     kept = plan_memory(recipe(policy=deep)).needs["activations"]
     assert plan_memory(recipe(policy={**deep, "recompute": True})).needs["activations"] < kept / 3
 
 
-@pytest.mark.on_cpu
-def test_activations_are_what_a_forward_pass_keeps() -> None:
-    """Beside the same pass of the real model, whose memory is counted by its storages."""
-    wanted = recipe(policy={"layers": 3, "hidden": 32, "inner": 64}, update={**UPDATE, "rows": 8})
-    model, seen = init_policy(wanted).model, dict[int, int]()
-    weights, held = {p.data_ptr() for p in model.parameters()}, list[torch.Tensor]()
+SIZES: dict[str, Any] = {"layers": 3, "hidden": 32, "inner": 64}
+EIGHT_ROWS: dict[str, Any] = {
+    "update": {"prompts": 4, "rate": 1e-3},
+    "rollout": {"prompts": 4, "responses": 2},
+}
+
+
+def _kept(policy: Policy, forward: Callable[[], torch.Tensor]) -> int:
+    """The bytes that a pass of a real model keeps for its gradient, and returns, by the memory of its storages."""
+    seen, held = dict[int, int](), list[torch.Tensor]()
+    weights = {p.data_ptr() for p in policy.model.parameters()}
 
     def keep(x: torch.Tensor) -> torch.Tensor:
         held.append(x)
@@ -72,9 +92,28 @@ def test_activations_are_what_a_forward_pass_keeps() -> None:
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        states = model(torch.zeros(8, 1 + wanted.rollout.tokens, dtype=torch.long), of=lambda x, _weight: x)
-    measured = sum(seen.values()) + FLOAT * states.numel()
-    assert plan_memory(wanted).needs["activations"] == pytest.approx(measured, rel=0.15)
+        states = forward()
+    return sum(seen.values()) + states.nbytes
+
+
+@pytest.mark.on_cpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_activations_are_what_a_forward_pass_keeps(precision: str) -> None:
+    """Of four prompts with two responses each."""
+    wanted = recipe(policy=SIZES | {"precision": precision}, **EIGHT_ROWS)
+    policy, response = init_policy(wanted), torch.zeros(8, wanted.rollout.tokens, dtype=torch.long)
+    kept = _kept(policy, lambda: response_states(policy, [(n % 4,) for n in range(8)], response))
+    assert plan_memory(wanted).needs["activations"] == pytest.approx(kept, rel=0.15)
+
+
+@pytest.mark.on_cpu
+def test_layers_that_are_computed_again_keep_their_inputs_and_one_layer() -> None:
+    wanted = recipe(policy=SIZES | {"recompute": True}, **EIGHT_ROWS)
+    whole, again = init_policy(wanted), build_models(init_policy(wanted), wanted, ALONE).policy
+    token = torch.zeros(8, 1 + wanted.rollout.tokens, dtype=torch.long)
+    inputs = _kept(again, lambda: again(token, of=unchanged))
+    layers = _kept(whole, lambda: whole(token, of=unchanged))
+    assert plan_memory(wanted).needs["activations"] == pytest.approx(inputs + layers / 3, rel=0.15)
 
 
 @pytest.mark.on_cpu

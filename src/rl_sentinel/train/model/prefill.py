@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rl_sentinel.train.model.device import CPU, send
 from rl_sentinel.train.model.policy import Policy
-from rl_sentinel.train.model.readout import Readout, logits
+from rl_sentinel.train.model.readout import Readout, logits, unchanged
 
 
 class Prefilled(NamedTuple):
@@ -55,3 +55,17 @@ def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, o
     last = policy(send(token, policy.device), key_mask=key_mask, cache=cache, last=True, of=of)
     rows = torch.tensor([place[p] for p in prompts], device=CPU)
     return Prefilled(last, cache, key_mask).select(send(rows, policy.device))
+
+
+def response_states(
+    policy: Policy, prompts: Sequence[tuple[int, ...]], response: Int[Tensor, "B T"]
+) -> Float[Tensor, "B T D"]:
+    """Hidden states that predict the tokens of responses, after a prefill of the distinct prompts; differentiable.
+
+    ``response`` is on the policy's device.
+    """
+    prefilled, width = prefill(policy, prompts, width=response.shape[1], of=unchanged), response.shape[1] - 1
+    if width == 0:
+        return prefilled.last
+    rest = policy(response[:, :width], key_mask=prefilled.extended_mask(width), cache=prefilled.cache, of=unchanged)
+    return torch.cat((prefilled.last, rest), dim=1)

@@ -181,7 +181,7 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
     return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
 
 
-def init_pretrained(name: str) -> tuple[Policy, Any]:
+def init_pretrained(name: str, *, precision: str = "fp32") -> tuple[Policy, Any]:
     """A policy with the shapes of a model and random weights, and the configuration of the model in transformers.
 
     Raises:
@@ -198,7 +198,7 @@ def init_pretrained(name: str) -> tuple[Policy, Any]:
         raise SentinelError(f"policy.load {name!r} cannot be read ({reason}): name a folder or a model") from error
     positions = getattr(config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
-    return Policy(PretrainedModel(model, projects=True), wrapped), config
+    return Policy(PretrainedModel(model, projects=True), wrapped, precision=precision), config
 
 
 def _configured_ends(model: Any) -> tuple[int, ...]:  # noqa: ANN401 - transformers is an extra

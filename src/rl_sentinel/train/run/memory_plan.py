@@ -1,8 +1,7 @@
 """The device memory that a recipe needs, computed before any weight is loaded."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,9 @@ from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE, Charact
 from rl_sentinel.train.model.device import CPU, resolve_device
 from rl_sentinel.train.model.llama import Llama, Shape
 from rl_sentinel.train.model.policy import Policy, Tokenizer
+from rl_sentinel.train.model.prefill import response_states
 from rl_sentinel.train.model.pretrained import init_pretrained
+from rl_sentinel.train.model.readout import unchanged
 from rl_sentinel.train.rollout.chat import apply_chat
 from rl_sentinel.train.rollout.episodes import UniformDraws, start_episodes
 from rl_sentinel.train.rollout.interfaces import Environment
@@ -28,8 +29,18 @@ from rl_sentinel.train.update.optimizer_step import MAX_BACKUP_BYTES
 #: Bytes of a number in float32, in which weights, gradients and the optimizer are.
 FLOAT = 4
 
+#: What is needed only in one phase: while responses are sampled, for the gradient, and in the optimizer's step.
+PHASES = (
+    ("KV cache", "distributions of the sampler"),
+    ("activations", "logits of a block"),
+    ("roots of second moments",),
+)
+
 #: Rows that the engine of this process decodes at a time.
 DECODED = 256
+
+#: Bytes per token of the vocabulary and row to draw a token: logits and log-probs, and two sums in float64.
+DRAWN = 2 * FLOAT + 2 * 8
 
 #: Steps whose prompts are read for the longest one.
 SEEN_STEPS = 4
@@ -46,8 +57,9 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """The sum, in bytes."""
-        return sum(self.needs.values())
+        """The bytes that are needed at one time: what stays, and the largest of the phases."""
+        stays = sum(size for name, size in self.needs.items() if not any(name in phase for phase in PHASES))
+        return stays + max(sum(self.needs.get(name, 0) for name in phase) for phase in PHASES)
 
     def require_room(self) -> None:
         """Check that the device has the memory.
@@ -79,8 +91,9 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
 
     Weights, gradients and the optimizer are counted exactly. Activations are the tensors that one forward pass of the
     largest part of a mini-batch saves for its gradient, at the longest prompt of the first steps and the longest
-    response; with LoRA, the activations of full training are counted. Not counted: torch itself, fragmentation,
-    and the critic's activations.
+    response, with as many different prompts as a part can have, and those of one layer if layers are computed again;
+    with LoRA, the activations of full training are counted. Not counted: torch itself, fragmentation, and the critic's
+    activations.
 
     Args:
         recipe: the recipe.
@@ -95,12 +108,14 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
         model, lora = policy.model, recipe.policy.lora
         before, low_rank = sum(p.numel() for p in model.parameters()), _low_rank_weights(model, lora)
         trained = before if lora is None else low_rank + _whole_weights(model, lora)
-        width = _longest_prompt(recipe, environment, policy.tokenizer) + rollout.tokens * rollout.turns
-        activations = _saved_bytes(policy, recipe, width=width, processes=processes)
+        prompt = _longest_prompt(recipe, environment, policy.tokenizer)
+        activations = _saved_bytes(policy, recipe, prompt=prompt, processes=processes)
+        vocabulary = _vocabulary(model)
     backup = 3 * FLOAT * trained // processes  # of weights and moments, before each optimizer step
     reference = FLOAT * (before + low_rank) // processes if recipe.kl is not None else 0
     sampler = FLOAT * (before + low_rank) if processes > 1 or rollout.staleness else 0
     decoded = min(DECODED, -(-rollout.prompts * rollout.responses // processes)) if rollout.engine == "process" else 0
+    cached = decoded * (prompt + rollout.tokens * rollout.turns) * shape.layers * shape.keys
     device = resolve_device(recipe.policy.device)
     # From a GPU, the copy goes to host memory.
     copies_checkpoint = recipe.checkpoint.background and device.type == "cpu"
@@ -114,8 +129,11 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
         "sampler": sampler,
         "critic": 4 * FLOAT * before if recipe.critic is not None else 0,
         "activations": activations,
-        "logits of a block": _block_bytes(model, device),
-        "KV cache": 2 * FLOAT * shape.layers * shape.keys * decoded * width,
+        "logits of a block": _block_bytes(vocabulary, device),
+        "KV cache": 2 * _number_bytes(recipe) * cached,
+        "distributions of the sampler": DRAWN * decoded * vocabulary,
+        # On a GPU, Adam takes them of all weights at once.
+        "roots of second moments": FLOAT * trained // processes if device.type == "cuda" else 0,
     }
     return MemoryPlan({k: v for k, v in needs.items() if v}, str(device), _available(device), processes)
 
@@ -145,15 +163,18 @@ def _policy_without_memory(recipe: Recipe) -> tuple[Policy, _CacheShape]:
     """The policy of a recipe, made of fake tensors, and the shape of its KV cache."""
     settings = recipe.policy
     if is_run(settings.load):
-        return _policy_without_memory(read_run_recipe(settings.load))
+        policy, cache = _policy_without_memory(read_run_recipe(settings.load))
+        policy.precision = settings.precision
+        return policy, cache
     if settings.load:
-        policy, config = init_pretrained(settings.load)
+        policy, config = init_pretrained(settings.load, precision=settings.precision)
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return policy, _CacheShape(config.num_hidden_layers, heads * size)
     names = ("hidden", "layers", "heads", "inner", "positions")
     model = Llama(Shape(vocabulary=VOCABULARY_SIZE, **{name: getattr(settings, name) for name in names}))
-    return Policy(model, CharacterTokenizer(settings.positions)), _CacheShape(settings.layers, settings.hidden)
+    policy = Policy(model, CharacterTokenizer(settings.positions), precision=settings.precision)
+    return policy, _CacheShape(settings.layers, settings.hidden)
 
 
 def _longest_prompt(recipe: Recipe, environment: Environment, tokenizer: Tokenizer) -> int:
@@ -166,23 +187,32 @@ def _longest_prompt(recipe: Recipe, environment: Environment, tokenizer: Tokeniz
     return max(lengths)
 
 
-def _saved_bytes(policy: Policy, recipe: Recipe, *, width: int, processes: int) -> int:
+def _saved_bytes(policy: Policy, recipe: Recipe, *, prompt: int, processes: int) -> int:
     """Bytes that a forward pass of the largest part saves for the gradient, without weights."""
-    rows = min(recipe.update.rows, -(-recipe.update.prompts * recipe.rollout.responses // processes))
-    if recipe.update.tokens is not None:
-        rows = max(1, min(rows, recipe.update.tokens // width))
-    if recipe.policy.recompute:
-        policy.model.enable_recompute()  # type: ignore[operator] # modules are untyped
-    token = torch.zeros(rows, width, dtype=torch.long, device=CPU)
-    with _saved(policy.model) as saved:
-        states = policy(token, of=lambda states, _weight: states)
-    size = FLOAT if recipe.policy.precision == "fp32" else FLOAT // 2
-    return sum(saved.values()) + size * states.numel()
+    rollout, update = recipe.rollout, recipe.update
+    response = rollout.tokens * rollout.turns
+    rows = min(update.rows, -(-update.prompts * rollout.responses // processes))
+    if update.tokens is not None:
+        rows = max(1, min(rows, update.tokens // (prompt + response)))
+    sequence = torch.zeros(rows, prompt + response, dtype=torch.long, device=CPU)
+    number = _number_bytes(recipe)
+    if recipe.policy.recompute:  # the inputs of layers, and the activations of the layer that is computed again
+        layer = _saved_by(policy.model, lambda: policy(sequence, of=unchanged), number) // len(policy.model.layers)  # type: ignore[arg-type]  # modules are untyped
+        policy.model.enable_recompute()  # type: ignore[operator]  # as above
+        return layer + _saved_by(policy.model, lambda: policy(sequence, of=unchanged), number)
+    if processes > 1:  # whole sequences, as in `build_models`
+        return _saved_by(policy.model, lambda: policy(sequence, of=unchanged), number)
+    prompts = [(row % update.prompts, *[0] * (prompt - 1)) for row in range(rows)]
+    return _saved_by(policy.model, lambda: response_states(policy, prompts, sequence[:, :response]), number)
 
 
-@contextmanager
-def _saved(model: nn.Module) -> Iterator[dict[int, int]]:
-    """The bytes of each storage that autograd keeps for the gradient; weights are left out."""
+def _number_bytes(recipe: Recipe) -> int:
+    """Bytes of a number that the model computes."""
+    return FLOAT if recipe.policy.precision == "fp32" else FLOAT // 2
+
+
+def _saved_by(model: nn.Module, forward: Callable[[], Tensor], number: int) -> int:
+    """The bytes that autograd keeps for the gradient of a forward pass, without weights, and those of its result."""
     weights, saved, storages = [p.untyped_storage() for p in model.parameters()], dict[int, int](), list[object]()
     weight_ids = {storage._cdata for storage in weights}  # noqa: SLF001 - the identity of a storage has no public name
 
@@ -194,13 +224,18 @@ def _saved(model: nn.Module) -> Iterator[dict[int, int]]:
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        yield saved
+        states = forward()
+    return sum(saved.values()) + number * states.numel()
 
 
-def _block_bytes(model: nn.Module, device: torch.device) -> int:
-    """The bytes of the logits that are computed at a time, and of their gradient."""
+def _vocabulary(model: nn.Module) -> int:
+    """The rows of the head's weight; 0 if logits are more than a product with it."""
     head = getattr(model, "head", None)
-    vocabulary = len(head) if isinstance(head, Tensor) else 0
+    return len(head) if isinstance(head, Tensor) else 0
+
+
+def _block_bytes(vocabulary: int, device: torch.device) -> int:
+    """The bytes of the logits that are computed at a time, and of their gradient."""
     most = sizes.LOGITS_CPU if device.type == "cpu" else sizes.LOGITS_DEVICE
     return 2 * FLOAT * min(most, sizes.PROJECTED_ROWS * vocabulary)
 

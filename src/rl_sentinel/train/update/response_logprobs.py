@@ -11,8 +11,8 @@ from rl_sentinel.signal.logprob import logprobs, logprobs_from_hidden, squared_p
 from rl_sentinel.signal.rollout import Laid
 from rl_sentinel.train.model.device import send
 from rl_sentinel.train.model.policy import Policy
-from rl_sentinel.train.model.prefill import prefill
-from rl_sentinel.train.model.readout import Readout, unchanged
+from rl_sentinel.train.model.prefill import response_states
+from rl_sentinel.train.model.readout import Readout
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 
 #: Computes a number per response token from hidden states and the head's weight, or from logits and None.
@@ -122,11 +122,7 @@ def _after_prefill(policy: Policy, token: Tensor, prompt_length: Tensor, respons
     ``response`` is on the model's device.
     """
     prompts = [tuple(t[:n]) for t, n in zip(token.tolist(), prompt_length.tolist(), strict=True)]
-    prefilled, width = prefill(policy, prompts, width=response.shape[1], of=unchanged), response.shape[1] - 1
-    if width == 0:
-        return policy.read(prefilled.last, of)
-    rest = policy(response[:, :width], key_mask=prefilled.extended_mask(width), cache=prefilled.cache, of=unchanged)
-    return policy.read(torch.cat((prefilled.last, rest), dim=1), of)
+    return policy.read(response_states(policy, prompts, response), of)
 
 
 def _single_pass(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor, of: Readout) -> Tensor:
