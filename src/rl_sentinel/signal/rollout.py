@@ -124,6 +124,7 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
         raise InputError("steps is empty, expected at least one step: there is nothing to lay out")
     rows = joined if merged else list(steps)
     names = [name for name, _ in groupby(rows, key=lambda step: step.trajectory)]
+    place = {name: number for number, name in enumerate(names)}
     for parameter, entries in (("reward", reward), ("group", group), ("scored", scored)):
         require_instance(parameter, entries, Mapping, "an entry for each trajectory")
         lacking = [name for name in names if name not in entries]
@@ -139,7 +140,7 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
         group=torch.tensor([group[n] for n in each], device=device),
         mask=_padded([step.trained for step in rows], fill=False, dtype=torch.bool, device=device),
         scored=torch.tensor([scored[n] for n in each], device=device),
-        trajectory=torch.tensor([names.index(n) for n in each], device=device),
+        trajectory=torch.tensor([place[n] for n in each], device=device),
         last=torch.tensor([step.last for step in rows], device=device),
         token_reward=_padded(
             [step.token_reward for step in rows], fill=0.0, dtype=torch.get_default_dtype(), device=device

@@ -36,7 +36,7 @@ class Prefilled(NamedTuple):
 
 
 def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, of: Readout = logits) -> Prefilled:
-    """Run prompts through the policy; differentiable.
+    """Run prompts through the policy, equal ones once; one row per prompt; differentiable.
 
     Args:
         policy: the policy.
@@ -44,6 +44,14 @@ def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, o
         width: the most tokens that follow.
         of: the function to compute at the last positions.
     """
+    prefilled, rows = prefill_distinct(policy, prompts, width=width, of=of)
+    return prefilled.select(rows)
+
+
+def prefill_distinct(
+    policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, of: Readout = logits
+) -> tuple[Prefilled, Int[Tensor, " B"]]:
+    """Like :func:`prefill`, with a row per distinct prompt, and for each prompt the number of its row."""
     place = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
     longest, shortest = max(len(p) for p in place), min(len(p) for p in place)
     token = torch.tensor([[policy.padding] * (longest - len(p)) + list(p) for p in place], device=CPU)
@@ -54,7 +62,7 @@ def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, o
     cache = policy.new_cache(longest + width)
     last = policy(send(token, policy.device), key_mask=key_mask, cache=cache, last=True, of=of)
     rows = torch.tensor([place[p] for p in prompts], device=CPU)
-    return Prefilled(last, cache, key_mask).select(send(rows, policy.device))
+    return Prefilled(last, cache, key_mask), send(rows, policy.device)
 
 
 def response_states(

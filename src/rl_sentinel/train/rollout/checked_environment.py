@@ -89,6 +89,8 @@ class CheckedEnvironment:
         for name, number in (("reward", reply.reward), *parts):
             if not isinstance(number, Real):
                 raise self._wrong("reply", f"an Outcome whose {name} is {describe(number)}", "a number")
+        if type(reply.reward) is float and type(reply.correct) is bool and reply.parts == ():
+            return reply
         numbers = tuple(float(part) for part in reply.parts)
         return replace(reply, reward=float(reply.reward), correct=bool(reply.correct), parts=numbers)
 

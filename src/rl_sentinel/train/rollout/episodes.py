@@ -225,7 +225,8 @@ def _turn_of_token(episodes: Sequence[Episode], laid: Laid) -> Int[Tensor, "B T"
         while end < start + size:  # a row ends with its last step
             number, step = next(steps)
             end = len(step.prompt) + len(step.response)
-            turn[row, len(step.prompt) - start : end - start] = number
+            if number:
+                turn[row, len(step.prompt) - start : end - start] = number
     return turn
 
 

@@ -38,6 +38,24 @@ def test_batching_does_not_change_samples() -> None:
     assert len({s.token for s in whole}) == 4
 
 
+def test_responses_that_are_equal_so_far_are_decoded_once() -> None:
+    """Sixteen responses to two prompts: with each token more rows, at most one per different beginning."""
+    _, policy, _ = sample_episodes(recipe())
+    prompts = [policy.tokenizer.encode(text) for text in ("a", "ba01") for _ in range(8)]
+    uniform, seen = torch.rand(16, 6, generator=torch.Generator().manual_seed(2)), list[int]()
+    policy.model.register_forward_pre_hook(lambda _model, inputs: seen.append(len(inputs[0])))
+    together = Engine(policy, 1.0, 6).sample(prompts, uniform)
+    rows, seen[:] = list(seen), []
+    alone = [Engine(policy, 1.0, 6).sample([p], uniform[n : n + 1])[0] for n, p in enumerate(prompts)]
+    assert [one.token for one in together] == [one.token for one in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
+    responses = [(prompt, one.token) for prompt, one in zip(prompts, together, strict=True)]
+    begun = [{(p, t[:n]) for p, t in responses if not {*t[:n]} & {*policy.ends}} for n in range(6)]
+    assert rows == [len(different) for different in begun]
+    assert len(begun[0]) == 2 < len(begun[1]) < 16
+
+
 def test_response_stops_at_its_end_token() -> None:
     _, policy, _ = sample_episodes(recipe())
     prompts = [policy.tokenizer.encode("a")] * 40

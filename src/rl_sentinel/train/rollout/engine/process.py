@@ -1,4 +1,4 @@
-"""Sample in this process: batched decoding with a KV cache, which drops rows that have ended."""
+"""Sample in this process: batched decoding with a KV cache; responses that are equal so far are decoded once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor
 from rl_sentinel.train.config.settings import RolloutSettings
 from rl_sentinel.train.model.device import send
 from rl_sentinel.train.model.policy import Policy
-from rl_sentinel.train.model.prefill import prefill
+from rl_sentinel.train.model.prefill import Prefilled, prefill_distinct
 from rl_sentinel.train.rollout.interfaces import Sampled
 
 
@@ -52,30 +52,84 @@ class Engine:
     def _decode(self, prompts: Sequence[tuple[int, ...]], uniform: Tensor, *, greedy: bool) -> list[Sampled]:
         policy, device, rows = self.policy, self.policy.device, len(prompts)
         uniform, tokens = send(uniform, device), min(self.tokens, uniform.shape[1])
-        prefilled = prefill(policy, prompts, width=tokens)
-        logits = prefilled.last
+        prefilled, branch = prefill_distinct(policy, prompts, width=tokens)
         token = torch.full((rows, tokens), policy.padding, device=device)
         logprob = torch.zeros(rows, tokens, device=device)
-        alive, active = torch.arange(rows, device=device), torch.ones(rows, dtype=torch.bool, device=device)
+        decoding = _Decoding(prefilled, torch.arange(rows, device=device), branch)
+        logits = prefilled.last
         for place in range(tokens):
             distribution = torch.log_softmax(logits[:, -1].float() / self.temperature, dim=1)
-            new = distribution.argmax(dim=1) if greedy else _inverse_cdf(distribution, uniform[alive, place])
-            token[alive, place] = torch.where(active, new, policy.padding)
-            logprob[alive, place] = torch.where(active, distribution.gather(1, new.unsqueeze(1)).squeeze(1), 0.0)
-            for end in policy.ends:
-                active = active & (new != end)
+            distribution = decoding.of_responses(distribution)
+            new = distribution.argmax(dim=1) if greedy else _inverse_cdf(distribution, uniform[decoding.alive, place])
+            chosen = distribution.gather(1, new.unsqueeze(1)).squeeze(1)
+            token[decoding.alive, place] = torch.where(decoding.active, new, policy.padding)
+            logprob[decoding.alive, place] = torch.where(decoding.active, chosen, 0.0)
+            decoding.end(new, policy.ends)
             if place == tokens - 1:
                 break
-            active_count = int(active.sum())  # waits for the device, and saves the tokens after the last end
-            if active_count == 0:
+            following = decoding.advance(new)
+            if following is None:
                 break
-            if active_count <= len(active) // 2:  # copying the cache pays only if it shrinks a lot
-                remaining = torch.nonzero(active).squeeze(1)
-                prefilled = prefilled.select(remaining)
-                alive, active, new = alive[remaining], active[remaining], new[remaining]
-            mask = prefilled.extended_mask(place + 1)
-            logits = policy(new.unsqueeze(1), key_mask=mask, cache=prefilled.cache, last=True)
+            mask = decoding.prefilled.extended_mask(place + 1)
+            logits = policy(following.unsqueeze(1), key_mask=mask, cache=decoding.prefilled.cache, last=True)
         return _split_rows(token.tolist(), logprob.tolist(), policy.ends, self.version)
+
+
+class _Decoding:
+    """The responses that are being decoded. Those with equal prompts and tokens so far are one row of the model.
+
+    ``alive`` are the numbers of the responses, ``active`` are those of them without an end. ``branch`` is the row of
+    each; None if each is a row of its own, in order.
+    """
+
+    def __init__(self, prefilled: Prefilled, alive: Tensor, branch: Tensor) -> None:
+        """Start after the prefill of the distinct prompts."""
+        self.prefilled, self.alive = prefilled, alive
+        self.branch: Tensor | None = branch
+        self.active = torch.ones_like(alive, dtype=torch.bool)
+
+    def of_responses(self, values: Tensor) -> Tensor:
+        """Values of rows as values of responses."""
+        return values if self.branch is None else values[self.branch]
+
+    def end(self, new: Tensor, ends: Sequence[int]) -> None:
+        """Mark responses whose new token is an end."""
+        for end in ends:
+            self.active = self.active & (new != end)
+
+    def advance(self, new: Tensor) -> Tensor | None:
+        """The tokens that the rows of the model read next; None if no response is left."""
+        return self._advance_rows(new) if self.branch is None else self._advance_branches(new, self.branch)
+
+    def _advance_rows(self, new: Tensor) -> Tensor | None:
+        count = int(self.active.sum())  # waits for the device, and saves the tokens after the last end
+        if count == 0:
+            return None
+        if count > len(self.active) // 2:  # copying the cache pays only if it shrinks a lot
+            return new
+        remaining = torch.nonzero(self.active).squeeze(1)
+        self._keep(remaining, remaining)
+        return new[remaining]
+
+    def _advance_branches(self, new: Tensor, branch: Tensor) -> Tensor | None:
+        """Drop responses that have ended, and split the rows whose responses differ in their new tokens."""
+        active = torch.nonzero(self.active).squeeze(1)
+        if len(active) == 0:
+            return None
+        tokens = int(new.max()) + 1
+        pairs, member = torch.unique((branch * tokens + new)[active], return_inverse=True)
+        self._keep(active, pairs // tokens)
+        self.branch = member
+        if len(pairs) == len(member):  # from here on no two responses are equal
+            self.alive, self.branch = self.alive[member.argsort()], None
+        following: Tensor = pairs % tokens
+        return following
+
+    def _keep(self, responses: Tensor, rows: Tensor) -> None:
+        """Keep these responses and, in this order, these rows of the model, of which some may be repeated."""
+        self.alive = self.alive[responses]
+        self.active = torch.ones_like(self.alive, dtype=torch.bool)
+        self.prefilled = self.prefilled.select(rows)
 
 
 def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> Engine:
