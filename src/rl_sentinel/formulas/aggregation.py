@@ -40,12 +40,8 @@ def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows
         equation 3, for the mean of row means; Dr. GRPO (arXiv 2503.20783), for the fixed length; SkyRL's
         ``prompt_mean``, for the mean over prompts.
     """
-    total = torch.zeros((), dtype=torch.float64)
-    for b in range(batch.rows):
-        trained = batch.mask[b]
-        if bool(trained.any()):
-            total = total + tokens[b][trained].sum() / _share(mode, b, batch, settings)
-    total = total * _number(settings, "ranks", 1)
+    sums = torch.where(batch.mask, tokens, 0.0).sum(dim=1)
+    total = (sums / _divisors(mode, batch, settings))[batch.live].sum() * _number(settings, "ranks", 1)
     if mode == "token-sum":
         return {"a sum": total / (batch.rows * _number(settings, "length", 1) if settings.get("length") else 1)}
     if mode == "token-mean":
@@ -68,10 +64,12 @@ def _number(settings: Settings, name: str, default: float) -> float:
     return float(given) if isinstance(given, int | float) else default
 
 
-def _share(mode: str, row: int, batch: Batch, settings: Settings) -> float:
-    by = MODES[mode]
+def _divisors(mode: str, batch: Batch, settings: Settings) -> Tensor | float:
+    """The divisor of each row's sum; 1 for a row without a trained token, which does not count."""
+    by, counts = MODES[mode], batch.mask.sum(dim=1).clamp(min=1)
     if by == "its trained tokens":
-        return float(batch.mask[row].sum())
+        return counts
     if by == "its prompt's trained tokens":
-        return float(batch.mask[batch.group == batch.group[row]].sum())
+        same_prompt = batch.group.unsqueeze(1) == batch.group
+        return (same_prompt * batch.mask.sum(dim=1)).sum(dim=1).clamp(min=1)
     return _number(settings, "scale", batch.width) if by == "the width" else 1.0

@@ -49,7 +49,8 @@ def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> No
     A piece that crashes or hangs is not retried: its job goes on without it, until ``MOST_CRASHES`` pieces
     have crashed or hung, or the smoke check has.
     """
-    gc.collect()
+    if len(work) > jobs:  # a single function is not worth the time
+        gc.collect()
     gc.freeze()  # a child that scanned loaded modules would copy every page
     waiting, running = list(reversed(work)), list[_Child]()
     crashes: dict[tuple[str, str], int] = {}
