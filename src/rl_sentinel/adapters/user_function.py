@@ -12,6 +12,7 @@ from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.adapters.kit.argument_messages import lookup_hint
 from rl_sentinel.adapters.kit.bind_text import WORDS
 from rl_sentinel.adapters.kit.evident_columns import notes_on
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.ids_as_keys import with_ids_as_keys
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import (
@@ -24,7 +25,7 @@ from rl_sentinel.adapters.kit.model_losses import with_entropy_of_model, with_le
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, OPTIONAL_PARTS, visible_numbers
 from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.parameter_uses import is_read
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.refused_layouts import (
     flat_columns,
@@ -36,7 +37,7 @@ from rl_sentinel.adapters.kit.result_items import with_result_item, with_time_fi
 from rl_sentinel.adapters.kit.returned_names import returned_items, returned_names, with_item, with_returns
 from rl_sentinel.adapters.kit.roles import parameters_of
 from rl_sentinel.adapters.kit.unstated_choices import with_rows_that_train, with_unstated_choice
-from rl_sentinel.adapters.kit.user_arguments import arguments_of, is_read
+from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
 from rl_sentinel.adapters.kit.written_results import with_written_result, written_argument
 from rl_sentinel.adapters.target import Target

@@ -7,8 +7,8 @@ from typing import Any
 from rl_sentinel.adapters.kit.argument_messages import unknown_message
 from rl_sentinel.adapters.kit.documented_columns import documented_columns
 from rl_sentinel.adapters.kit.evident_columns import evident_columns
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.layout_trial import all_codecs
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.parameter_uses import plain_uses
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.core.boundary import Stage

@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.layout_trial import all_codecs
 from rl_sentinel.adapters.kit.model_losses import LEFT_PADDED, entropy_weights
 from rl_sentinel.adapters.kit.numbers import OPTIONAL_PARTS, numbers_by_name, visible_numbers
 from rl_sentinel.adapters.kit.numbers_in_code import Literals, literals, named_numbers, set_numbers
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.parameter_uses import is_read
 from rl_sentinel.adapters.kit.roles import parameters_of, role_of
 from rl_sentinel.adapters.kit.sequence_model import PolicyModel
-from rl_sentinel.adapters.kit.user_arguments import is_read
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.user_groups import GROUP_SIZES
 from rl_sentinel.core.boundary import Stage

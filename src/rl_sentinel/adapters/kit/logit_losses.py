@@ -8,6 +8,7 @@ import torch
 from rl_sentinel.adapters.kit.bind_text import codec_of
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.layout_trial import (
     PER_TOKEN,
     accepts,
@@ -17,7 +18,6 @@ from rl_sentinel.adapters.kit.layout_trial import (
     logprob_gradient,
 )
 from rl_sentinel.adapters.kit.number_trial import fits_formula
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyLogits, SequenceMask
 from rl_sentinel.adapters.target import Target
@@ -87,8 +87,8 @@ def _others(arguments: Arguments) -> Iterator[Arguments]:
         if codecs == usual:
             continue
         changed = {p for (p, one), (_, two) in zip(codec_paths(usual), codec_paths(codecs), strict=True) if one != two}
-        open_ = {path: column for path, column in arguments.open.items() if path not in changed}
-        yield replace(arguments, codecs=codecs, open=open_)
+        open_axes = {path: column for path, column in arguments.open_axes.items() if path not in changed}
+        yield replace(arguments, codecs=codecs, open_axes=open_axes)
 
 
 def _of_response(codecs: Mapping[str, Codec]) -> bool:
