@@ -82,8 +82,8 @@ def _is_accident(error: Exception) -> bool:
 def _line_of(error: Exception) -> str:
     """`` at FILE:LINE`` of the last line outside of packages, where the function raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not _PACKAGES & set(Path(f.filename).parts)]
-    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    frames_of_user = [f for f in frames if not _PACKAGES & set(Path(f.filename).parts)]
+    return f" at {Path(frames_of_user[-1].filename).name}:{frames_of_user[-1].lineno}" if frames_of_user else ""
 
 
 def _unusual_types(passed: Mapping[str, Any]) -> str:

@@ -67,7 +67,7 @@ def known_numbers(
     parameters = {name: x for name, x in without.items() if name in passed}
     arguments.pass_numbers(parameters)
     held = named_numbers(function, passed, unread)
-    own = {name: x for name, x in stated.items() if name not in GROUP_SIZES}
+    numbers = {name: x for name, x in stated.items() if name not in GROUP_SIZES}
     padded = any(isinstance(codec, PolicyModel) and codec.left_padded for codec in codecs)
     notes = (
         *(f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation),
@@ -75,7 +75,7 @@ def known_numbers(
         *(_note(name, visible.get(name.lower())) for name in (*changed, *parameters)),
         *(f"the function does not read its parameter {name}" for name in arguments.ignored),
     )
-    settings = {**numbers_by_name(held, stage), **arguments.numbers, **own}
+    settings = {**numbers_by_name(held, stage), **arguments.numbers, **numbers}
     return KnownNumbers(held, settings, literals(function, passed), notes)
 
 

@@ -94,7 +94,9 @@ def audit(  # noqa: PLR0913 - the options of the command
     if chosen and set(chosen) <= set(ignored):
         raise SentinelError(f"--ignore leaves out every law of --law ({', '.join(chosen)}): drop one")
     specs = [parse_target(t) for t in targets or ()]
-    own = FunctionOptions.parsed(stage=stage, algorithm=algorithm, claim=claim, bind=bind, axes=axes, number=number)
+    function_options = FunctionOptions.parsed(
+        stage=stage, algorithm=algorithm, claim=claim, bind=bind, axes=axes, number=number
+    )
     if against:
         conflicting = {"--known": known, "--known-update": known_update, "--expect": expect, "--report": report}
         specs.append(base_of(specs, against, [option for option, value in conflicting.items() if value]))
@@ -108,10 +110,10 @@ def audit(  # noqa: PLR0913 - the options of the command
     }
     options |= recipe_options(recipe, specs) if recipe else {}
     if specs:
-        plan = plan_of_targets(specs, own, options, level)
+        plan = plan_of_targets(specs, function_options, options, level)
     else:
         unset = {"seed": None if _is_default(context, "seed") else seed}
-        plan = plan_of_project(own, {**options, **unset}, None if _is_default(context, "level") else level)
+        plan = plan_of_project(function_options, {**options, **unset}, None if _is_default(context, "level") else level)
         known = known or plan.known
     outputs = Outputs.checked(report or [], json_path, known if known_update else None)
     if known_update and known is None:

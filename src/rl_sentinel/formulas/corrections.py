@@ -34,8 +34,8 @@ def _number(settings: Settings, name: str) -> float:
 def _ratios(batch: Batch, of: str) -> list[dict[int, float]]:
     """For each row, trained position -> log-ratio of the policy to ``of``."""
     other, mask = getattr(batch, of).tolist(), batch.mask.tolist()
-    own = batch.logprob.tolist()
-    return [{t: own[b][t] - other[b][t] for t in range(batch.width) if mask[b][t]} for b in range(batch.rows)]
+    logprob = batch.logprob.tolist()
+    return [{t: logprob[b][t] - other[b][t] for t in range(batch.width) if mask[b][t]} for b in range(batch.rows)]
 
 
 def _of_tokens(batch: Batch, of: str, value: Callable[[float], float]) -> Tensor:
@@ -116,8 +116,8 @@ def _off_policy_sequences_kept(batch: Batch, settings: Settings, of: str = "old_
     found = torch.zeros(batch.rows, dtype=torch.float64)
     for b, row in enumerate(_ratios(batch, of)):
         if row:
-            own = [float(batch.advantage[b, t]) for t in row]
-            bad = (float(batch.reward[b]) if settings.get("per_response") else sum(own)) < 0
+            advantage = [float(batch.advantage[b, t]) for t in row]
+            bad = (float(batch.reward[b]) if settings.get("per_response") else sum(advantage)) < 0
             away, most = -sum(row.values()) / len(row), _number(settings, "threshold")
             found[b] = float(away <= most) * _nan_near(away, most) if bad else 1.0
     return found

@@ -127,12 +127,12 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
     if first in MEASURES:
         return output.axes == "" and output.quantity == first and is_measure(first, reads)
     if first in _WHOLE:
-        own = output.quantity == first or "advantage" not in _WHOLE[first]
-        own = own and (_BOUND_OF[first] in settings if first in _BOUND_OF else bool(clip_range(settings)))
-        return own and output.axes == "" and _WHOLE[first] <= reads
+        known = output.quantity == first or "advantage" not in _WHOLE[first]
+        known = known and (_BOUND_OF[first] in settings if first in _BOUND_OF else bool(clip_range(settings)))
+        return known and output.axes == "" and _WHOLE[first] <= reads
     if first in COLUMN_NAMES:
-        own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
-        return own and output.axes == "" and last in STATISTICS
+        known = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
+        return known and output.axes == "" and last in STATISTICS
     if first in (*PAIRED, RATIO_OUTSIDE):
         bounded = first in PAIRED or (output.axes == "" and {"least", "most"} <= settings.keys())
         return pairs and bounded and last in (first, *STATISTICS)

@@ -69,8 +69,8 @@ def _row_means(tokens: Tensor, batch: Batch, counted: Tensor | None = None) -> T
 
 def _gspo(batch: Batch, settings: Settings) -> Tensor:
     log_ratio, weight, current = _columns(batch)
-    own = current - current.detach()
-    ratio = (_row_means(log_ratio.detach(), batch) + own).exp()
+    one = current - current.detach()
+    ratio = (_row_means(log_ratio.detach(), batch) + one).exp()
     return -weight * _cut(ratio, weight, settings)
 
 

@@ -68,8 +68,8 @@ NEAR = 1e-5
 def _applies(boundary: Boundary) -> str:
     if boundary.undecided:
         raise Undecided(boundary.undecided)
-    own = _is_estimator(boundary)
-    known = own or any(known_output(boundary, name) for name in boundary.outputs)
+    is_estimator = _is_estimator(boundary)
+    known = is_estimator or any(known_output(boundary, name) for name in boundary.outputs)
     return "" if known else "it claims no algorithm whose formula is known"
 
 

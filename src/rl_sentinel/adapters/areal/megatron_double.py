@@ -49,7 +49,7 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
         return {}
 
     sizes = ("pipeline_parallel_size", "context_parallel_size", "tensor_parallel_size")
-    own: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "config": config,
         "mcore_config": getattr(config, "megatron", None),
         "model": [SimpleNamespace()],
@@ -76,7 +76,7 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
         ),
         **dict.fromkeys(("train", "_ensure_ready", "optimizer_zero_grad", "optimizer_step"), do_nothing),
     }
-    return object.__new__(type("MegatronEngineDouble", (owner,), own))
+    return object.__new__(type("MegatronEngineDouble", (owner,), attributes))
 
 
 def forward(_model: object, inputs: dict[str, Tensor], *_more: object, **_options: object) -> Tensor:

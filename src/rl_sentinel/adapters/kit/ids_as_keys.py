@@ -50,13 +50,13 @@ def _are_keys(target: Target, boundary: Boundary, as_list: Mapping[str, Codec]) 
     """Whether the function treats equal ids as equal only if they are in a list."""
     listed = replace(boundary, steps=(replace(boundary.steps[0], arguments=as_list), *boundary.steps[1:]))
     batch = domain_probe(boundary)
-    own = with_columns(batch, group=torch.arange(batch.rows, device=batch.group.device))
+    distinct = with_columns(batch, group=torch.arange(batch.rows, device=batch.group.device))
 
     def outputs(one: Boundary, ids: Batch) -> list[Tensor]:
         return [*outputs_on(target, one, ids).values()]
 
     try:
-        of_tensor, of_list, of_own = outputs(boundary, batch), outputs(listed, batch), outputs(listed, own)
+        of_tensor, of_list, of_own = outputs(boundary, batch), outputs(listed, batch), outputs(listed, distinct)
     except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
         return False
     return _same(of_tensor, of_own) and not _same(of_list, of_own)

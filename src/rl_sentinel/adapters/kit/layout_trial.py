@@ -195,11 +195,11 @@ def _in_layout(text: str, usual: str, layout: str) -> str:
     return f"{usual} {dtype}" if dtype and "[" not in column and usual else text
 
 
-def rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], place: str = "") -> dict[str, Codec]:
+def rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], prefix: str = "") -> dict[str, Codec]:
     """The codecs, with new bindings for some parameters."""
     rebound: dict[str, Codec] = {}
     for name, codec in codecs.items():
-        path = f"{place}{name}"
+        path = f"{prefix}{name}"
         if path in changed:
             array = isinstance(getattr(codec, "form", None), Array)
             rebound[name] = codec_of(changed[path], array=array)

@@ -66,13 +66,13 @@ def with_logit_layout(
     tried = [(usual, arguments)]
     if not (accepts(target, usual) and fits_formula(target, usual)):
         tried += [(fitted(other), other) for other in _others(arguments)]
-    accepted = [(boundary, own) for boundary, own in tried if accepts(target, boundary)]
+    accepted = [(boundary, chosen) for boundary, chosen in tried if accepts(target, boundary)]
     # A faulty loss does not fit its formula in any layout, but in the right one it reads the trained tokens.
     for is_right in (fits_formula, _reads_trained_tokens):
-        for boundary, own in accepted:
+        for boundary, chosen in accepted:
             if is_right(target, boundary):
-                _require_sequences(arguments, own)
-                note = () if own is arguments else (_note(arguments, own),)
+                _require_sequences(arguments, chosen)
+                note = () if chosen is arguments else (_note(arguments, chosen),)
                 return replace(boundary, notes=(*boundary.notes, *note))
     # If no layout is right, the failure with the usual layout is reported.
     return usual

@@ -207,14 +207,14 @@ def _normalization(settings: NormalizationSettings) -> Normalization:
         return Normalization(**settings.model_dump())
 
 
-def _path(place: str) -> Callable[..., Ready]:
+def _path(reference: str) -> Callable[..., Ready]:
     """A user's path, which replaces ``signal.path.loss_ready``."""
-    path = wrap_function("path", place, import_object("path", place), (), check_ready)
+    path = wrap_function("path", reference, import_object("path", reference), (), check_ready)
     try:
         inspect.signature(path).bind(None, by=None)
     except TypeError as error:
         raise SentinelError(
-            f"path {place!r} cannot be called as path(rollout, by=choices) ({error}): "
+            f"path {reference!r} cannot be called as path(rollout, by=choices) ({error}): "
             "give it the signature of signal.path.loss_ready"
         ) from error
     return path

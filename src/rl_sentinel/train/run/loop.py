@@ -217,11 +217,11 @@ def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
     which are the weights before the step's first mini-batch.
     """
     step, rank = run.state.step + 1, "" if run.ranks.is_first else f"-rank-{run.ranks.rank}"
-    place = run.journal.folder / f"stopped-{step:08d}{rank}.pt"
+    dump = run.journal.folder / f"stopped-{step:08d}{rank}.pt"
     model = run.models.sampler if run.ranks.size > 1 else run.models.policy
     message = f"step {step} stopped: {error}"
     try:
-        dump_failed_step(place, error, recipe=run.recipe, weights=model.model.state_dict(), step=step)
+        dump_failed_step(dump, error, recipe=run.recipe, weights=model.model.state_dict(), step=step)
     except OSError as full:
-        return SentinelError(f"{message}; {place} cannot be written ({full.strerror}): make room to dump the step")
-    return SentinelError(f"{message}; rl-sentinel train {place} repeats the step")
+        return SentinelError(f"{message}; {dump} cannot be written ({full.strerror}): make room to dump the step")
+    return SentinelError(f"{message}; rl-sentinel train {dump} repeats the step")
