@@ -1,6 +1,7 @@
 """``rl-sentinel audit``: run a target's real functions against the laws."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -115,11 +116,7 @@ def audit(  # noqa: PLR0913 - the options of the command
         unset = {"seed": None if _is_default(context, "seed") else seed}
         plan = plan_of_project(function_options, {**options, **unset}, None if _is_default(context, "level") else level)
         known = known or plan.known
-    outputs = Outputs.checked(report or [], json_path, known if known_update else None)
-    if known_update and known is None:
-        raise SentinelError("--known-update needs --known: name the file with --known FILE")
-    if known and (known.exists() or not known_update):
-        outputs.accepted = knowledge.read(known)
+    outputs = _outputs(report or [], json_path, known, update=known_update)
     run = AuditRun(
         console=Console(highlight=False, soft_wrap=True, emoji=False, stderr=json_path == STDOUT),
         python=python,
@@ -144,6 +141,16 @@ def audit(  # noqa: PLR0913 - the options of the command
         print_total(run.console, statuses)
     outputs.write()
     raise typer.Exit(max(statuses))
+
+
+def _outputs(report: Sequence[str], json_path: Path | None, known: Path | None, *, update: bool) -> Outputs:
+    """The files to write, with the known findings of ``known``; with ``update``, ``known`` is written as well."""
+    outputs = Outputs.checked(report, json_path, known if update else None)
+    if update and known is None:
+        raise SentinelError("--known-update needs --known: name the file with --known FILE")
+    if known and (known.exists() or not update):
+        outputs.accepted = knowledge.read(known)
+    return outputs
 
 
 def _cases(budget: int | None, *, thorough: bool) -> int | None:
