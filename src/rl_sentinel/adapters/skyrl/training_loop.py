@@ -239,11 +239,8 @@ def _rows_of(data: Any) -> Iterator[tuple[list[Any], ...]]:  # noqa: ANN401 - th
 def _trained(rollouts: Rollouts, known: Mapping[int, Any], row: tuple[list[Any], ...]) -> tuple[int, int]:
     """The number of a trained row, and how many of its columns do not belong to this row."""
     rollout = rollouts.output([known[row[0][-1]]])
-    right = (
-        rollout["prompt_token_ids"][0] + rollout["response_ids"][0],
-        rollout["loss_masks"][0],
-        rollout["rollout_logprobs"][0],
-    )
+    tokens = rollout["prompt_token_ids"][0] + rollout["response_ids"][0]
+    right = (tokens, rollout["loss_masks"][0], rollout["rollout_logprobs"][0])
     return row[0][-1], sum(found != expected for found, expected in zip(row, right, strict=True))
 
 
