@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Output
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 from rl_sentinel.formulas.allowed import LOGPROBS, kind
 from rl_sentinel.formulas.clip_fractions import clip_range, clipped, dual_clipped, rows_clipped, values_clipped
 from rl_sentinel.formulas.measures import MEASURES, is_measure, measured_batch
@@ -202,9 +202,9 @@ def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings
     if first == "clip_fraction":
         return clipped(batch, *(clip_range(settings) or (0.0, 0.0)))
     if first == "clip_fraction_lower":
-        return dual_clipped(batch, float(settings["ceiling"] or 0))
+        return dual_clipped(batch, number_of(settings, "ceiling"))
     if first == "value_clip_fraction":
-        return values_clipped(batch, float(settings["value_clip"] or 0))
+        return values_clipped(batch, number_of(settings, "value_clip"))
     if first == "chi_square":
         return of_tokens(batch, reads)
     found: Named = {}
@@ -227,6 +227,6 @@ def _divergences(pair: str, log_ratio: Tensor, last: str) -> Named:
 
 def _outside(name: str, ratio: Tensor, settings: Settings) -> Named:
     """1 where a ratio is outside of its range; empty if a ratio is at a bound."""
-    least, most = float(settings["least"] or 0), float(settings["most"] or 0)
+    least, most = number_of(settings, "least"), number_of(settings, "most")
     at_bound = any(bool(((ratio - bound).abs() <= _ON_BOUND * bound).any()) for bound in (least, most) if bound)
     return {} if at_bound else {name: ((ratio < least) | (ratio > most)).double()}

@@ -107,7 +107,7 @@ def _last_trained(batch: Batch, rows: Tensor, like: Tensor) -> Tensor:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, batch, boundary = int(case.draw["row"] or 0), case.batch, ask.boundary
-    settings = {**boundary.settings.get(case.setting, {}), **case.override}
+    settings = boundary.settings_of(case)
     reached = _reached(boundary, batch, row)
     void = boundary.claims.suppresses is not None and bool((batch.length[reached] == batch.width).any())
     if void or not bool(reached.any()) or any(settings.get(name) == 0 for name in ("gamma", "lambda")):

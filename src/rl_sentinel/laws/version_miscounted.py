@@ -51,7 +51,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    settings = {**ask.boundary.settings.get(case.setting, {}), **case.override}
+    settings = ask.boundary.settings_of(case)
     finished, oldest = (int(settings.get(name) or 0) for name in ("finished", "max_staleness"))
     seen = ask(case).values
     for name in _counts(ask.boundary):

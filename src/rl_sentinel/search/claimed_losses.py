@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.formulas.aggregation import BY_CONSTANT, MODES, aggregated
 from rl_sentinel.formulas.allowed import kind
@@ -159,10 +159,10 @@ def _regularization(boundary: Boundary, name: str, batch: Batch, settings: Setti
     if boundary.outputs[name].quantity.startswith("loss."):
         return {"": terms}
     if "entropy" in boundary.reads and settings.get("entropy_coeff"):
-        terms = terms - float(settings["entropy_coeff"] or 0) * batch.entropy.double()
+        terms = terms - number_of(settings, "entropy_coeff") * batch.entropy.double()
     if "ref_logprob" not in boundary.reads or not settings.get("kl_loss_coef"):
         return {"": terms}
-    claimed_kl, weight = value_of(boundary.claims.kl), float(settings["kl_loss_coef"] or 0)
+    claimed_kl, weight = value_of(boundary.claims.kl), number_of(settings, "kl_loss_coef")
     readings = Readings()
     for estimator in (claimed_kl,) if claimed_kl else tuple(KL):
         readings |= kl_estimates(estimator, boundary, batch)
