@@ -30,11 +30,12 @@ def _run(boundary: Boundary, reward: float) -> Run:
 
 
 def test_runs_of_a_boundary_share_a_function() -> None:
-    functions = run_functions(Source(), [_run(NEGATED, 1.0), _run(NEGATED, 2.0)], ("advantage",))
+    text = Source()
+    functions = run_functions(text, [_run(NEGATED, 1.0), _run(NEGATED, 2.0)], ("advantage",))
     assert functions.body[0] == "def run(input):"
     assert [("1.0" in call, "2.0" in call) for call in functions.calls] == [(True, False), (False, True)]
-    namespace = {"torch": torch}
-    exec("\n".join(functions.body), namespace)  # noqa: S102 - the source that is tested
+    namespace: dict[str, object] = {}
+    exec("\n".join([*text.names.imports, *functions.body]), namespace)  # noqa: S102 - the source that is tested
     assert [eval(call, namespace)["advantage"].tolist() for call in functions.calls] == [[-1.0], [-2.0]]  # noqa: S307
 
 
