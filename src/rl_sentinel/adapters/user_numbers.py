@@ -15,7 +15,6 @@ from rl_sentinel.adapters.kit.roles import parameters_of, role_of
 from rl_sentinel.adapters.kit.sequence_model import PolicyModel
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.user_groups import GROUP_SIZES
-from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Scalar
 
 
@@ -38,7 +37,6 @@ class KnownNumbers:
 
 def known_numbers(
     function: Callable[..., Any],
-    stage: Stage,
     arguments: Arguments,
     stated: Mapping[str, Scalar],
     bind: Mapping[str, Any],
@@ -47,7 +45,6 @@ def known_numbers(
 
     Args:
         function: the function.
-        stage: its stage.
         arguments: its arguments; the weight of an entropy of a model becomes 0 among them.
         stated: the numbers that the user states.
         bind: what the user binds.
@@ -75,7 +72,7 @@ def known_numbers(
         *(_note(name, visible.get(name.lower())) for name in (*changed, *parameters)),
         *(f"the function does not read its parameter {name}" for name in arguments.ignored),
     )
-    settings = {**numbers_by_name(held, stage), **arguments.numbers, **numbers}
+    settings = {**numbers_by_name(held, arguments.stage), **arguments.numbers, **numbers}
     return KnownNumbers(held, settings, literals(function, passed), notes)
 
 
