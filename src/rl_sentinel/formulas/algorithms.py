@@ -26,7 +26,7 @@ Named = dict[str, Tensor]
 #: Name of a reading -> one number per row of the batch.
 Rows = dict[str, list[float]]
 
-#: Denominator of a variance -> what is subtracted from the number of values.
+#: Denominator of a variance -> the number by which it is less than the number of values.
 _DENOMINATORS: Mapping[str, int] = {"n - 1": 1, "n": 0}
 
 #: A sum of parts that is below this share of the largest part is only rounding in float32.

@@ -83,7 +83,7 @@ def arguments_of(
 
 
 def _bind_numbers_and_objects(slots: Iterable[Slot], bind: Mapping[str, Any], arguments: Arguments) -> None:
-    """Bind numbers and objects again, since all columns are known: a default may hide what is done with a column."""
+    """Bind numbers and objects again, since all columns are known: a default may hide the use of a column."""
     arguments.present |= frozenset().union(*(codec.columns for codec in arguments.codecs.values()))
     numbers = [slot for slot in slots if role_of(slot.name) in NUMBERS]
     objects = [slot for slot in slots if slot.name not in bind and slot.described_class]
