@@ -83,10 +83,10 @@ class Target:
         owner: Any = self.module(head)
         for name in tail[:-1]:
             owner = getattr(owner, name)
-        name, own = tail[-1], tail[-1] in vars(owner)
+        name, is_defined = tail[-1], tail[-1] in vars(owner)
         original = vars(owner).get(name)
         setattr(owner, name, wrap(getattr(owner, name)))
-        return lambda: setattr(owner, name, original) if own else delattr(owner, name)
+        return lambda: setattr(owner, name, original) if is_defined else delattr(owner, name)
 
     def module(self, path: str) -> ModuleType:
         """Import a module of the target.

@@ -1,28 +1,16 @@
-"""The boundary of a user's function: what its stage returns, the batches that suit its layouts, and its failures."""
+"""The boundary of a user's function: the output of its stage, and the batches that suit its layouts."""
 
-import dis
-import re
-import traceback
-from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import torch
-from torch import Tensor
-
-from rl_sentinel.adapters.kit.argument_messages import describe_arguments
-from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, PromptIds, ResponseMask
+from rl_sentinel.adapters.kit.codecs import CumulativeLengths, Lengths, ResponseMask
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Packed, Padded, Ragged
 from rl_sentinel.adapters.kit.layout_trial import PER_TOKEN, all_codecs
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.masked_value import MaskedValue, is_zero_off_mask, zero_off_mask
 from rl_sentinel.adapters.kit.per_response import PerResponse
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups, grouping
-from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.sequence_model import SequenceMask, uncertain
 from rl_sentinel.adapters.kit.user_layouts import (
@@ -36,15 +24,16 @@ from rl_sentinel.adapters.kit.user_layouts import (
     one_advantage_per_row,
     whole_responses,
 )
-from rl_sentinel.adapters.kit.user_results import CallFailed, NamedOutput
+from rl_sentinel.adapters.kit.user_results import NamedOutput
 from rl_sentinel.adapters.kit.wrapped_forms import is_time_first, of_one_prompt
+from rl_sentinel.adapters.user_errors import explain_error
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.claims import claims as said
-from rl_sentinel.core.codec import Codec
-from rl_sentinel.core.errors import NotApplicable
+from rl_sentinel.core.codec import Codec, Form
 from rl_sentinel.formulas.policy_losses import OF_RESPONSES
 
 
@@ -75,24 +64,65 @@ STAGES: Mapping[str, _Kind] = {
 #: Stages whose output has a single definition.
 DEFINED = ("logprob", "entropy")
 
-#: Exceptions by which a function refuses its input: laws judge them, so their type is kept.
-_REFUSALS = (ValueError, AssertionError, NotImplementedError, ArithmeticError)
-
-
-#: Words of errors of shapes.
-_SHAPES = re.compile(r"broadcast|reshape|shape")
-
 #: Stages whose functions, without a parameter that tells trained tokens from others, are passed full rows.
 _WITHOUT_MASK = frozenset({"advantage", "policy-loss", "value-loss", "aggregate"})
 
 #: Note on such a loss.
 _UNMASKED = "no parameter says which tokens are trained, so every token of every row was"
 
-#: Folders of code that is not the user's.
-_PACKAGES = frozenset({"site-packages", "dist-packages", "rl_sentinel"})
 
-#: The usual floating-point types of signals; a function may refuse others.
-_USUAL = frozenset({torch.float32})
+@dataclass(frozen=True, slots=True)
+class _Layouts:
+    """The layouts of a function's arguments: ``codecs`` of all of them, also of those in dicts and objects."""
+
+    codecs: Sequence[Codec]
+
+    @property
+    def forms(self) -> list[Form]:
+        """The forms of the codecs that have one."""
+        return [codec.form for codec in self.codecs if hasattr(codec, "form")]
+
+    @property
+    def unpadded(self) -> bool:
+        """Whether tokens of responses are packed, or in a list per response."""
+        return any(isinstance(form, Packed | Ragged) for form in self.forms)
+
+    @property
+    def padded(self) -> bool:
+        """Whether tokens of responses are padded to one width."""
+        forms = any(isinstance(getattr(form, "inner", form), Padded | GroupedTokens) for form in self.forms)
+        return forms or self.modeled or any(isinstance(c, FunctionCodec) and c.of & PER_TOKEN for c in self.codecs)
+
+    @property
+    def masked(self) -> bool:
+        """Whether an argument says which tokens are trained."""
+        return any("mask" in codec.columns for codec in self.codecs)
+
+    @property
+    def measured(self) -> bool:
+        """Whether an argument says how long each response is, or which tokens are trained."""
+        kinds = CumulativeLengths | Lengths | ResponseMask | SequenceMask
+        return self.masked or any(isinstance(codec, kinds) for codec in self.codecs)
+
+    @property
+    def modeled(self) -> bool:
+        """Whether an argument is a model."""
+        return any(codec.modeled for codec in self.codecs)
+
+    @property
+    def masked_values(self) -> bool:
+        """Whether an argument has values that are 0 at untrained tokens."""
+        return any(isinstance(codec, MaskedValue) for codec in self.codecs)
+
+    @property
+    def outcome_at_last_token(self) -> bool:
+        """Whether an argument has the outcome at the last token, or may have it there: a function in ``bind``."""
+        return any(isinstance(c, TokenRewards) or {"reward", "token_reward"} <= c.columns for c in self.codecs)
+
+    @property
+    def advantage_of_response(self) -> bool:
+        """Whether the advantage is one number per response."""
+        return any(isinstance(codec, PerResponse) and codec.name == "advantage" for codec in self.codecs)
 
 
 def user_boundary(  # noqa: PLR0913 - the parts of a boundary
@@ -113,62 +143,86 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         groups: the groups of a function that holds the number of responses per prompt itself.
         codecs: the codec of each parameter.
     """
-    kind = STAGES[stage]
-    flat = list(all_codecs(codecs.values()))
-    forms = [c.form for c in flat if hasattr(c, "form")]
-    grouped = any("group" in c.shapes for c in flat) or any(isinstance(f, Grouped) for f in forms)
-    group_domain, requires = grouping(flat, groups)
-    by_response = kind.stage == "policy-loss" and value_of(claimed.algorithm) in OF_RESPONSES
-    by_response = by_response or any(isinstance(c, PerResponse) and c.name == "advantage" for c in flat)
-    unpadded = any(isinstance(f, Packed | Ragged) for f in forms)
-    masked = any("mask" in c.columns for c in flat)
-    padded = any(isinstance(getattr(f, "inner", f), Padded | GroupedTokens) for f in forms)
-    padded |= any(isinstance(c, FunctionCodec) and c.of & PER_TOKEN for c in flat) or any(c.modeled for c in flat)
-    padded &= kind.stage in _WITHOUT_MASK
-    measured = masked or any(isinstance(c, CumulativeLengths | Lengths | ResponseMask | SequenceMask) for c in flat)
-    # A function in ``bind`` may put the outcome on the last token as well.
-    per_token = any(isinstance(c, TokenRewards) or {"reward", "token_reward"} <= c.columns for c in flat)
-    zeroed = any(isinstance(c, MaskedValue) for c in flat)
-    requires = (*requires, is_zero_off_mask) if zeroed else requires
-    domains = [
-        *([last_token_trains] if per_token else []),
-        *([whole_responses] if (unpadded or measured) and not masked else []),
-        *([full_width] if padded and not measured else []),
-        *group_domain,
-        *([one_advantage_per_row] if by_response else []),
-        *([zero_off_mask] if zeroed else []),
-        *([uncertain] if any(c.modeled for c in flat) else []),
-    ]
-    form = NamedOutput(
-        kind.word,
-        kind.output.axes == "B T",
-        decision=stage == "keep",
-        packed=any(isinstance(x, CumulativeLengths | Lengths | Packed) for x in (*flat, *forms)),
-        grouped=grouped,
-        sequences=any(isinstance(f, AfterPrompt) for f in forms),
-        time_first=kind.output.axes == "B T" and any(is_time_first(f) for f in forms),
-        of_tokens=kind.stage == "kl",
-        lists=unpadded or any(isinstance(f, PromptList) for f in forms),
-    )
-    if stage in DEFINED:
-        claimed |= said(f"stage {stage}", output_algorithms={kind.word: FORMULAS[kind.word]})
-    kl = claimed.kl if kind.stage == "reward" else None
-    if kl is not None:
-        claimed |= said(kl.cite, algorithm=f"less {kl.value}")
+    kind, layouts = STAGES[stage], _Layouts(list(all_codecs(codecs.values())))
+    claimed |= _implied_claims(stage, claimed)
+    group_domain, group_conditions = grouping(layouts.codecs, groups)
+    domain = _domain(kind.stage, claimed, layouts, group_domain)
+    output = replace(_output(kind, claimed), at=Use("result"), form=_result_form(stage, layouts))
     boundary = Boundary(
         path=path,
         stage=kind.stage,
-        steps=(Step(call=path, name="result", arguments=codecs, explain=partial(_explain, codecs)),),
-        outputs={kind.output.quantity: replace(_output(kind, claimed), at=Use("result"), form=form)},
+        steps=(Step(call=path, name="result", arguments=codecs, explain=partial(explain_error, codecs)),),
+        outputs={kind.output.quantity: output},
         settings={"default": settings},
         claims=claimed,
-        notes=(_UNMASKED,) if (unpadded or (padded and not measured)) and not masked and "loss" in kind.word else (),
-        requires=requires,
-        domain=Domains(tuple(domains)) if domains else None,
+        notes=(_UNMASKED,) if kind.word == "loss" and _trains_every_token(kind.stage, layouts) else (),
+        requires=(*group_conditions, is_zero_off_mask) if layouts.masked_values else group_conditions,
+        domain=Domains(domain) if domain else None,
         own=True,
     )
-    by_position = groups is not None or any(of_one_prompt(form) for form in forms)
+    by_position = groups is not None or any(of_one_prompt(form) for form in layouts.forms)
     return replace(boundary, reads=boundary.reads | {"group"}) if by_position else boundary
+
+
+def _implied_claims(stage: str, claimed: Claims) -> Claims:
+    """The claims that follow from the stage, and from the claimed KL of a reward."""
+    if stage in DEFINED:
+        word = STAGES[stage].word
+        return said(f"stage {stage}", output_algorithms={word: FORMULAS[word]})
+    if stage == "reward" and claimed.kl is not None:
+        return said(claimed.kl.cite, algorithm=f"less {claimed.kl.value}")
+    return Claims()
+
+
+def _fills_the_width(stage: Stage, layouts: _Layouts) -> bool:
+    """Whether rows must be full: the function gets padded tokens, and no argument tells padding from tokens."""
+    return stage in _WITHOUT_MASK and layouts.padded and not layouts.measured
+
+
+def _trains_every_token(stage: Stage, layouts: _Layouts) -> bool:
+    """Whether every token of a row must be trained, because no argument says which ones are."""
+    return not layouts.masked and (layouts.unpadded or _fills_the_width(stage, layouts))
+
+
+def _domain(
+    stage: Stage, claimed: Claims, layouts: _Layouts, group_domain: Sequence[Callable[[Batch], Batch]]
+) -> tuple[Callable[[Batch], Batch], ...]:
+    """The changes that fit a batch to the function, in order.
+
+    Args:
+        stage: the stage of its output.
+        claimed: the claims about it.
+        layouts: the layouts of its arguments.
+        group_domain: the changes that fit the responses of each prompt.
+    """
+    one_advantage = stage == "policy-loss" and value_of(claimed.algorithm) in OF_RESPONSES
+    changes = [
+        (last_token_trains, layouts.outcome_at_last_token),
+        (whole_responses, not layouts.masked and (layouts.unpadded or layouts.measured)),
+        (full_width, _fills_the_width(stage, layouts)),
+        *((change, True) for change in group_domain),
+        (one_advantage_per_row, one_advantage or layouts.advantage_of_response),
+        (zero_off_mask, layouts.masked_values),
+        (uncertain, layouts.modeled),
+    ]
+    return tuple(change for change, is_needed in changes if is_needed)
+
+
+def _result_form(stage: str, layouts: _Layouts) -> NamedOutput:
+    """How the output is read from what the function returns."""
+    kind, forms = STAGES[stage], layouts.forms
+    per_token = kind.output.axes == "B T"
+    return NamedOutput(
+        kind.word,
+        per_token,
+        decision=stage == "keep",
+        packed=any(isinstance(x, CumulativeLengths | Lengths | Packed) for x in (*layouts.codecs, *forms)),
+        grouped=any("group" in c.shapes for c in layouts.codecs) or any(isinstance(form, Grouped) for form in forms),
+        sequences=any(isinstance(form, AfterPrompt) for form in forms),
+        time_first=per_token and any(is_time_first(form) for form in forms),
+        of_tokens=kind.stage == "kl",
+        lists=layouts.unpadded or any(isinstance(form, PromptList) for form in forms),
+    )
 
 
 def _output(kind: _Kind, claimed: Claims) -> Output:
@@ -178,64 +232,3 @@ def _output(kind: _Kind, claimed: Claims) -> Output:
     if kind.stage == "correct" and claimed.scope:
         return replace(kind.output, scope=claimed.scope.value)
     return kind.output
-
-
-def _explain(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str, Any]) -> Exception:
-    """Add the passed arguments to the exception of a call; a refusal with a message keeps its type."""
-    if isinstance(error, NotApplicable):
-        return error
-    words, arguments = " ".join(str(error).split()), describe_arguments(codecs, passed)
-    hint = _text_ids(codecs, error)
-    if _is_accident(error):
-        return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}{hint}; passed {arguments}")
-    if (type(error) in _REFUSALS or isinstance(error, ArithmeticError)) and words:
-        return type(error)(f"{words}{hint}; passed {arguments}")
-    if isinstance(error, _REFUSALS):
-        return error
-    if isinstance(error, TypeError | RuntimeError) and (other := _unusual_types(passed)):
-        return NotApplicable(f"the function refuses {other}: {type(error).__name__}: {words}")
-    return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}{hint}; passed {arguments}")
-
-
-def _text_ids(codecs: Mapping[str, Codec], error: Exception) -> str:
-    """How to pass numbers as ids of prompts, where a function may have failed because they are texts."""
-    if not isinstance(error, AttributeError | TypeError | IndexError | ValueError | KeyError):
-        return ""
-    texts = [path for path, codec in codec_paths(codecs) if isinstance(codec, PromptIds) and codec.form == "strings"]
-    return "".join(f'; {path} has texts: bind={{"{path}": "group[B] int64"}} passes numbers' for path in texts)
-
-
-def _is_accident(error: Exception) -> bool:
-    """Whether it is an error of shapes that no ``raise`` made, as numpy's where arrays do not broadcast."""
-    if type(error) is not ValueError or not _SHAPES.search(str(error)):
-        return False
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return False
-    steps = {step.offset: step.opname for step in dis.get_instructions(trace.tb_frame.f_code)}
-    return steps.get(trace.tb_lasti) != "RAISE_VARARGS"
-
-
-def _line_of(error: Exception) -> str:
-    """`` at FILE:LINE`` of the last line outside of packages, where the function raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not _PACKAGES & set(Path(f.filename).parts)]
-    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-
-
-def _unusual_types(passed: Mapping[str, Any]) -> str:
-    """The unusual floating-point types among the passed tensors, also those in dicts, lists and objects, as text."""
-    floating = {x.dtype for x in _tensors(passed) if x.is_floating_point()}
-    return ", ".join(sorted(str(kind).removeprefix("torch.") for kind in floating - _USUAL))
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(item)
-    elif is_dataclass(value) or isinstance(value, Namespace | SimpleNamespace):
-        yield from _tensors(vars(value))

@@ -12,6 +12,7 @@ from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.adapters.kit.argument_messages import lookup_hint
 from rl_sentinel.adapters.kit.bind_text import WORDS
 from rl_sentinel.adapters.kit.evident_columns import notes_on
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.ids_as_keys import with_ids_as_keys
 from rl_sentinel.adapters.kit.layout_fit import layout_of_formula
 from rl_sentinel.adapters.kit.layout_trial import (
@@ -24,7 +25,7 @@ from rl_sentinel.adapters.kit.model_losses import with_entropy_of_model, with_le
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, OPTIONAL_PARTS, visible_numbers
 from rl_sentinel.adapters.kit.numbers_in_code import named_numbers, set_numbers
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.parameter_uses import is_read
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.refused_layouts import (
     flat_columns,
@@ -36,7 +37,7 @@ from rl_sentinel.adapters.kit.result_items import with_result_item, with_time_fi
 from rl_sentinel.adapters.kit.returned_names import returned_items, returned_names, with_item, with_returns
 from rl_sentinel.adapters.kit.roles import parameters_of
 from rl_sentinel.adapters.kit.unstated_choices import with_rows_that_train, with_unstated_choice
-from rl_sentinel.adapters.kit.user_arguments import arguments_of, is_read
+from rl_sentinel.adapters.kit.user_arguments import arguments_of
 from rl_sentinel.adapters.kit.weighted_kl import with_kl_of_gradient
 from rl_sentinel.adapters.kit.written_results import with_written_result, written_argument
 from rl_sentinel.adapters.target import Target
@@ -84,6 +85,12 @@ class Statement:
     numbers: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
+    def stated_axes(self) -> list[str]:
+        """The parameters, and keys such as ``batch.rewards``, whose axes the bindings state."""
+        bound = self.bind.items()
+        return [path for path, binding in bound if not isinstance(binding, str) or "[" in binding or binding in WORDS]
+
+    @property
     def output(self) -> int | str | None:
         """The position or key of the output in the result, which ``bind`` states under the name ``return``.
 
@@ -127,17 +134,17 @@ def _described(target: Target, path: str, statement: Statement) -> Boundary | Un
     try:
         function = _function(target, path)
         arguments = _arguments_of(function, kind.stage, statement)
-        evident = _unstated(evident_bindings(function, kind.stage, statement.claims, arguments), statement.bind)
+        evident = _unstated(evident_bindings(function, statement.claims, arguments), statement.bind)
         if evident:
             whole = _described(target, path, replace(statement, bind={**statement.bind, **evident}))
             return replace(whole, notes=(*whole.notes, *notes_on(evident))) if isinstance(whole, Boundary) else whole
-        flat = _settle_layouts(function, kind.stage, statement, arguments)
+        flat = _settle_layouts(function, statement, arguments)
     except Unbindable as why:
         return Unbound(path, kind.stage, f"{why}{lookup_hint(target, path, why)}")
     name = path.rpartition(".")[2]
     if arguments.unknown:
         return Unbound(path, kind.stage, unknown_names(name, function, arguments))
-    numbers = known_numbers(function, kind.stage, arguments, statement.numbers, statement.bind)
+    numbers = known_numbers(function, arguments, statement.numbers, statement.bind)
     places = returned_names(function) if kind.stage == "advantage" else {}
     written = written_argument(function, kind.word, arguments.codecs, arguments.written)
 
@@ -159,14 +166,17 @@ def _described(target: Target, path: str, statement: Statement) -> Boundary | Un
     except Unbindable as why:
         return Unbound(path, kind.stage, str(why))
     chosen = with_returns(target, chosen, places)
-    if statement.stage in DEFINED and has_gradient(target, chosen):
-        chosen = replace(chosen, claims=chosen.claims | said("its result has a gradient", gradient="own"))
-    elif statement.stage in DEFINED:
-        chosen = replace(chosen, notes=(*chosen.notes, "its result has no gradient, as for an old policy or a metric"))
-    bound = statement.bind.items()
-    stated = [path for path, binding in bound if not isinstance(binding, str) or "[" in binding or binding in WORDS]
-    chosen = with_unstated_choice(target, with_stated_ratio(chosen), arguments.codecs, stated)
+    if statement.stage in DEFINED:
+        chosen = _with_gradient(target, chosen)
+    chosen = with_unstated_choice(target, with_stated_ratio(chosen), arguments.codecs, statement.stated_axes)
     return with_rows_that_train(target, chosen)
+
+
+def _with_gradient(target: Target, boundary: Boundary) -> Boundary:
+    """The boundary of log-probs or an entropy with the claim that it has a gradient, or a note that it has none."""
+    if has_gradient(target, boundary):
+        return replace(boundary, claims=boundary.claims | said("its result has a gradient", gradient="own"))
+    return replace(boundary, notes=(*boundary.notes, "its result has no gradient, as for an old policy or a metric"))
 
 
 def _function(target: Target, path: str) -> Callable[..., Any]:
@@ -214,21 +224,19 @@ def _unstated(evident: Mapping[str, str], bind: Mapping[str, Any]) -> dict[str, 
     return {path: what for path, what in evident.items() if path not in bind and path.partition(".")[0] not in bind}
 
 
-def _settle_layouts(
-    function: Callable[..., Any], stage: Stage, statement: Statement, arguments: Arguments
-) -> dict[str, str]:
+def _settle_layouts(function: Callable[..., Any], statement: Statement, arguments: Arguments) -> dict[str, str]:
     """Change arguments to the layouts that their names leave open; returns the columns of a flat mini-batch.
 
     Raises:
         Unbindable: if an argument cannot be passed, or is not clear.
     """
-    flat = flat_columns(arguments.codecs, stage)
+    flat = flat_columns(arguments.codecs, arguments.stage)
     unread = [name for name in arguments.codecs if not is_read(function, name)]
     arguments.codecs = with_left_padded_prompts(rebind(arguments.codecs, flat), unread)
-    refuse_one_per_response(arguments.codecs, stage, statement.claims)
+    refuse_one_per_response(arguments.codecs, arguments.stage, statement.claims)
     refuse_shared_columns(arguments.codecs, statement.bind)
     if not arguments.unknown:
-        refuse_without_reward(arguments.codecs, stage, statement.claims)
+        refuse_without_reward(arguments.codecs, arguments.stage, statement.claims)
     return flat
 
 

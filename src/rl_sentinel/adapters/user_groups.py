@@ -5,12 +5,12 @@ from functools import partial
 
 import torch
 
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.layout_trial import accepts, all_codecs, choose_binding, outputs_on
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.number_trial import fits_formula
 from rl_sentinel.adapters.kit.numbers import GROUP_SIZE, STRIDED_GROUP_SIZE
 from rl_sentinel.adapters.kit.numbers_in_code import Literals
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.prompt_groups import FixedGroups
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.kit.user_arguments import probe_batch

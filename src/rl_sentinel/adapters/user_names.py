@@ -7,44 +7,40 @@ from typing import Any
 from rl_sentinel.adapters.kit.argument_messages import unknown_message
 from rl_sentinel.adapters.kit.documented_columns import documented_columns
 from rl_sentinel.adapters.kit.evident_columns import evident_columns
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.layout_trial import all_codecs
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.parameter_uses import plain_uses
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
-from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.formulas.temporal import TEMPORAL
 
 
-def evident_bindings(
-    function: Callable[..., Any], stage: Stage, claims: Claims, arguments: Arguments
-) -> dict[str, str]:
+def evident_bindings(function: Callable[..., Any], claims: Claims, arguments: Arguments) -> dict[str, str]:
     """The bindings of parameters whose names are unknown but whose meaning is clear; empty if one is not clear.
 
     Args:
         function: the function.
-        stage: its stage.
         claims: what the user claims about it.
         arguments: its arguments by their names.
     """
     codecs = dict(codec_paths(arguments.codecs))
-    found = _of_unknown(function, stage, arguments) if arguments.unknown else {}
+    found = _of_unknown(function, arguments) if arguments.unknown else {}
     if found is None:
         return {}
-    if stage == "policy-loss":
+    if arguments.stage == "policy-loss":
         found |= _policy_of_the_rollout(codecs)
-    if stage == "advantage" and "reward" not in {binding.partition("[")[0] for binding in found.values()}:
+    if arguments.stage == "advantage" and "reward" not in {binding.partition("[")[0] for binding in found.values()}:
         found |= _returns_as_rewards(codecs, claims)
     return found
 
 
-def _of_unknown(function: Callable[..., Any], stage: Stage, arguments: Arguments) -> dict[str, str] | None:
+def _of_unknown(function: Callable[..., Any], arguments: Arguments) -> dict[str, str] | None:
     """The bindings of all unknown parameters; None if one is not clear, such as a part of an object."""
     if not inspect.isroutine(function) or any("." in one for one in arguments.unknown):
         return None
     taken = frozenset[str]().union(*(codec.columns for codec in all_codecs(arguments.codecs.values())))
-    found = evident_columns(function, stage, arguments.unknown, taken)
+    found = evident_columns(function, arguments.stage, arguments.unknown, taken)
     return found if len(found) == len(arguments.unknown) else None
 
 

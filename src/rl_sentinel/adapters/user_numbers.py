@@ -4,18 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.layout_trial import all_codecs
 from rl_sentinel.adapters.kit.model_losses import LEFT_PADDED, entropy_weights
 from rl_sentinel.adapters.kit.numbers import OPTIONAL_PARTS, numbers_by_name, visible_numbers
 from rl_sentinel.adapters.kit.numbers_in_code import Literals, literals, named_numbers, set_numbers
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.parameter_uses import is_read
 from rl_sentinel.adapters.kit.roles import parameters_of, role_of
 from rl_sentinel.adapters.kit.sequence_model import PolicyModel
-from rl_sentinel.adapters.kit.user_arguments import is_read
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.user_groups import GROUP_SIZES
-from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Scalar
 
 
@@ -38,7 +37,6 @@ class KnownNumbers:
 
 def known_numbers(
     function: Callable[..., Any],
-    stage: Stage,
     arguments: Arguments,
     stated: Mapping[str, Scalar],
     bind: Mapping[str, Any],
@@ -47,7 +45,6 @@ def known_numbers(
 
     Args:
         function: the function.
-        stage: its stage.
         arguments: its arguments; the weight of an entropy of a model becomes 0 among them.
         stated: the numbers that the user states.
         bind: what the user binds.
@@ -67,7 +64,7 @@ def known_numbers(
     parameters = {name: x for name, x in without.items() if name in passed}
     arguments.pass_numbers(parameters)
     held = named_numbers(function, passed, unread)
-    own = {name: x for name, x in stated.items() if name not in GROUP_SIZES}
+    numbers = {name: x for name, x in stated.items() if name not in GROUP_SIZES}
     padded = any(isinstance(codec, PolicyModel) and codec.left_padded for codec in codecs)
     notes = (
         *(f"{name} is set to 1 in the check: one step holds the whole batch" for name in accumulation),
@@ -75,7 +72,7 @@ def known_numbers(
         *(_note(name, visible.get(name.lower())) for name in (*changed, *parameters)),
         *(f"the function does not read its parameter {name}" for name in arguments.ignored),
     )
-    settings = {**numbers_by_name(held, stage), **arguments.numbers, **own}
+    settings = {**numbers_by_name(held, arguments.stage), **arguments.numbers, **numbers}
     return KnownNumbers(held, settings, literals(function, passed), notes)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import STATED
-from rl_sentinel.search.claimed_formulas import of_one_policy
+from rl_sentinel.search.claimed_losses import of_one_policy
 
 _RATIO_OF_ONE = (
     "no old log-probs are read, so the ratio is 1 at every token and nothing is ever clipped; if samples are used for "

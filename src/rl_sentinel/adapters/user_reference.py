@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import with_columns

@@ -249,12 +249,12 @@ def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]
 def _callees(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
     """Findings of the same law at functions that this finding's boundary calls or contains as a step."""
     inside = {":".join(name.split(":")[:2]) for name in finding.entered}
-    own, parts = _place(finding), finding.boundary.split(" -> ")
+    place, parts = _place(finding), finding.boundary.split(" -> ")
     return [
         o
         for o in ordered
         if o.law == finding.law
-        and ((_place(o) in inside and _place(o) != own) or (len(parts) > 1 and o.boundary in parts))
+        and ((_place(o) in inside and _place(o) != place) or (len(parts) > 1 and o.boundary in parts))
     ]
 
 

@@ -14,16 +14,16 @@ COMPARISON = "REF001"
 _EXCEPTION = re.compile(r"^(\w+(?:Error|Exception)\b.*?)(?:; passed |$)", re.DOTALL)
 
 
-def complete(audit: Audit, algorithm: str, *, own: bool = True) -> None:
+def complete(audit: Audit, algorithm: str, *, of_user: bool = True) -> None:
     """Add errors and notes to the results of one function: an error if its formula was never compared, and exceptions.
 
     Args:
         audit: the results.
         algorithm: the name of the algorithm as the user states it; may be empty.
-        own: whether it is a user's function, whose exceptions are noted.
+        of_user: whether it is a user's function, whose exceptions are noted.
     """
     audit.verdicts = with_uncompared(audit.verdicts, algorithm)
-    audit.notes.extend(refusal_notes(audit.verdicts) if own else ())
+    audit.notes.extend(refusal_notes(audit.verdicts) if of_user else ())
 
 
 def with_uncompared(verdicts: Iterable[Verdict], algorithm: str) -> list[Verdict]:

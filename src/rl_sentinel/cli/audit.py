@@ -1,6 +1,7 @@
 """``rl-sentinel audit``: run a target's real functions against the laws."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -94,7 +95,9 @@ def audit(  # noqa: PLR0913 - the options of the command
     if chosen and set(chosen) <= set(ignored):
         raise SentinelError(f"--ignore leaves out every law of --law ({', '.join(chosen)}): drop one")
     specs = [parse_target(t) for t in targets or ()]
-    own = FunctionOptions.parsed(stage=stage, algorithm=algorithm, claim=claim, bind=bind, axes=axes, number=number)
+    function_options = FunctionOptions.parsed(
+        stage=stage, algorithm=algorithm, claim=claim, bind=bind, axes=axes, number=number
+    )
     if against:
         conflicting = {"--known": known, "--known-update": known_update, "--expect": expect, "--report": report}
         specs.append(base_of(specs, against, [option for option, value in conflicting.items() if value]))
@@ -108,16 +111,12 @@ def audit(  # noqa: PLR0913 - the options of the command
     }
     options |= recipe_options(recipe, specs) if recipe else {}
     if specs:
-        plan = plan_of_targets(specs, own, options, level)
+        plan = plan_of_targets(specs, function_options, options, level)
     else:
         unset = {"seed": None if _is_default(context, "seed") else seed}
-        plan = plan_of_project(own, {**options, **unset}, None if _is_default(context, "level") else level)
+        plan = plan_of_project(function_options, {**options, **unset}, None if _is_default(context, "level") else level)
         known = known or plan.known
-    outputs = Outputs.checked(report or [], json_path, known if known_update else None)
-    if known_update and known is None:
-        raise SentinelError("--known-update needs --known: name the file with --known FILE")
-    if known and (known.exists() or not known_update):
-        outputs.accepted = knowledge.read(known)
+    outputs = _outputs(report or [], json_path, known, update=known_update)
     run = AuditRun(
         console=Console(highlight=False, soft_wrap=True, emoji=False, stderr=json_path == STDOUT),
         python=python,
@@ -142,6 +141,16 @@ def audit(  # noqa: PLR0913 - the options of the command
         print_total(run.console, statuses)
     outputs.write()
     raise typer.Exit(max(statuses))
+
+
+def _outputs(report: Sequence[str], json_path: Path | None, known: Path | None, *, update: bool) -> Outputs:
+    """The files to write, with the known findings of ``known``; with ``update``, ``known`` is written as well."""
+    outputs = Outputs.checked(report, json_path, known if update else None)
+    if update and known is None:
+        raise SentinelError("--known-update needs --known: name the file with --known FILE")
+    if known and (known.exists() or not update):
+        outputs.accepted = knowledge.read(known)
+    return outputs
 
 
 def _cases(budget: int | None, *, thorough: bool) -> int | None:

@@ -53,7 +53,7 @@ class AuditRun:
         target, job, source = fetched
         audited = run_audit(target, job, self.python, fresh=self.fresh)
         require_pairs(target, job, audited, prints=self.must_print)
-        complete(audited, planned.algorithm, own=target.framework.name == "own")
+        complete(audited, planned.algorithm, of_user=target.framework.name == "own")
         annotated = [
             *knowledge.entries(self.accepted, accepted=True, source=str(self.known)),
             *knowledge.shipped(target.framework.name),

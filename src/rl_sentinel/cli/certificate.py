@@ -151,10 +151,10 @@ def _require_verdicts(audit: Audit) -> None:
     raise SentinelError(f"recipe cannot be certified ({reason}): fix it, or train with --uncertified")
 
 
-def _read_certificate(place: Path) -> dict[str, Any] | None:
+def _read_certificate(path: Path) -> dict[str, Any] | None:
     """Read a certificate; None if the file does not exist or is damaged."""
     try:
-        stored = json.loads(place.read_text(encoding="utf-8"))
+        stored = json.loads(path.read_text(encoding="utf-8"))
         summary(stored)
         return stored if all(f["level"] for f in stored["findings"]) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -75,9 +75,9 @@ def _special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _check_writable(place: Path, path: Path, option: str) -> None:
+def _check_writable(folder: Path, path: Path, option: str) -> None:
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         message = f"{option} is {str(path)!r}, which cannot be written ({error.strerror}): name another path"

@@ -48,11 +48,11 @@ def request_fields(recipe: Recipe, parts: Sequence[str]) -> dict[str, Any]:
 def own_functions(recipe: Recipe) -> dict[str, str]:
     """The user's functions that compute the signal, each with the SHA-256 of its file."""
     keys = {"path": recipe.path, "estimator": recipe.estimator.name, "loss": recipe.loss.name}
-    return {f"{key} {place}": _digest(key, place) for key, place in keys.items() if ":" in place}
+    return {f"{key} {reference}": _digest(key, reference) for key, reference in keys.items() if ":" in reference}
 
 
-def _digest(key: str, place: str) -> str:
-    function = inspect.unwrap(import_object(key, place))
+def _digest(key: str, reference: str) -> str:
+    function = inspect.unwrap(import_object(key, reference))
     return hashlib.sha256(Path(inspect.getsourcefile(function) or "").read_bytes()).hexdigest()
 
 
@@ -62,6 +62,6 @@ def _with_absolute_files(tables: Mapping[str, Any]) -> dict[str, Any]:
     return absolute | {key: {**tables[key], "name": _absolute(tables[key]["name"])} for key in ("estimator", "loss")}
 
 
-def _absolute(place: str) -> str:
-    file, colon, name = place.rpartition(":")
-    return f"{Path(file).expanduser().resolve()}{colon}{name}" if file.endswith(".py") else place
+def _absolute(reference: str) -> str:
+    file, colon, name = reference.rpartition(":")
+    return f"{Path(file).expanduser().resolve()}{colon}{name}" if file.endswith(".py") else reference

@@ -112,11 +112,11 @@ def _show(folder: Path) -> None:
     print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{curves}")  # noqa: T201 - output of a command
 
 
-def _replay(place: Path, overrides: Sequence[str]) -> NoReturn:
+def _replay(dump: Path, overrides: Sequence[str]) -> NoReturn:
     if overrides:
         raise SentinelError(
-            f"override {overrides[0]!r} is given with a dump, expected no override: {place} has its own recipe"
+            f"override {overrides[0]!r} is given with a dump, expected no override: {dump} has its own recipe"
         )
-    before, now = replay_failed_step(place)
+    before, now = replay_failed_step(dump)
     print(f"then: {before}\nnow:  {now or 'finite'}")  # noqa: T201 - output of a command
     raise typer.Exit(1 if now else 0)

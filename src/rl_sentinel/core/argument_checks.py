@@ -23,7 +23,7 @@ def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
     Example:
         >>> import torch
         >>> from rl_sentinel.core.argument_checks import refuse_where
-        >>> refuse_where(torch.tensor([False, True]), lambda place: f"length{place} is -1, expected 0 or more")
+        >>> refuse_where(torch.tensor([False, True]), lambda index: f"length{index} is -1, expected 0 or more")
         Traceback (most recent call last):
         rl_sentinel.core.errors.InputError: length[1] is -1, expected 0 or more
     """

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.call import Use
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Case, Scalar, Settings
 from rl_sentinel.core.claims import Claims, Scope
 from rl_sentinel.core.codec import Codec, Form, Inputs
 from rl_sentinel.core.layout import Axis
@@ -132,6 +132,10 @@ class Boundary:
         if not self.reads:
             carried = frozenset[str]().union(*(c.columns | c.shapes for c in self.codecs()))
             object.__setattr__(self, "reads", carried - self.unused)
+
+    def settings_of(self, case: Case) -> dict[str, Scalar]:
+        """The settings of a case: those of its configuration, with its own values for some of them."""
+        return {**self.settings.get(case.setting, {}), **case.override}
 
     def codecs(self) -> tuple[Codec, ...]:
         """The codecs of all arguments, in the order of the calls."""

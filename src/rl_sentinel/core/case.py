@@ -29,6 +29,20 @@ class Case:
     layout: Layout = field(default_factory=Layout)
 
 
+def number_of(settings: Settings, name: str) -> float:
+    """A setting as a number; 0 for None and False.
+
+    Raises:
+        KeyError: if the setting is missing.
+
+    Example:
+        >>> from rl_sentinel.core.case import number_of
+        >>> number_of({"clip_low": 0.2, "ceiling": None}, "clip_low"), number_of({"ceiling": None}, "ceiling")
+        (0.2, 0.0)
+    """
+    return float(settings[name] or 0)
+
+
 def with_batch(case: Case, batch: Batch) -> Case:
     """A copy of the case with another batch."""
     return replace(case, batch=batch)

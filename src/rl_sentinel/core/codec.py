@@ -72,11 +72,11 @@ class Sizes:
 
 
 class Codec:
-    """One argument of a call: ``put`` builds it from a case, ``take`` reads the columns back from a live argument.
+    """One argument of a call: ``put`` builds it from a case, ``take`` reads the columns back from a passed argument.
 
-    A live argument is one that was passed in a real call. A codec that only passes a constant, a setting or an earlier
-    result carries no column. ``canonical`` returns the columns as ``take`` reads them, without the information that
-    the argument cannot hold. Columns that cannot be read back at all are ``unreadable``.
+    A passed argument is the object that a call of the target got. A codec that only passes a constant, a setting or an
+    earlier result carries no column. ``canonical`` returns the columns as ``take`` reads them, without the information
+    that the argument cannot hold. Columns that cannot be read back at all are ``unreadable``.
     """
 
     @property
@@ -112,20 +112,20 @@ class Codec:
         """Build the argument for a case."""
         raise NotImplementedError
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401, ARG002 - a live argument
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401, ARG002 - a passed argument
         """Read the sizes of the batch that the argument determines."""
         return Sizes()
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a live argument
-        """Read the columns from a live argument, in the neutral layout."""
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a passed argument
+        """Read the columns from a passed argument, in the neutral layout."""
         return {}
 
-    def knobs(self, value: Any) -> Settings:  # noqa: ANN401, ARG002 - a live argument
-        """Read the settings from a live argument."""
+    def knobs(self, value: Any) -> Settings:  # noqa: ANN401, ARG002 - a passed argument
+        """Read the settings from a passed argument."""
         return {}
 
-    def references(self, value: Any) -> list[tuple["Codec", Any]]:  # noqa: ANN401 - a live argument
-        """The objects in a live argument that carry columns; a later replacement of such an object is not noticed."""
+    def references(self, value: Any) -> list[tuple["Codec", Any]]:  # noqa: ANN401 - a passed argument
+        """The objects in a passed argument that carry columns; a later replacement of such an object is not noticed."""
         return [(self, value)] if self.columns else []
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:  # noqa: ARG002 - overridden where columns are carried

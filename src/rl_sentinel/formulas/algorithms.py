@@ -26,11 +26,8 @@ Named = dict[str, Tensor]
 #: Name of a reading -> one number per row of the batch.
 Rows = dict[str, list[float]]
 
-#: Denominator -> standard deviation of a list of at least two numbers.
-_DEVIATIONS: Mapping[str, Callable[[list[float]], float]] = {
-    "n - 1": lambda numbers: _deviation(numbers, 1),
-    "n": lambda numbers: _deviation(numbers, 0),
-}
+#: Denominator of a variance -> the number by which it is less than the number of values.
+_DENOMINATORS: Mapping[str, int] = {"n - 1": 1, "n": 0}
 
 #: A sum of parts that is below this share of the largest part is only rounding in float32.
 _NEAR = 1e-2
@@ -48,27 +45,35 @@ def known_advantages(boundary: Boundary) -> bool:
 
 def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
     """``[B]`` or ``[B, T]`` advantages of the claimed algorithm, by reading; each group needs two or more live rows."""
-    name, standardized = value_of(boundary.claims.algorithm) or "", value_of(boundary.claims.standardized)
+    name = value_of(boundary.claims.algorithm) or ""
     if boundary.claims.corrected_at_most:
         settings = {**settings, "sampler_ratio_at_most": boundary.claims.corrected_at_most.value}
     if name in TEMPORAL:
-        found = _with_claimed_steps(boundary, TEMPORAL[name](batch, settings))
-        return found | (_by_rows(batch, settings) if boundary.own and name == "reinforce++" else {})
+        readings = _with_claimed_steps(boundary, TEMPORAL[name](batch, settings))
+        return readings | (_by_rows(batch, settings) if boundary.own and name == "reinforce++" else {})
     of_batch = name == "grpo" and value_of(boundary.claims.deviation_of) == "batch"
     compute = _grpo_by_batch if of_batch else {**ADVANTAGES, **IN_PARTS}[name]
     if name == "maxrl" and boundary.own and not _means_are_positive(batch):
         return {}  # MaxRL is defined for rewards of at least 0, and for groups with a reward above 0
-    readings = compute(batch, settings)
-    chosen = {n: x for n, x in readings.items() if standardized is None or standardized == ("by deviation" in n)}
-    counted = value_of(boundary.claims.deviation)
-    chosen = {n: x for n, x in chosen.items() if not counted or f"deviation ({counted})" in n or "deviation" not in n}
-    return {n: torch.tensor(x, dtype=torch.float64) for n, x in chosen.items()}
+    return _tensors({n: x for n, x in compute(batch, settings).items() if _agrees(n, boundary)})
+
+
+def _agrees(reading: str, boundary: Boundary) -> bool:
+    """Whether the name of a reading agrees with the claims about the division by a deviation."""
+    standardized, denominator = value_of(boundary.claims.standardized), value_of(boundary.claims.deviation)
+    if standardized is not None and standardized != ("by deviation" in reading):
+        return False
+    return not denominator or f"deviation ({denominator})" in reading or "deviation" not in reading
+
+
+def _tensors(readings: Rows | Tokens) -> Named:
+    return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in readings.items()}
 
 
 def _by_rows(batch: Batch, settings: Settings) -> Named:
     """``[B]`` outcomes standardized over rows: REINFORCE++ without a discount, where tokens of a row have one value."""
     readings = _over_batch(batch.reward.tolist(), batch, settings) if settings.get("gamma", 1) == 1 else {}
-    return {n: torch.tensor(x, dtype=torch.float64) for n, x in readings.items() if "over rows" in n}
+    return _tensors({name: x for name, x in readings.items() if "over rows" in name})
 
 
 def has_returns(boundary: Boundary) -> bool:
@@ -81,11 +86,10 @@ def returns_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named:
     return _with_claimed_steps(boundary, RETURNS[value_of(boundary.claims.algorithm) or ""](batch, settings))
 
 
-def _with_claimed_steps(boundary: Boundary, found: Tokens) -> Named:
+def _with_claimed_steps(boundary: Boundary, readings: Tokens) -> Named:
     """The readings that agree with the boundary's claim about untrained tokens."""
     skips = value_of(boundary.claims.untrained) == "skipped"
-    left = {n: x for n, x in found.items() if not (skips and n.endswith(EVERY_STEP))}
-    return {n: torch.tensor(x, dtype=torch.float64) for n, x in left.items()}
+    return _tensors({name: x for name, x in readings.items() if not (skips and name.endswith(EVERY_STEP))})
 
 
 def spans_gaps(boundary: Boundary) -> bool:
@@ -95,8 +99,8 @@ def spans_gaps(boundary: Boundary) -> bool:
 
 
 def _epsilons(settings: Settings) -> tuple[float, ...]:
-    own = settings.get("epsilon")
-    return (float(own),) if isinstance(own, int | float) else _EPSILONS
+    epsilon = settings.get("epsilon")
+    return (float(epsilon),) if isinstance(epsilon, int | float) else _EPSILONS
 
 
 def _deviation(numbers: list[float], correction: int) -> float:
@@ -110,43 +114,53 @@ def _deviation(numbers: list[float], correction: int) -> float:
 def _groups(batch: Batch) -> list[list[int]]:
     """The live rows of each prompt with a live row."""
     rows: dict[int, list[int]] = {}
-    for b, (label, live) in enumerate(zip(batch.group.tolist(), batch.live.tolist(), strict=True)):
-        if live:
-            rows.setdefault(label, []).append(b)
+    for b in _live(batch):
+        rows.setdefault(int(batch.group[b]), []).append(b)
     return list(rows.values())
 
 
+def _live(batch: Batch) -> list[int]:
+    return [b for b, live in enumerate(batch.live.tolist()) if live]
+
+
 def _centered(batch: Batch, weights: list[float] | None = None) -> list[float]:
-    reward, found = batch.reward.tolist(), [0.0] * batch.rows
-    share = weights or [1.0] * batch.rows
+    """Rewards minus the mean of the live rows of the group, weighted by row; 0 for rows that are not live."""
+    reward, centered = batch.reward.tolist(), [0.0] * batch.rows
+    weights = weights or [1.0] * batch.rows
     for rows in _groups(batch):
-        mean = sum(share[b] * reward[b] for b in rows) / sum(share[b] for b in rows)
+        mean = sum(weights[b] * reward[b] for b in rows) / sum(weights[b] for b in rows)
         for b in rows:
-            found[b] = reward[b] - mean
-    return found
+            centered[b] = reward[b] - mean
+    return centered
 
 
-def _by_deviation(found: list[float], batch: Batch, settings: Settings) -> Rows:
+def _by_deviation(numbers: list[float], batch: Batch, settings: Settings) -> Rows:
     """Divide by the deviation of the rewards in each row's group; a deviation of 0 leaves the numbers unchanged."""
-    return _divided(found, batch.reward.tolist(), _groups(batch), settings)
+    return _divided(numbers, batch.reward.tolist(), _groups(batch), settings)
 
 
-def _divided(found: list[float], numbers: list[float], populations: list[list[int]], settings: Settings) -> Rows:
-    """Divide each row by the deviation of ``numbers`` over its population, with every accepted use of an epsilon."""
+def _divided(numbers: list[float], measured: list[float], populations: list[list[int]], settings: Settings) -> Rows:
+    """Divide the number of each row by a deviation, with every accepted use of an epsilon.
+
+    Args:
+        numbers: one number per row.
+        measured: the numbers whose deviation is taken, one per row.
+        populations: the rows over which the deviation is taken, as sets without a common row; other rows are unchanged.
+        settings: the epsilon; all of the usual ones if it is missing.
+    """
     readings = Rows()
-    for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
-        spreads = [1.0] * len(found)
+    for (denominator, correction), epsilon in product(_DENOMINATORS.items(), _epsilons(settings)):
+        deviations = [1.0] * len(numbers)
         for rows in populations:
             for b in rows:
-                spreads[b] = deviation([numbers[j] for j in rows])
-        forms = {
-            "": [s + epsilon for s in spreads],
-            " within the root": [sqrt(s * s + epsilon) for s in spreads],
-            " at least": [max(s, epsilon) for s in spreads],
-        }
-        for how, scale in forms.items() if epsilon else [("", spreads)]:
-            shares = [x / (s or 1.0) for x, s in zip(found, scale, strict=True)]
-            readings[f"by deviation ({name}) and {epsilon:g}{how}"] = shares
+                deviations[b] = _deviation([measured[j] for j in rows], correction)
+        divisors = {"": [d + epsilon for d in deviations]}
+        if epsilon:
+            divisors[" within the root"] = [sqrt(d * d + epsilon) for d in deviations]
+            divisors[" at least"] = [max(d, epsilon) for d in deviations]
+        for how, divisor in divisors.items():
+            quotients = [x / (d or 1.0) for x, d in zip(numbers, divisor, strict=True)]
+            readings[f"by deviation ({denominator}) and {epsilon:g}{how}"] = quotients
     return readings
 
 
@@ -157,20 +171,19 @@ def _grpo(batch: Batch, settings: Settings) -> Rows:
 
 def _grpo_by_batch(batch: Batch, settings: Settings) -> Rows:
     """Center in the group, divide by the deviation of all live rows: of their rewards, or of their centered rewards."""
-    centered, readings = _centered(batch), Rows()
-    live = [b for b, alive in enumerate(batch.live.tolist()) if alive]
-    for what, numbers in {"rewards": batch.reward.tolist(), "centered rewards": centered}.items():
-        for name, shares in _divided(centered, numbers, [live] if live else [], settings).items():
-            readings[f"{name}, {what} of the batch"] = shares
+    centered, live, readings = _centered(batch), _live(batch), Rows()
+    for what, measured in {"rewards": batch.reward.tolist(), "centered rewards": centered}.items():
+        for name, quotients in _divided(centered, measured, [live] if live else [], settings).items():
+            readings[f"{name}, {what} of the batch"] = quotients
     return readings
 
 
 def _rloo(batch: Batch, _settings: Settings) -> Rows:
-    reward, found = batch.reward.tolist(), [0.0] * batch.rows
+    reward, advantage = batch.reward.tolist(), [0.0] * batch.rows
     for rows in _groups(batch):
         for b in rows if len(rows) > 1 else ():
-            found[b] = reward[b] - fmean(reward[j] for j in rows if j != b)
-    return {"against the others' mean": found}
+            advantage[b] = reward[b] - fmean(reward[j] for j in rows if j != b)
+    return {"against the others' mean": advantage}
 
 
 def _opo(batch: Batch, _settings: Settings) -> Rows:
@@ -179,12 +192,14 @@ def _opo(batch: Batch, _settings: Settings) -> Rows:
 
 
 def _best_of(batch: Batch, settings: Settings) -> Rows:
-    reward, found = batch.reward.tolist(), [0.0] * batch.rows
-    for rows in (group for group in _groups(batch) if len(group) > 1):
-        second, best = sorted(reward[b] for b in rows)[-2:]
-        for b in rows:
-            found[b] = best - second if reward[b] == best else 0.0
-    return {"margin of the best": found} | _by_deviation(found, batch, settings)
+    """The best row of a group gets its margin over the second best; other rows get 0."""
+    reward, margin = batch.reward.tolist(), [0.0] * batch.rows
+    for rows in _groups(batch):
+        if len(rows) > 1:
+            second, best = sorted(reward[b] for b in rows)[-2:]
+            for b in rows:
+                margin[b] = best - second if reward[b] == best else 0.0
+    return {"margin of the best": margin} | _by_deviation(margin, batch, settings)
 
 
 def _means_are_positive(batch: Batch) -> bool:
@@ -193,55 +208,61 @@ def _means_are_positive(batch: Batch) -> bool:
 
 
 def _gpg(batch: Batch, _settings: Settings) -> Rows:
-    centered, reward = _centered(batch), batch.reward.tolist()
-    live = sum(len(rows) for rows in _groups(batch))
-    unequal = sum(len(rows) for rows in _groups(batch) if len({reward[b] for b in rows}) > 1)
-    return {"scaled by rows / rows of groups with unequal rewards": [x * live / max(1, unequal) for x in centered]}
+    """Centered rewards, larger by the share of rows in groups with unequal rewards."""
+    reward, groups = batch.reward.tolist(), _groups(batch)
+    live = sum(len(rows) for rows in groups)
+    unequal = sum(len(rows) for rows in groups if len({reward[b] for b in rows}) > 1)
+    scaled = [x * live / max(1, unequal) for x in _centered(batch)]
+    return {"scaled by rows / rows of groups with unequal rewards": scaled}
 
 
-def _reinforce_plus_plus_baseline(batch: Batch, settings: Settings) -> Rows:
-    return _over_batch(_centered(batch), batch, settings)
+def _over_batch(numbers: list[float], batch: Batch, settings: Settings) -> Rows:
+    """Standardize by mean and deviation of the live rows of the batch; 0 for rows that are not live.
 
-
-def _over_batch(found: list[float], batch: Batch, settings: Settings) -> Rows:
-    """Standardize by mean and deviation of the live rows of the batch; 0 for rows that are not live."""
+    A row counts once, or once for each of its trained tokens.
+    """
     readings, live = Rows(), batch.live.tolist()
     repeats = {"rows": [int(alive) for alive in live], "trained tokens": batch.mask.sum(1).tolist()}
     for who, counts in repeats.items() if any(live) else ():
-        every = [x for x, n in zip(found, counts, strict=True) for _ in range(n)]
-        mean = fmean(every)
-        for (name, deviation), epsilon in product(_DEVIATIONS.items(), _epsilons(settings)):
-            spread = deviation(every)
-            forms = {"beside": spread + epsilon, "within the root": (spread**2 + epsilon) ** 0.5}
-            for how, scale in forms.items():
-                label = f"by deviation ({name}) over {who}, {epsilon:g} {how}"
-                readings[label] = [(x - mean) / (scale or 1.0) if k else 0.0 for x, k in zip(found, live, strict=True)]
+        population = [x for x, count in zip(numbers, counts, strict=True) for _ in range(count)]
+        mean = fmean(population)
+        for (denominator, correction), epsilon in product(_DENOMINATORS.items(), _epsilons(settings)):
+            deviation = _deviation(population, correction)
+            divisors = {"beside": deviation + epsilon, "within the root": (deviation**2 + epsilon) ** 0.5}
+            for how, divisor in divisors.items():
+                quotients = [(x - mean) / (divisor or 1.0) for x in numbers]
+                label = f"by deviation ({denominator}) over {who}, {epsilon:g} {how}"
+                readings[label] = [x if alive else 0.0 for x, alive in zip(quotients, live, strict=True)]
     return readings
 
 
 def _gdpo(batch: Batch, settings: Settings) -> Rows:
-    """Standardize each reward part per group, add the parts with equal weights or 1, 2, ..., standardize the sums."""
-    readings = Rows()
+    """Standardize each reward part per group, add the parts with equal weights or 1, 2, ..., standardize the sums.
+
+    Empty if a sum is only rounding: then the case does not determine the advantage.
+    """
+    readings, live = Rows(), _live(batch)
     for epsilon in _epsilons(settings):
-        parts = []
-        for part in batch.reward_parts.unbind(1):
-            alone = with_columns(batch, reward=part)
-            parts.append(
-                _by_deviation(_centered(alone), alone, {"epsilon": epsilon})[f"by deviation (n - 1) and {epsilon:g}"]
-            )
+        parts = [_standardized_part(batch, part, epsilon) for part in batch.reward_parts.unbind(1)]
+        largest = max((abs(x) for part in parts for x in part), default=0.0)
         for how, weights in {"equally": [1.0] * len(parts), "by rank": [1.0 + k for k in range(len(parts))]}.items():
-            whole = [sum(w * x for w, x in zip(weights, row, strict=True)) for row in zip(*parts, strict=True)]
-            alive = [x for x, live in zip(whole, batch.live.tolist(), strict=True) if live] or [0.0]
-            if _deviation(alive, 0) < _NEAR * max(map(abs, (x for part in parts for x in part)), default=0.0):
+            whole = [sum(w * part[b] for w, part in zip(weights, parts, strict=True)) for b in range(batch.rows)]
+            if _deviation([whole[b] for b in live] or [0.0], 0) < _NEAR * largest:
                 return Rows()
             readings |= {f"parts {how} and {epsilon:g}, {n}": x for n, x in _over_batch(whole, batch, settings).items()}
     return readings
 
 
+def _standardized_part(batch: Batch, part: Tensor, epsilon: float) -> list[float]:
+    """One reward part of each row ``[B]``, standardized over the rows of its group."""
+    alone = with_columns(batch, reward=part)
+    readings = _by_deviation(_centered(alone), alone, {"epsilon": epsilon})
+    return readings[f"by deviation (n - 1) and {epsilon:g}"]
+
+
 def _maxrl(batch: Batch, settings: Settings) -> Rows:
     """Center, then divide by the mean of the group; a case with mean 0 is not compared."""
-    centered, reward = _centered(batch), batch.reward.tolist()
-    mean = [0.0] * batch.rows
+    centered, reward, mean = _centered(batch), batch.reward.tolist(), [0.0] * batch.rows
     for rows in _groups(batch):
         for b in rows:
             mean[b] = fmean(reward[j] for j in rows)
@@ -258,7 +279,7 @@ ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
     "opo": _opo,
     "pass@k": _best_of,
     "gpg": _gpg,
-    "reinforce++ baseline": _reinforce_plus_plus_baseline,
+    "reinforce++ baseline": lambda batch, settings: _over_batch(_centered(batch), batch, settings),
     "maxrl": _maxrl,
     "remax": lambda batch, _settings: {"against the greedy": (batch.reward - batch.reward_baseline).tolist()},
     "outcome": lambda batch, _settings: {"the outcome itself": batch.reward.tolist()},
@@ -266,7 +287,6 @@ ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
 
 #: The same for algorithms that read the reward in parts; only an adapter can pass the parts.
 IN_PARTS: Mapping[str, Callable[[Batch, Settings], Rows]] = {"gdpo": _gdpo}
-
 
 #: Algorithm with a single reading -> values per row or per token.
 PLAIN: Mapping[str, Callable[[Batch, Settings], Tensor]] = {

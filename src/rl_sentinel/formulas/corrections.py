@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 
 #: Estimator -> estimate of KL(sampler || trained policy) from the log-ratio of the trained policy to the sampler.
 _ESTIMATES: Mapping[str, Callable[[float], float]] = {
@@ -27,15 +27,11 @@ _OVER: Mapping[str, Callable[[list[float]], float]] = {
 NEAR = 1e-5
 
 
-def _number(settings: Settings, name: str) -> float:
-    return float(settings[name] or 0)
-
-
 def _ratios(batch: Batch, of: str) -> list[dict[int, float]]:
     """For each row, trained position -> log-ratio of the policy to ``of``."""
     other, mask = getattr(batch, of).tolist(), batch.mask.tolist()
-    own = batch.logprob.tolist()
-    return [{t: own[b][t] - other[b][t] for t in range(batch.width) if mask[b][t]} for b in range(batch.rows)]
+    logprob = batch.logprob.tolist()
+    return [{t: logprob[b][t] - other[b][t] for t in range(batch.width) if mask[b][t]} for b in range(batch.rows)]
 
 
 def _of_tokens(batch: Batch, of: str, value: Callable[[float], float]) -> Tensor:
@@ -88,7 +84,7 @@ def _self_normalized(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _inside(x: float, settings: Settings) -> float:
-    low, high = _number(settings, "low"), _number(settings, "high")
+    low, high = number_of(settings, "low"), number_of(settings, "high")
     return float(low <= x <= high) * _nan_near(x, low, high)
 
 
@@ -103,7 +99,7 @@ def _rows_kept(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _vetoed(batch: Batch, settings: Settings) -> Tensor:
-    floor = log(_number(settings, "floor"))
+    floor = log(number_of(settings, "floor"))
 
     def kept(row: list[float]) -> float:
         return float(min(row) >= floor) * _nan_near(min(row), floor)
@@ -116,9 +112,9 @@ def _off_policy_sequences_kept(batch: Batch, settings: Settings, of: str = "old_
     found = torch.zeros(batch.rows, dtype=torch.float64)
     for b, row in enumerate(_ratios(batch, of)):
         if row:
-            own = [float(batch.advantage[b, t]) for t in row]
-            bad = (float(batch.reward[b]) if settings.get("per_response") else sum(own)) < 0
-            away, most = -sum(row.values()) / len(row), _number(settings, "threshold")
+            advantage = [float(batch.advantage[b, t]) for t in row]
+            bad = (float(batch.reward[b]) if settings.get("per_response") else sum(advantage)) < 0
+            away, most = -sum(row.values()) / len(row), number_of(settings, "threshold")
             found[b] = float(away <= most) * _nan_near(away, most) if bad else 1.0
     return found
 
@@ -149,7 +145,7 @@ def _rejected(batch: Batch, settings: Settings) -> Tensor:
 def _second_moment_kept(batch: Batch, settings: Settings) -> Tensor:
     """``[B, T]``, 1 at tokens up to the largest log-ratio within which the mean square meets the threshold."""
     every = sorted(abs(d) for row in _ratios(batch, "old_logprob") for d in row.values())
-    bound, most = -1.0, _number(settings, "threshold")
+    bound, most = -1.0, number_of(settings, "threshold")
     for x in every:
         near = [y * y for y in every if y <= x]
         if sum(near) / len(near) <= most:
@@ -165,8 +161,8 @@ CORRECTIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "token weights": lambda batch, _settings: _LEVELS["token"](batch),
     "sequence weights": lambda batch, _settings: _LEVELS["sequence"](batch),
     "geometric weights": lambda batch, _settings: _LEVELS["geometric"](batch),
-    "truncated": _bounded(lambda w, settings: min(w, _number(settings, "high"))),
-    "clipped weights": _bounded(lambda w, s: sorted((_number(s, "low"), w, _number(s, "high")))[1]),
+    "truncated": _bounded(lambda w, settings: min(w, number_of(settings, "high"))),
+    "clipped weights": _bounded(lambda w, s: sorted((number_of(s, "low"), w, number_of(s, "high")))[1]),
     "masked": _bounded(_masked),
     "self normalized": _self_normalized,
     "tokens kept": _tokens_kept,

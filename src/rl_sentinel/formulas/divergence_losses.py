@@ -6,22 +6,18 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 
 #: A covariance within ``EXACT`` of a bound counts as equal to it; between ``EXACT`` and ``NEAR``, rounding decides.
 EXACT, NEAR = 1e-12, 1e-6
-
-
-def _number(settings: Settings, name: str) -> float:
-    return float(settings[name] or 0)
 
 
 def _kept(batch: Batch, settings: Settings, divergence: Tensor) -> Tensor:
     """Minus advantage times log-prob times a constant ratio; 0 at tokens that moved too far and would move further."""
     current, old, weight = batch.logprob.double(), batch.old_logprob.double(), batch.advantage.double()
     ratio = torch.exp(current.detach() - old)
-    held = torch.where(ratio > _number(settings, "ceiling"), _number(settings, "ceiling"), ratio)
-    most = torch.where(weight > 0, _number(settings, "clip_high"), _number(settings, "clip_low"))
+    held = torch.where(ratio > number_of(settings, "ceiling"), number_of(settings, "ceiling"), ratio)
+    most = torch.where(weight > 0, number_of(settings, "clip_high"), number_of(settings, "clip_low"))
     away = torch.where(weight > 0, ratio > 1, ratio < 1)
     return torch.where((divergence > most) & away, 0.0, -weight * held * current)
 
@@ -44,7 +40,7 @@ def _dppo_kl(batch: Batch, settings: Settings) -> Tensor | None:
 def _penalized(batch: Batch, settings: Settings) -> Tensor | None:
     """Minus log-prob times advantage, plus a quadratic penalty on the log-ratio; DRO, arXiv 2405.19107."""
     log_ratio = batch.logprob.double() - batch.old_logprob.double()
-    return -(batch.advantage.double() * batch.logprob.double() - _number(settings, "penalty") / 2 * log_ratio**2)
+    return -(batch.advantage.double() * batch.logprob.double() - number_of(settings, "penalty") / 2 * log_ratio**2)
 
 
 def covariance(batch: Batch) -> Tensor:
@@ -54,7 +50,7 @@ def covariance(batch: Batch) -> Tensor:
 
 
 def _count(batch: Batch, settings: Settings) -> int:
-    return max(1, int(_number(settings, "share") * int(batch.mask.sum())))
+    return max(1, int(number_of(settings, "share") * int(batch.mask.sum())))
 
 
 def _kl_cov(batch: Batch, settings: Settings) -> Tensor | None:
@@ -73,7 +69,7 @@ def kl_at_chosen(batch: Batch, settings: Settings, chosen: Tensor) -> Tensor:
     """Minus ratio times advantage, plus penalty times absolute log-ratio at chosen tokens."""
     log_ratio = batch.logprob.double() - batch.old_logprob.double()
     plain = -batch.advantage.double() * log_ratio.exp()
-    return plain + torch.where(chosen, _number(settings, "penalty") * log_ratio.abs(), 0.0)
+    return plain + torch.where(chosen, number_of(settings, "penalty") * log_ratio.abs(), 0.0)
 
 
 def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
@@ -85,7 +81,7 @@ def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
     if not bool(batch.mask.any()):
         return None
     _, bound = _clipped(batch, settings)
-    size, edges = covariance(batch), (_number(settings, "cov_low"), _number(settings, "cov_high"))
+    size, edges = covariance(batch), (number_of(settings, "cov_low"), number_of(settings, "cov_high"))
     at, near = (torch.stack([(size - e).abs() < x for e in edges]).any(0) for x in (EXACT, NEAR))
     among = batch.mask & ~bound & ~at & (size > edges[0]) & (size < edges[1])
     if bool((near & ~at & batch.mask & ~bound).any()) or int(among.sum()) > _count(batch, settings):
@@ -102,7 +98,7 @@ def clip_without_chosen(batch: Batch, settings: Settings, chosen: Tensor) -> Ten
 def _clipped(batch: Batch, settings: Settings) -> tuple[Tensor, Tensor]:
     """PPO's loss per token, and a mask that is True where the ratio is clipped."""
     ratio, weight = torch.exp(batch.logprob.double() - batch.old_logprob.double()), batch.advantage.double()
-    low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
+    low, high = 1 - number_of(settings, "clip_low"), 1 + number_of(settings, "clip_high")
     bound = (ratio > high) & (weight > 0) | (ratio < low) & (weight < 0)
     return -weight * torch.where((ratio > high) & (weight > 0), high, torch.where(bound, low, ratio)), bound
 

@@ -6,12 +6,8 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 from rl_sentinel.formulas.kl_tokens import KL, Named
-
-
-def _number(settings: Settings, name: str) -> float:
-    return float(settings[name] or 0)
 
 
 def _log_ratio(batch: Batch) -> Tensor:
@@ -39,7 +35,7 @@ def _shaped(batch: Batch, settings: Settings) -> Tensor:
         for t in trained:
             outcome = float(batch.reward[b]) if t == trained[-1] else 0.0
             found[b, t] = (
-                float(batch.token_reward[b, t]) + outcome - _number(settings, "coefficient") * float(raw[b, t])
+                float(batch.token_reward[b, t]) + outcome - number_of(settings, "coefficient") * float(raw[b, t])
             )
     return found
 
@@ -47,14 +43,14 @@ def _shaped(batch: Batch, settings: Settings) -> Tensor:
 def _less_k1(batch: Batch, settings: Settings) -> Tensor:
     """The outcome at each trained token, minus the weighted log-ratio of the old policy to the reference."""
     raw = torch.where(batch.mask, batch.old_logprob.double() - batch.ref_logprob.double(), 0.0)
-    return torch.where(batch.mask, batch.reward.double().unsqueeze(1) - _number(settings, "coefficient") * raw, 0.0)
+    return torch.where(batch.mask, batch.reward.double().unsqueeze(1) - number_of(settings, "coefficient") * raw, 0.0)
 
 
 def _steered(batch: Batch, settings: Settings) -> Tensor:
     count, live = int(batch.mask.sum()), int(batch.live.sum())
     mean = float(_log_ratio(batch).sum()) / max(1, count)
-    error = sorted((-0.2, mean / _number(settings, "target") - 1, 0.2))[1]
-    moved = _number(settings, "coefficient") * (1 + error * live / _number(settings, "horizon"))
+    error = sorted((-0.2, mean / number_of(settings, "target") - 1, 0.2))[1]
+    moved = number_of(settings, "coefficient") * (1 + error * live / number_of(settings, "horizon"))
     return torch.tensor(moved, dtype=torch.float64)
 
 
@@ -89,7 +85,7 @@ _SLOPED: Mapping[str, Callable[[Batch], Tensor]] = {
 
 def _times_coefficient(kl: Callable[[Batch], Named]) -> Callable[[Batch, Settings], Named]:
     return lambda batch, settings: {
-        n: _number(settings, "coefficient") * torch.where(batch.mask, x, 0.0) for n, x in kl(batch).items()
+        n: number_of(settings, "coefficient") * torch.where(batch.mask, x, 0.0) for n, x in kl(batch).items()
     }
 
 

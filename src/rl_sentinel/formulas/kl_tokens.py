@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 
 #: Name of a reading (an accepted interpretation of the formula) -> its value.
 Named = dict[str, Tensor]
@@ -33,7 +33,7 @@ KL: Mapping[str, Callable[[Batch], Named]] = {
 
 
 def _weight(settings: Settings) -> float:
-    return float(settings["kl_coef"] or 0)
+    return number_of(settings, "kl_coef")
 
 
 def _less(kind: str) -> Callable[[Batch, Settings], Named]:

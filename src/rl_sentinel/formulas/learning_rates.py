@@ -7,11 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Settings
-
-
-def _number(settings: Settings, name: str) -> float:
-    return float(settings[name] or 0)
+from rl_sentinel.core.case import Settings, number_of
 
 
 def _cosine(progress: float, floor: float) -> float:
@@ -21,14 +17,16 @@ def _cosine(progress: float, floor: float) -> float:
 
 def _after_warm_up(update: int, settings: Settings, rate: Callable[[float, float], float]) -> float:
     """A linear warm-up from 0 to 1; then ``rate(updates since the warm-up, all updates after the warm-up)``."""
-    warm, total = _number(settings, "warm_up"), _number(settings, "updates")
+    warm, total = number_of(settings, "warm_up"), number_of(settings, "updates")
     return update / warm if update < warm else rate(update - warm, total - warm)
 
 
 def _stable(since: float, left: float, settings: Settings) -> float:
     """The peak rate for a fraction of the updates, rounded down; then half a cosine."""
-    stable = math.floor(left * _number(settings, "stable"))
-    return 1.0 if since < stable else _cosine(min(1.0, (since - stable) / (left - stable)), _number(settings, "floor"))
+    stable = math.floor(left * number_of(settings, "stable"))
+    return (
+        1.0 if since < stable else _cosine(min(1.0, (since - stable) / (left - stable)), number_of(settings, "floor"))
+    )
 
 
 def _rates(rate: Callable[[float, float, Settings], float]) -> Callable[[Batch, Settings], Tensor]:
@@ -45,6 +43,6 @@ def _rates(rate: Callable[[float, float, Settings], float]) -> Callable[[Batch, 
 #: ``floor`` is a fraction of the peak, ``stable`` a share of the updates after the warm-up.
 RATES: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "constant after warm-up": _rates(lambda _since, _left, _settings: 1.0),
-    "cosine after warm-up": _rates(lambda since, left, s: _cosine(since / left, _number(s, "floor"))),
+    "cosine after warm-up": _rates(lambda since, left, s: _cosine(since / left, number_of(s, "floor"))),
     "stable after warm-up, then cosine": _rates(_stable),
 }

@@ -18,8 +18,8 @@ def _shares(batch: Batch, settings: Settings) -> Tensor:
 
 def _logprob(batch: Batch, settings: Settings) -> Tensor:
     share = _shares(batch, settings)
-    own = [[share[b, t, int(batch.token[b, t])] for t in range(batch.width)] for b in range(batch.rows)]
-    return torch.where(batch.mask, torch.stack([torch.stack(row) for row in own]).log(), 0.0)
+    chosen = [[share[b, t, int(batch.token[b, t])] for t in range(batch.width)] for b in range(batch.rows)]
+    return torch.where(batch.mask, torch.stack([torch.stack(row) for row in chosen]).log(), 0.0)
 
 
 def _entropy(batch: Batch, settings: Settings) -> Tensor:

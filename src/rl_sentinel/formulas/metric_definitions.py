@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Output
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 from rl_sentinel.formulas.allowed import LOGPROBS, kind
 from rl_sentinel.formulas.clip_fractions import clip_range, clipped, dual_clipped, rows_clipped, values_clipped
 from rl_sentinel.formulas.measures import MEASURES, is_measure, measured_batch
@@ -127,12 +127,12 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
     if first in MEASURES:
         return output.axes == "" and output.quantity == first and is_measure(first, reads)
     if first in _WHOLE:
-        own = output.quantity == first or "advantage" not in _WHOLE[first]
-        own = own and (_BOUND_OF[first] in settings if first in _BOUND_OF else bool(clip_range(settings)))
-        return own and output.axes == "" and _WHOLE[first] <= reads
+        known = output.quantity == first or "advantage" not in _WHOLE[first]
+        known = known and (_BOUND_OF[first] in settings if first in _BOUND_OF else bool(clip_range(settings)))
+        return known and output.axes == "" and _WHOLE[first] <= reads
     if first in COLUMN_NAMES:
-        own = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
-        return own and output.axes == "" and last in STATISTICS
+        known = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
+        return known and output.axes == "" and last in STATISTICS
     if first in (*PAIRED, RATIO_OUTSIDE):
         bounded = first in PAIRED or (output.axes == "" and {"least", "most"} <= settings.keys())
         return pairs and bounded and last in (first, *STATISTICS)
@@ -202,9 +202,9 @@ def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings
     if first == "clip_fraction":
         return clipped(batch, *(clip_range(settings) or (0.0, 0.0)))
     if first == "clip_fraction_lower":
-        return dual_clipped(batch, float(settings["ceiling"] or 0))
+        return dual_clipped(batch, number_of(settings, "ceiling"))
     if first == "value_clip_fraction":
-        return values_clipped(batch, float(settings["value_clip"] or 0))
+        return values_clipped(batch, number_of(settings, "value_clip"))
     if first == "chi_square":
         return of_tokens(batch, reads)
     found: Named = {}
@@ -227,6 +227,6 @@ def _divergences(pair: str, log_ratio: Tensor, last: str) -> Named:
 
 def _outside(name: str, ratio: Tensor, settings: Settings) -> Named:
     """1 where a ratio is outside of its range; empty if a ratio is at a bound."""
-    least, most = float(settings["least"] or 0), float(settings["most"] or 0)
+    least, most = number_of(settings, "least"), number_of(settings, "most")
     at_bound = any(bool(((ratio - bound).abs() <= _ON_BOUND * bound).any()) for bound in (least, most) if bound)
     return {} if at_bound else {name: ((ratio < least) | (ratio > most)).double()}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 
 
 def _columns(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -16,13 +16,9 @@ def _columns(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     return log_ratio, weight, current
 
 
-def _number(settings: Settings, name: str) -> float:
-    return float(settings[name] or 0)
-
-
 def _cut(ratio: Tensor, weight: Tensor, settings: Settings) -> Tensor:
     """The ratio, clipped if it has moved past its bound in the direction that the advantage favors."""
-    low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
+    low, high = 1 - number_of(settings, "clip_low"), 1 + number_of(settings, "clip_high")
     above, below = (ratio > high) & (weight > 0), (ratio < low) & (weight < 0)
     return torch.where(above, high, torch.where(below, low, ratio))
 
@@ -37,7 +33,9 @@ def _uncertain(batch: Batch, settings: Settings) -> Tensor:
     if not bool(batch.mask.any()):
         return batch.mask
     entropy = batch.entropy.float()
-    return batch.mask & (entropy >= torch.quantile(entropy[batch.mask], 1 - _number(settings, "top_entropy_quantile")))
+    return batch.mask & (
+        entropy >= torch.quantile(entropy[batch.mask], 1 - number_of(settings, "top_entropy_quantile"))
+    )
 
 
 def _ppo_of_uncertain(batch: Batch, settings: Settings) -> Tensor:
@@ -47,13 +45,13 @@ def _ppo_of_uncertain(batch: Batch, settings: Settings) -> Tensor:
 def _dual_clip(batch: Batch, settings: Settings) -> Tensor:
     log_ratio, weight, _ = _columns(batch)
     ratio = _cut(log_ratio.exp(), weight, settings)
-    most = _number(settings, "ceiling")
+    most = number_of(settings, "ceiling")
     return -weight * torch.where((weight < 0) & (ratio > most), most, ratio)
 
 
 def _cispo(batch: Batch, settings: Settings) -> Tensor:
     log_ratio, weight, current = _columns(batch)
-    low, high = 1 - _number(settings, "clip_low"), 1 + _number(settings, "clip_high")
+    low, high = 1 - number_of(settings, "clip_low"), 1 + number_of(settings, "clip_high")
     held = torch.tensor(
         [[min(max(x, low), high) for x in row] for row in log_ratio.detach().exp().tolist()], dtype=torch.float64
     )
@@ -69,8 +67,8 @@ def _row_means(tokens: Tensor, batch: Batch, counted: Tensor | None = None) -> T
 
 def _gspo(batch: Batch, settings: Settings) -> Tensor:
     log_ratio, weight, current = _columns(batch)
-    own = current - current.detach()
-    ratio = (_row_means(log_ratio.detach(), batch) + own).exp()
+    one = current - current.detach()
+    ratio = (_row_means(log_ratio.detach(), batch) + one).exp()
     return -weight * _cut(ratio, weight, settings)
 
 
@@ -83,13 +81,13 @@ def _sequence_ppo(batch: Batch, settings: Settings) -> Tensor:
 
 def _sapo(batch: Batch, settings: Settings) -> Tensor:
     log_ratio, weight, _ = _columns(batch)
-    steep = torch.where(weight > 0, _number(settings, "temperature"), _number(settings, "negative_temperature"))
+    steep = torch.where(weight > 0, number_of(settings, "temperature"), number_of(settings, "negative_temperature"))
     return -weight * 4 / steep / (1 + torch.exp(-steep * (log_ratio.exp() - 1)))
 
 
 def _gmpo(batch: Batch, settings: Settings, counted: Tensor | None = None) -> Tensor:
     log_ratio, weight, _ = _columns(batch)
-    high, low = _number(settings, "clip_high"), -_number(settings, "clip_low")
+    high, low = number_of(settings, "clip_high"), -number_of(settings, "clip_low")
     held = torch.where((weight > 0) & (log_ratio > high), high, log_ratio)
     held = torch.where((weight <= 0) & (log_ratio < low), low, held)
     return -_row_means(held, batch, counted).exp() * _row_means(weight, batch)

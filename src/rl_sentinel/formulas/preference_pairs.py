@@ -60,9 +60,9 @@ def pairs_of(batch: Batch, settings: Settings, *, reference: bool = True, desens
     def summed(column: Tensor, by: Tensor) -> Tensor:
         return (torch.where(batch.mask, column.double(), 0.0) * by).sum(1)
 
-    own = summed(batch.logprob, weight)
-    other = summed(batch.ref_logprob, ref_weight) if reference else torch.zeros_like(own)
-    return Pairs(own[::2], own[1::2], other[::2], other[1::2], lengths[::2], lengths[1::2])
+    current = summed(batch.logprob, weight)
+    other = summed(batch.ref_logprob, ref_weight) if reference else torch.zeros_like(current)
+    return Pairs(current[::2], current[1::2], other[::2], other[1::2], lengths[::2], lengths[1::2])
 
 
 def mismatched_kl(pairs: Pairs) -> Tensor:

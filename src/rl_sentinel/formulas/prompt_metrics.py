@@ -72,5 +72,5 @@ def over_prompts(quantity: str, batch: Batch, _reads: frozenset[str], _over: str
     rewards: dict[int, list[float]] = {}
     for group, reward in zip(batch.group.tolist(), batch.reward.tolist(), strict=True):
         rewards.setdefault(group, []).append(reward)
-    found = [PER_PROMPT[quantity](own) for own in rewards.values()]
+    found = [PER_PROMPT[quantity](of_prompt) for of_prompt in rewards.values()]
     return {name: torch.tensor(fmean(one[name] for one in found), dtype=torch.float64) for name in found[0]}

@@ -27,9 +27,9 @@ _OVER: Mapping[str, Callable[[list[float]], float]] = {"sum": sum, "mean": fmean
 
 def log_ratios(batch: Batch) -> list[dict[int, float]]:
     """For each row, trained position -> log-ratio of the policy to the policy that sampled."""
-    own, other = batch.logprob.tolist(), batch.rollout_logprob.tolist()
+    logprob, other = batch.logprob.tolist(), batch.rollout_logprob.tolist()
     trained = [[t for t, one in enumerate(row) if one] for row in batch.mask.tolist()]
-    return [{t: own[b][t] - other[b][t] for t in ts} for b, ts in enumerate(trained)]
+    return [{t: logprob[b][t] - other[b][t] for t in ts} for b, ts in enumerate(trained)]
 
 
 def bounds(settings: Settings, option: str = "") -> tuple[float | None, float]:
@@ -56,8 +56,8 @@ def measured(batch: Batch, settings: Settings, option: str = "") -> Tensor:
     for b, row in enumerate(log_ratios(batch)):
         one = {t: _ESTIMATES[str(settings[f"{option}estimator"])](d) for t, d in row.items()}
         over = settings.get(f"{option}over")
-        for t, own in one.items():
-            found[b, t] = _OVER[str(over)](list(one.values())) if over else own
+        for t, log_ratio in one.items():
+            found[b, t] = _OVER[str(over)](list(one.values())) if over else log_ratio
     return found
 
 

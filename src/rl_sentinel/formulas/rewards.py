@@ -7,11 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Settings
-
-
-def _number(settings: Settings, name: str) -> float:
-    return float(settings[name] or 0)
+from rl_sentinel.core.case import Settings, number_of
 
 
 def _of_rows(batch: Batch, value: Callable[[int], float]) -> Tensor:
@@ -21,12 +17,12 @@ def _of_rows(batch: Batch, value: Callable[[int], float]) -> Tensor:
 
 
 def _rescaled(batch: Batch, settings: Settings) -> Tensor:
-    bias, scale = _number(settings, "bias"), _number(settings, "scale")
+    bias, scale = number_of(settings, "bias"), number_of(settings, "scale")
     return _of_rows(batch, lambda b: (float(batch.reward[b]) + bias) * scale)
 
 
 def _clipped(batch: Batch, settings: Settings) -> Tensor:
-    ordered = (_number(settings, "least"), _number(settings, "most"))
+    ordered = (number_of(settings, "least"), number_of(settings, "most"))
     return _of_rows(batch, lambda b: sorted((float(batch.reward[b]), *ordered))[1])
 
 
@@ -36,10 +32,10 @@ def _suppressed(batch: Batch, _settings: Settings) -> Tensor:
 
 def overlong_penalty(length: int, settings: Settings) -> float:
     """The length penalty of a response with this number of tokens, at most 0; arXiv 2503.14476, equation 13."""
-    limit, buffer = _number(settings, "limit"), _number(settings, "buffer")
+    limit, buffer = number_of(settings, "limit"), number_of(settings, "buffer")
     if length <= limit - buffer:
         return 0.0
-    return -_number(settings, "factor") * (1.0 if length > limit else (length - limit + buffer) / buffer)
+    return -number_of(settings, "factor") * (1.0 if length > limit else (length - limit + buffer) / buffer)
 
 
 def _overlong(batch: Batch, settings: Settings) -> Tensor:
@@ -71,7 +67,7 @@ def _normalized(batch: Batch, settings: Settings) -> Tensor:
         rest = [reward[j] - mean(j, without=False) for j in rows]
         squares = sum((x - sum(rest) / len(rest)) ** 2 for x in rest)
         spread = sqrt(squares / max(1, len(rest) - (0 if settings["biased"] else 1)))
-        return float(relative / (spread + _number(settings, "epsilon"))) if spread > ROUNDING else 0.0
+        return float(relative / (spread + number_of(settings, "epsilon"))) if spread > ROUNDING else 0.0
 
     return _of_rows(batch, value)
 

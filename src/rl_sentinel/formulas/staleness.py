@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 
 
 def _behind(batch: Batch, settings: Settings) -> list[list[float]]:
     """For each row, how many updates each of its trained tokens is behind the current weights."""
-    now = float(settings["current"] or 0)
+    now = number_of(settings, "current")
     rows = zip(batch.version.tolist(), batch.mask.tolist(), strict=True)
     return [[now - v for v, trained in zip(row, mask, strict=True) if trained] for row, mask in rows]
 
@@ -33,7 +33,7 @@ def _mixed(batch: Batch, settings: Settings) -> Tensor:
 
 def _fresh(batch: Batch, settings: Settings) -> Tensor:
     """``[B]``: 1 if the oldest trained token of a row is recent enough, else 0."""
-    most = float(settings["most"] or 0)
+    most = number_of(settings, "most")
     return torch.tensor([float(bool(row) and max(row) <= most) for row in _behind(batch, settings)]).double()
 
 

@@ -1,4 +1,8 @@
-"""Advantages and returns with credit over time (GAE, rewards to go), by their papers' recursions, per token."""
+"""Advantages and returns with credit over time (GAE, rewards to go), by their papers' recursions, per token.
+
+The papers define them for responses whose tokens are all trained. Where a response has untrained tokens, each accepted
+reading of a formula has its own name, and the end of the name says what an untrained token is.
+"""
 
 from collections.abc import Callable, Mapping
 from statistics import fmean, pvariance, variance
@@ -8,23 +12,23 @@ import torch
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.case import Settings
 
-#: Name of a reading -> a list with one number per token, for each row of a batch.
-Tokens = dict[str, list[list[float]]]
+#: One number per token, for each row of a batch; 0 where a token has none.
+_Numbers = list[list[float]]
+
+#: Name of a reading -> one number per token, for each row of a batch.
+Tokens = dict[str, _Numbers]
+
+#: The positions of some tokens, in order, for each row of a batch.
+_Positions = list[list[int]]
 
 #: Setting names of a discount and of GAE's decay.
 _DISCOUNT, _DECAY = ("discount", "gamma"), ("decay", "lam", "lambd", "lambda")
-
-
-def _factor(settings: Settings, names: tuple[str, ...]) -> float:
-    return next((float(settings[n] or 0) for n in names if n in settings), 1.0)
-
 
 #: End of a reading's name: an untrained token is a time step like any other.
 EVERY_STEP = ", every token of a response a step"
 
 #: End of a reading's name: an untrained token is a time step without value and reward.
 WORTHLESS = ", an untrained token without value" + EVERY_STEP
-
 
 #: End of a reading's name: an untrained token only passes credit on, and has no temporal difference of its own.
 SILENT = ", an untrained token without a difference" + EVERY_STEP
@@ -33,32 +37,50 @@ SILENT = ", an untrained token without a difference" + EVERY_STEP
 SILENT_AND_WORTHLESS = ", an untrained token without value or difference" + EVERY_STEP
 
 
-#: True or False for each token of each row.
-_Marks = list[list[bool]]
+def _factor(settings: Settings, names: tuple[str, ...]) -> float:
+    """The first of these settings, or 1."""
+    return next((float(settings[n] or 0) for n in names if n in settings), 1.0)
 
 
-def _steps(batch: Batch) -> dict[str, _Marks]:
-    """End of a reading's name -> True at the tokens that are time steps: trained tokens, or all response tokens."""
-    return {"": batch.mask.tolist(), EVERY_STEP: batch.valid.tolist()}
+def _zeros(batch: Batch) -> _Numbers:
+    return [[0.0] * batch.width for _ in range(batch.rows)]
+
+
+def _trained(batch: Batch) -> _Positions:
+    """The trained tokens of each row."""
+    return [[t for t, trained in enumerate(row) if trained] for row in batch.mask.tolist()]
+
+
+def _of_responses(batch: Batch) -> _Positions:
+    """All tokens of each response."""
+    return [[t for t, valid in enumerate(row) if valid] for row in batch.valid.tolist()]
+
+
+def _time_steps(batch: Batch) -> dict[str, _Positions]:
+    """End of a reading's name -> the tokens that are time steps."""
+    return {"": _trained(batch), EVERY_STEP: _of_responses(batch)}
 
 
 def _gae(batch: Batch, settings: Settings) -> Tokens:
+    """GAE, arXiv 1506.02438, with tokens as steps; unchanged, and whitened."""
     readings = Tokens()
-    for name, found in _credit(batch, settings).items():
-        readings |= {f"as they are{name}": found} | _normalized(found, batch, name, 0.0)
+    for name, advantage in _gae_of_tokens(batch, settings).items():
+        readings |= {f"as they are{name}": advantage} | _normalized(advantage, batch, name, 0.0)
     return readings
 
 
-def _credit(batch: Batch, settings: Settings) -> Tokens:
-    """End of a reading's name (what an untrained token is) -> discounted sums of temporal differences."""
-    found = {name: _discounted_differences(batch, settings, steps) for name, steps in _steps(batch).items()}
+def _gae_of_tokens(batch: Batch, settings: Settings) -> Tokens:
+    """End of a reading's name -> discounted sums of temporal differences."""
+    steps = {name: [[[t] for t in row] for row in positions] for name, positions in _time_steps(batch).items()}
+    advantage = {name: _discounted_differences(batch, settings, of_rows) for name, of_rows in steps.items()}
     names = (WORTHLESS, SILENT, SILENT_AND_WORTHLESS)
     if bool((batch.mask == batch.valid).all()):
-        return found | dict.fromkeys(names, found[""])
+        return advantage | dict.fromkeys(names, advantage[""])
     for name in names:
         read = batch if name == SILENT else _worthless_off_mask(batch)
-        found[name] = _discounted_differences(read, settings, batch.valid.tolist(), silent=name != WORTHLESS)
-    return found
+        silent = name != WORTHLESS
+        advantage[name] = _discounted_differences(read, settings, steps[EVERY_STEP], silent=silent)
+    return advantage
 
 
 def _worthless_off_mask(batch: Batch) -> Batch:
@@ -67,45 +89,41 @@ def _worthless_off_mask(batch: Batch) -> Batch:
     return with_columns(batch, value=value, token_reward=reward)
 
 
-def _normalized(found: list[list[float]], batch: Batch, name: str, epsilon: float) -> Tokens:
-    """Normalize over all trained tokens; if every response token is a time step, also over all response tokens."""
-    readings = {n + name: x for n, x in _whitened(found, batch.mask.tolist(), epsilon).items()}
-    if name:
-        readings |= {f"{n} over responses{name}": x for n, x in _whitened(found, batch.valid.tolist(), epsilon).items()}
-    return readings
-
-
 def _discounted_differences(
-    batch: Batch, settings: Settings, steps: _Marks, *, silent: bool = False
-) -> list[list[float]]:
-    """Discounted sums of temporal differences; with ``silent``, an untrained token adds only its reward."""
+    batch: Batch, settings: Settings, steps: list[_Positions], *, silent: bool = False
+) -> _Numbers:
+    """Discounted sums of temporal differences, one per step, at all tokens of the step.
+
+    Args:
+        batch: the batch; the last step of a row has its outcome, besides the rewards of its tokens.
+        settings: the discount and the decay.
+        steps: the steps of each row, in order; a step has one or more tokens, and the value of its first token.
+        silent: a step that begins with an untrained token adds its reward, and has no temporal difference.
+    """
     discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
-    found, gains = [[0.0] * batch.width for _ in range(batch.rows)], batch.token_reward.tolist()
-    for b, (step, value) in enumerate(zip(steps, batch.value.tolist(), strict=True)):
-        later, after, reward = 0.0, 0.0, float(batch.reward[b])
-        for t in reversed([t for t in range(batch.width) if step[t]]):
-            difference = 0.0 if silent and not batch.mask[b, t] else discount * after - value[t]
-            later = reward + gains[b][t] + difference + discount * decay * later
-            found[b][t], after, reward = later, value[t], 0.0
-    return found
+    value, token_reward, mask = batch.value.tolist(), batch.token_reward.tolist(), batch.mask.tolist()
+    advantage = _zeros(batch)
+    for b, outcome in enumerate(batch.reward.tolist()):
+        later, next_value, reward = 0.0, 0.0, outcome
+        for step in reversed(steps[b]):
+            first = step[0]
+            reward += sum(token_reward[b][t] for t in step)
+            difference = 0.0 if silent and not mask[b][first] else discount * next_value - value[b][first]
+            later = reward + difference + discount * decay * later
+            next_value, reward = value[b][first], 0.0
+            for t in step:
+                advantage[b][t] = later
+    return advantage
 
 
 def _turn_level_gae(batch: Batch, settings: Settings) -> Tokens:
     """GAE with turns as steps: the last turn has the outcome; a turn's value is that of its first trained token."""
-    discount, decay = _factor(settings, _DISCOUNT), _factor(settings, _DECAY)
-    found, gains = [[0.0] * batch.width for _ in range(batch.rows)], batch.token_reward.tolist()
-    for b, value in enumerate(batch.value.tolist()):
-        later, after, reward = 0.0, 0.0, float(batch.reward[b])
-        for places in reversed(_turns_of(batch, b)):
-            reward += sum(gains[b][t] for t in places)
-            later = reward + discount * after - value[places[0]] + discount * decay * later
-            after, reward = value[places[0]], 0.0
-            for t in places:
-                found[b][t] = later
-    return {"as they are": found} | _normalized(found, batch, "", 0.0)
+    turns = [_turns(batch, b) for b in range(batch.rows)]
+    advantage = _discounted_differences(batch, settings, turns)
+    return {"as they are": advantage} | _normalized(advantage, batch, "", 0.0)
 
 
-def _turns_of(batch: Batch, row: int) -> list[list[int]]:
+def _turns(batch: Batch, row: int) -> _Positions:
     """The trained tokens of each turn of a row, in order."""
     turns: dict[int, list[int]] = {}
     for t in range(batch.width):
@@ -115,39 +133,44 @@ def _turns_of(batch: Batch, row: int) -> list[list[int]]:
 
 
 def _turn_level_returns(batch: Batch, settings: Settings) -> Tokens:
-    found = _turn_level_gae(batch, settings)["as they are"]
+    returns = _turn_level_gae(batch, settings)["as they are"]
     for b in range(batch.rows):
-        for places in _turns_of(batch, b):
-            for t in places:
-                found[b][t] += float(batch.value[b, places[0]])
-    return {"advantage, not whitened, above the value of the turn": found}
+        for turn in _turns(batch, b):
+            for t in turn:
+                returns[b][t] += float(batch.value[b, turn[0]])
+    return {"advantage, not whitened, above the value of the turn": returns}
 
 
 def _gae_returns(batch: Batch, settings: Settings) -> Tokens:
-    readings = Tokens()
-    for name, credit in _credit(batch, settings).items():
-        pairs = zip(credit, batch.value.tolist(), strict=True)
-        found = [[a + v for a, v in zip(*rows, strict=True)] for rows in pairs]
-        readings[f"advantage, not whitened, above the value{name}"] = found
+    readings, value = Tokens(), batch.value.tolist()
+    for name, advantage in _gae_of_tokens(batch, settings).items():
+        returns = [[advantage[b][t] + value[b][t] for t in range(batch.width)] for b in range(batch.rows)]
+        readings[f"advantage, not whitened, above the value{name}"] = returns
     return readings
 
 
-def _rewards_to_go(batch: Batch, settings: Settings) -> Tokens:
+def _reinforce_plus_plus(batch: Batch, settings: Settings) -> Tokens:
+    """REINFORCE++, arXiv 2501.03262: rewards to go, whitened."""
     epsilon, readings = float(settings.get("epsilon") or 0.0), Tokens()
-    for name, steps in _steps(batch).items():
-        readings |= _normalized(_to_go(batch, settings, steps), batch, name, epsilon)
+    for name, steps in _time_steps(batch).items():
+        readings |= _normalized(_rewards_to_go(batch, settings, steps), batch, name, epsilon)
     return readings
 
 
-def _to_go(batch: Batch, settings: Settings, steps: _Marks) -> list[list[float]]:
-    discount, found = _factor(settings, _DISCOUNT), [[0.0] * batch.width for _ in range(batch.rows)]
-    gains = batch.token_reward.tolist()
-    for b, step in enumerate(steps):
-        later = float(batch.reward[b])
-        for t in reversed([t for t in range(batch.width) if step[t]]):
-            found[b][t] = later + gains[b][t]
-            later = discount * found[b][t]
-    return found
+def _reinforce_plus_plus_returns(batch: Batch, settings: Settings) -> Tokens:
+    steps = _time_steps(batch)
+    return {f"rewards to go{name}": _rewards_to_go(batch, settings, of_rows) for name, of_rows in steps.items()}
+
+
+def _rewards_to_go(batch: Batch, settings: Settings, steps: _Positions) -> _Numbers:
+    """Discounted sums of the rewards at a step and after it; the last step of a row has the outcome."""
+    discount, to_go, token_reward = _factor(settings, _DISCOUNT), _zeros(batch), batch.token_reward.tolist()
+    for b, outcome in enumerate(batch.reward.tolist()):
+        later = outcome
+        for t in reversed(steps[b]):
+            to_go[b][t] = later + token_reward[b][t]
+            later = discount * to_go[b][t]
+    return to_go
 
 
 def _optimal_token_baseline(batch: Batch, settings: Settings) -> Tokens:
@@ -159,49 +182,60 @@ def _optimal_token_baseline(batch: Batch, settings: Settings) -> Tokens:
     only one response reaches has no baseline. If the ratio to the sampler is clamped, each squared norm is multiplied
     by the squared ratio.
     """
-    trained = [[t for t in range(batch.width) if batch.mask[b, t]] for b in range(batch.rows)]
-    share, squares = batch.logprob.double().exp().tolist(), batch.pi_squared.tolist()
-    if any(share[b][t] ** 2 > squares[b][t] for b in range(batch.rows) for t in trained[b]):
+    trained = _trained(batch)
+    probability, squares = batch.logprob.double().exp().tolist(), batch.pi_squared.tolist()
+    if any(probability[b][t] ** 2 > squares[b][t] for b in range(batch.rows) for t in trained[b]):
         return {}
-    ratio = _clamped_ratio(batch, settings)
-    gain = _to_go(batch, {"discount": 1.0}, batch.mask.tolist())
-    weight = [[0.0] * batch.width for _ in range(batch.rows)]
-    for b, places in enumerate(trained):
-        for t in places:
-            steps = [(1 - 2 * share[b][s] + squares[b][s]) * ratio[b][s] ** 2 for s in places if s <= t]
-            weight[b][t] = 1.0 if settings.get("certain") else sum(steps)
-    turns = [list(enumerate(ts)) for ts in trained]
-    return {"compared at the same of its trained tokens": _compared(batch, gain, weight, turns)}
+    ratio, weight = _clamped_ratio(batch, settings), _zeros(batch)
+    for b, tokens in enumerate(trained):
+        norms = [(1 - 2 * probability[b][t] + squares[b][t]) * ratio[b][t] ** 2 for t in tokens]
+        for n, t in enumerate(tokens):
+            weight[b][t] = 1.0 if settings.get("certain") else sum(norms[: n + 1])
+    to_go = _rewards_to_go(batch, {"discount": 1.0}, trained)
+    return {"compared at the same of its trained tokens": _less_weighted_mean(to_go, weight, trained, batch)}
 
 
-def _clamped_ratio(batch: Batch, settings: Settings) -> list[list[float]]:
+def _clamped_ratio(batch: Batch, settings: Settings) -> _Numbers:
+    """The ratio to the sampler, clamped as the settings say; 1 without a clamp."""
     most = settings.get("sampler_ratio_at_most")
     ratio = (batch.logprob.double() - batch.rollout_logprob.double()).exp()
     return (ratio.clamp(max=float(most)) if most else torch.ones_like(ratio)).tolist()
 
 
-def _compared(
-    batch: Batch, gain: list[list[float]], weight: list[list[float]], at: list[list[tuple[int, int]]]
-) -> list[list[float]]:
-    group, found = batch.group.tolist(), [[0.0] * batch.width for _ in range(batch.rows)]
-    for b, places in enumerate(at):
-        for turn, t in places:
-            same = [(j, s) for j, others in enumerate(at) for n, s in others if group[j] == group[b] and n == turn]
+def _less_weighted_mean(numbers: _Numbers, weight: _Numbers, trained: _Positions, batch: Batch) -> _Numbers:
+    """Numbers of trained tokens minus their weighted mean over the tokens of the group that have the same rank.
+
+    The rank of a token counts the trained tokens of its row. A token without another of its rank has the mean 0.
+    """
+    group, centered = batch.group.tolist(), _zeros(batch)
+    for b, tokens in enumerate(trained):
+        siblings = [j for j in range(batch.rows) if group[j] == group[b]]
+        for rank, t in enumerate(tokens):
+            same = [(j, trained[j][rank]) for j in siblings if rank < len(trained[j])]
             total = sum(weight[j][s] for j, s in same)
-            mean = sum(weight[j][s] * gain[j][s] for j, s in same) / total if total and len(same) > 1 else 0.0
-            found[b][t] = gain[b][t] - mean
-    return found
+            mean = sum(weight[j][s] * numbers[j][s] for j, s in same) / total if total and len(same) > 1 else 0.0
+            centered[b][t] = numbers[b][t] - mean
+    return centered
 
 
-def _whitened(found: list[list[float]], mask: _Marks, epsilon: float) -> Tokens:
-    """Standardize by the mean and deviation of all marked tokens."""
-    every = [x for row, kept in zip(found, mask, strict=True) for x, k in zip(row, kept, strict=True) if k]
-    if len(every) < 2 or len(set(every)) == 1:
+def _normalized(numbers: _Numbers, batch: Batch, name: str, epsilon: float) -> Tokens:
+    """Normalize over all trained tokens; if every response token is a time step, also over all response tokens."""
+    readings = {n + name: x for n, x in _whitened(numbers, _trained(batch), epsilon).items()}
+    if name:
+        over_responses = _whitened(numbers, _of_responses(batch), epsilon)
+        readings |= {f"{n} over responses{name}": x for n, x in over_responses.items()}
+    return readings
+
+
+def _whitened(numbers: _Numbers, positions: _Positions, epsilon: float) -> Tokens:
+    """Standardize by the mean and deviation of the numbers at these positions; empty without a deviation."""
+    population = [numbers[b][t] for b, row in enumerate(positions) for t in row]
+    if len(population) < 2 or len(set(population)) == 1:
         return {}
-    mean, readings = fmean(every), Tokens()
-    for name, spread in (("n - 1", variance(every)), ("n", pvariance(every))):
-        for how, scale in (("within the root", (spread + 1e-8) ** 0.5), ("beside", spread**0.5 + epsilon)):
-            readings[f"whitened ({name}), {how}"] = [[(x - mean) / scale for x in row] for row in found]
+    mean, readings = fmean(population), Tokens()
+    for name, square in (("n - 1", variance(population)), ("n", pvariance(population))):
+        for how, scale in (("within the root", (square + 1e-8) ** 0.5), ("beside", square**0.5 + epsilon)):
+            readings[f"whitened ({name}), {how}"] = [[(x - mean) / scale for x in row] for row in numbers]
     return readings
 
 
@@ -209,7 +243,7 @@ def _whitened(found: list[list[float]], mask: _Marks, epsilon: float) -> Tokens:
 TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "gae": _gae,
     "turn-level gae": _turn_level_gae,
-    "reinforce++": _rewards_to_go,
+    "reinforce++": _reinforce_plus_plus,
     "optimal token baseline": _optimal_token_baseline,
 }
 
@@ -220,7 +254,5 @@ OPEN = frozenset({"gae", "reinforce++"})
 RETURNS: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "gae": _gae_returns,
     "turn-level gae": _turn_level_returns,
-    "reinforce++": lambda batch, settings: {
-        f"rewards to go{name}": _to_go(batch, settings, steps) for name, steps in _steps(batch).items()
-    },
+    "reinforce++": _reinforce_plus_plus_returns,
 }

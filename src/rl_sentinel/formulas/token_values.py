@@ -49,9 +49,9 @@ def _weight(ratio: float, low: float | None, high: float) -> float:
 
 #: Level of a weight -> its log, from the log-ratio of a token and the log-ratios of its row.
 _LEVELS: Mapping[str, Callable[[float, list[float]], float]] = {
-    "token": lambda own, _row: own,
-    "sequence": lambda _own, row: sum(row),
-    "geometric": lambda _own, row: fmean(row),
+    "token": lambda log_ratio, _row: log_ratio,
+    "sequence": lambda _log_ratio, row: sum(row),
+    "geometric": lambda _log_ratio, row: fmean(row),
 }
 
 

@@ -46,10 +46,10 @@ def merge_turns(turns: Sequence[Turn]) -> list[Turn]:
     for name, prompt, response, values in turns:
         before = merged[-1][1] + merged[-1][2] if merged and merged[-1][0] == name else []
         if before and prompt[: len(before)] == before:
-            _, start, own, numbers = merged.pop()
+            _, start, tokens, numbers = merged.pop()
             between = prompt[len(before) :]
             joined = [x + [0.0] * len(between) + y for x, y in zip(numbers, values, strict=True)]
-            merged.append((name, start, own + between + response, joined))
+            merged.append((name, start, tokens + between + response, joined))
         else:
             merged.append((name, prompt, response, values))
     return merged

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 
 #: Name of a reading (an accepted interpretation of the formula) -> its value.
 Named = dict[str, Tensor]
@@ -27,7 +27,7 @@ def _clipped(batch: Batch, settings: Settings) -> Named:
 
 def _of_clipped_value(batch: Batch, settings: Settings) -> Tensor:
     """The squared error of the value clipped around the old value, as in stable-baselines3's PPO."""
-    most, value, old = float(settings["value_clip"] or 0), batch.value.double(), batch.old_value
+    most, value, old = number_of(settings, "value_clip"), batch.value.double(), batch.old_value
     held = torch.where(value > old + most, old + most, torch.where(value < old - most, old - most, value))
     return (held - batch.returns.double()) ** 2
 

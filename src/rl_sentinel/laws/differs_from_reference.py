@@ -68,8 +68,8 @@ NEAR = 1e-5
 def _applies(boundary: Boundary) -> str:
     if boundary.undecided:
         raise Undecided(boundary.undecided)
-    own = _is_estimator(boundary)
-    known = own or any(known_output(boundary, name) for name in boundary.outputs)
+    is_estimator = _is_estimator(boundary)
+    known = is_estimator or any(known_output(boundary, name) for name in boundary.outputs)
     return "" if known else "it claims no algorithm whose formula is known"
 
 
@@ -108,10 +108,6 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
                 raise
 
 
-def _settings(boundary: Boundary, case: Case) -> Settings:
-    return {**boundary.settings.get(case.setting, {}), **case.override}
-
-
 def _comparable(boundary: Boundary, steps: Batch) -> bool:
     batch, _ = last_steps(boundary, steps)
     even = outcomes_compare(batch) and bool(rewards_differ(batch).any()) and not bool(batch.token_reward.any())
@@ -131,7 +127,7 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
     if not _comparable(boundary, batch):
         return {}, where
     formula = returns_of if name == "returns" else advantages_of
-    readings = {n: x[last_row] for n, x in formula(boundary, finals, _settings(boundary, case)).items()}
+    readings = {n: x[last_row] for n, x in formula(boundary, finals, boundary.settings_of(case)).items()}
     wide = boundary.outputs[name].axes == "B T"
     spread = {n: x.unsqueeze(1).expand(batch.mask.shape) if wide and x.dim() == 1 else x for n, x in readings.items()}
     return as_claimed(boundary, name, spread), where
@@ -169,7 +165,7 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
     batch = case.batch
     if not _asked(boundary, batch) or not any(known_output(boundary, name) for name in boundary.outputs):
         return
-    settings, sloping = _settings(boundary, case), _sloping(boundary)
+    settings, sloping = boundary.settings_of(case), _sloping(boundary)
     columns = _sloped(boundary) if sloping else ()
     observed = ask(case, gradients=columns)
     scale = magnitude(batch, boundary.reads) + (_weight(batch) if "advantage" in boundary.reads else 0.0)
@@ -218,7 +214,7 @@ def _asked(boundary: Boundary, batch: Batch) -> bool:
 
 def _reference_values(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
     batch = case.batch
-    values = references(boundary, name, batch, _settings(boundary, case)) if _asked(boundary, batch) else {}
+    values = references(boundary, name, batch, boundary.settings_of(case)) if _asked(boundary, batch) else {}
     return {n: x.detach() for n, x in as_claimed(boundary, name, values).items()}, counted(boundary, name, batch)
 
 

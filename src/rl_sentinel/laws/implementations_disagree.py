@@ -52,7 +52,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     boundary, batch = ask.boundary, case.batch
-    own = ask(case)
+    result = ask(case)
     scale = magnitude(batch, boundary.reads)
     for path in boundary.alternatives:
         try:
@@ -61,13 +61,13 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
             continue
         alone = [name for name in boundary.outputs if name not in other.values]
         reason = f"{_short(path, boundary.path)} implements the same algorithm and returns the expected value"
-        yield from same_tokens(boundary, batch, other, own, change=None, reason=reason, scale=scale, skip=alone)
+        yield from same_tokens(boundary, batch, other, result, change=None, reason=reason, scale=scale, skip=alone)
 
 
-def _short(path: str, own: str) -> str:
+def _short(path: str, compared: str) -> str:
     """The function's name; the whole path if both functions have the same name."""
     name = path.rpartition(".")[2]
-    return path if name == own.rpartition(".")[2] else name
+    return path if name == compared.rpartition(".")[2] else name
 
 
 LAW = Law(

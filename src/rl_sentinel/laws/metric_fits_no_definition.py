@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.boundary import Boundary, Output
-from rl_sentinel.core.case import Case, Settings, with_batch, with_draw
+from rl_sentinel.core.case import Case, with_batch, with_draw
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.expectations import Equal, Expectation, Within
 from rl_sentinel.core.law import Law
@@ -48,10 +48,6 @@ from rl_sentinel.formulas.shares import is_share
 from rl_sentinel.search.comparison import magnitude, places
 from rl_sentinel.search.formula_reading import as_claimed, fitting
 from rl_sentinel.search.on_policy_step import row_constant
-
-
-def _settings(boundary: Boundary, case: Case) -> Settings:
-    return {**boundary.settings.get(case.setting, {}), **case.override}
 
 
 def _applies(boundary: Boundary) -> str:
@@ -71,7 +67,7 @@ def _accepted(boundary: Boundary, output: Output, case: Case, only: str = "") ->
     where = places(output, batch, batch.live)
     if not bool(batch.live.any()):
         return {}, where
-    found = definitions(output, batch, boundary.reads, _settings(boundary, case), only)
+    found = definitions(output, batch, boundary.reads, boundary.settings_of(case), only)
     name = next(n for n, o in boundary.outputs.items() if o is output)
     return as_claimed(boundary, name, {n: x for n, x in found.items() if _as_claimed(boundary, output, n)}), where
 
@@ -97,7 +93,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     if boundary.stage == "policy-loss" and value_of(boundary.claims.scope) == "sequence":
         case = with_batch(case, row_constant(case.batch))
     batch, seen = case.batch, ask(case)
-    settings = _settings(boundary, case)
+    settings = boundary.settings_of(case)
     for name, output in boundary.outputs.items():
         if not is_defined(output, boundary.reads, settings):
             yield from _share(name, output, seen.values[name])

@@ -84,9 +84,9 @@ def _compared(batch: Batch) -> list[int]:
 
 
 def _has_rival(batch: Batch, row: int) -> bool:
-    own = batch.trajectory == batch.trajectory[row]
-    rivals = (batch.group == batch.group[row]) & ~own & batch.live
-    return bool((own & batch.live).any()) and bool(rivals.any())
+    same = batch.trajectory == batch.trajectory[row]
+    rivals = (batch.group == batch.group[row]) & ~same & batch.live
+    return bool((same & batch.live).any()) and bool(rivals.any())
 
 
 def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
@@ -107,10 +107,10 @@ def _last_trained(batch: Batch, rows: Tensor, like: Tensor) -> Tensor:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     row, batch, boundary = int(case.draw["row"] or 0), case.batch, ask.boundary
-    knobs = {**boundary.settings.get(case.setting, {}), **case.override}
+    settings = boundary.settings_of(case)
     reached = _reached(boundary, batch, row)
     void = boundary.claims.suppresses is not None and bool((batch.length[reached] == batch.width).any())
-    if void or not bool(reached.any()) or any(knobs.get(name) == 0 for name in ("gamma", "lambda")):
+    if void or not bool(reached.any()) or any(settings.get(name) == 0 for name in ("gamma", "lambda")):
         return
     before = ask(case).values
     places = {name: _last_trained(batch, reached, before[name]) for name in advantages(boundary)}

@@ -63,8 +63,8 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _weighed(boundary: Boundary, output: Output) -> list[str]:
-    knobs = {key for settings in boundary.settings.values() for key in settings}
-    return [key for key in UNWEIGHED.get(kind(output.quantity), ()) if key in knobs]
+    known = {key for settings in boundary.settings.values() for key in settings}
+    return [key for key in UNWEIGHED.get(kind(output.quantity), ()) if key in known]
 
 
 def _valid(output: Output, batch: Batch) -> Tensor | None:

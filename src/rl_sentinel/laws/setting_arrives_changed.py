@@ -53,7 +53,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    settings = {**ask.boundary.settings.get(case.setting, {}), **case.override}
+    settings = ask.boundary.settings_of(case)
     seen = ask(case).values
     for name, value in _passed_on(ask.boundary, settings).items():
         number = 1.0 if isinstance(value, str) else float(value or 0)

@@ -51,8 +51,8 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    knobs = {**ask.boundary.settings.get(case.setting, {}), **case.override}
-    finished, oldest = (int(knobs.get(name) or 0) for name in ("finished", "max_staleness"))
+    settings = ask.boundary.settings_of(case)
+    finished, oldest = (int(settings.get(name) or 0) for name in ("finished", "max_staleness"))
     seen = ask(case).values
     for name in _counts(ask.boundary):
         most = torch.tensor(float((finished + oldest + 1) * case.batch.rows), device=seen[name].device)

@@ -49,8 +49,8 @@ ESTIMATORS: dict[str, Callable[[Responses], Tensor]] = {
 def clips(config: Any) -> dict[str, float]:  # noqa: ANN401 - verl's configuration, of several classes over its releases
     """The lower and the upper clip: the setting of that side or, if it is None, the setting for both sides."""
     both = config.clip_ratio
-    own = {"clip_low": config.clip_ratio_low, "clip_high": config.clip_ratio_high}
-    return {name: both if clip is None else clip for name, clip in own.items()}
+    clips = {"clip_low": config.clip_ratio_low, "clip_high": config.clip_ratio_high}
+    return {name: both if clip is None else clip for name, clip in clips.items()}
 
 
 #: Name after ``sentinel_`` -> the loss.

@@ -89,7 +89,7 @@ def _bar(share: float) -> str:
     return _BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] if math.isfinite(share) else " "
 
 
-def picture(runs: Sequence[Run], place: Path, evaluations: Sequence[Run] = ()) -> bool:
+def picture(runs: Sequence[Run], path: Path, evaluations: Sequence[Run] = ()) -> bool:
     """Draw the runs and their evaluations as a PNG with a panel per metric; return whether matplotlib is installed.
 
     Raises:
@@ -117,9 +117,9 @@ def picture(runs: Sequence[Run], place: Path, evaluations: Sequence[Run] = ()) -
         axes.grid(visible=True, alpha=0.3)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center")
     try:
-        figure.savefig(place, format="png", dpi=110)
+        figure.savefig(path, format="png", dpi=110)
     except OSError as error:
-        raise SentinelError(f"{place} cannot be written ({error.strerror}): name another path") from error
+        raise SentinelError(f"{path} cannot be written ({error.strerror}): name another path") from error
     return True
 
 

@@ -56,8 +56,8 @@ def when(e: Mapping[str, Any]) -> str:
 def _with_listed_value(e: Mapping[str, Any], reach: str) -> str:
     """The configuration in ``reach``, with the setting's value replaced by the refused value of a list."""
     listed = e["expectation"].get("listed")
-    own = e["knobs"].get(listed["name"]) if listed else None
-    return re.sub(rf"=(?:{re.escape(str(own))})\b", lambda _: f"={listed['value']}", reach) if own else reach
+    value = e["knobs"].get(listed["name"]) if listed else None
+    return re.sub(rf"=(?:{re.escape(str(value))})\b", lambda _: f"={listed['value']}", reach) if value else reach
 
 
 def also_broken(e: Mapping[str, Any]) -> str:
@@ -76,10 +76,10 @@ def sentence(e: Mapping[str, Any]) -> str:
     if expectation["kind"] != "Refuses":
         return str(expectation["sentence"])
     wrong = _wrong(expectation)
-    outcome = "valid settings refused" if expectation["accepts"] else "invalid settings accepted"
+    fault = "valid settings refused" if expectation["accepts"] else "invalid settings accepted"
     listed = "; ".join(f"{a['name']} ({a['reason']})" for a in wrong[:_ATTEMPTS])
     more = f"; and {len(wrong) - _ATTEMPTS} more" if len(wrong) > _ATTEMPTS else ""
-    return f"{len(wrong)} of {len(expectation['attempts'])} {outcome}: {listed}{more}"
+    return f"{len(wrong)} of {len(expectation['attempts'])} {fault}: {listed}{more}"
 
 
 def _wrong(expectation: Mapping[str, Any]) -> list[Any]:

@@ -122,8 +122,8 @@ def _grids(evidence: Mapping[str, Any]) -> list[Grid]:
             grids.append(grid(name, values))
     broken = expectation["broken"]["cells"]
     for result in expectation["results"]:
-        own = result["output"] == expectation["output"]
+        same_output = result["output"] == expectation["output"]
         if result["expected"] is not None:
             grids.append(grid(f"{result['output']}, expected", result["expected"]))
-        grids.append(grid(f"{result['output']}, observed", result["observed"], broken if own else ()))
+        grids.append(grid(f"{result['output']}, observed", result["observed"], broken if same_output else ()))
     return grids

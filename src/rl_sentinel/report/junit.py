@@ -50,9 +50,9 @@ def _broken(case: Element, results: Results, verdict: Verdict) -> None:
         SubElement(case, "system-out").text = f"{verdict.evidence['level']}: {sentence}"
         return
     failure = SubElement(case, "failure", type=finding.level, message=sentence)
-    own = str(verdict.evidence["signature"]) == finding.signature
+    is_cause = str(verdict.evidence["signature"]) == finding.signature
     same = f"same cause as {finding.law} at {finding.boundary} [{finding.setting}]"
-    failure.text = _printable("\n".join(block([finding])) if own else same)
+    failure.text = _printable("\n".join(block([finding])) if is_cause else same)
 
 
 def _printable(text: str) -> str:

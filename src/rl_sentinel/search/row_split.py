@@ -65,13 +65,13 @@ def same_loss_in_parts(ask: Ask, case: Case, cut: Cut, reason: str) -> Iterator[
     def observe(parts: int) -> Observation:
         return ask(in_parts(case, cut, parts), gradients=slopes(ask.boundary))
 
-    rows, own = case.batch.rows, averages(ask.boundary)
-    if own and not alike(case.batch):
+    rows, is_mean = case.batch.rows, averages(ask.boundary)
+    if is_mean and not alike(case.batch):
         return
     whole, scale = observe(1), magnitude(case.batch, ask.boundary.reads)
     units = rows if ask.boundary.claims.pairing is None else rows // 2
     for parts in sorted({2, units} - {0, 1} if units < rows else {2, rows}):
-        if own and rows % parts:
+        if is_mean and rows % parts:
             continue
         split, change = observe(parts), cutting(case, cut, parts)
         for column, gradient in whole.gradients.items():

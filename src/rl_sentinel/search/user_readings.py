@@ -11,6 +11,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.formulas.policy_losses import LOSSES
 from rl_sentinel.formulas.value_losses import entropy
 
+#: Name of a reading -> values: a formula may be read in several ways.
 Readings = dict[str, Tensor]
 
 #: Columns with a number per token, of which a function may compute the mean.

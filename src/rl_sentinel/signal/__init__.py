@@ -94,8 +94,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
         AttributeError: for any other name; the message proposes the nearest public name.
     """
     if name in _PLACES:
-        module, own = _PLACES[name]
-        return getattr(import_module(f"{__name__}.{module}"), own)
+        module, attribute = _PLACES[name]
+        return getattr(import_module(f"{__name__}.{module}"), attribute)
     near = get_close_matches(name, _PLACES, n=1, cutoff=0.5)
     raise AttributeError(f"module {__name__!r} has no {name!r}" + "".join(f": the nearest is {n!r}" for n in near))
 

@@ -22,8 +22,8 @@ def group_sums(
         >>> group_sums(torch.tensor([1.0, 2.0, 9.0]), group=torch.tensor([7, 7, -1]), live=torch.ones(3).bool())
         tensor([3., 3., 9.])
     """
-    place = labels.places(group)
-    return _sums(torch.where(live, values, torch.zeros_like(values)), place)[place]
+    number = labels.places(group)
+    return _sums(torch.where(live, values, torch.zeros_like(values)), number)[number]
 
 
 @validate()
@@ -36,8 +36,8 @@ def group_counts(*, group: Int[Tensor, " B"], live: Bool[Tensor, " B"]) -> Int[T
         >>> group_counts(group=torch.tensor([7, 7, -1]), live=torch.tensor([True, False, True]))
         tensor([1, 1, 1])
     """
-    place = labels.places(group)
-    return _sums(live.to(place.dtype), place)[place]
+    number = labels.places(group)
+    return _sums(live.to(number.dtype), number)[number]
 
 
 @validate()
@@ -53,8 +53,8 @@ def group_maxima(
         ...              live=torch.tensor([True, True, False]))
         tensor([2., 2., 2.])
     """
-    place = labels.places(group)
-    return _maxima(values, live, place)[place]
+    number = labels.places(group)
+    return _maxima(values, live, number)[number]
 
 
 @validate()
@@ -100,10 +100,10 @@ def centered(
         require_finite("weight", weight, where=live, why=why)
         require_span("weight", weight, where=live, span=(0.0, torch.inf), why=why)
         share = weight
-    place, share = labels.places(group), torch.where(live, share, torch.zeros_like(share))
+    number, share = labels.places(group), torch.where(live, share, torch.zeros_like(share))
     if weight is not None:
-        _require_weight(share, live, place)
-    return _centered(values, live, place, share)[0]
+        _require_weight(share, live, number)
+    return _centered(values, live, number, share)[0]
 
 
 @validate()
@@ -120,11 +120,11 @@ def moments(
         (tensor([-1.,  1.,  0.]), tensor([1.4142, 1.4142, 0.0000]))
     """
     _require_rewards(values, live)
-    place = labels.places(group)
-    middle, count = _centered(values, live, place, live)
+    number = labels.places(group)
+    middle, count = _centered(values, live, number, live)
     wide = middle.double()  # a square may overflow or underflow the dtype
-    squares = _sums(wide.square(), place) / (count - (0 if biased else 1)).clamp_(min=1)
-    return middle, _roots(squares).to(middle.dtype).index_select(0, place)
+    squares = _sums(wide.square(), number) / (count - (0 if biased else 1)).clamp_(min=1)
+    return middle, _roots(squares).to(middle.dtype).index_select(0, number)
 
 
 @named
@@ -147,8 +147,8 @@ def deviations(
 @validate()
 def places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
     """Number the groups from 0; return the number of each row's group."""
-    place: Tensor = torch.unique(group.long(), return_inverse=True)[1]
-    return place
+    number: Tensor = torch.unique(group.long(), return_inverse=True)[1]
+    return number
 
 
 def _require_rewards(values: Tensor, live: Tensor) -> None:
@@ -156,16 +156,16 @@ def _require_rewards(values: Tensor, live: Tensor) -> None:
     require_finite("reward", values, where=live, why=why)
 
 
-def _require_weight(weight: Tensor, live: Tensor, place: Tensor) -> None:
+def _require_weight(weight: Tensor, live: Tensor, number: Tensor) -> None:
     """Raise for a group whose live rows all have weight 0: its weighted mean is undefined."""
-    wrong = live & (_sums(weight, place) <= 0).index_select(0, place)
+    wrong = live & (_sums(weight, number) <= 0).index_select(0, number)
     refuse_where(wrong, lambda at: f"weight{at} and all weights of its group are 0, expected one above 0 for the mean")
 
 
-def _sums(kept: Tensor, place: Tensor) -> Tensor:
-    """``[B]``: the sum of group ``n`` at place ``n``, in float32 or wider; unused places are 0."""
+def _sums(kept: Tensor, number: Tensor) -> Tensor:
+    """``[B]``: the sum of group ``n`` at index ``n``, in float32 or wider; unused places are 0."""
     wide = kept.float() if kept.dtype in (torch.float16, torch.bfloat16) else kept
-    return torch.zeros_like(wide).index_add_(0, place, wide).to(kept.dtype)
+    return torch.zeros_like(wide).index_add_(0, number, wide).to(kept.dtype)
 
 
 def _roots(squares: Tensor) -> Tensor:
@@ -174,21 +174,21 @@ def _roots(squares: Tensor) -> Tensor:
     return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)
 
 
-def _maxima(values: Tensor, live: Tensor, place: Tensor) -> Tensor:
+def _maxima(values: Tensor, live: Tensor, number: Tensor) -> Tensor:
     """As :func:`_sums`, but the largest live value; minus infinity without live rows."""
     lowest = torch.full_like(values, -torch.inf)
-    found: Tensor = lowest.scatter_reduce(0, place, torch.where(live, values, lowest), "amax")
+    found: Tensor = lowest.scatter_reduce(0, number, torch.where(live, values, lowest), "amax")
     return found
 
 
-def _centered(values: Tensor, live: Tensor, place: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+def _centered(values: Tensor, live: Tensor, number: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
     """Centered values, by distances to the group's largest value, and each group's sum of ``share``."""
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
     far = wide.double()  # a distance, or a sum of distances, may overflow the dtype
     counted, nothing = share.to(far.dtype), torch.zeros_like(far)
-    distance = torch.where(live, far - _maxima(far, live, place).index_select(0, place), nothing)
-    whole = _sums(counted, place)
-    mean = _sums(counted * distance, place).div_(whole).index_select(0, place)
+    distance = torch.where(live, far - _maxima(far, live, number).index_select(0, number), nothing)
+    whole = _sums(counted, number)
+    mean = _sums(counted * distance, number).div_(whole).index_select(0, number)
     middle = torch.where(live, distance - mean, nothing).to(wide.dtype)
     _require_near(middle, values)
     return middle, whole

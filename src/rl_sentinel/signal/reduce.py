@@ -188,19 +188,19 @@ class Aggregation:
         """
         if self.mode not in {"sequence-mean-token-mean", "prompt-mean"}:
             return None
-        own = row_counts(mask=mask)
+        counts = row_counts(mask=mask)
         if self.prompt_tokens is None:
-            return own.clamp(min=1)
+            return counts.clamp(min=1)
         tokens = self.prompt_tokens
-        if tokens.shape != own.shape:
+        if tokens.shape != counts.shape:
             raise InputError(
-                f"prompt_tokens has shape {list(tokens.shape)}, expected {list(own.shape)}: one for each row"
+                f"prompt_tokens has shape {list(tokens.shape)}, expected {list(counts.shape)}: one for each row"
             )
         refuse_where(
-            tokens < own,
+            tokens < counts,
             lambda at: (
-                f"prompt_tokens{at} is {int(tokens[at[0]])}, expected {int(own[at[0]])} or more, the row's own tokens: "
-                "count over the whole mini-batch, and use of_rows for a part of it"
+                f"prompt_tokens{at} is {int(tokens[at[0]])}, expected {int(counts[at[0]])} or more, "
+                "the row's own tokens: count over the whole mini-batch, and use of_rows for a part of it"
             ),
         )
         return tokens.clamp(min=1)

@@ -105,8 +105,10 @@ def require_instance(name: str, value: object, kind: type | UnionType, what: str
         >>> require_instance("size", 3, int, "a number of rows")
     """
     if not isinstance(value, kind):
-        own = getattr(kind, "__name__", str(kind))
-        raise InputError(f"{name} is {value!r}, expected {'an' if own[0] in 'AEIOUaeiou' else 'a'} {own}: {what}")
+        name_of_kind = getattr(kind, "__name__", str(kind))
+        raise InputError(
+            f"{name} is {value!r}, expected {'an' if name_of_kind[0] in 'AEIOUaeiou' else 'a'} {name_of_kind}: {what}"
+        )
 
 
 def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why: str) -> None:
@@ -127,7 +129,7 @@ def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why
     if sum_is_finite(values):
         return
     wrong = trained(where) & ~values.isfinite()
-    refuse_where(wrong, lambda place: f"{_at(name, values, place)}, expected a finite number: {why}")
+    refuse_where(wrong, lambda index: f"{_at(name, values, index)}, expected a finite number: {why}")
 
 
 def explain_result(result: Shaped[Tensor, "..."], *, where: Mask, **columns: Shaped[Tensor, "..."]) -> None:
@@ -175,7 +177,7 @@ def require_span(  # noqa: PLR0913 - a column, where it counts, and its possible
     (least, most), wrong = span, (values > span[1] + slack) | (values < span[0])
     bounds = f"{least:g} or more" if most == torch.inf else f"from {least:g} to {most:g}"
     bounds = f"at most {most:g}" if least == -torch.inf else bounds
-    refuse_where(trained(where) & wrong, lambda place: f"{_at(name, values, place)}, expected {bounds}: {why}")
+    refuse_where(trained(where) & wrong, lambda index: f"{_at(name, values, index)}, expected {bounds}: {why}")
 
 
 def require_logprobs(*, where: Mask, **logprobs: Shaped[Tensor, "..."]) -> None:
@@ -198,8 +200,8 @@ def sum_is_finite(values: Shaped[Tensor, "..."]) -> bool:
     return math.isfinite((values.detach().sum() if values.dim() else values).item())
 
 
-def _at(name: str, values: Tensor, place: list[int]) -> str:
-    return f"{name}[{', '.join(map(str, place))}] is {values[tuple(place)].item()}"
+def _at(name: str, values: Tensor, index: list[int]) -> str:
+    return f"{name}[{', '.join(map(str, index))}] is {values[tuple(index)].item()}"
 
 
 def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 - whether it is a number is checked

@@ -104,8 +104,8 @@ def validate_record(record: Any, **ranges: Range) -> None:  # noqa: ANN401 - any
     if CHECKED:
         kind = type(record)
         if kind not in _PLANS:
-            own = {f.name for f in fields(record) if f.init}
-            hints = {n: k for n, k in get_type_hints(kind, include_extras=True).items() if n in own}
+            names = {f.name for f in fields(record) if f.init}
+            hints = {n: k for n, k in get_type_hints(kind, include_extras=True).items() if n in names}
             _PLANS[kind] = _Plan.of(hints, rows=False, ranges=ranges)
         plan = _PLANS[kind]
         plan.check_all({name: getattr(record, name) for name in plan.names})

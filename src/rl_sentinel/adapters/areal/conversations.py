@@ -174,7 +174,7 @@ def _row(  # noqa: PLR0913 - code of the target, and a conversation
             messages = [*messages, _message("user", content)]
             continue
         child = interaction(**empty, messages=messages, parent=parent, chat_template_type="concat")
-        own = response(
+        replacement = response(
             input_tokens=_prompt_of(prompt, child, parent, tokenizer),
             output_tokens=ids,
             output_logprobs=[row["logprobs"][place] for _, place, _ in turn.tokens],
@@ -182,7 +182,7 @@ def _row(  # noqa: PLR0913 - code of the target, and a conversation
             stop_reason=turn.stop,
             tokenizer=tokenizer,
         )
-        setattr(child, reply, own)
+        setattr(child, reply, replacement)
         said = [_message("assistant", content)]
         if "output_message_list" in names:
             child.output_message_list = said

@@ -85,9 +85,9 @@ def redistribute(
     granularity = len(items[0]["place"])
 
     def work(rank: int) -> list[dict[str, Tensor]]:
-        own = items[rank * share : (rank + 1) * share]
+        part = items[rank * share : (rank + 1) * share]
         whole = "granularity" in inspect.signature(method).parameters
-        data = method(pad(own), granularity=granularity).data if whole else method(own).data
+        data = method(pad(part), granularity=granularity).data if whole else method(part).data
         return [data] if isinstance(data, dict) else list(data)
 
     with replaced_globals(method.__globals__, gather.__globals__, dist=_collectives()):

@@ -49,7 +49,7 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
         return {}
 
     parallel = SimpleNamespace(dp_size=1, sp_size=1, tp_size=1)
-    own: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "config": config,
         "model": staticmethod(model),
         "model_config": SimpleNamespace(model_type="qwen3"),
@@ -66,7 +66,7 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
         "losses": losses,
         **dict.fromkeys(("train", "_ensure_ready", "optimizer_zero_grad", "optimizer_step"), do_nothing),
     }
-    return object.__new__(type("Engine", (owner,), own))
+    return object.__new__(type("Engine", (owner,), attributes))
 
 
 #: Key of the data with the number of each position, for engines that copy their inputs, which cuts gradients.
@@ -76,8 +76,8 @@ PLACES = "output_places"
 def read_outputs(outputs: Tensor, labels: Tensor, *_more: object, **_options: object) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies from the model's outputs; the log-prob of any token but the next one is 1 lower."""
     expected = outputs[..., 2]
-    own = (labels.reshape(expected.shape) == expected) | (expected == 0)
-    return torch.where(own, outputs[..., 0], outputs[..., 0] - 1.0), outputs[..., 1]
+    matches = (labels.reshape(expected.shape) == expected) | (expected == 0)
+    return torch.where(matches, outputs[..., 0], outputs[..., 0] - 1.0), outputs[..., 1]
 
 
 class RecordedLoss:
@@ -149,8 +149,8 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
         }
         clips = dict.fromkeys(("fsdp2_clip_grad_norm", "fsdp2_clip_grad_norm_"), lambda *_a, **_o: torch.tensor(0.0))
         # Both may be decorated by a function of another module, whose globals they would seem to have.
-        loss, own = (inspect.unwrap(one) for one in (getattr(loss_fn, "func", loss_fn), owner.train_batch))
-        with replaced_globals(loss.__globals__, **readers), replaced_globals(own.__globals__, **clips):
+        loss, train = (inspect.unwrap(one) for one in (getattr(loss_fn, "func", loss_fn), owner.train_batch))
+        with replaced_globals(loss.__globals__, **readers), replaced_globals(train.__globals__, **clips):
             return owner.train_batch(*inputs, loss_fn=recorded, **options)
 
     kind.train_batch = train_batch

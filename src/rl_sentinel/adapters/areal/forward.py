@@ -69,9 +69,9 @@ def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL
     def model(**inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
         ids = inputs["input_ids"].reshape(-1)
         rows = own_part(inputs[OUTPUT_ROWS].reshape(-1), len(ids))
-        own = (kind.tokens[rows] == ids).unsqueeze(-1)
+        matches = (kind.tokens[rows] == ids).unsqueeze(-1)
         padding = (ids == 0).unsqueeze(-1)  # padding has token 0 and row 0, but row 0 belongs to another position
-        return SimpleNamespace(logits=torch.where(own | padding, kind.outputs[rows], 0.0).unsqueeze(0))
+        return SimpleNamespace(logits=torch.where(matches | padding, kind.outputs[rows], 0.0).unsqueeze(0))
 
     del kind._compute_logprobs_entropy  # noqa: SLF001 - the double for a model without logits
     kind.model = staticmethod(model)

@@ -72,7 +72,7 @@ def engine_rates(
     """The learning rates of ``count`` updates of an engine, as fractions of the peak."""
     megatron = "get_megatron_optimizer" in build.__globals__
     optimizer = SimpleNamespace(param_groups=[{"lr": 0.0}])
-    own: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "optimizer_config": options,
         "logger": logging.getLogger("areal"),
         "config": SimpleNamespace(use_lora=True, optimizer_dtype="float32"),
@@ -87,7 +87,7 @@ def engine_rates(
         "OptimizerParamScheduler": MegatronSchedule,
         "MegatronCheckpointManager": lambda **_options: None,
     }
-    engine = bare_instance(owner, **own)
+    engine = bare_instance(owner, **attributes)
     with replaced_globals(build.__globals__, **doubles):
         build(engine, run)
     advance = next(getattr(owner, name) for name in ADVANCES if hasattr(owner, name))
@@ -123,7 +123,7 @@ def rates(  # noqa: PLR0913 - the parts of a configuration
 
 def _rates(path: str, run: str, kind: str, engine: str) -> Boundary:
     algorithm, settings = KINDS[kind]
-    families = {f"{kind}, {name}": own for name, own in settings.items()}
+    families = {f"{kind}, {name}": options for name, options in settings.items()}
     arguments: dict[str, Codec] = {
         "build": Constant(Function(path)),
         "owner": Constant(Function(engine)),

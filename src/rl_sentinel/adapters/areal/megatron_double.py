@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,15 @@ from rl_sentinel.adapters.areal.doubles import ENTROPY, LABELS, LOGPROBS, VALUES
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group, parallel_state_of_one_process
 
+#: Sizes of parallel groups, each of which is 1.
+_SIZES = ("pipeline_parallel_size", "context_parallel_size", "tensor_parallel_size")
+
+#: Features of the engine that are not in use.
+_DISABLED = (
+    *("is_vision_model", "enable_tree_training", "enable_fp8", "use_padded_seq", "use_model_packed_seq"),
+    "is_offload",
+)
+
 
 def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
     """An engine of one process with doubles of model, schedule and optimizer.
@@ -20,23 +30,9 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
     forward_step: a loss function that returns two values).
     """
     losses: list[Tensor] = []
-
-    def schedule(
-        forward_step_func: Callable[..., Any],
-        data_iterator: object,
-        model: object,
-        num_microbatches: int,
-        **_more: object,
-    ) -> None:
-        for _ in range(num_microbatches):
-            output, compute_loss = forward_step_func(data_iterator, model)
-            loss = compute_loss(output)[0] / num_microbatches
-            torch.autograd.backward([loss])
-            losses.append(loss.detach())
-
     doubles = {
         "mpu": SimpleNamespace(**parallel_state_of_one_process()),
-        "get_forward_backward_func": lambda: schedule,
+        "get_forward_backward_func": lambda: partial(_schedule, losses),
         "packed_context_parallel_forward": forward,
         "gather_logprobs_entropy": read_outputs,
     }
@@ -48,12 +44,11 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
     def do_nothing(*_args: object, **_options: object) -> dict[str, float]:
         return {}
 
-    sizes = ("pipeline_parallel_size", "context_parallel_size", "tensor_parallel_size")
-    own: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "config": config,
         "mcore_config": getattr(config, "megatron", None),
         "model": [SimpleNamespace()],
-        "parallel_strategy": SimpleNamespace(**dict.fromkeys(sizes, 1)),
+        "parallel_strategy": SimpleNamespace(**dict.fromkeys(_SIZES, 1)),
         "optimizer": SimpleNamespace(get_loss_scale=lambda: torch.tensor(1.0)),
         "data_parallel_group": one_process_group(),
         "device": torch.device("cpu"),
@@ -63,20 +58,26 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
         "train_batch": train_batch,
         "losses": losses,
         "_awex_adapter": None,  # the adapter of weights that share a device with the sampler
-        **dict.fromkeys(
-            (
-                "is_vision_model",
-                "enable_tree_training",
-                "enable_fp8",
-                "use_padded_seq",
-                "use_model_packed_seq",
-                "is_offload",
-            ),
-            False,
-        ),
+        **dict.fromkeys(_DISABLED, False),
         **dict.fromkeys(("train", "_ensure_ready", "optimizer_zero_grad", "optimizer_step"), do_nothing),
     }
-    return object.__new__(type("MegatronEngineDouble", (owner,), own))
+    return object.__new__(type("MegatronEngineDouble", (owner,), attributes))
+
+
+def _schedule(
+    losses: list[Tensor],
+    forward_step_func: Callable[..., Any],
+    data_iterator: object,
+    model: object,
+    num_microbatches: int,
+    **_more: object,
+) -> None:
+    """Run the micro-batches forward and backward, and append their losses."""
+    for _ in range(num_microbatches):
+        output, compute_loss = forward_step_func(data_iterator, model)
+        loss = compute_loss(output)[0] / num_microbatches
+        torch.autograd.backward([loss])
+        losses.append(loss.detach())
 
 
 def forward(_model: object, inputs: dict[str, Tensor], *_more: object, **_options: object) -> Tensor:

@@ -71,7 +71,7 @@ def _loss(name: str, settings: Settings, claimed: Claims) -> Boundary:
             "logprobs": packed("logprob"),
             "entropy": Constant(None),
             "input_": Table(data),
-            **{knob: Knob(knob) for knob in settings},
+            **{setting: Knob(setting) for setting in settings},
         },
         produced_by={"input_": _ENGINE},
     )
@@ -86,7 +86,7 @@ def _loss(name: str, settings: Settings, claimed: Claims) -> Boundary:
         claims=_PAIRED
         | claimed
         | claims("dpo_engine.py, compute_dpo_loss, stats_tracker.stat", output_algorithms=_LOGGED),
-        reach=", ".join(f"actor.{knob}={value}" for knob, value in settings.items()),
+        reach=", ".join(f"actor.{setting}={value}" for setting, value in settings.items()),
         unused=frozenset({"prompt_length", "length"}),
         requires=(rows_are_pairs, every_row_trains),
         domain=trained_pairs,

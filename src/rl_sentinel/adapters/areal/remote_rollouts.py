@@ -70,8 +70,8 @@ class Workers:
         if method != "submit":
             return self.answers[worker, task_id]
         number = passed["data"]["number"]
-        row, own = self.rows[number], {"workflow": "workflow", **options_of(number)}
-        wrong = any(passed.get(name) != value for name, value in own.items())
+        row, wanted = self.rows[number], {"workflow": "workflow", **options_of(number)}
+        wrong = any(passed.get(name) != value for name, value in wanted.items())
         self.answers[worker, task_id] = {**row, "token": [WRONG] * len(row["token"])} if wrong else row
         self.controller._pending_futures[task_id].set_result(None)  # noqa: SLF001 - as its callback server does
         return task_id

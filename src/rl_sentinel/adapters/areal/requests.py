@@ -126,8 +126,8 @@ def _tokens_of(experts: list[list[int]], row: dict[str, Any]) -> Tensor:
     right = len(experts) == len(read) and all(pair == [pair[0], -pair[0]] for pair in experts)
     tokens = [pair[0] for pair in experts] if right else []
     right = tokens[: len(row["prompt"])] == row["prompt"]
-    own = [*tokens[len(row["prompt"]) :], row["tokens"][-1]] if right else []
-    return fit_to_length(own, len(row["tokens"]), WRONG)
+    response = [*tokens[len(row["prompt"]) :], row["tokens"][-1]] if right else []
+    return fit_to_length(response, len(row["tokens"]), WRONG)
 
 
 def send_requests(  # noqa: PLR0913 - functions and classes of the target, and their arguments

@@ -86,8 +86,8 @@ class ScoreModel:
         ids = input_ids.reshape(1, -1).long()
         # Computed again for each micro-batch, because ``backward`` frees the graph.
         scores = [torch.where(torch.tensor(mask) > 0, row, 0.0).sum() for mask, row in self.responses]
-        own = torch.stack(scores)[(ids // 2 - 1).clamp(min=0)]
-        return SimpleNamespace(logits=torch.where(ids % 2 == 1, own, -own).unsqueeze(-1))
+        score = torch.stack(scores)[(ids // 2 - 1).clamp(min=0)]
+        return SimpleNamespace(logits=torch.where(ids % 2 == 1, score, -score).unsqueeze(-1))
 
 
 def reward_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine

@@ -80,8 +80,8 @@ def export_sessions(
         session.apply_reward_discount(turn_discount=turn_discount)
         exported = session.export_interactions(style="individual")
         for number, row in enumerate(turns):
-            own = exported.get(f"turn-{number}")
-            for name, value in _read(row, {} if own is None else own.to_tensor_dict()).items():
+            turn = exported.get(f"turn-{number}")
+            for name, value in _read(row, {} if turn is None else turn.to_tensor_dict()).items():
                 columns[name].append(value)
     return columns
 

@@ -60,8 +60,8 @@ def score(method: Callable[..., Any], backend: Callable[..., Any], rows: list[di
 
 def _read(row: Mapping[str, Any], logprobs: Tensor) -> Tensor:
     first = len(row["prompt"]) - 1  # the position that predicts the first token of the response
-    own = logprobs[first : first + len(row["teacher"])].tolist()
-    return torch.tensor([own[n] if trained else row["teacher"][n] for n, trained in enumerate(row["mask"])])
+    scored = logprobs[first : first + len(row["teacher"])].tolist()
+    return torch.tensor([scored[n] if trained else row["teacher"][n] for n, trained in enumerate(row["mask"])])
 
 
 class _Reply:

@@ -103,6 +103,29 @@ def _items(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - as the release
     return [batch] if isinstance(batch, dict) else batch
 
 
+#: Methods of the trainer that save, evaluate or log, or ask for an agent's workflow: they return None.
+_SILENT = (
+    *("_save_training_state", "_save_hf", "_save_recover_checkpoint", "_evaluate", "_export_and_commit_stats"),
+    *("_save_perf_tracer", "_requires_proxy_workflow", "_is_agent_workflow", "_ensure_proxy_started"),
+    "_is_v1_awex_colocate",
+)
+
+
+def _config() -> SimpleNamespace:
+    """The configuration of a run of one step, with a teacher and recomputed log-probs."""
+    return SimpleNamespace(
+        total_train_epochs=1,
+        total_train_steps=1,
+        memory_profiler=None,
+        dynamic_bs=False,
+        gconfig=SimpleNamespace(n_samples=1, reward_normalization=None, drop_incomplete_group=False),
+        actor=SimpleNamespace(
+            should_compute_prox_logp=lambda: True, recompute_logprob=True, use_decoupled_loss=False, group_size=1
+        ),
+        teacher=SimpleNamespace(rl_loss_weight=1.0, distill_loss_weight=1.0),
+    )
+
+
 def train_step(
     owner: Any,  # noqa: ANN401 - the target's class
     prompts: list[list[dict[str, Any]]],
@@ -113,33 +136,9 @@ def train_step(
         row["number"] = number
     role = partial(Role, prompts, by_prompt=by_prompt)
     actor, critic = role("prox_logp"), role("values")
-    teacher = SimpleNamespace(rl_loss_weight=1.0, distill_loss_weight=1.0)
-    config = SimpleNamespace(
-        total_train_epochs=1,
-        total_train_steps=1,
-        memory_profiler=None,
-        dynamic_bs=False,
-        gconfig=SimpleNamespace(n_samples=1, reward_normalization=None, drop_incomplete_group=False),
-        actor=SimpleNamespace(
-            should_compute_prox_logp=lambda: True, recompute_logprob=True, use_decoupled_loss=False, group_size=1
-        ),
-        teacher=teacher,
-    )
-    silent = (
-        "_save_training_state",
-        "_save_hf",
-        "_save_recover_checkpoint",
-        "_evaluate",
-        "_export_and_commit_stats",
-        "_save_perf_tracer",
-    )
-    asked = ("_requires_proxy_workflow", "_is_agent_workflow", "_ensure_proxy_started", "_is_v1_awex_colocate")
-    kind = type("Trainer", (owner,), dict.fromkeys((*silent, *asked), _nothing))
-    roles = ("rollout", "saver", "weight_update_meta")
-    offloaded = {f"_should_offload_{role}": False for role in ("rollout", "actor", "critic", "ref", "teacher")}
     trainer = bare_instance(
-        kind,
-        config=config,
+        type("Trainer", (owner,), dict.fromkeys(_SILENT, _nothing)),
+        config=_config(),
         recover_info=None,
         train_dataloader=[None],
         actor=actor,
@@ -148,8 +147,8 @@ def train_step(
         teacher=role("teacher_logp"),
         eval_rollout=role(),
         data_controller=None,
-        **{name: role() for name in roles},
-        **offloaded,
+        **{name: role() for name in ("rollout", "saver", "weight_update_meta")},
+        **{f"_should_offload_{name}": False for name in ("rollout", "actor", "critic", "ref", "teacher")},
     )
     with replaced_globals(owner.train.__globals__, is_single_controller=lambda: False):
         trainer.train(workflow="workflow")

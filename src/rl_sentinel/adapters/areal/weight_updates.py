@@ -102,9 +102,9 @@ def updated(method: Callable[..., Any], owner: type, rows: list[dict[str, Any]])
             "current_platform": SimpleNamespace(device_type="cpu", synchronize=lambda: None),
             "get_named_parameters": lambda *_model: iter(weights),
         }
-        own = inspect.unwrap(method)
-        with replaced_globals(own.__globals__, **doubles):
-            own(engine, SimpleNamespace(weight_chunked_mem_mb=1, version=0))
+        update = inspect.unwrap(method)
+        with replaced_globals(update.__globals__, **doubles):
+            update(engine, SimpleNamespace(weight_chunked_mem_mb=1, version=0))
         answers.append(engines.finished())
     return columns(answers)
 

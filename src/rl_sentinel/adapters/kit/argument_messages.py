@@ -94,9 +94,9 @@ def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
         members = vars(target.module(module))
     except Unbindable:
         return ""
-    own = [n for n, x in members.items() if inspect.isfunction(x) and x.__module__ == module]
+    functions = [n for n, x in members.items() if inspect.isfunction(x) and x.__module__ == module]
     near = get_close_matches(name, members, n=1)
-    return f": the nearest is {near[0]!r}" if near else f", expected one of {', '.join(own)}" if own else ""
+    return f": the nearest is {near[0]!r}" if near else f", expected one of {', '.join(functions)}" if functions else ""
 
 
 def unknown_message(

@@ -149,59 +149,79 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
     return replace(codec, form=Array(codec.form)) if array and isinstance(codec, Column | TokenRewards) else codec
 
 
-def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> Codec:  # noqa: PLR0911 - one line per kind
-    words: dict[str, Codec] = {
-        "lengths": Lengths(form=PerRow("list" if axes == "list" else "tensor")),
-        "width": Width(),
-        "masked_value": MaskedValue(),
-        "prompt_length": Lengths("prompt", PerRow("tensor")),
-        "cu_seqlens": CumulativeLengths(),
-        "input_ids": InputIds(),
-        "attention_mask": SequenceMask("all"),
-        "completion_mask_of_sequence": SequenceMask("trained"),
-        "completion_ids": InputIds(response_only=True),
-        "labels": TargetIds(),
-        "response_labels": TargetIds(response_only=True),
-        "targets": TargetIds(untrained=-1),
-        "response_targets": TargetIds(response_only=True, untrained=-1),
-        "response_logits": PolicyLogits(response_only=True),
-        "sequence_logits": PolicyLogits(),
-        "group_size": GroupSize(),
-        "strided_group_size": GroupSize(strided=True),
-        "num_prompts": PromptCount(),
-        "strided_num_prompts": PromptCount(strided=True),
-        "trained_tokens": TrainedTokens(),
-        "prompt_ids": PromptTokens(),
-        "prompt_mask": PromptTokens(mask=True),
-        "model": PolicyModel(),
-        "logits_of_sequence": Column("logits", BeforeEnd()),
-        "token_of_sequence": Column("token", AfterPrompt()),
-    }
-    if name in words:
-        return words[name]
-    form = _form(
-        axes, per_token=name in ("token_rewards", "valid", "padding", *_KLS) or COLUMNS[name]["axes"].startswith("B T")
-    )
-    if name in _KLS:
-        return KlOfTokens(_KLS[name], form or Padded())
-    if name == "padding":
-        return PaddingMask(form or Padded(), dtype or torch.bool)
-    if name == "valid":
-        return ResponseMask(form or Padded(), dtype or torch.int64)
-    if name == "token_rewards":
-        return TokenRewards(form or Padded(), dtype)
-    if COLUMNS[name]["role"] == "label" and axes in ("", "B", "list") and not COLUMNS[name]["axes"].startswith("B T"):
-        listed: Literal["strings-list", "list"] = "strings-list" if array else "list"
-        arrays: Literal["strings", "integers"] = "strings" if dtype is None else "integers"
-        return PromptIds(listed if axes == "list" else arrays if array else "tensor", name)
-    if COLUMNS[name]["axes"].startswith("B T") and axes in ("B", "B1", "GK", "list"):
+#: Words that have one layout -> their codec.
+_OF_WORDS: Mapping[str, Codec] = {
+    "width": Width(),
+    "masked_value": MaskedValue(),
+    "prompt_length": Lengths("prompt", PerRow("tensor")),
+    "cu_seqlens": CumulativeLengths(),
+    "input_ids": InputIds(),
+    "attention_mask": SequenceMask("all"),
+    "completion_mask_of_sequence": SequenceMask("trained"),
+    "completion_ids": InputIds(response_only=True),
+    "labels": TargetIds(),
+    "response_labels": TargetIds(response_only=True),
+    "targets": TargetIds(untrained=-1),
+    "response_targets": TargetIds(response_only=True, untrained=-1),
+    "response_logits": PolicyLogits(response_only=True),
+    "sequence_logits": PolicyLogits(),
+    "group_size": GroupSize(),
+    "strided_group_size": GroupSize(strided=True),
+    "num_prompts": PromptCount(),
+    "strided_num_prompts": PromptCount(strided=True),
+    "trained_tokens": TrainedTokens(),
+    "prompt_ids": PromptTokens(),
+    "prompt_mask": PromptTokens(mask=True),
+    "model": PolicyModel(),
+    "logits_of_sequence": Column("logits", BeforeEnd()),
+    "token_of_sequence": Column("token", AfterPrompt()),
+}
+
+
+def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> Codec:
+    """The codec of a column or another word, with these axes (empty: the usual ones)."""
+    if name in _OF_WORDS:
+        return _OF_WORDS[name]
+    if name == "lengths":
+        return Lengths(form=PerRow("list" if axes == "list" else "tensor"))
+    if name in COLUMNS:
+        return _codec_of_column(name, axes, dtype, array=array)
+    return _codec_of_tokens(name, _form(axes, per_token=True) or Padded(), dtype)
+
+
+def _codec_of_column(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> Codec:
+    per_token = COLUMNS[name]["axes"].startswith("B T")
+    form = _form(axes, per_token=per_token)
+    if COLUMNS[name]["role"] == "label" and not per_token and axes in ("", "B", "list"):
+        return _labels(name, dtype, listed=axes == "list", array=array)
+    if per_token and axes in ("B", "B1", "GK", "list"):
         return PerResponse(name, int(axes == "B1"), axes == "GK", axes == "list")
-    if COLUMNS[name]["axes"].startswith("B T") and axes in ("K", "Klist"):
+    if per_token and axes in ("K", "Klist"):
         return PerResponseOfPrompt(name, listed=axes == "Klist")
     if name == "reward" and form is not None and axes in ("BT", "TB", "KT", "ragged", "lists"):
         return TokenRewards(form, dtype)
     kind = GroupedColumn if isinstance(form, Grouped) else Column
     return kind(name, dtype=dtype) if form is None else kind(name, form, dtype)
+
+
+def _codec_of_tokens(word: str, form: Form, dtype: torch.dtype | None) -> Codec:
+    """The codec of a word that means one number per token, and is not a column."""
+    if word in _KLS:
+        return KlOfTokens(_KLS[word], form)
+    if word == "padding":
+        return PaddingMask(form, dtype or torch.bool)
+    if word == "valid":
+        return ResponseMask(form, dtype or torch.int64)
+    return TokenRewards(form, dtype)
+
+
+def _labels(name: str, dtype: torch.dtype | None, *, listed: bool, array: bool) -> PromptIds:
+    """The codec of a label per row; as an array or a list of an array's items, it is a text unless it has a dtype."""
+    if listed:
+        return PromptIds("strings-list" if array else "list", name)
+    if array:
+        return PromptIds("strings" if dtype is None else "integers", name)
+    return PromptIds("tensor", name)
 
 
 def _form(axes: str, *, per_token: bool) -> Form | None:

@@ -57,17 +57,17 @@ class CausalModel:
         context: list[int] = []
         first = next((token for token, counts in zip(tokens, attended, strict=True) if counts), -1)
         row = self._rows.get(first, 0)
-        known, own = self.answers[row], self.sequences[row]
+        known, sequence = self.answers[row], self.sequences[row]
         other = known + torch.arange(1.0, known.shape[1] + 1, dtype=known.dtype)
         parts = []
         for token, place, counts in zip(tokens, places, attended, strict=True):
             if counts:
                 context.append(token)
             n = len(context)
-            if not counts or n > len(own):
+            if not counts or n > len(sequence):
                 parts.append(torch.zeros_like(known[0]))
             else:
-                parts.append((known if context == own[:n] and place == n - 1 else other)[n - 1])
+                parts.append((known if context == sequence[:n] and place == n - 1 else other)[n - 1])
         return torch.stack(parts)
 
 
@@ -90,9 +90,9 @@ def model_of(ids: Tensor, attended: Tensor, width: int, columns: Tensor) -> Caus
     sequences, answers = [], []
     for row, (tokens, inside) in enumerate(zip(ids, attended.bool(), strict=True)):
         length = int(inside[-width:].sum())
-        own: list[int] = tokens[inside].tolist()
-        prompt = len(own) - length
+        sequence: list[int] = tokens[inside].tolist()
+        prompt = len(sequence) - length
         fill = columns.new_full((1, columns.shape[2]), 0.25)
-        sequences.append(own)
+        sequences.append(sequence)
         answers.append(torch.cat([fill.repeat(prompt - 1, 1), columns[row, :length], fill]))
     return CausalModel(sequences, answers)

@@ -1,7 +1,7 @@
 """Codecs of arguments that hold a column of the batch: tensors, prompt ids, lengths, masks, flags.
 
-A codec builds an argument from a batch, and reads the batch back from an argument. A column is a field of the batch,
-such as ``reward`` or ``mask``; its form is its layout in the argument.
+A codec builds an argument from a batch (``put``), and reads columns back from the ``value`` that a call got (``take``).
+A column is a field of the batch, such as ``reward`` or ``mask``; its form is its layout in the argument.
 """
 
 import uuid

@@ -57,7 +57,7 @@ class Config(Codec):
         tree = Call(set_fields, (Call(self.make),), {**self.fixed, **named}, shared=True)
         return Call(get_field, (tree, self.section)) if self.section else tree
 
-    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live configuration
+    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a passed configuration
         """The settings that the configuration holds, under their framework-independent names."""
         inside = len(self.section) + 1 if self.section else 0
         return {name: get_field(value, path[inside:]) for path, name in self.knobs_at.items()}

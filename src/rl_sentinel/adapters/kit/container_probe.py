@@ -151,13 +151,13 @@ def keys_read(
     return None
 
 
-def _untried(keys: Keys, place: str = "", *, known: bool) -> Iterator[tuple[Keys, str, str]]:
+def _untried(keys: Keys, prefix: str = "", *, known: bool) -> Iterator[tuple[Keys, str, str]]:
     """The names that may be dicts or objects, with their paths; if ``known``, known names (``actor``) come last."""
     names = [name for name in keys.unknown if name not in keys.inner]
-    yield from ((keys, name, f"{place}{name}") for name in names)
+    yield from ((keys, name, f"{prefix}{name}") for name in names)
     for name, inner in keys.inner.items():
-        yield from _untried(inner, f"{place}{name}.", known=known)
-    yield from ((keys, name, f"{place}{name}") for name in keys.known if known)
+        yield from _untried(inner, f"{prefix}{name}.", known=known)
+    yield from ((keys, name, f"{prefix}{name}") for name in keys.known if known)
 
 
 def _decide(node: Keys, name: str, inner: Keys) -> None:

@@ -47,23 +47,23 @@ class Container(Codec):
         """The layout fields of all parts."""
         return frozenset[Axis]().union(*(part.axes for part in self.parts.values()))
 
-    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live container
-        """One part of a live value, or None if it is absent."""
+    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a passed container
+        """One part of a passed value, or None if it is absent."""
         raise NotImplementedError
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a live container
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a passed container
         """The sizes of all parts, merged."""
         return merge_sizes([part.sizes(item) for part, item in self._present(value)])
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live container
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a passed container
         """The columns of all parts."""
         return merge_columns(part.take(item, sizes) for part, item in self._present(value))
 
-    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live container
+    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a passed container
         """The settings that all parts hold."""
-        return {name: knob for part, item in self._present(value) for name, knob in part.knobs(item).items()}
+        return {name: setting for part, item in self._present(value) for name, setting in part.knobs(item).items()}
 
-    def references(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
+    def references(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a passed container
         """The references of all parts."""
         return [pair for part, item in self._present(value) for pair in part.references(item)]
 
@@ -71,7 +71,7 @@ class Container(Codec):
         """The columns of all parts after a round trip."""
         return merge_columns(part.canonical(batch) for part in self.parts.values())
 
-    def _present(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a live container
+    def _present(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a passed container
         items = [(part, self.get(value, name)) for name, part in self.parts.items()]
         return [(part, item) for part, item in items if item is not None]
 
@@ -86,7 +86,7 @@ class Table(Container):
         """The dict."""
         return {name: part.put(inputs) for name, part in self.parts.items() if not part.omitted(inputs)}
 
-    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live dict, or an object read like one
+    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a passed dict, or an object read like one
         """The value at a key."""
         return value[name] if name in value else None  # noqa: SIM401 - DataProto and TensorDict have no get with a default
 
@@ -98,7 +98,7 @@ class Object(Container):
     Attributes:
         make: the class or factory, or its dotted path.
         parts: codecs of its arguments.
-        at: where a part is found in the live object: a dotted path of attributes and positions, empty for the object
+        at: where a part is found in the passed object: a dotted path of attributes and positions, empty for the object
             itself. The default is the attribute with the name of the part.
         shared: True to create the object once per setting, because a run has one configuration for all steps.
     """
@@ -118,7 +118,7 @@ class Object(Container):
                 kwargs[name] = part.put(inputs)
         return Call(self.make, tuple(args), kwargs, self.shared)
 
-    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live object
+    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a passed object
         """The part, at its place in the object."""
         for word in self.at.get(name, name).split("."):
             value = value if not word else value[int(word)] if word.isdigit() else getattr(value, word, None)
@@ -187,7 +187,7 @@ class EachPart(Codec):
             for n, part in enumerate(batches)
         ]
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a live list
+    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a passed list
         """The total number of rows, and the lengths of all items."""
         parts = [self.item.sizes(one) for one in value]
         return Sizes(
@@ -197,19 +197,19 @@ class EachPart(Codec):
             total_length=_concatenate([one.total_length for one in parts]),
         )
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live list
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a passed list
         """The columns of all items, concatenated."""
         columns, start = [], 0
         for one in value:
-            own = self.item.sizes(one)
-            end = start + _rows(own)
+            item_sizes = self.item.sizes(one)
+            end = start + _rows(item_sizes)
             known = {name: x[start:end] for name in _LENGTHS if (x := getattr(sizes, name)) is not None}
-            columns.append(self.item.take(one, replace(own, width=sizes.width, **known)))
+            columns.append(self.item.take(one, replace(item_sizes, width=sizes.width, **known)))
             start = end
         names = set[str].intersection(*map(set, columns)) if columns else set()
         return {name: torch.cat([part[name] for part in columns]) for name in sorted(names)}
 
-    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a live list
+    def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a passed list
         """The settings of an item; all items have the same."""
         return self.item.knobs(value[0]) if value else {}
 
@@ -240,7 +240,7 @@ class EachPrompt(EachPart):
         """The number of responses of each prompt."""
         return group_sizes(inputs)
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a live list
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a passed list
         """The columns of all items, concatenated, and the prompt number of each row."""
         counts = [_rows(self.item.sizes(one)) for one in value]
         return {**EachPart.take(self, value, sizes), "group": _group_numbers(counts)}

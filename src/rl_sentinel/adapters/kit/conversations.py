@@ -47,15 +47,15 @@ def differences(  # noqa: PLR0913 - a conversation, its tokens, and how it was c
     return wrong_tokens, 0.0 if wrong_tokens else _count_differences([bool(one) for one in mask], replies[kept])
 
 
-def difference_outputs(place: Use) -> dict[str, Output]:
-    """Outputs for the two counts of :func:`differences` per conversation, in the dict at ``place``."""
+def difference_outputs(use: Use) -> dict[str, Output]:
+    """Outputs for the two counts of :func:`differences` per conversation, in the dict at ``use``."""
     form = PerRow("list")
     return {
         "number of tokens that differ from the template": Output(
-            "B", "tokens", "tokens_off_template", at=place["tokens"], form=form
+            "B", "tokens", "tokens_off_template", at=use["tokens"], form=form
         ),
         "number of mask values that differ from the replies": Output(
-            "B", "tokens", "mask_off_replies", at=place["masks"], form=form
+            "B", "tokens", "mask_off_replies", at=use["masks"], form=form
         ),
     }
 

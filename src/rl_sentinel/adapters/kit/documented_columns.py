@@ -75,8 +75,8 @@ def _entry(text: str, name: str) -> str:
     """
     entry = re.search(rf"(?<!\w){re.escape(name)}`*[ \t]*(?:\([^)\n]*\))?[ \t]*:([^\n]*)", text)
     plain = re.sub(r"\[[^\]]*\]|\([^)]*\)", " ", entry[1] if entry else "")
-    own = re.split(r"[;.:]", re.sub(r"\w+`*[ \t]*:", ":", plain))[0]
-    return next((clause for clause in own.split(",") if {*_words(clause)} - _FILLERS), "")
+    clauses = re.split(r"[;.:]", re.sub(r"\w+`*[ \t]*:", ":", plain))[0]
+    return next((clause for clause in clauses.split(",") if {*_words(clause)} - _FILLERS), "")
 
 
 def _words(clause: str) -> list[str]:

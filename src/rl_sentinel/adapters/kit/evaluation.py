@@ -23,10 +23,10 @@ class StepResults(dict[str, Any]):
         super().__init__()
         self.remembered = set[str]()
 
-    def use(self, place: Use) -> Any:  # noqa: ANN401 - any value
-        """The object at a place, for use as an argument of a later step."""
-        value = place.follow(self)
-        return _copied(value) if place.name in self.remembered else value
+    def use(self, reference: Use) -> Any:  # noqa: ANN401 - any value
+        """The object that is referenced, for use as an argument of a later step."""
+        value = reference.follow(self)
+        return _copied(value) if reference.name in self.remembered else value
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401 - any value

@@ -101,7 +101,7 @@ def sizes_of(batch: Batch) -> Sizes:
     return Sizes(batch.rows, batch.width, batch.length, batch.prompt_length, batch.mask)
 
 
-#: Called before each call with the step, its live arguments by name, and the results of earlier steps.
+#: Called before each call with the step, its passed arguments by name, and the results of earlier steps.
 BeforeCall = Callable[[Step, dict[str, Any], StepResults], None]
 
 
@@ -241,14 +241,14 @@ def _recorder(inner: InnerCall) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 def _read_output(output: Output, run: Execution, inputs: Inputs) -> Tensor:
-    place = output.at or Use(run.calls[-1].step.result)
+    use = output.at or Use(run.calls[-1].step.result)
     form = output.form or (PerRow() if output.axes == "B" else Number())
     if output.join is None:
-        return form.read(run.results.use(place), run.sizes)
-    values = run.results[place.name]
-    each = next(c.step.each for c in run.calls if place.name in _names(c))
+        return form.read(run.results.use(use), run.sizes)
+    values = run.results[use.name]
+    each = next(c.step.each for c in run.calls if use.name in _names(c))
     parts = [
-        form.read(Use("part", place.path).follow({"part": value}), sizes_of(cut.batch))
+        form.read(Use("part", use.path).follow({"part": value}), sizes_of(cut.batch))
         for value, cut in zip(values, cuts(inputs, each), strict=True)
     ]
     return _join(parts, output.join, inputs.layout.ranks)

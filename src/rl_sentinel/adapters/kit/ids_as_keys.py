@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.codecs import PromptIds
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.layout_trial import domain_probe, outputs_on, rebind
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
@@ -29,17 +29,17 @@ def with_ids_as_keys(target: Target, boundary: Boundary, arguments: Arguments) -
         arguments: its arguments.
     """
     codecs = boundary.steps[0].arguments
-    ids = {path for path, codec in codec_paths(codecs) if codec == PromptIds("tensor")} & arguments.open.keys()
+    ids = {path for path, codec in codec_paths(codecs) if codec == PromptIds("tensor")} & arguments.open_axes.keys()
     if not ids or not _are_keys(target, boundary, rebind(codecs, dict.fromkeys(ids, _LISTED))):
         return arguments, ()
     as_list = rebind(arguments.codecs, dict.fromkeys(ids, _LISTED))
-    open_ = {path: column for path, column in arguments.open.items() if path not in ids}
+    open_axes = {path: column for path, column in arguments.open_axes.items() if path not in ids}
     notes = (
         f"{path} was passed as {_LISTED}: the elements of a tensor are different keys even if they are equal, so with "
         f'a tensor every response has its own prompt; state the list with bind={{"{path}": "{_LISTED}"}}'
         for path in sorted(ids)
     )
-    return replace(arguments, codecs=as_list, open=open_), tuple(notes)
+    return replace(arguments, codecs=as_list, open_axes=open_axes), tuple(notes)
 
 
 #: Ids of prompts as a list of numbers.
@@ -50,13 +50,13 @@ def _are_keys(target: Target, boundary: Boundary, as_list: Mapping[str, Codec]) 
     """Whether the function treats equal ids as equal only if they are in a list."""
     listed = replace(boundary, steps=(replace(boundary.steps[0], arguments=as_list), *boundary.steps[1:]))
     batch = domain_probe(boundary)
-    own = with_columns(batch, group=torch.arange(batch.rows, device=batch.group.device))
+    distinct = with_columns(batch, group=torch.arange(batch.rows, device=batch.group.device))
 
     def outputs(one: Boundary, ids: Batch) -> list[Tensor]:
         return [*outputs_on(target, one, ids).values()]
 
     try:
-        of_tensor, of_list, of_own = outputs(boundary, batch), outputs(listed, batch), outputs(listed, own)
+        of_tensor, of_list, of_own = outputs(boundary, batch), outputs(listed, batch), outputs(listed, distinct)
     except Exception:  # noqa: BLE001 - a function that fails here is judged by the laws
         return False
     return _same(of_tensor, of_own) and not _same(of_list, of_own)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.layout_trial import (
     PER_TOKEN,
     accepts,
@@ -15,7 +16,6 @@ from rl_sentinel.adapters.kit.layout_trial import (
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.number_trial import fits_formula
 from rl_sentinel.adapters.kit.numbers_in_code import Literals
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import value_of
@@ -39,9 +39,9 @@ def layout_of_formula(
     advantages are compared in this way: a loss that averages over the wrong axis of ``[B, T]`` is right for ``[N]``.
     """
     claimed = build(arguments.codecs).claims.algorithm
-    if claimed is None or chosen.stage != "advantage" or not arguments.open or fits_formula(target, chosen):
+    if claimed is None or chosen.stage != "advantage" or not arguments.open_axes or fits_formula(target, chosen):
         return chosen
-    per_token = [path for path, column in arguments.open.items() if column in PER_TOKEN]
+    per_token = [path for path, column in arguments.open_axes.items() if column in PER_TOKEN]
     tried = islice(changes(arguments, chosen), _MOST)
     others = [c for c in tried if not any("[" in c.get(p, "") for p in per_token) and not _is_packed(c)]
     if value_of(claimed) in TEMPORAL:
@@ -69,7 +69,7 @@ def _is_packed(changed: Mapping[str, str]) -> bool:
 
 def _time_first(arguments: Arguments) -> dict[str, str]:
     """All columns of tokens with the time axis first, as for environments that step together."""
-    columns = {path: column.partition("[")[0] for path, column in arguments.open.items()}
+    columns = {path: column.partition("[")[0] for path, column in arguments.open_axes.items()}
     return {
         path: f"{'token_rewards' if column == 'reward' else column}[T B]"
         for path, column in columns.items()

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.codecs import CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.forms import Ragged
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.row_table import RowTable, listed
 from rl_sentinel.adapters.kit.user_arguments import probe_batch
@@ -88,10 +88,10 @@ def choose_binding(
     returned, and the audit reports its failure.
     """
     usual = build(arguments.codecs)
-    if not arguments.open:
+    if not arguments.open_axes:
         return usual, ()
     packed = any(isinstance(codec, CumulativeLengths) for codec in all_codecs(arguments.codecs.values()))
-    packed = (packed or _has_ragged(arguments)) and any(column in _OF_TOKENS for column in arguments.open.values())
+    packed = (packed or _has_ragged(arguments)) and any(column in _OF_TOKENS for column in arguments.open_axes.values())
     accepted = not packed and accepts(target, usual)
     if accepted and not mixes_rows(target, usual) and not _may_be_shifted(target, usual):
         return usual, ()
@@ -153,11 +153,11 @@ def _note(path: str, text: str, *, mixed: bool) -> str:
 
 def _options(arguments: Arguments, usual: Boundary) -> dict[str, tuple[str, ...]]:
     """Path -> other bindings of a parameter with open axes; a group statistic without prompt ids needs ``[G, K]``."""
-    options = {path: ALTERNATIVES.get(column, ()) for path, column in arguments.open.items()}
+    options = {path: ALTERNATIVES.get(column, ()) for path, column in arguments.open_axes.items()}
     if value_of(usual.claims.scope) == "group" and "group" not in usual.reads:
         options = {path: tuple(sorted(texts, key=lambda t: not t.endswith("[GK]"))) for path, texts in options.items()}
     return {
-        path: (arguments.open[path], *texts) if path in arguments.documented else texts
+        path: (arguments.open_axes[path], *texts) if path in arguments.documented else texts
         for path, texts in options.items()
     }
 
@@ -166,14 +166,14 @@ def changes(arguments: Arguments, usual: Boundary) -> Iterator[dict[str, str]]:
     """Alternative bindings of the open parameters: few changes first, then other layouts of all per-token columns."""
     options = _options(arguments, usual)
     count = 0
-    tokens = [path for path, column in arguments.open.items() if column in _OF_TOKENS]
+    tokens = [path for path, column in arguments.open_axes.items() if column in _OF_TOKENS]
     layouts = ["", *(_LAYOUTS if tokens else ())]
     if _has_ragged(arguments):
         layouts = [*layouts[2:], *layouts[:1], *layouts[1:2]]
     elif any("length" in codec.shapes and not codec.columns for codec in arguments.codecs.values()):
         layouts = [*layouts[1:2], *layouts[:1], *layouts[2:]]
     for layout in layouts:
-        alike = {path: f"{arguments.open[path]}[{layout}]" for path in tokens if layout}
+        alike = {path: f"{arguments.open_axes[path]}[{layout}]" for path in tokens if layout}
         for size in range(len(options) + 1):
             for chosen in combinations(options, size):
                 for texts in product(*(options[path] for path in chosen)):
@@ -195,11 +195,11 @@ def _in_layout(text: str, usual: str, layout: str) -> str:
     return f"{usual} {dtype}" if dtype and "[" not in column and usual else text
 
 
-def rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], place: str = "") -> dict[str, Codec]:
+def rebind(codecs: Mapping[str, Codec], changed: Mapping[str, str], prefix: str = "") -> dict[str, Codec]:
     """The codecs, with new bindings for some parameters."""
     rebound: dict[str, Codec] = {}
     for name, codec in codecs.items():
-        path = f"{place}{name}"
+        path = f"{prefix}{name}"
         if path in changed:
             array = isinstance(getattr(codec, "form", None), Array)
             rebound[name] = codec_of(changed[path], array=array)

@@ -8,6 +8,7 @@ import torch
 from rl_sentinel.adapters.kit.bind_text import codec_of
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
+from rl_sentinel.adapters.kit.function_arguments import Arguments
 from rl_sentinel.adapters.kit.layout_trial import (
     PER_TOKEN,
     accepts,
@@ -17,7 +18,6 @@ from rl_sentinel.adapters.kit.layout_trial import (
     logprob_gradient,
 )
 from rl_sentinel.adapters.kit.number_trial import fits_formula
-from rl_sentinel.adapters.kit.parameter_codecs import Arguments
 from rl_sentinel.adapters.kit.refused_layouts import codec_paths
 from rl_sentinel.adapters.kit.sequence_model import InputIds, PolicyLogits, SequenceMask
 from rl_sentinel.adapters.target import Target
@@ -66,13 +66,13 @@ def with_logit_layout(
     tried = [(usual, arguments)]
     if not (accepts(target, usual) and fits_formula(target, usual)):
         tried += [(fitted(other), other) for other in _others(arguments)]
-    accepted = [(boundary, own) for boundary, own in tried if accepts(target, boundary)]
+    accepted = [(boundary, chosen) for boundary, chosen in tried if accepts(target, boundary)]
     # A faulty loss does not fit its formula in any layout, but in the right one it reads the trained tokens.
     for is_right in (fits_formula, _reads_trained_tokens):
-        for boundary, own in accepted:
+        for boundary, chosen in accepted:
             if is_right(target, boundary):
-                _require_sequences(arguments, own)
-                note = () if own is arguments else (_note(arguments, own),)
+                _require_sequences(arguments, chosen)
+                note = () if chosen is arguments else (_note(arguments, chosen),)
                 return replace(boundary, notes=(*boundary.notes, *note))
     # If no layout is right, the failure with the usual layout is reported.
     return usual
@@ -87,8 +87,8 @@ def _others(arguments: Arguments) -> Iterator[Arguments]:
         if codecs == usual:
             continue
         changed = {p for (p, one), (_, two) in zip(codec_paths(usual), codec_paths(codecs), strict=True) if one != two}
-        open_ = {path: column for path, column in arguments.open.items() if path not in changed}
-        yield replace(arguments, codecs=codecs, open=open_)
+        open_axes = {path: column for path, column in arguments.open_axes.items() if path not in changed}
+        yield replace(arguments, codecs=codecs, open_axes=open_axes)
 
 
 def _of_response(codecs: Mapping[str, Codec]) -> bool:

@@ -19,7 +19,7 @@ from rl_sentinel.core.claims import claims, value_of
 from rl_sentinel.formulas.advantage_normalization import NORMALIZATIONS, SETTING
 from rl_sentinel.formulas.policy_losses import WITHOUT_ADVANTAGES
 from rl_sentinel.formulas.token_values import REWARDED
-from rl_sentinel.search.claimed_formulas import of_one_policy
+from rl_sentinel.search.claimed_losses import of_one_policy
 
 #: Numbers that have no effect at a ratio of 1 -> the value to use there.
 _OF_RATIOS: Mapping[str, float] = {"clip_low": 0.2, "clip_high": 0.2, "ceiling": 3.0}

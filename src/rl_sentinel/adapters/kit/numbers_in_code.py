@@ -203,8 +203,8 @@ def _literals_of_variables(code: CodeType) -> Iterator[tuple[str, object]]:
 
 def _all_entries(holder: object) -> Iterator[tuple[str, object]]:
     """All keys of a mapping, or all attributes of an object and of its class, with their values."""
-    of_class, own = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
-    held = holder if isinstance(holder, Mapping) else {**of_class, **own}
+    of_class, of_object = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
+    held = holder if isinstance(holder, Mapping) else {**of_class, **of_object}
     yield from ((name, value) for name, value in held.items() if isinstance(name, str))
 
 

@@ -1,4 +1,4 @@
-"""Convert the arguments of a live call back to a case: first sizes, then columns, then settings."""
+"""Convert the arguments of an actual call back to a case: first sizes, then columns, then settings."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from rl_sentinel.core.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The columns, the settings and the sizes that were read from a live call.
+    """The columns, the settings and the sizes that were read from an actual call.
 
     A column that is missing in ``columns`` is unknown, not 0. ``lengths_assumed`` is True if no argument determines the
     lengths: then every response fills its row after a one-token prompt, and packed tokens are one row. Rebuilding the
@@ -70,7 +70,7 @@ class Observed:
 
 
 def observe(step: Step, arguments: Mapping[str, Any]) -> Observed:
-    """Read one call of a step; ``arguments`` are its live arguments by parameter name.
+    """Read one call of a step; ``arguments`` are its passed arguments by parameter name.
 
     Example:
         >>> import torch
@@ -84,13 +84,13 @@ def observe(step: Step, arguments: Mapping[str, Any]) -> Observed:
     pairs = list(_match_arguments(step, arguments))
     stated = merge_sizes([codec.sizes(value) for codec, value in pairs])
     sizes = complete(stated)
-    knobs = {name: knob for codec, value in pairs for name, knob in codec.knobs(value).items()}
+    knobs = {name: setting for codec, value in pairs for name, setting in codec.knobs(value).items()}
     columns = merge_columns(codec.take(value, sizes) for codec, value in pairs)
     return Observed(columns, knobs, sizes, lengths_assumed=_derive(stated).length is None)
 
 
 def _match_arguments(step: Step, arguments: Mapping[str, Any]) -> Iterator[tuple[Codec, Any]]:
-    """Each codec with its live argument, by name or position; ``Spread`` gets all remaining arguments."""
+    """Each codec with its passed argument, by name or position; ``Spread`` gets all remaining arguments."""
     by_position = list(arguments.values())
     for name, codec in step.arguments.items():
         if isinstance(codec, Spread):
@@ -138,7 +138,7 @@ def _derive(sizes: Sizes) -> Sizes:
 
 
 def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a live call by parameter name, including defaults."""
+    """The arguments of an actual call by parameter name, including defaults."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return dict(bound.arguments)

@@ -1,13 +1,16 @@
 """Read from the code of a function how it uses a parameter: as text, flag, integer, or by its number of axes."""
 
 import ast
+import dis
 import inspect
 import re
 from collections.abc import Callable, Iterator
 from textwrap import dedent
+from types import CodeType
 from typing import Any, Literal
 
 from rl_sentinel.adapters.kit.roles import parameters_of
+from rl_sentinel.adapters.live_target import unwrap
 
 #: Kinds of values that are not columns.
 Kind = Literal["text", "flag", "number"]
@@ -173,3 +176,18 @@ def _truths(test: ast.AST) -> Iterator[tuple[ast.AST, Kind, list[str]]]:
         yield test.left, "number", []
     else:
         yield test, "flag", []
+
+
+def is_read(function: Callable[..., Any], parameter: str) -> bool:
+    """Whether the code of a function reads a parameter; True for a function that is not written in Python."""
+    code = getattr(unwrap(function), "__code__", None)
+    if code is None or parameter not in code.co_varnames + code.co_cellvars:
+        return True
+    return any(step.argval == parameter and step.opname.startswith("LOAD") for step in _instructions(code))
+
+
+def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
+    """The instructions of a function; an instruction that loads two variables is split in two."""
+    for step in dis.get_instructions(code):
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        yield from (step._replace(argval=name) for name in names)

@@ -80,9 +80,9 @@ def run_on_ranks(size: int, work: Callable[[int], Any]) -> list[Any]:
     for rank in ranks:
         rank.join()
     errors = [rank.error for rank in ranks if rank.error is not None]
-    own = [error for error in errors if not isinstance(error, threading.BrokenBarrierError)]
-    if own:
-        raise own[0]
+    causes = [error for error in errors if not isinstance(error, threading.BrokenBarrierError)]
+    if causes:
+        raise causes[0]
     if errors:
         message = f"{size} ranks do not call the same collectives: one of them waits for a rank that does not arrive"
         raise RuntimeError(message) from errors[0]

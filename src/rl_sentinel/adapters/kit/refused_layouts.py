@@ -172,10 +172,10 @@ def _is_list_of_rewards(codec: Codec) -> bool:
     return codec.columns == {"reward"} and isinstance(form, PerRow) and form.kind == "list"
 
 
-def codec_paths(codecs: Mapping[str, Codec], place: str = "") -> Iterator[tuple[str, Codec]]:
+def codec_paths(codecs: Mapping[str, Codec], prefix: str = "") -> Iterator[tuple[str, Codec]]:
     """Path and codec of each argument, including arguments inside containers."""
     for name, codec in codecs.items():
-        path = f"{place}{name}"
+        path = f"{prefix}{name}"
         if isinstance(codec, Container):
             yield from codec_paths(codec.parts, f"{path}.")
         else:

@@ -20,10 +20,10 @@ _LISTS: Mapping[str, tuple[str, Form]] = {
 }
 
 
-def row_outputs(place: Use, *columns: str) -> dict[str, Output]:
-    """One output per column, of the dict of lists at ``place``, with the keys in :data:`_LISTS`."""
+def row_outputs(use: Use, *columns: str) -> dict[str, Output]:
+    """One output per column, of the dict of lists at ``use``, with the keys in :data:`_LISTS`."""
     return {
-        name: Output(COLUMNS[name]["axes"], COLUMNS[name]["unit"], name, at=place[key], form=form)
+        name: Output(COLUMNS[name]["axes"], COLUMNS[name]["unit"], name, at=use[key], form=form)
         for name, (key, form) in _LISTS.items()
         if name in columns
     }

@@ -39,7 +39,7 @@ class RowTable(Container):
         rows = [{name: column[row] for name, column in columns.items()} for row in range(inputs.batch.rows)]
         return rows if self.make is None else [Call(self.make, (), row) for row in rows]
 
-    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a live list
+    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a passed list
         """The list of one key or attribute, or None if an item lacks it."""
         column = [row.get(name) if isinstance(row, Mapping) else getattr(row, name, None) for row in value]
         if isinstance(self.parts[name], Constant):

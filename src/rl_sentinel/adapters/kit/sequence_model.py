@@ -47,8 +47,8 @@ def prompt_mask(rows: int, *, left_padded: bool) -> Tensor:
 
 def prompt_ids(rows: int, *, left_padded: bool) -> Tensor:
     """``[B, P]``: the id of each row's prompt, 0 at padding."""
-    own = VOCABULARY + torch.arange(rows, device="cpu").unsqueeze(1)
-    return prompt_mask(rows, left_padded=left_padded) * own
+    ids = VOCABULARY + torch.arange(rows, device="cpu").unsqueeze(1)
+    return prompt_mask(rows, left_padded=left_padded) * ids
 
 
 def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
@@ -95,13 +95,13 @@ class Policy:
         given = input_ids if isinstance(input_ids, Tensor) and input_ids.dim() == 2 else self.tokens
         if len(given) < len(self.tokens) and given.shape[1] > self.tokens.shape[1]:
             raise RuntimeError(f"input_ids is {list(given.shape)}: the check's model takes one sequence per row only")
-        width, own = given.shape[1], self._rows_of(given)
+        width, rows = given.shape[1], self._rows_of(given)
         beyond = max(width - self.tokens.shape[1], 0)
-        usual, others = (pad(x, (0, 0, 0, beyond))[own, :width] for x in (self.logits, self.distracted))
-        attended = self._attended(own, attention_mask)
-        right = given == pad(self.tokens, (0, beyond))[own, :width]
+        usual, others = (pad(x, (0, 0, 0, beyond))[rows, :width] for x in (self.logits, self.distracted))
+        attended = self._attended(rows, attention_mask)
+        right = given == pad(self.tokens, (0, beyond))[rows, :width]
         right |= pad(~attended, (0, width))[:, :width]
-        known = right.cumprod(1).bool() & ~(attended & ~self.prompts[own]).any(1, keepdim=True)
+        known = right.cumprod(1).bool() & ~(attended & ~self.prompts[rows]).any(1, keepdim=True)
         last = more.get("logits_to_keep") or more.get("num_logits_to_keep") or 0
         return SimpleNamespace(logits=torch.where(known.unsqueeze(2), usual, others)[:, -last:], loss=None)
 
@@ -113,9 +113,9 @@ class Policy:
         known = (named >= 0) & (named < len(self.tokens))
         return torch.where(known, named, torch.arange(len(given)) % len(self.tokens))
 
-    def _attended(self, own: Tensor, attention_mask: Any) -> Tensor:  # noqa: ANN401 - as a model of transformers
+    def _attended(self, rows: Tensor, attention_mask: Any) -> Tensor:  # noqa: ANN401 - as a model of transformers
         """``[b, P]``: the positions of prompts that are attended to; without a mask, all are."""
-        prompts = self.prompts[own]
+        prompts = self.prompts[rows]
         if not isinstance(attention_mask, Tensor):
             return torch.ones_like(prompts)
         # A mask per head or pair of positions is taken to be right.

@@ -1,24 +1,23 @@
 """Describe the arguments of a user's function: its parameters, and the keys of the dicts and objects that it reads."""
 
-import dis
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import replace
 from functools import partial
-from types import CodeType
 from typing import Any
 
-from rl_sentinel.adapters.kit.annotated_axes import documented_axes, item_class
+from rl_sentinel.adapters.kit.annotated_axes import documented_axes
 from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, takes_more
 from rl_sentinel.adapters.kit.container_probe import Keys, keys_read
+from rl_sentinel.adapters.kit.function_arguments import Arguments, Attributes, Slot
 from rl_sentinel.adapters.kit.ignored_ids import ignored_ids
 from rl_sentinel.adapters.kit.logit_names import TOKEN_NAMES
 from rl_sentinel.adapters.kit.numbers import DISCOUNTS, NUMBERS
 from rl_sentinel.adapters.kit.outcome_binding import carries_outcome, with_outcome
-from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, Arguments, Attributes, Slot, bind_slots, has_tokens
+from rl_sentinel.adapters.kit.parameter_codecs import MODEL_NAMES, bind_slots, has_tokens
 from rl_sentinel.adapters.kit.parameter_names import ROLES
+from rl_sentinel.adapters.kit.parameter_uses import is_read
 from rl_sentinel.adapters.kit.roles import parameters_of, role_of, roles_of
 from rl_sentinel.adapters.kit.value_codecs import Constant
-from rl_sentinel.adapters.live_target import unwrap
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.codec import Codec
@@ -60,35 +59,46 @@ def arguments_of(
         (PromptIds(form='strings', column='group'), ['color'])
     """
     parameters = parameters_of(function)
-    bind, parts = _split_paths(bind)
-    _refuse_what_cannot_be_called(function, stage, bind, parts)
+    bind, bind_inside = _split_paths(bind)
+    _refuse_what_cannot_be_called(function, stage, bind, bind_inside)
     slots = _slots(function, stage, bind)
-    described = {slot.name: parts.pop(slot.name) for slot in slots if slot.name in parts and _class_of(slot)}
-    bind = {**bind, **{name: _nested(items) for name, items in described.items()}}
+    for slot in slots:
+        if slot.described_class and slot.name in bind_inside:
+            bind[slot.name] = _nested(bind_inside.pop(slot.name))
     unread = [name for name in parameters if name not in bind and not is_read(function, name)]
-    slots = [one for one in slots if one.required or one.name not in unread or role_of(one.name) in _NUMBERS]
-    arguments = Arguments(kept=frozenset(kept), of_model=has_tokens(parameters), columns=_roles_of_fields(slots))
+    slots = [slot for slot in slots if slot.required or slot.name not in unread or role_of(slot.name) in _NUMBERS]
+    arguments = Arguments(stage, kept=frozenset(kept), of_model=has_tokens(parameters), present=_roles_of_fields(slots))
     arguments.ignored = [n for n in unread if role_of(n) in _NUMBERS or isinstance(parameters[n].default, float)]
     arguments.untrained = ignored_ids(function, (*TOKEN_NAMES, *ROLES["token"].names)) if stage == "policy-loss" else {}
-    arguments.codecs = dict(bind_slots(slots, stage, bind, arguments, ""))
+    arguments.codecs = bind_slots(slots, bind, arguments)
+    # The code does not read these: any value will do.
     arguments.codecs |= {name: Constant(None) for name in arguments.unknown if name in unread}
     arguments.unknown = [name for name in arguments.unknown if name not in unread]
-    bind |= _bind_containers(function, stage, slots, parts, arguments)
-    # The columns of dicts and objects are known now: defaults of other parameters may hide what these do with them.
-    arguments.columns |= frozenset().union(*(codec.columns for codec in arguments.codecs.values()))
-    numbers = [slot for slot in slots if role_of(slot.name) in NUMBERS]
-    objects = [slot for slot in slots if slot.name not in bind and _class_of(slot)]
-    arguments.codecs |= bind_slots([*numbers, *objects], stage, bind, arguments, "")
+    bind |= _bind_containers(function, slots, bind_inside, arguments)
+    _bind_numbers_and_objects(slots, bind, arguments)
     if not carries_outcome(bind, parameters):
-        outcome = {n: new for n, x in bind.items() if (new := with_outcome(x)) is not x and new != x}
-        again = [slot for slot in slots if slot.name in outcome]
-        arguments.codecs |= bind_slots(again, stage, outcome, arguments, "")
+        _bind_outcome(slots, bind, arguments)
     arguments.unknown = list(dict.fromkeys(arguments.unknown))
     return arguments
 
 
+def _bind_numbers_and_objects(slots: Iterable[Slot], bind: Mapping[str, Any], arguments: Arguments) -> None:
+    """Bind numbers and objects again, since all columns are known: a default may hide the use of a column."""
+    arguments.present |= frozenset().union(*(codec.columns for codec in arguments.codecs.values()))
+    numbers = [slot for slot in slots if role_of(slot.name) in NUMBERS]
+    objects = [slot for slot in slots if slot.name not in bind and slot.described_class]
+    arguments.codecs |= bind_slots([*numbers, *objects], bind, arguments)
+
+
+def _bind_outcome(slots: Iterable[Slot], bind: Mapping[str, Any], arguments: Arguments) -> None:
+    """Bind rewards of tokens again, with the outcome, which no other argument has."""
+    changed = {name: with_outcome(binding) for name, binding in bind.items()}
+    changed = {name: new for name, new in changed.items() if new is not bind[name] and new != bind[name]}
+    arguments.codecs |= bind_slots([slot for slot in slots if slot.name in changed], changed, arguments)
+
+
 def _refuse_what_cannot_be_called(
-    function: Callable[..., Any], stage: Stage, bind: Mapping[str, Any], parts: Mapping[str, Any]
+    function: Callable[..., Any], stage: Stage, bind: Mapping[str, Any], bind_inside: Mapping[str, Any]
 ) -> None:
     """Require a function that can be called by name, and bindings of its parameters.
 
@@ -98,7 +108,7 @@ def _refuse_what_cannot_be_called(
     parameters, name = parameters_of(function), _name_of(function)
     if reason := not_callable_by_name(parameters):
         raise Unbindable(f"{name} {reason}")
-    if wrong := [key for key in (*bind, *parts) if key not in parameters and not takes_more(parameters)]:
+    if wrong := [key for key in (*bind, *bind_inside) if key not in parameters and not takes_more(parameters)]:
         raise Unbindable(f"bind names {', '.join(wrong)}, expected parameters of {name}: {', '.join(parameters)}")
     if stage == "batch" and (models := [n for n in parameters if MODEL_NAMES.get(n) == "model" and n not in bind]):
         raise Unbindable(
@@ -125,13 +135,15 @@ def _slots(function: Callable[..., Any], stage: Stage, bind: Iterable[str]) -> l
 
 
 def _bind_containers(
-    function: Callable[..., Any],
-    stage: Stage,
-    slots: Iterable[Slot],
-    parts: dict[str, dict[str, Any]],
-    arguments: Arguments,
+    function: Callable[..., Any], slots: Iterable[Slot], bind_inside: dict[str, dict[str, Any]], arguments: Arguments
 ) -> dict[str, Any]:
     """Bind the unknown parameters that are dicts, objects or lists of these, by the names read from them.
+
+    Args:
+        function: the function.
+        slots: its parameters.
+        bind_inside: parameter -> what the user binds of its keys, by path; bound parameters are removed.
+        arguments: its arguments.
 
     Returns:
         Their bindings, by parameter.
@@ -139,88 +151,126 @@ def _bind_containers(
     Raises:
         Unbindable: if the user binds a key that the function does not read.
     """
-    name, parameters = _name_of(function), parameters_of(function)
-    bound = dict[str, Any]()
-    _open_models(function, arguments, stage, parts)
-    for parameter in [*arguments.unknown]:
-        waiting = {one: parts.get(one, {}) for one in arguments.unknown if one in parameters}
-        if items := _container_bindings(function, parameter, arguments, stage, waiting):
-            read = items[0] if isinstance(items, list) else items
-            paths, stated = [*_paths(read)], parts.pop(parameter, {})
-            # A key of a known name that the user binds is passed although it is not read, as a parameter is.
-            read |= {key: text for key, text in stated.items() if key not in paths and role_of(key)}
-            if wrong := [f"{parameter}.{key}" for key in stated if key not in [*_paths(read)]]:
-                raise Unbindable(f"bind names {', '.join(wrong)}, expected what {name} reads: {', '.join(paths)}")
-            arguments.unknown.remove(parameter)
-            bound[parameter] = items
-            slot = next(one for one in slots if one.name == parameter)
-            arguments.codecs |= bind_slots([slot], stage, {parameter: items}, arguments, "")
-    if wrong := [f"{parameter}.{key}" for parameter, items in parts.items() for key in items]:
+    name, bound = _name_of(function), dict[str, Any]()
+    slot_of = {slot.name: slot for slot in slots}
+    _open_models(function, bind_inside, arguments)
+    for parameter in [one for one in arguments.unknown if one in slot_of]:
+        items = _container_bindings(function, parameter, bind_inside, arguments)
+        if not items:
+            continue
+        read, stated = items[0] if isinstance(items, list) else items, bind_inside.pop(parameter, {})
+        paths = [*_paths(read)]
+        # A key of a known name that the user binds is passed although it is not read, as a parameter is.
+        read |= {key: text for key, text in stated.items() if key not in paths and role_of(key)}
+        if wrong := [f"{parameter}.{key}" for key in stated if key not in (*paths, *read)]:
+            raise Unbindable(f"bind names {', '.join(wrong)}, expected what {name} reads: {', '.join(paths)}")
+        arguments.unknown.remove(parameter)
+        bound[parameter] = items
+        arguments.codecs |= bind_slots([slot_of[parameter]], {parameter: items}, arguments)
+    if wrong := [f"{parameter}.{key}" for parameter, items in bind_inside.items() for key in items]:
         raise Unbindable(f"bind names {', '.join(wrong)}, but {name} does not read a dict or an object there")
     return bound
 
 
+def _container_bindings(
+    function: Callable[..., Any], parameter: str, bind_inside: Mapping[str, Mapping[str, Any]], arguments: Arguments
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """A binding for each key that the function reads from a parameter, in a list if it is a list of dicts or objects.
+
+    Empty if it is not a container. A key bound to ``...`` gets the codec of its name; unknown keys are reported when
+    the container is bound.
+
+    Args:
+        function: the function.
+        parameter: the parameter, which is unknown.
+        bind_inside: parameter -> what the user binds of its keys, by path.
+        arguments: the arguments of the function; the keys that it writes are added.
+
+    Raises:
+        Unbindable: if the function iterates over all keys.
+    """
+    keys = _keys_of(function, parameter, bind_inside, arguments)
+    if keys is None:
+        return {}
+    arguments.written[parameter] = [*keys.written, *(name for inner in keys.inner.values() for name in inner.written)]
+    if keys.whole:
+        raise Unbindable(
+            f'the function iterates over all keys of {parameter!r}: bind them, as in bind={{"{parameter}": {{"rewards":'
+            f' "reward"}}}}; if the keys are prompts, check a function of rewards and group that builds this dict'
+        )
+    items = _bindings_of(keys, bind_inside.get(parameter, {}))
+    return [items] if keys.rows else items
+
+
+def _bindings_of(keys: Keys, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's binding for each key, or ``...`` without one; a dict for a key that is a dict or an object itself."""
+    bound = {name: stated.get(name, ...) for name in (*keys.known, *keys.unknown)}
+    _, stated_inside = _split_paths(stated)
+    for name, inner in keys.inner.items():
+        bound[name] = stated[name] if name in stated else _bindings_of(inner, stated_inside.get(name, {}))
+    return Attributes(bound) if keys.attributes else bound
+
+
 def _open_models(
-    function: Callable[..., Any], arguments: Arguments, stage: Stage, parts: Mapping[str, dict[str, Any]]
+    function: Callable[..., Any], bind_inside: Mapping[str, Mapping[str, Any]], arguments: Arguments
 ) -> None:
     """Make a parameter named as a model unknown if the function reads known columns from it."""
     models = [name for name, codec in arguments.codecs.items() if codec.modeled and name in parameters_of(function)]
-    waiting = {one: parts.get(one, {}) for one in (*arguments.unknown, *models) if one in parameters_of(function)}
-    known = {name: codec for name, codec in arguments.codecs.items() if name not in models}
+    without_model = replace(
+        arguments,
+        codecs={name: codec for name, codec in arguments.codecs.items() if name not in models},
+        unknown=[*arguments.unknown, *models],
+        of_model=False,
+    )
     for name in models:
-        others = {one: partial(_codec_of_key, one, parts=stated, stage=stage) for one, stated in waiting.items()}
-        keys = keys_read(function, name, known, others, probe_batch())
+        keys = _keys_of(function, name, bind_inside, without_model)
         if keys is not None and keys.found and keys.known:
             del arguments.codecs[name]
             arguments.unknown.append(name)
-            arguments.of_model = has_tokens(one for one in arguments.codecs)
+            arguments.of_model = has_tokens(arguments.codecs)
 
 
-def _codec_of_key(  # noqa: PLR0913 - a key, its binding, and its context
-    parameter: str,
-    path: str,
-    *,
-    parts: Mapping[str, Any],
-    bindings: Mapping[str, str],
-    stage: Stage,
-    of_model: bool = False,
+def _keys_of(
+    function: Callable[..., Any], parameter: str, bind_inside: Mapping[str, Mapping[str, Any]], arguments: Arguments
+) -> Keys | None:
+    """The keys that a function reads from a parameter; None if the parameter is neither a dict nor an object.
+
+    Args:
+        function: the function.
+        parameter: the parameter, which is unknown; other unknown parameters may be dicts or objects, too.
+        bind_inside: parameter -> what the user binds of its keys, by path.
+        arguments: the arguments of the function.
+    """
+    unknown = [name for name in arguments.unknown if name in parameters_of(function)]
+    codecs_by_name = {name: partial(_codec_of_key, arguments, name, bind_inside.get(name, {})) for name in unknown}
+    return keys_read(function, parameter, arguments.codecs, codecs_by_name, probe_batch())
+
+
+def _codec_of_key(
+    arguments: Arguments, parameter: str, stated: Mapping[str, Any], path: str, *, bindings: Mapping[str, str]
 ) -> Codec | None:
-    """The codec of a key of a parameter, or of a path of keys; None if its name is unknown and has no binding."""
-    outer, _, name = f"{parameter}.{path}".rpartition(".")
+    """The codec of a key of a parameter; None if its name is unknown and has no binding.
+
+    Args:
+        arguments: the arguments of the function, which are unchanged.
+        parameter: the parameter.
+        stated: what the user binds of its keys, by path.
+        path: the key, or the path of keys in nested dicts.
+        bindings: column -> the binding of keys that the user does not bind.
+    """
+    holder, _, name = f"{parameter}.{path}".rpartition(".")
     role = role_of(name)
-    binding = parts.get(path, bindings.get(ROLES[role].column if role else "", ...))
-    slots = bind_slots([Slot(name)], stage, {name: binding}, Arguments(of_model=of_model), f"{outer}.")
-    return dict(slots).get(name)
+    binding = stated.get(path, bindings.get(ROLES[role].column if role else "", ...))
+    alone = Arguments(arguments.stage, of_model=arguments.of_model)
+    return bind_slots([Slot(name)], {name: binding}, alone, holder).get(name)
 
 
 def _roles_of_fields(slots: Iterable[Slot]) -> frozenset[str]:
     """The roles of the parameters and of the fields of their dataclasses; a model of logits counts as logits."""
-    classes = [kind for slot in slots if (kind := _class_of(slot))]
+    classes = [kind for slot in slots if (kind := slot.described_class)]
     names = [*(slot.name for slot in slots), *(name for kind in classes for name in parameters_of(kind))]
     logits = {"logits"} if any(MODEL_NAMES.get(name) == "model" for name in names) else set[str]()
     return frozenset(roles_of(names).values()) | logits
-
-
-def is_read(function: Callable[..., Any], parameter: str) -> bool:
-    """Whether the code of a function reads a parameter; True for a function that is not written in Python."""
-    code = getattr(unwrap(function), "__code__", None)
-    if code is None or parameter not in code.co_varnames + code.co_cellvars:
-        return True
-    return any(step.argval == parameter and step.opname.startswith("LOAD") for step in _steps(code))
-
-
-def _steps(code: CodeType) -> Iterator[dis.Instruction]:
-    """The instructions of a function; an instruction that loads two variables is split in two."""
-    for step in dis.get_instructions(code):
-        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-        yield from (step._replace(argval=name) for name in names)
-
-
-def _class_of(slot: Slot) -> type | None:
-    """The dataclass that the annotation of a slot names for the argument, or for the items of a list."""
-    if isinstance(slot.annotation, type) and is_dataclass(slot.annotation):
-        return slot.annotation
-    return item_class(slot.annotation)
 
 
 def _paths(items: Mapping[str, Any]) -> Iterator[str]:
@@ -246,46 +296,3 @@ def _split_paths(bind: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dic
         if dot:
             parts.setdefault(name, {})[key] = value
     return plain, parts
-
-
-def _container_bindings(
-    function: Callable[..., Any],
-    parameter: str,
-    arguments: Arguments,
-    stage: Stage,
-    waiting: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any] | list[dict[str, Any]]:
-    """A binding for each key that the function reads from a parameter, in a list if it is a list of dicts or objects.
-
-    Empty if it is not a container. A key bound to ``...`` gets the codec of its name; unknown keys are reported when
-    the container is bound.
-
-    Args:
-        function: the function.
-        parameter: the parameter.
-        arguments: the known arguments.
-        stage: the stage of the function.
-        waiting: parameter without a codec (including this one) -> bindings of its keys.
-    """
-    of_key = partial(_codec_of_key, stage=stage, of_model=arguments.of_model)
-    others = {name: partial(of_key, name, parts=parts) for name, parts in waiting.items()}
-    keys = keys_read(function, parameter, arguments.codecs, others, probe_batch())
-    if keys is None:
-        return {}
-    arguments.written[parameter] = [*keys.written, *(name for inner in keys.inner.values() for name in inner.written)]
-    if keys.whole:
-        raise Unbindable(
-            f'the function iterates over all keys of {parameter!r}: bind them, as in bind={{"{parameter}": {{"rewards":'
-            f' "reward"}}}}; if the keys are prompts, check a function of rewards and group that builds this dict'
-        )
-    items = _bindings_of(keys, waiting[parameter])
-    return [items] if keys.rows else items
-
-
-def _bindings_of(keys: Keys, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's binding for each key, or ``...`` without one; a dict for a key that is a dict or an object itself."""
-    bound = {name: stated.get(name, ...) for name in (*keys.known, *keys.unknown)}
-    for name, inner in keys.inner.items():
-        own = {path.removeprefix(f"{name}."): x for path, x in stated.items() if path.startswith(f"{name}.")}
-        bound[name] = stated[name] if name in stated else _bindings_of(inner, own)
-    return Attributes(bound) if keys.attributes else bound

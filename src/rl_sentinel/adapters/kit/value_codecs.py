@@ -30,7 +30,7 @@ class AllSettings(Codec):
 
     def knobs(self, value: Mapping[str, Any]) -> Settings:
         """The settings, without the layout."""
-        return {name: knob for name, knob in value.items() if name not in self.follows}
+        return {name: setting for name, setting in value.items() if name not in self.follows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,11 @@ class Width(Codec):
 class Earlier(Codec):
     """The result of an earlier step, one of its arguments after the call, or a part of these."""
 
-    place: Use
+    use: Use
 
-    def put(self, inputs: Inputs) -> Use:  # noqa: ARG002 - the same place for all cases
-        """The place of the value."""
-        return self.place
+    def put(self, inputs: Inputs) -> Use:  # noqa: ARG002 - the same for all cases
+        """The reference to the value."""
+        return self.use
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import claims
-from rl_sentinel.search.claimed_formulas import WEIGHTED, of_one_policy, references
+from rl_sentinel.search.claimed_formulas import references
+from rl_sentinel.search.claimed_losses import WEIGHTED, of_one_policy
 
 _NEAR = 1e-4
 

@@ -107,9 +107,9 @@ def _column_boundaries(target: Target, path: str, function: Callable[..., Any]) 
     output, quantity = _output(function)
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        own = arguments(function, batch)
-        own["logprob"] = own["logprob"].detach().clone().requires_grad_()
-        result = target.call(path, **own, **settings)
+        passed = arguments(function, batch)
+        passed["logprob"] = passed["logprob"].detach().clone().requires_grad_()
+        result = target.call(path, **passed, **settings)
         return {quantity: result.detach().float(), "requires_grad": torch.tensor(float(result.requires_grad))}
 
     for words in combinations:

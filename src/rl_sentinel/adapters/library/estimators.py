@@ -74,8 +74,8 @@ def _variants(function: Callable[..., Any]) -> list[dict[str, Scalar]]:
 
 def _padded(target: Target, path: str, function: Callable[..., Any], variant: dict[str, Scalar]) -> Boundary:
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        own = certain(batch) if settings.get("certain") else batch
-        return {"advantage": target.call(path, **arguments(function, own), **without(settings, "certain"))}
+        read = certain(batch) if settings.get("certain") else batch
+        return {"advantage": target.call(path, **arguments(function, read), **without(settings, "certain"))}
 
     return bind(
         target,

@@ -71,8 +71,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _kl(target: Target, path: str, batch: Batch) -> Tensor:
     """The KL estimate; the weighted estimate is k3 times the ratio of the policies."""
-    own = f"{KL}.k3" if path == WEIGHTED else path
-    kl: Tensor = target.call(own, **arguments(target.find(own), batch))
+    estimate = f"{KL}.k3" if path == WEIGHTED else path
+    kl: Tensor = target.call(estimate, **arguments(target.find(estimate), batch))
     if path == WEIGHTED:
         kl = target.call(path, kl, batch.logprob, batch.old_logprob, mask=batch.mask)
     return kl

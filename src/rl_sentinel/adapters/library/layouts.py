@@ -108,8 +108,8 @@ def _merged(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Te
             whole = next(rest, whole)
         first = len(step.prompt) - len(whole.prompt)
         for name, column in cells.items():
-            own = getattr(whole, name)[first : first + len(step.response)]
-            column[row, : len(own)] = torch.tensor(own, dtype=column.dtype)
+            part = getattr(whole, name)[first : first + len(step.response)]
+            column[row, : len(part)] = torch.tensor(part, dtype=column.dtype)
     counts = dict(target.call(COUNTS, steps, merged))
     counts |= {"tokens": sum(sum(s.trained) for s in merged), "rewards": sum(sum(s.token_reward) for s in merged)}
     return {**cells, **{n: torch.tensor(float(x)) for n, x in counts.items()}}
@@ -128,9 +128,9 @@ def turns(target: Target, batch: Batch, forgets: int, *, rewrites: bool = False)
             history = [*before.prompt, *[-2] * len(before.response)] if rewrites and before.response else [row]
         history += [-1] * (1 + row % 2)
         columns = ("token", "mask", "token_reward", "logprob")
-        own, *rest = (tuple(getattr(batch, n)[row, : int(batch.length[row])].tolist()) for n in columns)
-        steps.append(target.call(STEP, "one", tuple(history), own, *rest, last=row == batch.rows - 1))
-        history = history + list(own)
+        tokens, *rest = (tuple(getattr(batch, n)[row, : int(batch.length[row])].tolist()) for n in columns)
+        steps.append(target.call(STEP, "one", tuple(history), tokens, *rest, last=row == batch.rows - 1))
+        history = history + list(tokens)
     return steps
 
 

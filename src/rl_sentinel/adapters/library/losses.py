@@ -127,8 +127,8 @@ def in_parts(
     chosen = numbers.pop("chosen", None)
     summands = []
     for rows in torch.arange(batch.rows).chunk(parts):
-        own = {"chosen": chosen[rows]} if isinstance(chosen, Tensor) else {}
-        summands.append(loss(take_rows(batch, rows), **numbers, **own, aggregation=whole.of_rows(rows)))
+        chosen_rows = {"chosen": chosen[rows]} if isinstance(chosen, Tensor) else {}
+        summands.append(loss(take_rows(batch, rows), **numbers, **chosen_rows, aggregation=whole.of_rows(rows)))
     return {"loss": torch.stack(summands).sum()}
 
 
@@ -144,8 +144,8 @@ def chosen_tokens(target: Target, name: str, batch: Batch, settings: Settings) -
         return {}
     choose, parameters, more = CHOOSERS[name]
     covariance = target.call(f"{COVARIANCE}.covariances", batch.logprob, batch.advantage, mask=batch.mask)
-    own = {parameter: settings[n] for n, parameter in parameters.items()}
-    return {"chosen": target.call(f"{COVARIANCE}.{choose}", covariance, mask=batch.mask, **own, **more)}
+    bounds = {parameter: settings[n] for n, parameter in parameters.items()}
+    return {"chosen": target.call(f"{COVARIANCE}.{choose}", covariance, mask=batch.mask, **bounds, **more)}
 
 
 def _loss(target: Target, path: str, name: str, function: Callable[..., Any], stage: Stage) -> Boundary | Unbound:
@@ -154,9 +154,9 @@ def _loss(target: Target, path: str, name: str, function: Callable[..., Any], st
     plain = numbers(function)
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        own = {n: settings[n] for n in plain} | chosen_tokens(target, name, batch, settings)
+        passed = {n: settings[n] for n in plain} | chosen_tokens(target, name, batch, settings)
         return in_parts(
-            target, batch, settings, lambda b, **more: target.call(path, **arguments(function, b), **more), **own
+            target, batch, settings, lambda b, **more: target.call(path, **arguments(function, b), **more), **passed
         )
 
     return bind(
@@ -221,9 +221,11 @@ def _blocks(target: Target, mode: str, stored: str) -> Boundary:
 
     def one(batch: Batch, *, aggregation: object) -> Tensor:
         packed = stored == "packed"
-        own: dict[str, Any] = {**(packed_arguments(target, function, batch) if packed else arguments(function, batch))}
-        values = [torch.nan_to_num(own[n]) for n in ("logprob", "old_logprob", "advantage")]
-        total: Tensor = target.call(path, summand, *values, mask=own["mask"], aggregation=aggregation)
+        passed: dict[str, Any] = {
+            **(packed_arguments(target, function, batch) if packed else arguments(function, batch))
+        }
+        values = [torch.nan_to_num(passed[n]) for n in ("logprob", "old_logprob", "advantage")]
+        total: Tensor = target.call(path, summand, *values, mask=passed["mask"], aggregation=aggregation)
         return total
 
     return bind(

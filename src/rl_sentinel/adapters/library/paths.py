@@ -36,12 +36,12 @@ def loss_ready(
     target: Target, batch: Batch, columns: tuple[str, ...], choices: Mapping[str, object], *, packed: bool = False
 ) -> Any:  # noqa: ANN401 - a class under audit
     """The result of the path for a rollout with these columns besides reward, group and mask."""
-    own = {"last" if n == "last_step" else n: getattr(batch, n) for n in columns}
+    read = {"last" if n == "last_step" else n: getattr(batch, n) for n in columns}
     plain: dict[str, Any] = {"reward": batch.reward, "group": batch.group, "mask": batch.mask}
     if packed:
-        own = {n: c if n == "reward_parts" else pack(target, c, batch) for n, c in own.items()}
+        read = {n: c if n == "reward_parts" else pack(target, c, batch) for n, c in read.items()}
         plain["mask"] = target.call(SEGMENTS, pack(target, batch.mask, batch), batch.length)
-    rollout = target.call(f"{SIGNAL}.rollout.Rollout", **plain, **own)
+    rollout = target.call(f"{SIGNAL}.rollout.Rollout", **plain, **read)
     return target.call(READY, rollout, by=target.call(f"{SIGNAL}.choices.Choices", **choices))
 
 
@@ -50,9 +50,9 @@ def _path_boundary(target: Target, path: PathChoices) -> Boundary:
     temporal = "value" in path.columns
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        own = with_columns(batch, old_logprob=batch.logprob) if path.old_is_current else batch
+        read = with_columns(batch, old_logprob=batch.logprob) if path.old_is_current else batch
         choices = path.choose(target, batch, settings)
-        ready = loss_ready(target, own, path.columns, choices, packed=path.packed)
+        ready = loss_ready(target, read, path.columns, choices, packed=path.packed)
         if path.stage == "correct":
             return {"weight": ready.weight.detach(), "requires_grad": torch.tensor(float(ready.weight.requires_grad))}
         outputs = {n: getattr(ready, n) for n in path.outputs}

@@ -88,8 +88,8 @@ def _split_and_join(stored: str, *, outcome: bool, fields: Mapping[str, str]) ->
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         columns = {field: getattr(batch, column) for field, column in fields.items()}
-        own = {"advantage": batch.reward} if outcome else {}
-        whole = _ready(target, batch, stored, outcome=outcome, **columns, **own)
+        rewards = {"advantage": batch.reward} if outcome else {}
+        whole = _ready(target, batch, stored, outcome=outcome, **columns, **rewards)
         joined = {n: torch.zeros_like(column) for n, column in columns.items()}
         joined |= {"trained": torch.zeros_like(batch.mask), "reward": torch.zeros_like(batch.reward)}
         for part in target.call(APART, whole, prompts=settings["prompts"], generator=None):

@@ -35,21 +35,7 @@ _OUTCOME = {"scope": "sequence", "masked": "yes", "masked-slots": "any"}
 def boundaries(target: Target) -> Iterator[Boundary]:
     """All functions that return one number per token."""
     for name, quantities in _FROM_LOGITS.items():
-        function = target.find(f"{LOGPROB}.{name}")
-        differentiable = "pi_squared" not in quantities
-        yield bind(
-            target,
-            f"{LOGPROB}.{name}",
-            "batch",
-            _from_logits(f"{LOGPROB}.{name}", quantities),
-            reads="logits token mask" if "logprob" in quantities else "logits mask",
-            outputs={n: Output("B T", UNITS[n], n) for n in quantities},
-            settings={"default": numbers(function)},
-            claims={"knob:temperature": "0.7|1.6"}
-            | ({"gradient": "own"} if differentiable else {})
-            | {f"algorithm:{n}": FORMULAS[n] for n in quantities},
-            kernels=True,
-        )
+        yield _of_logits(target, f"{LOGPROB}.{name}", quantities)
     yield bind(
         target,
         SPREAD,
@@ -98,6 +84,24 @@ def boundaries(target: Target) -> Iterator[Boundary]:
             settings={stored: {"stored": stored}},
             claims={"algorithm": "trained tokens before"},
         )
+
+
+def _of_logits(target: Target, path: str, quantities: tuple[str, ...]) -> Boundary:
+    """The boundary of a function of logits, or of hidden states, with these outputs."""
+    claims = {"knob:temperature": "0.7|1.6", **{f"algorithm:{n}": FORMULAS[n] for n in quantities}}
+    if "pi_squared" not in quantities:
+        claims["gradient"] = "own"
+    return bind(
+        target,
+        path,
+        "batch",
+        _from_logits(path, quantities),
+        reads="logits token mask" if "logprob" in quantities else "logits mask",
+        outputs={n: Output("B T", UNITS[n], n) for n in quantities},
+        settings={"default": numbers(target.find(path))},
+        claims=claims,
+        kernels=True,
+    )
 
 
 def _from_logits(path: str, quantities: tuple[str, ...]) -> Compute:

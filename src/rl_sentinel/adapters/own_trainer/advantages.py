@@ -41,15 +41,15 @@ def advantages(composed: Composition) -> Boundary:
     )
 
     def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        own = composed.with_numbers("estimator", changed_numbers(numbers, settings))
-        recomputes = "rollout_logprob" in reads or "pi_squared" in reads or _several_steps(own.recipe)
+        changed = composed.with_numbers("estimator", changed_numbers(numbers, settings))
+        recomputes = "rollout_logprob" in reads or "pi_squared" in reads or _several_steps(changed.recipe)
         sampled = "rollout_logprob" if recomputes else "old_logprob"
         episodes, rows = episodes_of(composed.target, batch, reads, sampled=sampled, parts=len(composed.parts))
-        ready = own.target.call(
+        ready = changed.target.call(
             BUILD_BATCH,
-            own.recipe,
-            own.selection,
-            _models(own, batch, rows, reads),
+            changed.recipe,
+            changed.selection,
+            _models(changed, batch, rows, reads),
             episodes,
             step=0,
             kl_coefficient=choices.kl_coefficient,

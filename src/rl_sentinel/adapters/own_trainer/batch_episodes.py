@@ -34,12 +34,12 @@ def episodes_of(
                 f"{TRAIN}.rollout.episodes.Episode", trajectory[row], int(batch.group[row]), None, (1,)
             )
         episode = episodes[trajectory[row]]
-        own = batch.reward_parts[row].tolist() if "reward_parts" in columns else []
+        rewards = batch.reward_parts[row].tolist() if "reward_parts" in columns else []
         episode.outcome = target.call(
             f"{TRAIN}.rollout.interfaces.Outcome",
             float(batch.reward[row]),
             correct=False,
-            parts=tuple(own[n % len(own)] for n in range(parts)) if own else (),
+            parts=tuple(rewards[n % len(rewards)] for n in range(parts)) if rewards else (),
         )
         episode.baseline = float(batch.reward_baseline[row]) if "reward_baseline" in columns else None
         episode.ended = bool(batch.scored[row]) if "scored" in columns else True

@@ -42,8 +42,8 @@ def loss(composed: Composition) -> Boundary:
     cut: frozenset[Axis] = frozenset({"micro_batches", "ranks"} if selection.additive else ())
 
     def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        own = composed.with_numbers("loss", changed_numbers(numbers, settings))
-        return {"loss": _in_parts(own, batch, settings, coefficient)}
+        changed = composed.with_numbers("loss", changed_numbers(numbers, settings))
+        return {"loss": _in_parts(changed, batch, settings, coefficient)}
 
     settings = dict(numbers) | ({"length": recipe.loss.length} if recipe.loss.length else {})
     settings |= {"kl_loss_coef": coefficient} if coefficient else {}

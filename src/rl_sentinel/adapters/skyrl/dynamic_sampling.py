@@ -192,10 +192,10 @@ def sample_batch(
     return {"keep": kept, "others": others}
 
 
-def _columns_of_others(own: Mapping[str, Any], output: Mapping[str, Any], place: int, same_uid: bool) -> int:  # noqa: FBT001 - a fact
+def _columns_of_others(rollout: Mapping[str, Any], output: Mapping[str, Any], index: int, same_uid: bool) -> int:  # noqa: FBT001 - a fact
     """The number of columns (and the uid) at a position of the batch that are lost or differ from the row ``own``."""
-    names = [name for name in own if name != "rollout_metrics"]
-    wrong = [name for name in names if not output.get(name) or output[name][place] != own[name][0]]
+    names = [name for name in rollout if name != "rollout_metrics"]
+    wrong = [name for name in names if not output.get(name) or output[name][index] != rollout[name][0]]
     return len(wrong) + int(not same_uid)
 
 

@@ -61,14 +61,14 @@ def dump(write: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, lis
             for task in sorted(set(tasks))
             for line in (Path(folder) / f"{task}.jsonl").read_text(encoding="utf-8").splitlines()
         ]
-    own = {record["env_extras"]["row"]: record for record in records}
+    by_row = {record["env_extras"]["row"]: record for record in records}
     columns: dict[str, list[Any]] = {"rewards": [], "tokens": []}
     for n, row in enumerate(rows):
         about = (Words().decode(row["prompt"]), f"reason {n}", environments[n], tasks[n])
-        right = tuple(own[n][k] for k in ("input_prompt", "stop_reason", "env_class", "data_source")) == about
-        words = own[n]["output_response"].split() if right else []
+        right = tuple(by_row[n][k] for k in ("input_prompt", "stop_reason", "env_class", "data_source")) == about
+        words = by_row[n]["output_response"].split() if right else []
         columns["tokens"].append(fit_to_length([int(word) for word in words], len(row["tokens"]), WRONG))
-        columns["rewards"].append(float(own[n]["score"]))
+        columns["rewards"].append(float(by_row[n]["score"]))
     return columns
 
 

@@ -102,9 +102,9 @@ class Dispatch:
 
 def run_passes(owner: type, cfg: Any, batch: Any, passes: Mapping[str, Tensor]) -> dict[str, Any]:  # noqa: ANN401
     """The batch after the forward passes, and the logged metrics."""
-    own: dict[str, Callable[..., Any]] = {"has_critic": property(lambda _self: True)}  # type: ignore[dict-item]
+    attributes: dict[str, Callable[..., Any]] = {"has_critic": property(lambda _self: True)}  # type: ignore[dict-item]
     trainer = bare_instance(
-        type("Trainer", (owner,), own), cfg=cfg, dispatch=Dispatch(passes), all_metrics={}, ref_model=owner
+        type("Trainer", (owner,), attributes), cfg=cfg, dispatch=Dispatch(passes), all_metrics={}, ref_model=owner
     )
     return {"batch": trainer.fwd_logprobs_values_reward(batch), "logged": trainer.all_metrics}
 

@@ -45,9 +45,9 @@ def script_of(number: int, row: dict[str, Any], end: str, *, closing: bool) -> S
         last = n == len(runs) - 1
         cut_off = last and end == "length"
         tail = [] if cut_off else [_TAILS[end]]
-        logprobs = [row["logprobs"][place] for place in places]
-        after = [CLOSING] * closing if last else [id_of(number, place) for place in runs[n + 1][1]]
-        sampled = [*(id_of(number, place) for place in places), *tail]
+        logprobs = [row["logprobs"][position] for position in places]
+        after = [CLOSING] * closing if last else [id_of(number, position) for position in runs[n + 1][1]]
+        sampled = [*(id_of(number, position) for position in places), *tail]
         turns.append(Turn(sampled, [*logprobs, *logprobs[-1:] * len(tail)], "length" if cut_off else "stop", after))
     return Script(turns, row["reward"])
 
@@ -83,7 +83,7 @@ def _at_the_end(reward: float | list[float], mask: Sequence[int]) -> float:
     """The reward of a row; rewards per token are summed from the last trained token on, or all if none is trained."""
     if not isinstance(reward, list):
         return float(reward)
-    last = max((place for place, trained in enumerate(mask) if trained), default=0)
+    last = max((position for position, trained in enumerate(mask) if trained), default=0)
     return float(sum(reward[last:]))
 
 
@@ -133,26 +133,26 @@ class RowReader:
 
     def _read_segment(self, row: GeneratedRow, places: list[int], *, is_sampled: bool) -> int | None:
         """Read a segment and return its start; None, with tokens of -1, if it is missing, repeated or interrupted."""
-        ids = [id_of(self.number, place) for place in places]
+        ids = [id_of(self.number, position) for position in places]
         starts = [at for at, token in enumerate(row.ids) if token == ids[0]]
         if len(starts) != 1 or row.ids[starts[0] : starts[0] + len(ids)] != ids:
-            for place in places:
-                self.tokens[place] = -1
+            for position in places:
+                self.tokens[position] = -1
             return None
-        for at, place in enumerate(places, starts[0]):
-            self.masks[place] = bool(row.mask[at])
-            if is_sampled and self.masks[place]:
-                self.logprobs[place] = row.logprobs[at]
+        for at, position in enumerate(places, starts[0]):
+            self.masks[position] = bool(row.mask[at])
+            if is_sampled and self.masks[position]:
+                self.logprobs[position] = row.logprobs[at]
         return starts[0]
 
-    def _read_tail(self, row: GeneratedRow, at: int, tail: int | None, place: int) -> None:
-        """Check the stop token after a turn; a wrong stop token is marked at ``place``, the turn's last token."""
+    def _read_tail(self, row: GeneratedRow, at: int, tail: int | None, position: int) -> None:
+        """Check the stop token after a turn; a wrong stop token is marked at ``position``, the turn's last token."""
         if at >= len(row.ids) or row.ids[at] != tail:
-            self.tokens[place] = -1
+            self.tokens[position] = -1
         elif not row.mask[at]:
-            self.masks[place] = False
-        elif self.masks[place] and row.logprobs[at] != self.logprobs[place]:
-            self.logprobs[place] = row.logprobs[at]
+            self.masks[position] = False
+        elif self.masks[position] and row.logprobs[at] != self.logprobs[position]:
+            self.logprobs[position] = row.logprobs[at]
 
 
 def _runs(row: dict[str, Any]) -> list[tuple[bool, list[int]]]:

@@ -34,9 +34,9 @@ class Script:
     reward: float
 
 
-def id_of(row: int, place: int) -> int:
-    """The unique id of a token: ``place`` is its position in the row's response."""
-    return FIRST + row * PER_ROW + place
+def id_of(row: int, position: int) -> int:
+    """The unique id of a token: ``position`` is counted in the row's response."""
+    return FIRST + row * PER_ROW + position
 
 
 def text_of(ids: Sequence[int]) -> str:

@@ -78,7 +78,7 @@ def measure(  # noqa: PLR0913 - classes of the target, and their arguments
     scripts = []
     for number, row in enumerate(rows):
         size = len(row["tokens"]) + (_MORE if len(row["tokens"]) == room else 0)
-        turn = Turn([id_of(number, place) for place in range(size)], [-0.5] * size, "length", [])
+        turn = Turn([id_of(number, position) for position in range(size)], [-0.5] * size, "length", [])
         scripts.append(Script([turn], row["reward"]))
     output = output_of(generator, sampling, trajectory, config, Engine(scripts), scripts)
     metrics: dict[str, float] = output["rollout_metrics"]

@@ -162,15 +162,15 @@ def _worker(
 
     The constructor of the wrapper runs if the optimizer scales the loss.
     """
-    modules, own = [model], cfg.trainer if code["section"] else cfg
+    modules, section = [model], cfg.trainer if code["section"] else cfg
     loss = code["losses"].get(cfg.trainer.algorithm.policy_loss_type)
     if loss_scale == 1.0:
-        wrapper = bare_instance(code["wrapper"], cfg=own, actor_module=modules, actor_optimizer=None)
+        wrapper = bare_instance(code["wrapper"], cfg=section, actor_module=modules, actor_optimizer=None)
     else:
         for name in ("remove_microbatch_padding", "use_sample_packing"):
             if hasattr(cfg.trainer, name):
                 setattr(cfg.trainer, name, False)
-        wrapper = code["wrapper"](own, modules, SimpleNamespace(scale_loss=lambda loss: loss * loss_scale), loss)
+        wrapper = code["wrapper"](section, modules, SimpleNamespace(scale_loss=lambda loss: loss * loss_scale), loss)
     vars(wrapper).update(
         policy_loss_fn=loss,
         remove_microbatch_padding=packed,
@@ -182,7 +182,7 @@ def _worker(
     wrapper.train = lambda: None
     return bare_instance(
         code["worker"],
-        cfg=own,
+        cfg=section,
         model=wrapper,
         actor_module=modules,
         strategy=Strategy(),
@@ -210,8 +210,8 @@ def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments o
     metrics = [getattr(one, "metrics", one) for one in returned]
     rows = [
         row
-        for one, own in zip(returned, metrics, strict=True)
-        for row in getattr(one, "loss_fn_outputs", None) or own.get("loss_fn_outputs", [])
+        for one, metric in zip(returned, metrics, strict=True)
+        for row in getattr(one, "loss_fn_outputs", None) or metric.get("loss_fn_outputs", [])
     ]
     return {
         "loss": loss,

@@ -53,8 +53,8 @@ def count_on_megatron(code: dict[str, Any], cfg: Any, columns: dict[str, Tensor]
 
 def count_in_worker(code: dict[str, Any], cfg: Any, columns: dict[str, Tensor], data: Any) -> Tensor:  # noqa: ANN401
     """The number of micro-batches that the worker logs, without those of padding."""
-    own = cfg.trainer if code["section"] else cfg
-    worker = worker_of(code["worker"], code["losses"], own, cfg, WholeModel(columns), ranks=1)
+    section = cfg.trainer if code["section"] else cfg
+    worker = worker_of(code["worker"], code["losses"], section, cfg, WholeModel(columns), ranks=1)
     return _of_rows(worker.forward_backward(data))
 
 

@@ -195,8 +195,8 @@ def _trainer(target: Target, *, step_wise: bool) -> Object:
 
 
 def _requires(*, step_wise: bool) -> tuple[Callable[[Inputs], str], ...]:
-    own = (steps_in_order, _one_trajectory) if step_wise else (groups_are_equal,)
-    return (prompts_are_contiguous, no_empty_response, *own)
+    further = (steps_in_order, _one_trajectory) if step_wise else (groups_are_equal,)
+    return (prompts_are_contiguous, no_empty_response, *further)
 
 
 def _mini_batches(target: Target, *, step_wise: bool) -> Boundary:

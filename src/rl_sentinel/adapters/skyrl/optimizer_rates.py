@@ -151,12 +151,16 @@ def _rates(target: Target, section: str, path: str, kind: str) -> Boundary:
         },
         produced_by={"count": _ORDER},
     )
-    own: dict[str, Settings] = {
+    schedules: dict[str, Settings] = {
         f"{section}, {kind}, {name}": {n: 0.0 if n == "floor" else value for n, value in family.items()}
         for name, family in families.items()
         if warm_up or not family["warm_up"]
     }
     reach = f"trainer.strategy=fsdp or fsdp2; {warm_up}; {place}.scheduler"
     return rate_boundary(
-        f"{path}.init_model -> {STRATEGY}._fsdp_init_train_model", step, own, claims(_DOCS, algorithm=algorithm), reach
+        f"{path}.init_model -> {STRATEGY}._fsdp_init_train_model",
+        step,
+        schedules,
+        claims(_DOCS, algorithm=algorithm),
+        reach,
     )

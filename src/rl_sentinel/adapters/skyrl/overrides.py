@@ -106,11 +106,11 @@ def _has(target: Target, owner: str, option: str) -> bool:
 
 def _places(source: str, settings: Settings) -> dict[str, str]:
     """Path to read -> overridden option: the option's own path, and paths of options that default to it."""
-    own = {option: option for option in settings}
+    options = {option: option for option in settings}
     defaulting = {
         place: option for option, (place, code) in DEFAULTING.items() if option in settings and code in source
     }
-    return defaulting | own
+    return defaulting | options
 
 
 def read_overrides(make: Callable[..., Any], options: Settings, places: Mapping[str, str]) -> dict[str, float]:

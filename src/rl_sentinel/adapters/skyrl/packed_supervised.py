@@ -79,8 +79,8 @@ class PackedModel:
         """The output at every position, ``[1, N, V]``; an example's number is its first token."""
         outputs = torch.full((1, sequences.shape[1], _FIRST_PROMPT + len(self.logprobs)), _WRONG)
         for start in packed_seq_params.cu_seqlens_q_padded.tolist()[:-1]:
-            own = self.logprobs[int(sequences[0, start]) - _FIRST_PROMPT]
-            outputs[0, start : start + len(own), _TOKEN] = own
+            part = self.logprobs[int(sequences[0, start]) - _FIRST_PROMPT]
+            outputs[0, start : start + len(part), _TOKEN] = part
         return outputs
 
     def zero_grad_buffer(self) -> None:

@@ -103,9 +103,9 @@ def _prompts(rows: list[dict[str, Any]], *, rewritten: bool) -> list[list[int]]:
 def _places(entries: Mapping[str, Any], row: dict[str, Any], prompt: list[int]) -> list[tuple[int, int]]:
     """The merged entries that contain the row's response, each with the position of the response in the entry."""
     whole, found = [*prompt, *row["tokens"]], []
-    for entry, own in enumerate(entries["trajectory_ids"]):
+    for entry, trajectory in enumerate(entries["trajectory_ids"]):
         first, response = entries["prompt_token_ids"][entry], entries["response_ids"][entry]
-        if own.repetition_id == row["trajectory"] and [*first, *response][: len(whole)] == whole:
+        if trajectory.repetition_id == row["trajectory"] and [*first, *response][: len(whole)] == whole:
             start = len(prompt) - len(first)
             found += [(entry, start)] if start >= 0 else []
     return found

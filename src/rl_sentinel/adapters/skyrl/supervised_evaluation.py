@@ -86,7 +86,7 @@ def evaluate(  # noqa: PLR0913 - classes of the target, and the arguments of its
     made = [whole]
     if batches > 1:
         rows = [range(start, min(start + size, len(masks))) for start in range(0, len(masks), size)]
-        made = [collated(code["collator"], [masks[n] for n in own], size, first=own.start) for own in rows]
+        made = [collated(code["collator"], [masks[n] for n in part], size, first=part.start) for part in rows]
     loader = Dataloader(made, size, len(masks))
     worker = worker_of(code["worker"], code["losses"], cfg.trainer, cfg, Model(logprobs), ranks=1)
     trainer = bare_instance(

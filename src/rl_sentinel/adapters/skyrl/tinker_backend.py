@@ -121,8 +121,8 @@ class Model:
         """Log-probs of the last ``num_actions`` tokens (9 at padding and prompts), and an entropy of 0."""
         found = torch.full(sequences.shape, 9.0)
         for row, number in enumerate(sequences.amax(1).tolist()):
-            real, own = attention_mask[row].nonzero().squeeze(1), self.logprobs[number - 1]
-            found = found.to(own.dtype).index_put((torch.tensor(row), real[len(real) - len(own) :]), own)
+            real, answers = attention_mask[row].nonzero().squeeze(1), self.logprobs[number - 1]
+            found = found.to(answers.dtype).index_put((torch.tensor(row), real[len(real) - len(answers) :]), answers)
         return found[:, sequences.shape[1] - num_actions :], {"entropy": torch.zeros_like(found)}
 
     def train(self) -> None:

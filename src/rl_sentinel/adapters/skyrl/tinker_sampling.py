@@ -83,10 +83,10 @@ class SeededServers(Servers):
         """Tokens, log-probs and stop reason of a reply."""
         self.parameters.append({name: value for name, value in params.items() if name != "seed"})
         number = ids[0] - _FIRST if ids and 0 <= ids[0] - _FIRST < len(self.prompts) else 0
-        own, known = self.prompts[number], self.seeds.setdefault(number, [])
+        prompt, known = self.prompts[number], self.seeds.setdefault(number, [])
         if params.get("seed") not in known:
             known.append(params.get("seed"))
-        script = self.scripts[own[min(known.index(params.get("seed")), len(own) - 1)]]
+        script = self.scripts[prompt[min(known.index(params.get("seed")), len(prompt) - 1)]]
         tokens, logprobs, reason, _ = script.sample(list(ids), int(params["max_tokens"]), self.room)
         return tokens, logprobs, reason
 

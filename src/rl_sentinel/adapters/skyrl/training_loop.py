@@ -191,14 +191,14 @@ def _trainer(owner: Any, cfg: Any, rollouts: Rollouts, rounds: list[list[dict[st
         updates.append(data)
         return {}
 
-    own: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "has_critic": property(lambda _self: False),
         "train_critic_and_policy": update,
         "_fire": lambda _self, _event, **_fields: None,
     }
     trainer = bare_trainer(
         owner,
-        own,
+        attributes,
         cfg=cfg,
         tracker=Tracker(),
         dispatch=Dispatch(),
@@ -238,8 +238,9 @@ def _rows_of(data: Any) -> Iterator[tuple[list[Any], ...]]:  # noqa: ANN401 - th
 
 def _trained(rollouts: Rollouts, known: Mapping[int, Any], row: tuple[list[Any], ...]) -> tuple[int, int]:
     """The number of a trained row, and how many of its columns do not belong to this row."""
-    own = rollouts.output([known[row[0][-1]]])
-    right = (own["prompt_token_ids"][0] + own["response_ids"][0], own["loss_masks"][0], own["rollout_logprobs"][0])
+    rollout = rollouts.output([known[row[0][-1]]])
+    tokens = rollout["prompt_token_ids"][0] + rollout["response_ids"][0]
+    right = (tokens, rollout["loss_masks"][0], rollout["rollout_logprobs"][0])
     return row[0][-1], sum(found != expected for found, expected in zip(row, right, strict=True))
 
 
@@ -248,12 +249,12 @@ def _logged(known: Mapping[int, Any], row: tuple[Any, ...]) -> tuple[int, int]:
     _step, reward, turns, text = row
     prompt, _, response = text.partition(">")
     tokens = [int(word) for word in re.findall(r"\d+", response)]
-    own = known[tokens[-1]]
-    spans = sum(now == 1 and before != 1 for before, now in zip([0, *own["mask"]], own["mask"], strict=False))
-    counted = own["reward"] if own.get("last_step", True) else 0.0
-    right = (own["uid"], counted, spans, [own["number"]] * len(own["mask"]))
+    sample = known[tokens[-1]]
+    spans = sum(now == 1 and before != 1 for before, now in zip([0, *sample["mask"]], sample["mask"], strict=False))
+    counted = sample["reward"] if sample.get("last_step", True) else 0.0
+    right = (sample["uid"], counted, spans, [sample["number"]] * len(sample["mask"]))
     found = (prompt.partition("<")[2], reward, turns, tokens)
-    return own["number"], sum(one != other for one, other in zip(found, right, strict=True))
+    return sample["number"], sum(one != other for one, other in zip(found, right, strict=True))
 
 
 def _counts(rows: int, found: Sequence[tuple[int, float]]) -> list[float]:

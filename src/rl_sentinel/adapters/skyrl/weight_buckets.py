@@ -65,9 +65,9 @@ class Bridge:
         given = {task.number for task in tasks}
         size = _GROUP if self.grouped else 1
         for first in range(0, len(self.weights), size):
-            own = [number for number in range(first, first + size) if number < len(self.weights)]
-            if given.issuperset(own):
-                yield " ".join(map(str, own)), torch.cat([self.weights[number] for number in own])
+            numbers = [number for number in range(first, first + size) if number < len(self.weights)]
+            if given.issuperset(numbers):
+                yield " ".join(map(str, numbers)), torch.cat([self.weights[number] for number in numbers])
 
 
 def extracted(
@@ -89,8 +89,8 @@ def extracted(
         )
         for chunk in method(extractor, torch.float32):
             for name, tensor in zip(chunk.names, chunk.tensors, strict=True):
-                own = [int(number) for number in name.split()]
-                for number, part in zip(own, tensor.split([len(weights[n]) for n in own]), strict=True):
+                numbers = [int(number) for number in name.split()]
+                for number, part in zip(numbers, tensor.split([len(weights[n]) for n in numbers]), strict=True):
                     sent[number] = part
                     uses[number] += 1
     return {"logprobs": sent, "uses": uses}

@@ -54,7 +54,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(PATH, "batch", why)
         return
     for name, settings in _SETTINGS.items():
-        fields = {field: settings[knob] for knob, field in _FIELDS.items() if knob in settings}
+        fields = {field: settings[setting] for setting, field in _FIELDS.items() if setting in settings}
         if set(fields) == {_COLOCATED} or _has(target, fields):
             yield from bindable(target, _boundary(name, settings))
 
@@ -130,7 +130,7 @@ def _boundary(name: str, settings: Settings) -> Boundary:
         arguments={
             "method": Constant(Function(PATH)),
             "owner": Constant(Function(OWNER)),
-            "cfg": Config(CONFIG, {}, {field: knob for knob, field in _FIELDS.items() if knob in settings}),
+            "cfg": Config(CONFIG, {}, {field: name for name, field in _FIELDS.items() if name in settings}),
             "rows": EachRow(Table(row)),
         },
         produced_by={

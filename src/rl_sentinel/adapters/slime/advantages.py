@@ -121,8 +121,8 @@ def _from_store(target: Target, boundary: Boundary) -> Boundary:
     if not target.has(PATH) or target.fails(PATH) or takes_data(target.find(PATH)):
         return boundary
     *before, step = boundary.steps
-    own = {name: codec for name, codec in step.arguments.items() if name not in OPTIONAL}
-    arguments = {"compute": Constant(Function(PATH)), **own}
+    required = {name: codec for name, codec in step.arguments.items() if name not in OPTIONAL}
+    arguments = {"compute": Constant(Function(PATH)), **required}
     return replace(boundary, steps=(*before, replace(step, call=compute_advantages, arguments=arguments)))
 
 

@@ -110,8 +110,8 @@ def teacher_logprobs(
     logits: list[Tensor],
 ) -> list[Tensor]:
     """The teacher's log-probs that each sample gets from its server."""
-    for row, own in zip(rows, logits, strict=True):
-        with replaced_globals(score.__globals__, aiohttp=Teacher(own)):
+    for row, teacher in zip(rows, logits, strict=True):
+        with replaced_globals(score.__globals__, aiohttp=Teacher(teacher)):
             row.reward = asyncio.run(score(args, row))
     process(args, rows)
     return [torch.as_tensor(row.teacher_log_probs) for row in rows]

@@ -199,9 +199,9 @@ class _Group:
         """Reduce in place over the ranks."""
         tensor.copy_(op(torch.stack(gather_from_ranks(tensor.clone())), dim=0))
 
-    def all_gather_object(self, results: list[Any], own: Any, group: object = None) -> None:  # noqa: ANN401, ARG002
+    def all_gather_object(self, results: list[Any], item: Any, group: object = None) -> None:  # noqa: ANN401, ARG002
         """The object of each rank."""
-        results[:] = gather_from_ranks(own)
+        results[:] = gather_from_ranks(item)
 
 
 def _number_tokens(ranks: list[dict[str, Any]], columns: dict[str, list[Tensor]]) -> tuple[Tensor, dict[str, Tensor]]:

@@ -141,10 +141,10 @@ def _arguments(kind: str, warm_up: int, updates: int, floor: float, *, share: bo
 def _rates(kind: str) -> Boundary:
     algorithm, settings = KINDS[kind]
     families = {
-        f"{kind}, {name}{', by share' if share else ''}": {**own, "share": share}
-        for name, own in settings.items()
+        f"{kind}, {name}{', by share' if share else ''}": {**options, "share": share}
+        for name, options in settings.items()
         for share in (False, True)
-        if own["warm_up"] or not share
+        if options["warm_up"] or not share
     }
     arguments: dict[str, Codec] = {
         "build": Constant(Function(PATH)),

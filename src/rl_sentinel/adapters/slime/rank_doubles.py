@@ -96,8 +96,8 @@ def load_rollout(  # noqa: PLR0913 - functions of the target, and their argument
 
 def _put_together(parts: list[dict[str, Any]], spans: list[list[Spans]]) -> dict[str, Any]:
     """The data of one data-parallel rank, merged from the ranks that share its sequences."""
-    own = places_of(parts[0])
-    spans = [[rank[place] for place in own] for rank in spans]
+    order = places_of(parts[0])
+    spans = [[rank[place] for place in order] for rank in spans]
     whole = dict(parts[0])
     for key in SHARED_ROWS & whole.keys():
         rows = [
@@ -149,10 +149,10 @@ def columns_of_others(received: dict[str, list[Any]], samples: list[Any]) -> lis
         "truncated": [str(getattr(sample, "status", "")).endswith("TRUNCATED") for sample in samples],
         "rollout_mask_sums": [sum(mask) for mask in received["loss_masks"]],
     }
-    known = {key: own for key, own in columns.items() if key in received}
+    known = {key: column for key, column in columns.items() if key in received}
     images = received.get("multimodal_train_inputs", [None] * len(samples))
     return [
-        float(sum(float(received[key][n]) != float(own[n]) for key, own in known.items()))
+        float(sum(float(received[key][n]) != float(column[n]) for key, column in known.items()))
         + float(_number_of(images[n]) != _number_of(getattr(samples[n], "multimodal_train_inputs", None)))
         for n in range(len(samples))
     ]

@@ -93,12 +93,13 @@ class Session:
     def __post_init__(self) -> None:
         """Write the prompt of each turn; the reply before the last turn may be tokenized differently in its prompt."""
         runs = [
-            (bool(own), list(at)) for own, at in groupby(range(len(self.row["mask"])), self.row["mask"].__getitem__)
+            (bool(trained), list(at))
+            for trained, at in groupby(range(len(self.row["mask"])), self.row["mask"].__getitem__)
         ]
-        replies = [at for own, at in runs if own]
+        replies = [at for trained, at in runs if trained]
         conversation = [*self.row["prompt"], _QUESTION]
-        for own, at in runs:
-            if own:
+        for trained, at in runs:
+            if trained:
                 again = self.retokenized and len(replies) > 1 and at == replies[-2]
                 self.turns.append((list(conversation), range(at[0], at[-1] + 1)))
                 conversation += [*self.row["tokens"][at[0] : at[-1]], _OTHER if again else self.row["tokens"][at[-1]]]
@@ -111,9 +112,9 @@ class Session:
         prompt, at = self.turns[-1]
         self.turns.append(([*prompt, *(self.row["tokens"][n] for n in at), _QUESTION], range(0)))
 
-    def record(self, turn: Callable[..., Any], place: int) -> Any:  # noqa: ANN401 - the target's class
+    def record(self, turn: Callable[..., Any], number: int) -> Any:  # noqa: ANN401 - the target's class
         """A turn as the engine returned it, in the form of the release."""
-        prompt, at = self.turns[place]
+        prompt, at = self.turns[number]
         known = {one.name for one in fields(turn)}  # type: ignore[arg-type]  # a dataclass of the target
         columns = {
             "output_log_probs": [self.row["logprobs"][n] for n in at],
@@ -149,12 +150,12 @@ class Session:
     def _length(self) -> int:
         return len(self.row["tokens"])
 
-    def _cell(self, place: int, trained: list[tuple[int, float]], context: int) -> tuple[int, bool, float]:
+    def _cell(self, position: int, trained: list[tuple[int, float]], context: int) -> tuple[int, bool, float]:
         """Token, mask and log-prob at one position; a reply that is tokenized again may be trained or not."""
-        own = self.row["tokens"][place], bool(self.row["mask"][place]), self.row["logprobs"][place]
+        cell = self.row["tokens"][position], bool(self.row["mask"][position]), self.row["logprobs"][position]
         if len(trained) == 1:
             return trained[0][0], True, trained[0][1]
-        return own if place in self.optional and not trained else (context, False, own[2])
+        return cell if position in self.optional and not trained else (context, False, cell[2])
 
 
 def manage(  # noqa: PLR0913 - the classes of the target, and the settings

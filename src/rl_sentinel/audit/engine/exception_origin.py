@@ -38,10 +38,10 @@ def origin_of(error: Exception, root: Path) -> Origin:
     """
     base = f"{root.resolve()}/"
     frames = [*_frames(error.__traceback__)]
-    own = [n for n, (frame, _, _) in enumerate(frames) if _file(frame).startswith(base)]
-    if not own or isinstance(error, _ENVIRONMENT):
+    of_target = [n for n, (frame, _, _) in enumerate(frames) if _file(frame).startswith(base)]
+    if not of_target or isinstance(error, _ENVIRONMENT):
         return Origin()
-    last = own[-1]
+    last = of_target[-1]
     if any(_file(frame).startswith(_OURS) for frame, _, _ in frames[last + 1 :]):
         return Origin()
     innermost, _, instruction = frames[-1]

@@ -51,5 +51,5 @@ def identifier(framework: str, law: str, boundary: str, setting: str) -> str:
 
 def _level(record: Mapping[str, Any], law: Law, case: Case) -> str:
     """The level of a case at a framework or at a user's function."""
-    own = record.get("target", {}).get("framework") == "own"
-    return law.own_level(case) if own and law.own_level else law.level(case)
+    of_user = record.get("target", {}).get("framework") == "own"
+    return law.own_level(case) if of_user and law.own_level else law.level(case)

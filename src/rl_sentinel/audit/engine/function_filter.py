@@ -32,7 +32,7 @@ def path_matches(path: str, function: str) -> bool:
     return any(fnmatchcase(f".{part}", name) for part in path.split(" -> ") for name in patterns)
 
 
-def in_file_of(place: str, functions: Iterable[str]) -> bool:
+def in_file_of(path: str, functions: Iterable[str]) -> bool:
     """Whether a path relative to the target's root is the file of one of the functions.
 
     Example:
@@ -40,4 +40,4 @@ def in_file_of(place: str, functions: Iterable[str]) -> bool:
         >>> in_file_of("house/losses.py", ["losses.py:loss"]), in_file_of("house/my_losses.py", ["losses.py:loss"])
         (True, False)
     """
-    return f"/{place}".endswith(tuple(f"/{function.partition(':')[0]}" for function in functions))
+    return f"/{path}".endswith(tuple(f"/{function.partition(':')[0]}" for function in functions))

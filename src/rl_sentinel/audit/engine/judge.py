@@ -76,19 +76,19 @@ def search(  # noqa: PLR0913 - what decides the cases
     for number, case in enumerate(cases):
         if law.fails == "on-one-case" and selected.is_enough(number, tried):
             break
-        outcome = _outcome(law, ask, case)
-        if isinstance(outcome, Exception):
-            raised.append(outcome)
+        result = _result_of(law, ask, case)
+        if isinstance(result, Exception):
+            raised.append(result)
             continue
-        if outcome is None:
+        if result is None:
             continue
         tried += 1
-        if isinstance(outcome, Break):
-            first = first or outcome
+        if isinstance(result, Break):
+            first = first or result
             if law.fails == "on-one-case":
                 later = cases[number : max(number + 1, selected.leading)]
-                worst = _worst(law, ask, outcome, later[1:])
-                return Judgment(tried, worst, "", *_outcome_names(law, ask, later, worst.expectation.name))
+                worst = _worst(law, ask, result, later[1:])
+                return Judgment(tried, worst, "", *_names_of_expectations(law, ask, later, worst.expectation.name))
         elif law.fails == "on-all-cases":
             return Judgment(tried, None)  # one case that holds is enough
     return Judgment(tried, first, broken=(first.expectation.name,)) if first else _no_break(tried, raised)
@@ -112,11 +112,13 @@ def _worst(law: Law, ask: Asker, first: Break, cases: Iterable[Case]) -> Break:
     """The first later break of level fault, if the level at a user's function depends on the case; else ``first``."""
     if not ask.boundary.own or law.own_level is None or law.own_level(first.case) == "fault":
         return first
-    later = (outcome for case in cases if isinstance(outcome := _outcome(law, ask, case), Break))
+    later = (result for case in cases if isinstance(result := _result_of(law, ask, case), Break))
     return next((b for b in later if law.own_level(b.case) == "fault"), first)
 
 
-def _outcome_names(law: Law, ask: Asker, cases: Iterable[Case], first: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _names_of_expectations(
+    law: Law, ask: Asker, cases: Iterable[Case], first: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the expectations that break on some case, in order of appearance, and of those that always hold."""
     broken, compared = {first: None}, dict[str, None]()
     for case in cases:
@@ -138,7 +140,7 @@ def _cache_shared(ask: Asker, seed: int, budget: int) -> None:
         ask.cache.setdefault(id(inside_domain(ask.boundary.domain, case).batch), {})
 
 
-def _outcome(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | None:
+def _result_of(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | None:
     """The result of :func:`_first_break`, or the exception because of which the case has no result.
 
     A crash is not raised here: a break on a later case is more informative.
@@ -180,10 +182,10 @@ def smallest(law: Law, ask: Asker, found: Break) -> Break:
         if varied is None:
             return None
         try:
-            outcome = _first_break(law, ask, varied, found.expectation.name)
+            result = _first_break(law, ask, varied, found.expectation.name)
         except Exception:  # noqa: BLE001 - a candidate with an error is skipped
             return None
-        return outcome if isinstance(outcome, Break) else None
+        return result if isinstance(result, Break) else None
 
     least = shrunk(found.case, lambda c: retried(c) is not None, ask.boundary.reads)
     return retried(least) or found

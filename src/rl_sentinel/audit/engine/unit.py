@@ -153,12 +153,12 @@ class Unit:
             raise NotApplicable(reason)
         with forbid_stand_ins():
             try:
-                outcome = recheck(law, Asker(self.boundary, self.by_path, gate=self.target), case)
+                result = recheck(law, Asker(self.boundary, self.by_path, gate=self.target), case)
             except Refused as error:
                 raise NotApplicable(str(error)) from error
-        if isinstance(outcome, Break):
-            return "reproduced", outcome
-        return ("fixed", None) if outcome else ("not-reproducible", None)
+        if isinstance(result, Break):
+            return "reproduced", result
+        return ("fixed", None) if result else ("not-reproducible", None)
 
     def _evidence(self, law: Law, found: Break) -> dict[str, Any]:
         script = self._script(law, found)

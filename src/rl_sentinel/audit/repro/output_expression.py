@@ -11,16 +11,16 @@ from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.call import Use
 
 
-def output_expression(output: Output, place: Use, run: Run) -> str:
+def output_expression(output: Output, use: Use, run: Run) -> str:
     """The expression of an output; for a repeated step, its parts are joined as the boundary declares."""
     form = output.form or (PerRow() if output.axes == "B" else Number())
     if output.join is None:
-        return form.source(variable(place), run.sizes)
-    each = next((c.step.each for c in run.calls if c.step.result == place.name), None)
+        return form.source(variable(use), run.sizes)
+    each = next((c.step.each for c in run.calls if c.step.result == use.name), None)
     if each is None:
         raise Unwritable("a script cannot read an argument of a step that runs once per part")
     shapes = [sizes_of(cut.batch) for cut in cuts(inputs_of(run.boundary, run.case), each)]
-    parts = [form.source(str(Use(f"{place.name}_{n}", place.path)), sizes) for n, sizes in enumerate(shapes)]
+    parts = [form.source(str(Use(f"{use.name}_{n}", use.path)), sizes) for n, sizes in enumerate(shapes)]
     together = f"[{', '.join(parts)}]"
     count = {"mean": len(parts), "rank-mean": run.case.layout.ranks}.get(output.join, 1)
     if output.join in ("rows", "last"):
@@ -33,14 +33,13 @@ def shared_expression(sources: list[str], text: Source, name: str) -> str:
     if all(source == sources[0] for source in sources):
         return sources[0]
     reader = f"read_{''.join(c if c.isalnum() else '_' for c in name)}"
-    place = sources[0]
     text.parameters[reader] = [f"lambda value: {_with_value(source, sources)}" for source in sources]
-    return f"{reader}({_common(sources, place)})"
+    return f"{reader}({_common(sources)})"
 
 
-def _common(sources: list[str], first: str) -> str:
-    """The longest reference (a variable with attributes and keys) in ``first`` that all expressions contain."""
-    words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", first)
+def _common(sources: list[str]) -> str:
+    """The longest reference (a variable with attributes and keys) that all expressions contain."""
+    words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", sources[0])
     shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
     if not shared:
         raise Unwritable("the runs read an output by different expressions")
@@ -48,4 +47,4 @@ def _common(sources: list[str], first: str) -> str:
 
 
 def _with_value(source: str, sources: list[str]) -> str:
-    return source.replace(_common(sources, sources[0]), "value")
+    return source.replace(_common(sources), "value")

@@ -88,23 +88,23 @@ def _view(marks: Tensor, tensor: Tensor | None, output: str, answers: Sequence[O
     if len(runs) != 1 or run >= len(answers) or output not in answers[run].values:
         return None
     source = answers[run].values[output].detach()
-    place = ((cells - 1) % _STRIDE).long()
-    if int(place.max()) >= source.numel():
+    indices = ((cells - 1) % _STRIDE).long()
+    if int(indices.max()) >= source.numel():
         return None  # small whole numbers come from the batch and are not marks
-    same = tensor is not None and same_numbers(source.flatten()[place], tensor)
-    return View(run, _cut(place, source.shape)) if same else None
+    same = tensor is not None and same_numbers(source.flatten()[indices], tensor)
+    return View(run, _cut(indices, source.shape)) if same else None
 
 
-def _cut(place: Tensor, shape: torch.Size) -> str:
-    """The expression that selects the cells at ``place`` (flat indices): rows and first columns, or single cells."""
+def _cut(indices: Tensor, shape: torch.Size) -> str:
+    """The expression that selects the cells at ``indices`` (flat indices): rows and first columns, or single cells."""
     cells = torch.arange(shape.numel()).reshape(shape)
-    if torch.equal(place, cells):
+    if torch.equal(indices, cells):
         return ""
-    if shape and place.dim() == len(shape) and place.shape[2:] == shape[2:]:
-        rows = (place.reshape(place.shape[0], -1)[:, 0] // max(1, shape[1:].numel())).tolist()
-        columns = place.shape[1] if place.dim() > 1 else 1
-        narrow = place.dim() > 1 and columns < shape[1]
-        if torch.equal(cells[rows][:, :columns] if narrow else cells[rows], place):
+    if shape and indices.dim() == len(shape) and indices.shape[2:] == shape[2:]:
+        rows = (indices.reshape(indices.shape[0], -1)[:, 0] // max(1, shape[1:].numel())).tolist()
+        columns = indices.shape[1] if indices.dim() > 1 else 1
+        narrow = indices.dim() > 1 and columns < shape[1]
+        if torch.equal(cells[rows][:, :columns] if narrow else cells[rows], indices):
             chosen = "" if rows == list(range(shape[0])) else f"[{rows}]"
             return f"{chosen}[:, :{columns}]" if narrow else chosen
-    return f".flatten()[torch.tensor({place.tolist()})]"
+    return f".flatten()[torch.tensor({indices.tolist()})]"

@@ -103,11 +103,11 @@ def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
     if digest and record["target"].get("digest") == digest:
         expected["knobs"] = dict(unit.boundary.settings[unit.setting])
     settings = unit.boundary.settings[unit.setting]
-    knobs = {*settings, *(knob.name for knob in unit.boundary.claims.knobs)}
+    known = {*settings, *(knob.name for knob in unit.boundary.claims.knobs)}
     for key in record["constructed_scenario"].get("override", {}):
-        if key not in knobs:
+        if key not in known:
             place = f"evidence {record['signature']}[constructed_scenario.override]"
-            hint = f"expected a setting of that boundary ({', '.join(sorted(knobs)) or 'it has none'})"
+            hint = f"expected a setting of that boundary ({', '.join(sorted(known)) or 'it has none'})"
             raise SentinelError(f"{place} has {key!r}, {hint}: file was edited, audit again")
     for key, value in expected.items():
         if key in record and record[key] != value:

@@ -44,33 +44,33 @@ def cached_folder(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     Raises:
         SentinelError: if the entry on disk was changed, or the cache cannot be written.
     """
-    place = home() / kind / key
+    entry = home() / kind / key
     with contextlib.ExitStack() as stack:
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(FileLock(f"{place}.lock"))
-            present = place.exists()
-            partial = place if present else Path(tempfile.mkdtemp(prefix=f".{key}-", dir=place.parent))
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(f"{entry}.lock"))
+            present = entry.exists()
+            partial = entry if present else Path(tempfile.mkdtemp(prefix=f".{key}-", dir=entry.parent))
         except OSError as error:
-            if not place.is_dir():
+            if not entry.is_dir():
                 raise _unusable(error) from error
-            present, partial = True, place
+            present, partial = True, entry
         if present:
-            _verify(place)
-            return place
+            _verify(entry)
+            return entry
         try:
             make(partial)
             (partial / _SEAL).write_text(json.dumps({"sha256": digest_of(partial)}), encoding="utf-8")
-            partial.rename(place)
+            partial.rename(entry)
         except BaseException as error:
             shutil.rmtree(partial, ignore_errors=True)
             # If the lock was removed, another process may have created the entry meanwhile.
-            if isinstance(error, OSError) and place.is_dir():
-                _verify(place)
-                return place
-            Path(f"{place}.lock").unlink(missing_ok=True)  # a failed download leaves nothing behind
+            if isinstance(error, OSError) and entry.is_dir():
+                _verify(entry)
+                return entry
+            Path(f"{entry}.lock").unlink(missing_ok=True)  # a failed download leaves nothing behind
             raise
-    return place
+    return entry
 
 
 def _unusable(error: OSError) -> SentinelError:
@@ -78,15 +78,15 @@ def _unusable(error: OSError) -> SentinelError:
     return SentinelError(f"cache[{home()}] cannot be written ({error.strerror}): {fix}")
 
 
-def _verify(place: Path) -> None:
-    if not place.is_dir():
-        raise SentinelError(f"cache[{place}] is a file, expected a folder: delete this file to fetch it again")
+def _verify(entry: Path) -> None:
+    if not entry.is_dir():
+        raise SentinelError(f"cache[{entry}] is a file, expected a folder: delete this file to fetch it again")
     try:
-        sealed = json.loads((place / _SEAL).read_text(encoding="utf-8"))["sha256"]
+        sealed = json.loads((entry / _SEAL).read_text(encoding="utf-8"))["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
         sealed = "no seal"
-    actual = digest_of(place)
+    actual = digest_of(entry)
     if sealed != actual:
         difference = f"sha256 {actual[:12]}, expected {str(sealed)[:12]}"
-        message = f"cache[{place}] is damaged ({difference}): delete this folder to fetch it again"
+        message = f"cache[{entry}] is damaged ({difference}): delete this folder to fetch it again"
         raise SentinelError(message)

@@ -206,9 +206,9 @@ def _function(target: TargetSpec) -> Source:
         message = f"target is {target.text!r}: no module {top!r} here or among installed packages: {fix}"
         raise SentinelError(message)
     place = Path(module_spec.origin)
-    own = next((folder / f"{top}.py" for folder in folders if (folder / f"{top}.py").is_file()), None)
-    if own and own.resolve() != place.resolve():  # the other module is imported already
-        message = f"target is {target.text!r}: {own} has the name of another module ({place}), rename the file"
+    nearest = next((folder / f"{top}.py" for folder in folders if (folder / f"{top}.py").is_file()), None)
+    if nearest and nearest.resolve() != place.resolve():  # the other module is imported already
+        message = f"target is {target.text!r}: {nearest} has the name of another module ({place}), rename the file"
         raise SentinelError(message)
     if place.suffix != ".py":
         message = f"target is {target.text!r}: module {top!r} has no Python source ({place}), expected Python code"

@@ -49,13 +49,13 @@ def signal_functions(root: Path, package: str) -> list[SignalFunction]:
     """The functions of a package that compute on at least two roles of the training signal."""
     functions = list[SignalFunction]()
     for file in sorted((root / package).rglob("*.py")):
-        place = file.relative_to(root)
-        if _SKIPPED_FOLDERS.isdisjoint(place.parts):
-            functions += _functions_of(file, place.as_posix())
+        relative = file.relative_to(root)
+        if _SKIPPED_FOLDERS.isdisjoint(relative.parts):
+            functions += _functions_of(file, relative.as_posix())
     return functions
 
 
-def _functions_of(file: Path, place: str) -> Iterator[SignalFunction]:
+def _functions_of(file: Path, relative: str) -> Iterator[SignalFunction]:
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
@@ -64,7 +64,7 @@ def _functions_of(file: Path, place: str) -> Iterator[SignalFunction]:
         roles = roles_in(node)
         if len(roles) > 1 and _SIGNAL & set(roles) and computes(node):
             first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
-            yield SignalFunction(place, name, first, roles)
+            yield SignalFunction(relative, name, first, roles)
 
 
 def functions_in(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

@@ -42,14 +42,14 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers(Expectation):
-    """The call returns; ``exception`` is the exception that it raised instead (empty: none), ``place`` its line.
+    """The call returns; ``exception`` is the exception that it raised instead (empty: none), ``line`` its line.
 
     ``listed`` is the listed value that the call used, if any: the exception may then name what this value needs.
     """
 
     output: str
     exception: str
-    place: str = ""
+    line: str = ""
     where: Tensor | None = None
     reason: str = field(default="", kw_only=True)
     listed: Listed | None = field(default=None, kw_only=True)
@@ -71,7 +71,7 @@ class Answers(Expectation):
     def sentence(self) -> str:
         """The exception, its line, and why the call must return."""
         exception = shorten(self.exception, MOST, placeholder=" ...")
-        return f"raises {exception} ({self.place}){f': {self.reason}' if self.reason else ''}"
+        return f"raises {exception} ({self.line}){f': {self.reason}' if self.reason else ''}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
         """An expression that is True if there is no exception message, or if it names what the listed value needs."""

@@ -39,8 +39,8 @@ class Refuses(Expectation):
         """The attempts with the wrong result, each with its reason and, if it was refused, the message."""
         wrong = [attempt for attempt, broken in zip(self.attempts, self.broken().tolist(), strict=True) if broken]
         listed = "; ".join(f"{a.name} ({a.reason}{f': {a.refusal}' if a.refusal else ''})" for a in wrong)
-        outcome = "refused, but must be accepted" if self.accepts else "accepted, but must be refused"
-        return f"{outcome}: {listed}"
+        fault = "refused, but must be accepted" if self.accepts else "accepted, but must be refused"
+        return f"{fault}: {listed}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
         """The attempt has the message of a refusal, or None if it must be accepted."""

@@ -67,8 +67,8 @@ def advantages(
         tensor([[0.2500, 0.0000, 0.5000]])
     """
     order = trained_first(mask=mask)
-    own, reward = (lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (value, token_reward))
-    difference = reward - own
-    difference[:, :-1].add_(own[:, 1:], alpha=discount)
+    baseline, reward = (lined_up(selected(x, mask=mask), mask=mask, order=order) for x in (value, token_reward))
+    difference = reward - baseline
+    difference[:, :-1].add_(baseline[:, 1:], alpha=discount)
     sums = discounted_suffix_sums(difference, discount=discount * decay)
     return put_back(sums, mask=mask, order=order)

@@ -77,8 +77,8 @@ def advantages(
     )
     where = lined_up(trained(mask), mask=mask, order=order)
     found = _against_the_mean(reward, 1 - 2 * chance.exp() + squared, mask=where, group=group)
-    own = torch.promote_types(torch.promote_types(token_reward.dtype, logprob.dtype), pi_squared.dtype)
-    return put_back(found.to(own), mask=mask, order=order)
+    dtype = torch.promote_types(torch.promote_types(token_reward.dtype, logprob.dtype), pi_squared.dtype)
+    return put_back(found.to(dtype), mask=mask, order=order)
 
 
 def _against_the_mean(reward: Tensor, step: Tensor, *, mask: Tensor, group: Tensor) -> Tensor:

@@ -76,12 +76,12 @@ def advantages(  # noqa: PLR0913 - two columns, their turns and mask, and two fa
         tensor([[0.5000, 0.5000, 0.0000, 0.5000]])
     """
     turns = _turns(turn, mask)
-    gained = token_reward.flatten()[turns.place]
+    gained = token_reward.flatten()[turns.position]
     total = gained.new_zeros(len(turns.row), dtype=torch.float64)  # as wide as any sum of a row
     reward = turns.lined_up(total.index_add(0, turns.number, gained.double()).to(gained.dtype))
-    own = turns.lined_up(value.flatten()[turns.place[turns.first]])
-    difference = reward - own
-    difference[:, :-1].add_(own[:, 1:], alpha=discount)
+    baseline = turns.lined_up(value.flatten()[turns.position[turns.first]])
+    difference = reward - baseline
+    difference[:, :-1].add_(baseline[:, 1:], alpha=discount)
     found = discounted_suffix_sums(difference, discount=discount * decay)[turns.row, turns.step]
     spread = turns.put_back(found, mask)
     read = turns.put_back(turns.first, mask, of_turns=False)
@@ -114,18 +114,18 @@ def turn_values(value: Float[Tensor, "*S"], *, mask: Mask, turn: Int[Tensor, "*S
     """
     turns = _turns(turn, mask)
     read = turns.put_back(turns.first, mask, of_turns=False)
-    own = turns.put_back(value.flatten()[turns.place[turns.first]], mask)
-    explain_result(own, where=read, value=value)
-    return own
+    spread = turns.put_back(value.flatten()[turns.position[turns.first]], mask)
+    explain_result(spread, where=read, value=value)
+    return spread
 
 
 class _Turns(NamedTuple):
-    """The trained tokens (place, whether it begins a turn, number of its turn), and the turns (row, step).
+    """The trained tokens (position, whether it begins a turn, number of its turn), and the turns (row, step).
 
     Turns are numbered row after row; ``rows`` is the number of rows, with and without a turn.
     """
 
-    place: Int[Tensor, " N"]
+    position: Int[Tensor, " N"]
     first: Bool[Tensor, " N"]
     number: Int[Tensor, " N"]
     row: Int[Tensor, " K"]
@@ -141,27 +141,27 @@ class _Turns(NamedTuple):
         """Values per token, 0 at untrained tokens; with ``of_turns``, ``found`` has one value per turn to repeat."""
         where = trained(mask)
         empty = found.new_zeros(where.numel())
-        return empty.scatter(0, self.place, found[self.number] if of_turns else found).view(where.shape)
+        return empty.scatter(0, self.position, found[self.number] if of_turns else found).view(where.shape)
 
 
 def _turns(turn: Tensor, mask: Mask) -> _Turns:
     """Find the turns: a trained token begins one if its row or turn differs from the previous trained token's."""
     where = trained(mask)
-    place = torch.nonzero(where.flatten()).squeeze(1)
-    row = mask.row[place] if isinstance(mask, Segments) else place // max(1, where.shape[1])
-    own, first = turn.flatten().long()[place], torch.ones_like(place, dtype=torch.bool)
+    position = torch.nonzero(where.flatten()).squeeze(1)
+    row = mask.row[position] if isinstance(mask, Segments) else position // max(1, where.shape[1])
+    ids, first = turn.flatten().long()[position], torch.ones_like(position, dtype=torch.bool)
     same = row[1:] == row[:-1]
-    falls = same & (own[1:] < own[:-1])
+    falls = same & (ids[1:] < ids[:-1])
     refuse_where(
         falls,
         lambda at: (
-            f"turn falls from {int(own[at[0]])} to {int(own[at[0] + 1])} in row {int(row[at[0]])}, expected numbers "
+            f"turn falls from {int(ids[at[0]])} to {int(ids[at[0] + 1])} in row {int(row[at[0]])}, expected numbers "
             "that never fall along a row: a later token belongs to the same turn or a later one"
         ),
     )
-    first[1:] = ~same | (own[1:] != own[:-1])
+    first[1:] = ~same | (ids[1:] != ids[:-1])
     rows = len(mask.length) if isinstance(mask, Segments) else len(where)
     of_turns = row[first]
     count = torch.bincount(of_turns, minlength=rows)
-    step = torch.arange(len(of_turns), device=place.device) - (count.cumsum(0) - count)[of_turns]
-    return _Turns(place, first, first.cumsum(0) - 1, of_turns, step, rows)
+    step = torch.arange(len(of_turns), device=position.device) - (count.cumsum(0) - count)[of_turns]
+    return _Turns(position, first, first.cumsum(0) - 1, of_turns, step, rows)

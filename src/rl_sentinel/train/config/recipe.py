@@ -135,10 +135,10 @@ def _as_plain_tables(value: Any) -> Any:  # noqa: ANN401 - a value of TOML or JS
     return tuple(_as_plain_tables(x) for x in value) if isinstance(value, list) else value
 
 
-def _keys_at(place: Sequence[str]) -> list[str]:
+def _keys_at(location: Sequence[str]) -> list[str]:
     """The keys that the recipe's table at a path such as ``("policy", "lora")`` can have."""
     table: type[pydantic.BaseModel] = Recipe
-    for part in place:
+    for part in location:
         field = table.model_fields.get(part)
         kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
         table = next((k for k in kinds if isinstance(k, type) and issubclass(k, pydantic.BaseModel)), table)

@@ -103,12 +103,9 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
         check=check_advantages,
     )
     loss = resolve_in_package("loss", recipe.loss, rl_sentinel.signal.loss, "loss", LOSS_COLUMNS, check=check_loss)
-    own_environment = environment is None
+    of_recipe = environment is None
     environment = _environment(recipe.environment) if environment is None else environment
-    if recipe.rollout.engine not in (engines := defined(rl_sentinel.train.rollout.engine, "build_engine")):
-        raise SentinelError(
-            f"rollout.engine {recipe.rollout.engine!r} is unknown{suggestion(recipe.rollout.engine, list(engines))}"
-        )
+    engine = _engine(recipe.rollout.engine)
     with table_in_errors("reward", set(RewardSettings.model_fields)):
         choices = _path_choices(recipe, estimator)
     choose_tokens = None if recipe.loss.chosen is None else _token_choice(recipe.loss.chosen)
@@ -117,27 +114,18 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
     path = _path(recipe.path) if recipe.path else loss_ready
     claims = _claims(estimator)
     validate_recipe(recipe, claims=claims, outcome=is_outcome(estimator), reads=reads, parts=parts)
-    if own_environment:
+    if of_recipe:
         try_environment(environment, recipe)
     form = _loss_form(recipe, choices, loss, choose_tokens, parts=len(parts))
-    largest = recipe.update.prompts * recipe.rollout.responses * (1 if recipe.rollout.merged else recipe.rollout.turns)
-    if not form.additive and recipe.update.tokens is not None:
-        raise SentinelError(
-            f"update.tokens is {recipe.update.tokens}, expected none with loss {recipe.loss.name}: "
-            "this loss cannot be computed in parts of a mini-batch"
-        )
-    if not form.additive and recipe.update.rows < largest:
-        raise SentinelError(
-            f"update.rows is {recipe.update.rows}, expected at least {largest} with loss {recipe.loss.name}: "
-            "this loss cannot be computed in parts of a mini-batch"
-        )
+    if not form.additive:
+        _require_whole_mini_batches(recipe)
     return Selection(
         choices=choices,
         loss=loss,
         environment=environment,
         lazy=form.lazy and not (recipe.kl is not None and recipe.kl.loss > 0),
         needs_old_logprob=choices.weight is not None or bool(choices.rejections),
-        engine=engines[recipe.rollout.engine],
+        engine=engine,
         reads=reads,
         choose_tokens=choose_tokens,
         path=path,
@@ -145,6 +133,26 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
         additive=form.additive,
         claims=(claims, _claims(loss)),
     )
+
+
+def _engine(name: str) -> Callable[..., Engine]:
+    engines = defined(rl_sentinel.train.rollout.engine, "build_engine")
+    if name not in engines:
+        raise SentinelError(f"rollout.engine {name!r} is unknown{suggestion(name, list(engines))}")
+    return engines[name]  # type: ignore[no-any-return]  # found by a package walk
+
+
+def _require_whole_mini_batches(recipe: Recipe) -> None:
+    """Require that no mini-batch is computed in parts, for a loss whose parts do not add up."""
+    update, rollout = recipe.update, recipe.rollout
+    reason = "this loss cannot be computed in parts of a mini-batch"
+    if update.tokens is not None:
+        raise SentinelError(f"update.tokens is {update.tokens}, expected none with loss {recipe.loss.name}: {reason}")
+    largest = update.prompts * rollout.responses * (1 if rollout.merged else rollout.turns)
+    if update.rows < largest:
+        raise SentinelError(
+            f"update.rows is {update.rows}, expected at least {largest} with loss {recipe.loss.name}: {reason}"
+        )
 
 
 def _loss_form(
@@ -207,14 +215,14 @@ def _normalization(settings: NormalizationSettings) -> Normalization:
         return Normalization(**settings.model_dump())
 
 
-def _path(place: str) -> Callable[..., Ready]:
+def _path(reference: str) -> Callable[..., Ready]:
     """A user's path, which replaces ``signal.path.loss_ready``."""
-    path = wrap_function("path", place, import_object("path", place), (), check_ready)
+    path = wrap_function("path", reference, import_object("path", reference), (), check_ready)
     try:
         inspect.signature(path).bind(None, by=None)
     except TypeError as error:
         raise SentinelError(
-            f"path {place!r} cannot be called as path(rollout, by=choices) ({error}): "
+            f"path {reference!r} cannot be called as path(rollout, by=choices) ({error}): "
             "give it the signature of signal.path.loss_ready"
         ) from error
     return path

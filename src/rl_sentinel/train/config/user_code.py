@@ -22,30 +22,30 @@ from rl_sentinel.signal.ready import Ready
 ResultCheck = Callable[[Any, tuple[Any, ...]], str]
 
 
-def import_object(key: str, place: str) -> Any:  # noqa: ANN401 - whatever the recipe names
+def import_object(key: str, reference: str) -> Any:  # noqa: ANN401 - whatever the recipe names
     """Import ``pkg.module:name`` or ``file.py:name``; a file is imported once, even through a symlink.
 
     Raises:
         SentinelError: if the import fails, with the original error.
     """
-    module, _, name = place.rpartition(":")
+    module, _, name = reference.rpartition(":")
     if not (module and name):
-        raise SentinelError(f"{key} is {place!r}, expected pkg.module:name or file.py:name")
+        raise SentinelError(f"{key} is {reference!r}, expected pkg.module:name or file.py:name")
     try:
         imported = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
         return getattr(imported, name)
     except (Exception, SystemExit) as error:
         fix = "name pkg.module:name or file.py:name"
-        raise SentinelError(f"{key} {place!r} cannot be imported ({_summary(error)}): {fix}") from error
+        raise SentinelError(f"{key} {reference!r} cannot be imported ({_summary(error)}): {fix}") from error
 
 
 def _import_file(path: Path) -> ModuleType:
     """Import a file under a name made of its whole path, so that it never shadows another module."""
-    place = path.expanduser().resolve()
-    name = f"own_{place.stem}_{hashlib.sha256(str(place).encode()).hexdigest()[:16]}"
+    file = path.expanduser().resolve()
+    name = f"own_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, place)
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"no module at {path}")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)

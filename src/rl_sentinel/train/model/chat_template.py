@@ -15,21 +15,21 @@ from rl_sentinel.core.errors import SentinelError
 Message = Mapping[str, str]
 
 
-def read_template(place: str) -> str:
+def read_template(path: str) -> str:
     """The text of a template file, which must be valid Jinja.
 
     Raises:
         SentinelError: if it cannot be read, or is malformed.
     """
     try:
-        text = Path(place).expanduser().read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8")
         _environment().parse(text)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         fix = 'name a file, or "tokenizer" for the template of the tokenizer'
-        raise SentinelError(f"chat.template {place!r} cannot be read ({reason}): {fix}") from error
+        raise SentinelError(f"chat.template {path!r} cannot be read ({reason}): {fix}") from error
     except jinja2.TemplateSyntaxError as error:
-        place_of_error = f"chat.template {place!r} line {error.lineno}"
+        place_of_error = f"chat.template {path!r} line {error.lineno}"
         raise SentinelError(f"{place_of_error} is malformed ({error.message}), expected Jinja") from error
     return text
 

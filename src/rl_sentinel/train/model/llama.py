@@ -67,10 +67,10 @@ class Cache:
 class Attention(nn.Module):
     """Causal attention with rotary position embeddings."""
 
-    def __init__(self, shape: Shape, place: int) -> None:
-        """Build four square projections without bias; ``place`` is the number of the layer, counted from 0."""
+    def __init__(self, shape: Shape, number: int) -> None:
+        """Build four square projections without bias; ``number`` is the number of the layer, counted from 0."""
         super().__init__()
-        self.heads, self.place = shape.heads, place
+        self.heads, self.number = shape.heads, number
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (
             nn.Linear(shape.hidden, shape.hidden, bias=False) for _ in range(4)
         )
@@ -84,7 +84,7 @@ class Attention(nn.Module):
         query, key, value = (f(x).view(split).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
         query, key = _rotate(query, rotation), _rotate(key, rotation)
         if cache is not None:
-            key, value = cache.append(self.place, key, value)
+            key, value = cache.append(self.number, key, value)
         causal = attention_mask is None and width > 1
         mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask, is_causal=causal)
         return self.o_proj(mixed.transpose(1, 2).reshape(rows, width, size))  # type: ignore[no-any-return]  # modules are untyped
@@ -108,10 +108,10 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """A transformer block: attention, then the MLP, each with a norm before it and a residual connection."""
 
-    def __init__(self, shape: Shape, place: int) -> None:
-        """Build the layer whose number is ``place``, counted from 0."""
+    def __init__(self, shape: Shape, number: int) -> None:
+        """Build the layer whose number is ``number``, counted from 0."""
         super().__init__()
-        self.self_attn, self.mlp = Attention(shape, place), FeedForward(shape)
+        self.self_attn, self.mlp = Attention(shape, number), FeedForward(shape)
         self.input_layernorm = nn.RMSNorm(shape.hidden, eps=1e-6)
         self.post_attention_layernorm = nn.RMSNorm(shape.hidden, eps=1e-6)
 
@@ -130,7 +130,7 @@ class Trunk(nn.Module):
         """Build the embedding, the layers and the final norm."""
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.hidden)
-        self.layers = nn.ModuleList(Layer(shape, place) for place in range(shape.layers))
+        self.layers = nn.ModuleList(Layer(shape, number) for number in range(shape.layers))
         self.norm = nn.RMSNorm(shape.hidden, eps=1e-6)
 
 
@@ -178,10 +178,10 @@ class Llama(nn.Module):
         if key_mask is None and read and width > 1:
             key_mask = torch.ones(1, read + width, dtype=torch.bool, device=token.device)
         attention_mask = None if key_mask is None else _attention_mask(key_mask, width)
-        place = slice(read, read + width) if key_mask is None else (key_mask.cumsum(1)[:, -width:] - 1).clamp(min=0)
+        positions = slice(read, read + width) if key_mask is None else (key_mask.cumsum(1)[:, -width:] - 1).clamp(min=0)
         if read + width > self.shape.positions:  # some keys may be padding, which takes no position
-            self._require_positions(place)
-        rotation = self.cosine[place], self.sine[place]  # type: ignore[index]  # buffers are tensors
+            self._require_positions(positions)
+        rotation = self.cosine[positions], self.sine[positions]  # type: ignore[index]  # buffers are tensors
         if key_mask is not None:
             rotation = rotation[0].unsqueeze(1), rotation[1].unsqueeze(1)
         x = self.model.embed_tokens(token)
@@ -193,11 +193,11 @@ class Llama(nn.Module):
             cache.read += width
         return of(self.model.norm(x[:, -1:] if last else x), self.lm_head.weight)
 
-    def _require_positions(self, place: slice | Tensor) -> None:
-        positions = self.shape.positions
-        length = place.stop if isinstance(place, slice) else int(place.max()) + 1
-        if length > positions:
-            raise SentinelError(f"policy.positions is {positions}, expected {length} or more for this sequence")
+    def _require_positions(self, positions: slice | Tensor) -> None:
+        most = self.shape.positions
+        length = positions.stop if isinstance(positions, slice) else int(positions.max()) + 1
+        if length > most:
+            raise SentinelError(f"policy.positions is {most}, expected {length} or more for this sequence")
 
     def enable_recompute(self) -> None:
         """Compute layers again for the gradient of whole sequences, instead of keeping their inner values."""
@@ -230,6 +230,6 @@ def _attention_mask(key_mask: Tensor, width: int) -> Tensor:
     """
     if width == 1:
         return key_mask[:, None, None, :]
-    place = torch.arange(key_mask.shape[1], device=key_mask.device)
-    query = place[-width:].unsqueeze(1)
-    return ((key_mask.unsqueeze(1) & (place <= query)) | (place == query)).unsqueeze(1)
+    key = torch.arange(key_mask.shape[1], device=key_mask.device)
+    query = key[-width:].unsqueeze(1)
+    return ((key_mask.unsqueeze(1) & (key <= query)) | (key == query)).unsqueeze(1)

@@ -96,12 +96,12 @@ def start_episodes(  # noqa: PLR0913 - where tasks come from, the random numbers
     ]
 
 
-def draw_task(environment: Environment, seed: int, step: int, place: int, *, prompts: int) -> Task:
-    """The task of prompt number ``place`` of a step: the next task of a data set, or a random task."""
+def draw_task(environment: Environment, seed: int, step: int, number: int, *, prompts: int) -> Task:
+    """The task of a step's prompt ``number``: the next task of a data set, or a random task."""
     numbered = getattr(environment, "numbered_task", None)
     if numbered is None:
-        return environment.task(rng.python_rng(seed, "task", step, place))
-    task: Task = numbered(step * prompts + place, seed)
+        return environment.task(rng.python_rng(seed, "task", step, number))
+    task: Task = numbered(step * prompts + number, seed)
     return task
 
 

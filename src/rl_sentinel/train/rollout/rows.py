@@ -13,20 +13,20 @@ Row = Mapping[str, Any]
 
 
 @lru_cache(maxsize=8)
-def load_rows(place: str, split: str = "") -> tuple[Row, ...]:
+def load_rows(path: str, split: str = "") -> tuple[Row, ...]:
     """The rows of a file or folder, in order.
 
     Args:
-        place: a file with a JSON object per line, or a folder of ``datasets``' ``save_to_disk``.
+        path: a file with a JSON object per line, or a folder of ``datasets``' ``save_to_disk``.
         split: the split of a folder that has several.
 
     Raises:
-        SentinelError: if the place cannot be read, or has no rows; the message names the line.
+        SentinelError: if the path cannot be read, or has no rows; the message names the line.
     """
-    path = Path(place).expanduser()
-    rows = _from_folder(path, split) if path.is_dir() else _from_lines(path, split)
+    file_or_folder = Path(path).expanduser()
+    rows = _from_folder(file_or_folder, split) if file_or_folder.is_dir() else _from_lines(file_or_folder, split)
     if not rows:
-        raise SentinelError(f"environment.file {place} has no rows, expected one or more")
+        raise SentinelError(f"environment.file {path} has no rows, expected one or more")
     return rows
 
 

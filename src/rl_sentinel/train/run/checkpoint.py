@@ -57,7 +57,7 @@ def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
     Raises:
         SentinelError: if it cannot be written, for example on a full disk; older checkpoints stay.
     """
-    place, partial = folder / f"{_PREFIX}{step:08d}", folder / f".aside-{step:08d}"
+    checkpoint, partial = folder / f"{_PREFIX}{step:08d}", folder / f".aside-{step:08d}"
     try:
         if ranks.is_first:
             shutil.rmtree(partial, ignore_errors=True)
@@ -68,9 +68,9 @@ def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
         if ranks.is_first:
             save_tensors(dict(state), partial / _STATE)
             _seal(partial, step)
-            if place.exists():
-                shutil.rmtree(place)
-            partial.rename(place)
+            if checkpoint.exists():
+                shutil.rmtree(checkpoint)
+            partial.rename(checkpoint)
             _fsync(folder)
             for old in _checkpoints(folder)[:-keep]:
                 shutil.rmtree(old)
@@ -81,7 +81,7 @@ def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
             f"checkpoint of step {step} cannot be written to {folder} ({reason}): make room, and run the same command "
             "to resume from the previous checkpoint"
         ) from error
-    return place
+    return checkpoint
 
 
 def load_newest(folder: Path, *, whole: bool = True) -> Loaded:
@@ -98,13 +98,15 @@ def load_newest(folder: Path, *, whole: bool = True) -> Loaded:
         SentinelError: if the seal of a checkpoint has another format version; older checkpoints are not tried.
     """
     damaged: list[str] = []
-    for place in reversed(_checkpoints(folder)):
+    for checkpoint in reversed(_checkpoints(folder)):
         try:
-            return Loaded(_load(place, whole=whole), tuple(f"{message}, using the previous one" for message in damaged))
+            return Loaded(
+                _load(checkpoint, whole=whole), tuple(f"{message}, using the previous one" for message in damaged)
+            )
         except SentinelError:
             raise
         except Exception as error:  # noqa: BLE001 - torch raises errors of many types for damaged files
-            damaged.append(f"checkpoint {place} is damaged ({str(error).partition(chr(10))[0]})")
+            damaged.append(f"checkpoint {checkpoint} is damaged ({str(error).partition(chr(10))[0]})")
     return Loaded(None, tuple(f"{message}, and no older one is intact" for message in damaged))
 
 
@@ -117,27 +119,27 @@ def _seal(partial: Path, step: int) -> None:
         _fsync(path)
 
 
-def _load(place: Path, *, whole: bool) -> Mapping[str, Any]:
+def _load(checkpoint: Path, *, whole: bool) -> Mapping[str, Any]:
     """Load a checkpoint.
 
     Raises:
         SentinelError: if its format has another version; any other error means damage.
     """
-    seal = json.loads((place / _SEAL).read_text(encoding="utf-8"))
+    seal = json.loads((checkpoint / _SEAL).read_text(encoding="utf-8"))
     if seal["edition"] not in (FORMAT, SHARDED_FORMAT):
         raise SentinelError(
-            f"format version of checkpoint {place} is {seal['edition']}, expected {FORMAT} or {SHARDED_FORMAT}: "
+            f"format version of checkpoint {checkpoint} is {seal['edition']}, expected {FORMAT} or {SHARDED_FORMAT}: "
             "resume with the release that wrote it, or name another folder with out=DIR"
         )
     digests = {f"{_SHARDS}/{name}": digest for name, digest in seal.get("shards", {}).items()}
-    if any(_digest(place / name) != digest for name, digest in ({_STATE: seal["sha256"]} | digests).items()):
+    if any(_digest(checkpoint / name) != digest for name, digest in ({_STATE: seal["sha256"]} | digests).items()):
         raise ValueError("its digest differs")
-    state = torch.load(place / _STATE, map_location="cpu", weights_only=True)
+    state = torch.load(checkpoint / _STATE, map_location="cpu", weights_only=True)
     if not isinstance(state, Mapping):
         raise TypeError("it has no state")
     if not digests:
         return state
-    return {**state, **(read_whole(place / _SHARDS) if whole else {"shards": place / _SHARDS})}
+    return {**state, **(read_whole(checkpoint / _SHARDS) if whole else {"shards": checkpoint / _SHARDS})}
 
 
 def save_tensors(state: Mapping[str, Any], path: Path) -> None:

@@ -97,13 +97,13 @@ class Ranks:
         bounds = [len(whole) * n // self.size for n in range(self.size + 1)]
         return list(whole[bounds[self.rank] : bounds[self.rank + 1]])
 
-    def gather(self, own: Sequence[Any]) -> list[Any]:
+    def gather(self, items: Sequence[Any]) -> list[Any]:
         """The concatenated sequences of all ranks, in order."""
         if self.size == 1:
-            return list(own)
+            return list(items)
         parts: list[Any] = [None] * self.size
         with peer_failure_in_one_line():
-            distributed.all_gather_object(parts, list(own))
+            distributed.all_gather_object(parts, list(items))
         return [x for part in parts for x in part]
 
     def all_reduce(self, values: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class Ranks:
             lengths: the tokens of every row, by row number.
             budget: the most tokens of a part with its padding, unless it is a single row; None for no limit.
         """
-        own, longest = rows[self.rank :: self.size], lengths[rows].tolist()
+        rows_of_rank, longest = rows[self.rank :: self.size], lengths[rows].tolist()
         turns = [max(longest[n : n + self.size]) for n in range(0, len(longest), self.size)]
         bounds, start, width = [0], 0, 0
         for turn, length in enumerate(turns):  # every rank has at most one row per turn
@@ -134,7 +134,7 @@ class Ranks:
                 bounds.append(turn)
                 start, width = turn, length
         bounds += [len(turns)] if turns else []
-        return [own[first:last] for first, last in pairwise(bounds)]
+        return [rows_of_rank[first:last] for first, last in pairwise(bounds)]
 
     def shard_model(self, model: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
         """Shard a model over all ranks with FSDP2; unchanged on a single rank."""

@@ -29,7 +29,7 @@ FORMAT = 2
 
 
 def dump_failed_step(
-    place: Path, error: PathError | NotFiniteError, *, recipe: Recipe, weights: Mapping[str, Tensor], step: int
+    path: Path, error: PathError | NotFiniteError, *, recipe: Recipe, weights: Mapping[str, Tensor], step: int
 ) -> None:
     """Write the dump of a step that stopped a run, atomically."""
     dump: dict[str, Any] = {
@@ -46,16 +46,16 @@ def dump_failed_step(
         dump |= {"laid": _to_columns(batch.laid), "rows": error.rows, "coefficient": error.coefficient}
         dump |= error.state
         dump["batch"] = {f.name: getattr(batch, f.name) for f in fields(TrainingBatch) if f.name != "laid"}
-    partial = place.with_suffix(".aside")
+    partial = path.with_suffix(".aside")
     try:
         save_tensors(dump, partial)
-        partial.replace(place)
+        partial.replace(path)
     except OSError:
         partial.unlink(missing_ok=True)
         raise
 
 
-def replay_failed_step(place: Path) -> tuple[str, str]:
+def replay_failed_step(path: Path) -> tuple[str, str]:
     """Repeat the step of a dump.
 
     Returns:
@@ -65,18 +65,18 @@ def replay_failed_step(place: Path) -> tuple[str, str]:
         SentinelError: if the file is not a dump.
     """
     try:
-        dump = torch.load(place, map_location="cpu", weights_only=True)
-        recipe = parse_recipe(json.loads(dump["recipe"]), where=f"dump {place}")
+        dump = torch.load(path, map_location="cpu", weights_only=True)
+        recipe = parse_recipe(json.loads(dump["recipe"]), where=f"dump {path}")
         laid, version = _from_columns(dump["laid"]), dump["edition"]
     except SentinelError:
         raise
     except Exception as error:  # torch raises errors of many types for other files
         foreign = isinstance(error, pickle.UnpicklingError | EOFError)  # torch's text tells to load it unsafely
         reason = "torch.save did not write it" if foreign else str(error).partition("\n")[0] or type(error).__name__
-        raise SentinelError(f"dump {place} cannot be read ({reason}), expected the file of a stopped run") from error
+        raise SentinelError(f"dump {path} cannot be read ({reason}), expected the file of a stopped run") from error
     if version != FORMAT:
         raise SentinelError(
-            f"format version of dump {place} is {version}, expected {FORMAT}: replay it with the release that wrote it"
+            f"format version of dump {path} is {version}, expected {FORMAT}: replay it with the release that wrote it"
         )
     selection, policy = select_components(recipe), build_policy(recipe)
     apply_lora(policy, recipe.policy.lora, seed=recipe.seed)

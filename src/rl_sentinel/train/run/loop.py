@@ -36,7 +36,7 @@ from rl_sentinel.train.run.training_state import TrainingState
 from rl_sentinel.train.run.warm_start import Cache, warm_start
 from rl_sentinel.train.update.critic import CriticStepError, build_critic
 from rl_sentinel.train.update.minibatch_gradient import NotFiniteError
-from rl_sentinel.train.update.policy_update import learning_rate, require_finite_logprobs, update_policy
+from rl_sentinel.train.update.policy_update import UpdateResult, learning_rate, require_finite_logprobs, update_policy
 from rl_sentinel.train.update.training_batch import PathError, TrainingBatch, build_training_batch
 
 #: Wraps ``signal.path.loss_ready``, for twin runs.
@@ -100,8 +100,9 @@ def train(
 
 
 def _step(run: Run) -> None:
-    recipe, selection, state, ranks = run.recipe, run.selection, run.state, run.ranks
-    start, step, coefficient = time.perf_counter(), state.step, state.controller.coefficient
+    """Sample, train, log, publish the weights, evaluate and save a checkpoint."""
+    recipe, state, ranks = run.recipe, run.state, run.ranks
+    start, step = time.perf_counter(), state.step
     measure = run.stopwatch.measure(step)
     episodes = attach_baselines(ranks.gather(run.prefetcher.take(step)), unended=recipe.rollout.unended)
     _report_failures(run, episodes)
@@ -109,30 +110,17 @@ def _step(run: Run) -> None:
     try:
         batch, ready = build_training_batch(
             recipe,
-            selection,
+            run.selection,
             run.models,
             episodes,
             step=step,
-            kl_coefficient=coefficient,
+            kl_coefficient=state.controller.coefficient,
             ranks=ranks,
             critic=state.critic,
             measure=measure,
         )
-        for group in state.optimizer.param_groups:
-            group["lr"] = learning_rate(recipe, step)
         with measure("update"):
-            result = update_policy(
-                state.policy,
-                state.optimizer,
-                batch,
-                selection=selection,
-                recipe=recipe,
-                coefficient=coefficient if recipe.kl is not None and recipe.kl.loss else 0.0,
-                order=rng.torch_generator(recipe.seed, "order", step),
-                ranks=ranks,
-            )
-            if _is_checkpoint_step(recipe, step + 1):
-                require_finite_logprobs(state.policy, batch, recipe=recipe)
+            result = _update(run, batch)
             critic_metrics = _fit_critic(run, batch, ready)
     except (PathError, NotFiniteError) as error:
         raise _dump(run, error) from error
@@ -156,6 +144,26 @@ def _step(run: Run) -> None:
     run.journal.append(run.journal.timing, timing)
     run.callbacks.step(metrics, timing)
     run.callbacks.completions(completions)
+
+
+def _update(run: Run, batch: TrainingBatch) -> UpdateResult:
+    """Take the optimizer's steps on a batch, at the learning rate of this step."""
+    recipe, state = run.recipe, run.state
+    for group in state.optimizer.param_groups:
+        group["lr"] = learning_rate(recipe, state.step)
+    result = update_policy(
+        state.policy,
+        state.optimizer,
+        batch,
+        selection=run.selection,
+        recipe=recipe,
+        coefficient=state.controller.coefficient if recipe.kl is not None and recipe.kl.loss else 0.0,
+        order=rng.torch_generator(recipe.seed, "order", state.step),
+        ranks=run.ranks,
+    )
+    if _is_checkpoint_step(recipe, state.step + 1):
+        require_finite_logprobs(state.policy, batch, recipe=recipe)
+    return result
 
 
 def _is_checkpoint_step(recipe: Recipe, step: int) -> bool:
@@ -217,11 +225,11 @@ def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
     which are the weights before the step's first mini-batch.
     """
     step, rank = run.state.step + 1, "" if run.ranks.is_first else f"-rank-{run.ranks.rank}"
-    place = run.journal.folder / f"stopped-{step:08d}{rank}.pt"
+    dump = run.journal.folder / f"stopped-{step:08d}{rank}.pt"
     model = run.models.sampler if run.ranks.size > 1 else run.models.policy
     message = f"step {step} stopped: {error}"
     try:
-        dump_failed_step(place, error, recipe=run.recipe, weights=model.model.state_dict(), step=step)
+        dump_failed_step(dump, error, recipe=run.recipe, weights=model.model.state_dict(), step=step)
     except OSError as full:
-        return SentinelError(f"{message}; {place} cannot be written ({full.strerror}): make room to dump the step")
-    return SentinelError(f"{message}; rl-sentinel train {place} repeats the step")
+        return SentinelError(f"{message}; {dump} cannot be written ({full.strerror}): make room to dump the step")
+    return SentinelError(f"{message}; rl-sentinel train {dump} repeats the step")

@@ -51,28 +51,28 @@ class RunDirectory:
         return contents
 
 
-def _read_recipe(place: Path, folder: Path) -> Recipe | None:
-    if not place.exists():
+def _read_recipe(path: Path, folder: Path) -> Recipe | None:
+    if not path.exists():
         return None
     try:
-        return parse_recipe({**json.loads(_read(place).decode()), "out": str(folder)}, where=str(place))
+        return parse_recipe({**json.loads(_read(path).decode()), "out": str(folder)}, where=str(path))
     except (ValueError, TypeError, RecursionError, SentinelError) as error:
         reason = " ".join(str(error).split())
-        raise SentinelError(f"{place} cannot be read ({reason}), expected a run's recipe: {_CHOOSE_ANOTHER}") from error
+        raise SentinelError(f"{path} cannot be read ({reason}), expected a run's recipe: {_CHOOSE_ANOTHER}") from error
 
 
-def _last_step(place: Path, *, gaps: bool) -> int:
+def _last_step(path: Path, *, gaps: bool) -> int:
     """The step of the last complete line; a killed run may leave an incomplete line at the end.
 
     With ``gaps``, steps may be missing, such as the timing of a step during whose checkpoint the run was killed.
     """
-    lines, last = _read(place).split(b"\n")[:-1] if place.exists() else [], 0
+    lines, last = _read(path).split(b"\n")[:-1] if path.exists() else [], 0
     for number, line in enumerate(lines, 1):
         step, expected = _step(line), last + 1
         if step is None or step < expected or (step > expected and not gaps):
             start = line[:40].decode(errors="replace")
             raise SentinelError(
-                f"{place} line {number} is {start!r}, expected step {expected} of a run: {_CHOOSE_ANOTHER}"
+                f"{path} line {number} is {start!r}, expected step {expected} of a run: {_CHOOSE_ANOTHER}"
             )
         last = step
     return last
@@ -87,7 +87,7 @@ def _step(line: bytes) -> int | None:
     return step if isinstance(step, int) and not isinstance(step, bool) else None
 
 
-def _read(place: Path) -> bytes:
-    if not place.is_file():
-        raise SentinelError(f"{place} is not a file, expected a run's file: {_CHOOSE_ANOTHER}")
-    return place.read_bytes()
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise SentinelError(f"{path} is not a file, expected a run's file: {_CHOOSE_ANOTHER}")
+    return path.read_bytes()

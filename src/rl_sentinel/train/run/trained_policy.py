@@ -16,9 +16,9 @@ from rl_sentinel.train.model.pretrained import load_policy, require_transformers
 from rl_sentinel.train.run.checkpoint import load_newest
 
 
-def is_run(place: str) -> bool:
+def is_run(path: str) -> bool:
     """Whether a value of ``policy.load`` is the folder of a run, or the ``best`` folder in it."""
-    return bool(place) and any((folder / "recipe.json").is_file() for folder in _run_folders(place))
+    return bool(path) and any((folder / "recipe.json").is_file() for folder in _run_folders(path))
 
 
 def build_policy(recipe: Recipe) -> Policy:
@@ -38,15 +38,15 @@ def build_policy(recipe: Recipe) -> Policy:
     return init_policy(recipe)
 
 
-def read_run_recipe(place: str) -> Recipe:
+def read_run_recipe(path: str) -> Recipe:
     """Read ``recipe.json`` in a run's folder, or beside its ``best`` folder.
 
     Raises:
         SentinelError: if the folder has no run, or its recipe is damaged.
     """
-    run = next((f for f in _run_folders(place) if (f / "recipe.json").is_file()), None)
+    run = next((f for f in _run_folders(path) if (f / "recipe.json").is_file()), None)
     if run is None:
-        raise SentinelError(f"{place} has no recipe.json, expected the folder of a run")
+        raise SentinelError(f"{path} has no recipe.json, expected the folder of a run")
     try:
         tables = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -54,15 +54,15 @@ def read_run_recipe(place: str) -> Recipe:
     return parse_recipe({**tables, "out": str(run)}, where=str(run / "recipe.json"))
 
 
-def load_run(place: str) -> tuple[Recipe, Policy]:
+def load_run(path: str) -> tuple[Recipe, Policy]:
     """The recipe and the policy of a run's newest or best checkpoint; LoRA is merged.
 
     Raises:
         SentinelError: if the folder has no run, or no intact checkpoint.
     """
-    recipe = read_run_recipe(place)
+    recipe = read_run_recipe(path)
     run = Path(recipe.out)
-    folder = run / "checkpoints" if run == Path(place).expanduser() else run / "best"
+    folder = run / "checkpoints" if run == Path(path).expanduser() else run / "best"
     loaded = load_newest(folder)
     saved = loaded.state
     if saved is None and loaded.damaged:
@@ -78,7 +78,7 @@ def load_run(place: str) -> tuple[Recipe, Policy]:
     return recipe, policy
 
 
-def export_run(place: str, folder: Path) -> None:
+def export_run(path: str, folder: Path) -> None:
     """Write the policy of a run, with its tokenizer, as a folder that transformers loads.
 
     Raises:
@@ -87,7 +87,7 @@ def export_run(place: str, folder: Path) -> None:
     require_transformers()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SentinelError(f"{folder} exists and is not empty, expected a new folder: name another")
-    _, policy = load_run(place)
+    _, policy = load_run(path)
     inner = getattr(policy.model, "inner", None)
     if inner is None:
         model, tokenizer = as_transformers(policy)
@@ -97,9 +97,9 @@ def export_run(place: str, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _run_folders(place: str) -> tuple[Path, ...]:
-    path = Path(place).expanduser()
-    return (path, path.parent) if path.name == "best" else (path,)
+def _run_folders(path: str) -> tuple[Path, ...]:
+    folder = Path(path).expanduser()
+    return (folder, folder.parent) if folder.name == "best" else (folder,)
 
 
 def _load_weights(policy: Policy, weights: Mapping[str, Tensor], folder: Path) -> None:

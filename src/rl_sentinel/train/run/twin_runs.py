@@ -125,10 +125,10 @@ def compare_runs(plain: Path, other: Path, perturbed: int = 0) -> TwinResult:
     return TwinResult(len(first), perturbed, None if equal else len(first), "" if equal else "the weights")
 
 
-def _last_weights(place: Path) -> Any:  # noqa: ANN401 - a dictionary of tensors
-    loaded = load_newest(place / "checkpoints")
+def _last_weights(folder: Path) -> Any:  # noqa: ANN401 - a dictionary of tensors
+    loaded = load_newest(folder / "checkpoints")
     if loaded.state is None:
-        reason = loaded.damaged[0] if loaded.damaged else f"{place} has no checkpoint, expected one of its last step"
+        reason = loaded.damaged[0] if loaded.damaged else f"{folder} has no checkpoint, expected one of its last step"
         raise SentinelError(f"{reason}: run the twins again with another out=DIR")
     return loaded.state["weights"]
 
