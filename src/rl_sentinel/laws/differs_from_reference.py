@@ -219,7 +219,7 @@ def _reference_values(boundary: Boundary, name: str, case: Case) -> tuple[dict[s
 
 
 def _summed_references(boundary: Boundary, readings: Mapping[str, str], batch: Batch, settings: Settings) -> Tensor:
-    values = {n: references(boundary, n, batch, settings)[reading] for n, reading in readings.items()}
+    values = {n: references(boundary, n, batch, settings, only=reading)[reading] for n, reading in readings.items()}
     return torch.stack([torch.where(counted(boundary, n, batch), x, 0.0).sum() for n, x in values.items()]).sum()
 
 

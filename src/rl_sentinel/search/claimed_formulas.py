@@ -83,7 +83,7 @@ def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
     return batch.valid if whole else places(boundary.outputs[name], batch, batch.live)
 
 
-def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) -> Readings:
+def references(boundary: Boundary, name: str, batch: Batch, settings: Settings, *, only: str = "") -> Readings:
     """The accepted values of one output, by reading, in float64; empty if the case does not determine them.
 
     A gradient flows to the columns that a loss is a function of.
@@ -93,6 +93,7 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
         name: name of the output.
         batch: the batch.
         settings: the numbers of the formula; it may also normalize the advantages first.
+        only: the name of the one reading that is needed, others may be missing; "" for all.
     """
     normalization, algorithm = settings.get(SETTING), claimed(boundary, name)
     changed = normalized(batch, str(normalization)) if normalization else batch
@@ -107,7 +108,7 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings) 
         return preference_loss(algorithm, batch, settings)
     losses = losses_of_tokens(boundary, name, algorithm)
     if losses is not None:
-        return aggregated_losses(boundary, name, losses(batch, settings), batch, settings)
+        return aggregated_losses(boundary, name, losses(batch, settings), batch, settings, only=only)
     return _kl_of_tokens(boundary, algorithm, batch) if algorithm in KL else {}
 
 

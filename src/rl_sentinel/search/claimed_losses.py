@@ -37,6 +37,9 @@ def _with_one_reading(loss: Callable[[Batch, Settings], Tensor | None]) -> Formu
 #: End of the name of a KL that is multiplied by the ratio of the policy to the old one.
 WEIGHTED = "weighted by the ratio"
 
+#: In the name of a reading, before the aggregation of the terms beside the policy's loss.
+_OTHER_TERMS = "other terms"
+
 #: Usual means, of which a loss may take one for its policy term and the other for its KL.
 _MEANS = ("token-mean", "sequence-mean-token-mean")
 
@@ -129,7 +132,9 @@ def _weighted(losses: Readings, boundary: Boundary, batch: Batch) -> Readings:
     return {n: x * weight for n, x in losses.items()}
 
 
-def aggregated_losses(boundary: Boundary, name: str, losses: Readings, batch: Batch, settings: Settings) -> Readings:
+def aggregated_losses(  # noqa: PLR0913 - the output, and what its formula reads
+    boundary: Boundary, name: str, losses: Readings, batch: Batch, settings: Settings, *, only: str = ""
+) -> Readings:
     """The loss as one number, for each reading of its tokens, of its KL and of the aggregation.
 
     Args:
@@ -138,6 +143,7 @@ def aggregated_losses(boundary: Boundary, name: str, losses: Readings, batch: Ba
         losses: ``[B, T]`` losses per token, by reading.
         batch: the batch.
         settings: the numbers of the formula.
+        only: the name of the one reading that is needed, others may be missing; "" for all.
     """
     modes, rows = modes_of(boundary), value_of(boundary.claims.rows) or ""
     separate = boundary.own and set(_MEANS) <= set(modes)
@@ -145,9 +151,12 @@ def aggregated_losses(boundary: Boundary, name: str, losses: Readings, batch: Ba
     for reading, tokens in losses.items():
         for estimator, terms in _regularization(boundary, name, batch, settings).items():
             for mode in modes:
+                named = _joined(reading, estimator, mode if len(modes) > 1 else "")
+                if only and not only.startswith(named):
+                    continue
                 for n, x in aggregated(tokens + terms, batch, mode, settings, rows).items():
-                    readings[_joined(reading, estimator, mode if len(modes) > 1 else "", n)] = x
-            if separate and isinstance(terms, Tensor):
+                    readings[_joined(named, n)] = x
+            if separate and (not only or _OTHER_TERMS in only) and isinstance(terms, Tensor):
                 readings |= _separately(_joined(reading, estimator), tokens, terms, batch)
     factor = value_of(boundary.claims.factor)
     return {n: x for n, x in readings.items() if not factor or n.startswith(factor)}
@@ -188,7 +197,7 @@ def _separately(reading: str, tokens: Tensor, terms: Tensor, batch: Batch) -> Re
     for mode, mode_of_terms in (_MEANS, _MEANS[::-1]):
         for n, loss in aggregated(tokens, batch, mode, {}).items():
             for m, term in aggregated(terms, batch, mode_of_terms, {}).items():
-                readings[_joined(reading, f"{mode}, {n}", f"other terms {mode_of_terms}, {m}")] = loss + term
+                readings[_joined(reading, f"{mode}, {n}", f"{_OTHER_TERMS} {mode_of_terms}, {m}")] = loss + term
     return readings
 
 
