@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import rl_sentinel
+from quick import slow_after
 from rl_sentinel.core.errors import InputError
 
 _LOSS: dict[str, Any] = {"stage": "policy-loss", "algorithm": "grpo"}
@@ -119,21 +120,24 @@ def by_variance(rewards: Tensor, mask: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("function", "options"),
-    [
-        (floor, _LOSS),
-        (inverse_weight, _LOSS),
-        (half_weight, _LOSS),
-        (literal_range, _LOSS),
-        (local_range, _LOSS),
-        (low_ceiling, _LOSS),
-        (entropy_penalty, _LOSS),
-        (kl_by_rows_of_batch, {**_LOSS, "numbers": {"kl_loss_coef": 0.1}}),
-        (absolute, _VALUE),
-        (smaller, _VALUE),
-        (smaller_of_literals, _VALUE),
-        (flipped, _ROWS),
-        (by_variance, _ROWS),
-    ],
+    slow_after(
+        4,
+        [
+            (floor, _LOSS),
+            (inverse_weight, _LOSS),
+            (half_weight, _LOSS),
+            (literal_range, _LOSS),
+            (local_range, _LOSS),
+            (low_ceiling, _LOSS),
+            (entropy_penalty, _LOSS),
+            (kl_by_rows_of_batch, {**_LOSS, "numbers": {"kl_loss_coef": 0.1}}),
+            (absolute, _VALUE),
+            (smaller, _VALUE),
+            (smaller_of_literals, _VALUE),
+            (flipped, _ROWS),
+            (by_variance, _ROWS),
+        ],
+    ),
 )
 def test_a_fault_near_an_accepted_reading_is_found(function: Any, options: dict[str, Any]) -> None:
     result = rl_sentinel.check(function, laws=["REF001"], **options)

@@ -37,6 +37,7 @@ def file(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_revision_that_cannot_be_imported_is_skipped(
     file: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ def _run(*arguments: str, cache: Path, cwd: Path | None = None) -> subprocess.Co
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=cwd)
 
 
+@pytest.mark.slow
 def test_finding_is_reported_replayed_and_seen_fixed(tmp_path: Path, cache: Path) -> None:
     """A leaking mean ends with 1; its evidence is reproduced there and fixed where rows are left out."""
     target = f"verl@{checkout(tmp_path / 'leaking')}"

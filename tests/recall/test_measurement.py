@@ -24,6 +24,7 @@ def measured(bugs: list[Bug], folder: Path, *, controls: bool = False) -> list[R
     return list(measure(bugs, bugs, Histories(folder / "git"), jobs=1, controls=controls))
 
 
+@pytest.mark.slow
 def test_outcomes(history: dict[str, str], tmp_path: Path) -> None:
     absent = history | {"parent": "0" * 40}
     rows = measured(

@@ -68,6 +68,7 @@ def test_what_is_left_alone() -> None:
         assert '"""The mean, at least 1."""' in text
 
 
+@pytest.mark.slow
 def test_contract_checks_are_apart() -> None:
     """Conditions that raise, calls that only refuse, and functions that require; the rest computes."""
     source = (

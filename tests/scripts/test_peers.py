@@ -14,6 +14,8 @@ from peers.shims import skyrl, trl, verl
 
 from rl_sentinel.core.errors import SentinelError
 
+pytestmark = pytest.mark.slow  # two test runs of a framework, each in a process of its own
+
 FILE = "tests/test_means.py"
 
 PACKAGE = """
