@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_sentinel.adapters.relocation import relocated
+from rl_sentinel.adapters.relocation import SourceFiles, relocated
 
 
 @pytest.fixture
@@ -40,4 +40,4 @@ def package(tmp_path: Path) -> Path:
     ],
 )
 def test_module_of_the_same_name(package: Path, path: str, answer: str) -> None:
-    assert relocated(package, path) == answer
+    assert relocated(SourceFiles.of(package), path) == answer

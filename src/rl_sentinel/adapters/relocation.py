@@ -1,17 +1,46 @@
 """Find a function or class that moved: search the source tree for a module of the same name that defines it."""
 
 import ast
-from collections import Counter
-from collections.abc import Iterator
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 #: Maximum parts of a dotted path after the module: a class and its method.
 _NAMES = 2
 
 
-def relocated(package: Path, path: str) -> str:
-    """Translate a dotted path of another layout to this ``package``; return ``path`` unchanged if nothing matches.
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """The Python files of a package, listed once: by their names without suffix, and by the folder that they are in."""
+
+    package: Path
+    by_name: Mapping[str, list[Path]]
+    by_folder: Mapping[str, list[Path]]
+
+    @classmethod
+    def of(cls, package: Path) -> Self:
+        """List the files of a package."""
+        by_name, by_folder = defaultdict[str, list[Path]](list), defaultdict[str, list[Path]](list)
+        for folder, _, files in os.walk(package):
+            for name in files:
+                if name.endswith(".py"):
+                    file = Path(folder, name)
+                    by_name[file.stem].append(file)
+                    if file.parent != package:
+                        by_folder[file.parent.name].append(file)
+        return cls(package, by_name, by_folder)
+
+    def modules(self, name: str) -> set[Path]:
+        """The files of modules of this name, and of those in packages of this name."""
+        return {*self.by_name.get(name, ()), *self.by_folder.get(name, ())}
+
+
+def relocated(files: SourceFiles, path: str) -> str:
+    """Translate a dotted path of another layout to the package of ``files``; return it unchanged if nothing matches.
 
     A match is a module of the same name, or a module in a package of this name, that defines the function or class.
     Of several matches, the one whose path has the most parts in common with ``path`` is used; with a tie, none is.
@@ -19,8 +48,7 @@ def relocated(package: Path, path: str) -> str:
     parts = path.split(".")
     for size in range(1, min(_NAMES, len(parts) - 2) + 1):
         stem, name = parts[-size - 1], ".".join(parts[-size:])
-        files = {*package.rglob(f"{stem}.py"), *package.rglob(f"{stem}/*.py")}
-        modules = [_module(package, f) for f in sorted(files) if name in _definitions(f)]
+        modules = [_module(files.package, f) for f in sorted(files.modules(stem)) if name in _definitions(f)]
         ranked = sorted(modules, key=lambda module: -_common(module, parts))
         if ranked and (len(ranked) == 1 or _common(ranked[0], parts) > _common(ranked[1], parts)):
             return f"{ranked[0]}.{name}"

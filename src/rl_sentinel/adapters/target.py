@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from rl_sentinel.adapters.relocation import relocated
+from rl_sentinel.adapters.relocation import SourceFiles, relocated
 from rl_sentinel.adapters.source_reads import line_of
 from rl_sentinel.core.errors import Absent, Unbindable
 
@@ -43,6 +43,7 @@ class Target:
     _objects: dict[str, Any] = field(default_factory=dict)
     _cache: dict[Hashable, Any] = field(default_factory=dict)
     _located: dict[str, str] = field(default_factory=dict)
+    _module_sizes: dict[str, int] = field(default_factory=dict)
     _own_packages: dict[str, bool] = field(default_factory=dict)
     _own_modules: dict[str, ModuleType] = field(default_factory=dict)
 
@@ -135,8 +136,12 @@ class Target:
         """The dotted path in this tree: ``path`` itself, or the place of its module in this layout."""
         if path not in self._located:
             in_place = not self.package or self._is_in_place(path.split("."))
-            self._located[path] = path if in_place else self._earlier(path) or relocated(self.root / self.package, path)
+            self._located[path] = path if in_place else self._earlier(path) or relocated(self._source_files(), path)
         return self._located[path]
+
+    def _source_files(self) -> SourceFiles:
+        files: SourceFiles = self.cached(SourceFiles, lambda: SourceFiles.of(self.root / self.package))
+        return files
 
     def _earlier(self, path: str) -> str:
         """The path under an earlier name that this tree has; empty if it has none."""
@@ -159,13 +164,22 @@ class Target:
         return False
 
     def _split(self, path: str) -> tuple[str, list[str]]:
-        parts = path.split(".")
+        """A dotted path as the path of its module, and the names after it."""
+        if path not in self._module_sizes:
+            self._module_sizes[path] = self._module_size(path.split("."))
+        parts, size = path.split("."), self._module_sizes[path]
+        if size == 0:
+            message = f"{path} is absent: the target has no module of this name"
+            raise Absent(message)
+        return ".".join(parts[:size]), parts[size:]
+
+    def _module_size(self, parts: list[str]) -> int:
+        """How many parts of a dotted path are its module; 0 if there is no module."""
         for size in range(len(parts), 0, -1):
             place = self.root.joinpath(*parts[:size])
             if place.with_suffix(".py").is_file() or (place / "__init__.py").is_file():
-                return ".".join(parts[:size]), parts[size:]
-        message = f"{path} is absent: the target has no module of this name"
-        raise Absent(message)
+                return size
+        return 0
 
     def source(self, function: Callable[..., Any]) -> tuple[str, int]:
         """File (relative to the tree) and line of a function, after its decorators are unwrapped.
