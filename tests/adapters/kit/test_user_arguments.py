@@ -10,6 +10,7 @@ from torch import Tensor
 
 import rl_sentinel
 from rl_sentinel.adapters.kit.user_arguments import arguments_of
+from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.errors import SentinelError, Unbindable
@@ -147,6 +148,15 @@ def test_the_known_name_of_a_number_binds() -> None:
     arguments = arguments_of(loss, "policy-loss", {"coefficient": "kl_coef", "bound": "clip_range"})
     assert arguments.numbers == {"kl_loss_coef": 0.04, "clip_low": 0.1, "clip_high": 0.1}
     assert (arguments.unknown, sorted(arguments.codecs)) == ([], ["coefficient", "logp"])
+
+
+def test_a_parameter_named_like_a_column_may_be_a_number() -> None:
+    def loss(logp: Tensor, kl: float) -> None:
+        """In a loss, ``kl`` usually is a KL per token."""
+
+    arguments = arguments_of(loss, "policy-loss", {"kl": "kl_coef"})
+    assert (arguments.numbers, arguments.codecs["kl"]) == ({"kl_loss_coef": 0.04}, Constant(0.04))
+    assert not isinstance(arguments_of(loss, "policy-loss", {}).codecs["kl"], Constant)
 
 
 def test_the_object_of_a_decorated_method_is_no_parameter() -> None:

@@ -61,7 +61,8 @@ def bind_slots(
     renamed = {name: text for name, text in bind.items() if _names_a_number(text)}
     stated = {name: value for name, value in bind.items() if name not in renamed}
     roles = _roles(slots, arguments.stage, holder)
-    bound = _usual_bindings(slots, roles, arguments) | {n: value for n, value in stated.items() if value is not ...}
+    usual = {n: value for n, value in _usual_bindings(slots, roles, arguments).items() if n not in renamed}
+    bound = usual | {n: value for n, value in stated.items() if value is not ...}
     passed = _numbers_to_pass(slots, bound, renamed, stated, arguments)
     roles |= {name: role_of(text) for name, text in renamed.items()}
     codecs = dict[str, Codec]()
