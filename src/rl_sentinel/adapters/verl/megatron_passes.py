@@ -51,7 +51,7 @@ LAYOUT_OF = f"{MODULE}.MegatronEngine._get_context_parallel_layout"
 #: The attention for which each rank has one piece of all packed tokens.
 CONTIGUOUS = "dsv4_hybrid"
 
-_NEEDED = (CONFIG, FORWARD, LAYOUT, PARALLEL)
+NEEDED = (CONFIG, FORWARD, LAYOUT, PARALLEL)
 
 #: What Megatron builds from verl's configuration; float32, without fp8, pipeline and experts.
 _TRANSFORMER = {"fp8": None, "sequence_parallel": False, "calculate_per_token_loss": False}
@@ -71,11 +71,11 @@ def megatron_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
     return Engine
 
 
-def megatron_engine(kind: Any, config: Any) -> Any:  # noqa: ANN401 - objects of the target
-    """An engine without its constructor, which starts Megatron."""
+def megatron_engine(kind: Any, config: Any, *, heads: bool = False) -> Any:  # noqa: ANN401 - objects of the target
+    """An engine without its constructor, which starts Megatron; with ``heads``, some predict further tokens."""
     one_process_group()
     model_config = SimpleNamespace(
-        mtp=SimpleNamespace(enable=False, enable_train=False),
+        mtp=SimpleNamespace(enable=heads, enable_train=heads),
         hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"]),
         tokenizer=SimpleNamespace(pad_token_id=0),
     )
@@ -169,7 +169,7 @@ def _parallel_state() -> type:
     return type("ContextParallel", (), {name: staticmethod(function) for name, function in functions.items()})
 
 
-_DOUBLES: Mapping[str, Callable[..., Any]] = {
+DOUBLES: Mapping[str, Callable[..., Any]] = {
     f"{MODULE}.mpu": _parallel_state(),
     f"{MODULE}.get_device_id": cpu_device,
     f"{MODULE}.get_forward_backward_func": lambda: schedule,
@@ -190,13 +190,13 @@ _DOUBLES: Mapping[str, Callable[..., Any]] = {
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The passes of actor and critic on Megatron."""
-    doubles = present(target, _DOUBLES)
+    doubles = present(target, DOUBLES)
     for method, engine, make in ((LOG_PROBS, LM_HEAD, _log_probs), (VALUES, VALUE_HEAD, _values)):
         path = f"{method} -> {engine}.forward_step"
         if not target.has(method) or not target.has(engine):
             continue
         try:
-            for needed in (method, engine, *_NEEDED):
+            for needed in (method, engine, *NEEDED):
                 target.find(needed)
         except Unbindable as why:
             yield Unbound(path, "batch", str(why))
@@ -204,7 +204,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, *make(target, path, doubles))
 
 
-def _engine(kind: str) -> Object:
+def engine_codec(kind: str) -> Object:
+    """An engine on Megatron."""
     numbers = {"use_remove_padding": Knob("use_remove_padding"), "context_parallel_size": RANKS}
     parts = {
         "kind": Constant(Function(kind)),
@@ -217,7 +218,7 @@ def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., An
     settings = {"padded": PADDED, "context parallel": TWO_RANKS}
     if target.has(LAYOUT_OF):
         settings["context parallel, contiguous"] = {**TWO_RANKS, "attention": CONTIGUOUS}
-    step = trainer_step(LOG_PROBS, _engine(LM_HEAD), "logits", wrap=_CHUNKS, doubles=doubles)
+    step = trainer_step(LOG_PROBS, engine_codec(LM_HEAD), "logits", wrap=_CHUNKS, doubles=doubles)
     reach = (
         "actor.strategy=megatron; padded: model.use_remove_padding=False; context parallel: "
         "actor.megatron.context_parallel_size=2"
@@ -226,5 +227,5 @@ def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., An
 
 
 def _values(target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
-    step = value_step(target, _engine(VALUE_HEAD), _CHUNKS, doubles)
+    step = value_step(target, engine_codec(VALUE_HEAD), _CHUNKS, doubles)
     yield value_boundary(path, step, {"packed": DYNAMIC}, "critic.strategy=megatron")
