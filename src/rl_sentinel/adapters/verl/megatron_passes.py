@@ -1,7 +1,8 @@
 """Boundaries of the forward passes of verl's Megatron engine: packed and padded sequences, context parallelism."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
@@ -67,6 +68,12 @@ def megatron_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
 
         def get_data_parallel_size(self) -> int:
             return 1
+
+        def eval_mode(self, **_about: object) -> AbstractContextManager[None]:
+            return nullcontext()  # for models on devices
+
+        def is_mp_src_rank_with_outputs(self) -> bool:
+            return True
 
     return Engine
 
@@ -147,7 +154,7 @@ class Chunks:
 
 
 #: Makes the model that the engine calls.
-_CHUNKS = Object(Chunks, {"attention": Knob("attention", default="")})
+CHUNKS = Object(Chunks, {"attention": Knob("attention", default="")})
 
 
 def log_probs_in_place(logits: Tensor, labels: Tensor) -> Tensor:
@@ -176,6 +183,7 @@ DOUBLES: Mapping[str, Callable[..., Any]] = {
     f"{MODULE}.unwrap_model": lambda model: model,
     f"{MODULE}.vocab_parallel_log_probs_from_logits": log_probs_in_place,
     f"{MODULE}.RouterReplayHelper": NoRouting,
+    f"{MODULE}.logger": SilentLogger,
     f"{FORWARD}.unwrap_model": lambda model: model,
     f"{LAYOUT}.mpu": _parallel_state(),
     f"{LAYOUT}.PackedSeqParams": SimpleNamespace,
@@ -204,13 +212,17 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, *make(target, path, doubles))
 
 
-def engine_codec(kind: str) -> Object:
+def can_pad(target: Target) -> bool:
+    """Whether the engine of this release can take padded sequences; all can take packed ones."""
+    return "use_remove_padding" in {field.name for field in fields(target.find(CONFIG))}
+
+
+def engine_codec(target: Target, kind: str) -> Object:
     """An engine on Megatron."""
-    numbers = {"use_remove_padding": Knob("use_remove_padding"), "context_parallel_size": RANKS}
-    parts = {
-        "kind": Constant(Function(kind)),
-        "config": Object(CONFIG, {**numbers, **constants(sequence_parallel=False)}),
-    }
+    numbers = {"context_parallel_size": RANKS, **constants(sequence_parallel=False)}
+    if can_pad(target):
+        numbers["use_remove_padding"] = Knob("use_remove_padding")
+    parts = {"kind": Constant(Function(kind)), "config": Object(CONFIG, numbers)}
     return Object(megatron_engine, parts, at={"config": "engine_config"})
 
 
@@ -218,7 +230,7 @@ def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., An
     settings = {"padded": PADDED, "context parallel": TWO_RANKS}
     if target.has(LAYOUT_OF):
         settings["context parallel, contiguous"] = {**TWO_RANKS, "attention": CONTIGUOUS}
-    step = trainer_step(LOG_PROBS, engine_codec(LM_HEAD), "logits", wrap=_CHUNKS, doubles=doubles)
+    step = trainer_step(LOG_PROBS, engine_codec(target, LM_HEAD), "logits", wrap=CHUNKS, doubles=doubles)
     reach = (
         "actor.strategy=megatron; padded: model.use_remove_padding=False; context parallel: "
         "actor.megatron.context_parallel_size=2"
@@ -227,5 +239,5 @@ def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., An
 
 
 def _values(target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
-    step = value_step(target, engine_codec(VALUE_HEAD), _CHUNKS, doubles)
+    step = value_step(target, engine_codec(target, VALUE_HEAD), CHUNKS, doubles)
     yield value_boundary(path, step, {"packed": DYNAMIC}, "critic.strategy=megatron")

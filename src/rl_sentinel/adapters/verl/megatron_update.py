@@ -42,7 +42,7 @@ from rl_sentinel.adapters.verl.megatron_passes import (
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, position_step
 from rl_sentinel.adapters.verl.training_worker import TRAIN
 from rl_sentinel.adapters.verl.training_worker import WORKER as TRAINING_WORKER
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -76,15 +76,15 @@ def training_engine(kind: Any, config: Any, heads: bool) -> Any:  # noqa: ANN401
     return megatron_engine(simulated_engine_class(kind), config, heads=heads)
 
 
-def _engine(*, heads: bool) -> Object:
-    made = engine_codec(LM_HEAD)
+def _engine(target: Target, *, heads: bool) -> Object:
+    made = engine_codec(target, LM_HEAD)
     parts = {**made.parts, "heads": Constant(heads)}
     return replace(made, make=training_engine, parts=parts)
 
 
 def _update(target: Target) -> Boundary:
     more = {"wrap": Constant(Chunks(""))}
-    step = update_step(target, UPDATE, TRAINER, _engine(heads=False), doubles=DOUBLES, more=more)
+    step = update_step(target, UPDATE, TRAINER, _engine(target, heads=False), doubles=DOUBLES, more=more)
     path = f"{UPDATE} -> {LM_HEAD}.forward_step -> {LOSS}"
     reach = "actor.strategy=megatron; padded: model.use_remove_padding=False"
     return loss_boundary(target, path, step, _SETTINGS, reach)
@@ -153,7 +153,9 @@ def trained_by_heads(**arguments: Any) -> dict[str, list[Any]]:  # noqa: ANN401 
 
 def _heads(target: Target) -> Boundary:
     doubles = {**DOUBLES, METRIC: no_metrics}
-    step: Step = update_step(target, UPDATE, TRAINER, _engine(heads=True), doubles=doubles, call=trained_by_heads)
+    step: Step = update_step(
+        target, UPDATE, TRAINER, _engine(target, heads=True), doubles=doubles, call=trained_by_heads
+    )
     others = Output("B", "tokens", "mask_off_replies", at=Use("updated")["others"], form=PerRow("list"))
     return Boundary(
         path=f"{UPDATE} -> {LM_HEAD}.forward_step -> {PASS}",
