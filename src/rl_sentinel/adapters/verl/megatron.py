@@ -219,7 +219,7 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
         boundary,
         path=f"{ITERATE} -> {UPDATE}",
         steps=(step, *boundary.steps[1:]),
-        settings=boundary.settings | (TEMPERED if mode == "token-mean" else {}),
+        settings={**boundary.settings, **(TEMPERED if mode == "token-mean" else {})},
         reach="actor.strategy=megatron actor.use_kl_loss=True, every actor update",
     )
 

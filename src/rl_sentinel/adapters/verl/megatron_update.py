@@ -153,9 +153,7 @@ def trained_by_heads(**arguments: Any) -> dict[str, list[Any]]:  # noqa: ANN401 
 
 def _heads(target: Target) -> Boundary:
     doubles = {**DOUBLES, METRIC: no_metrics}
-    step: Step = update_step(
-        target, UPDATE, TRAINER, _engine(target, heads=True), doubles=doubles, call=trained_by_heads
-    )
+    step = update_step(target, UPDATE, TRAINER, _engine(target, heads=True), doubles=doubles, call=trained_by_heads)
     others = Output("B", "tokens", "mask_off_replies", at=Use("updated")["others"], form=PerRow("list"))
     return Boundary(
         path=f"{UPDATE} -> {LM_HEAD}.forward_step -> {PASS}",

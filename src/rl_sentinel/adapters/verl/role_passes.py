@@ -58,6 +58,9 @@ _DYNAMIC: Settings = {"use_dynamic_bsz": True}
 _SETTINGS: Mapping[str, Settings] = {"packed": DYNAMIC, "padded": {**PADDED, **_DYNAMIC}}
 _TWO_RANKS: Settings = {**TWO_RANKS, **_DYNAMIC}
 
+#: Pieces of a sequence that two ranks share.
+PIECES = 4
+
 #: Setting of the data -> names of it in the configuration of a worker.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "max_token_len_per_gpu": ("ppo_infer_max_token_len_per_gpu", "ppo_max_token_len_per_gpu"),
@@ -184,15 +187,15 @@ def _log_probs(target: Target, path: str, strategy: Strategy) -> Iterator[Bounda
 
 def fills_pieces(inputs: Inputs) -> str:
     """Require sequences with a token for each of the two pieces of each rank."""
-    batch, pieces = inputs.batch, 2 * int(TWO_RANKS["ranks"])
-    return "" if int((batch.prompt_length + batch.length).min()) >= pieces else f"a sequence has no {pieces} tokens"
+    batch = inputs.batch
+    return "" if int((batch.prompt_length + batch.length).min()) >= PIECES else f"a sequence has no {PIECES} tokens"
 
 
 def with_long_prompts(batch: Batch) -> Batch:
     """A few rows of the batch, with prompts of different lengths that fill the pieces of all ranks."""
-    own, pieces = prompts_differ(batch), 2 * int(TWO_RANKS["ranks"])
-    short = int((own.prompt_length + own.length).min()) < pieces
-    return replace(own, prompt_length=own.prompt_length + pieces) if short else own
+    own = prompts_differ(batch)
+    short = int((own.prompt_length + own.length).min()) < PIECES
+    return replace(own, prompt_length=own.prompt_length + PIECES) if short else own
 
 
 def _values(target: Target, path: str, strategy: Strategy) -> Iterator[Boundary]:
