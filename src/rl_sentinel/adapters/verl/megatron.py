@@ -161,7 +161,8 @@ class NoRouting:
     is_r2_record_action = staticmethod(lambda *_about: False)
 
 
-def _doubles(target: Target, source: str) -> dict[str, Callable[..., Any]]:
+def doubles_of(target: Target, source: str) -> dict[str, Callable[..., Any]]:
+    """Doubles for Megatron, the model and the accelerator, of names that the actor's module has."""
     ours: dict[str, Callable[..., Any]] = {
         "get_forward_backward_func": lambda: schedule,
         "mpu": type("OneProcess", (), {n: staticmethod(f) for n, f in _parallel_state().items()}),
@@ -206,9 +207,9 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
     step = Step(
         call=run_minibatch_update,
         name="made",
-        doubles=_doubles(target, source),
+        doubles=doubles_of(target, source),
         arguments={
-            "worker": worker_object(megatron_actor, ACTOR, _config(target, mode, source), outputs),
+            "worker": worker_object(megatron_actor, ACTOR, actor_config(target, mode, source), outputs),
             "data": worker_data(
                 POLICY_TENSORS, temperature=Knob("temperature", default=1.0), **constants(multi_turn=True)
             ),
@@ -224,12 +225,13 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
     )
 
 
-def _config(target: Target, mode: str, source: str) -> Codec:
-    numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in NUMBERS}
+def actor_config(target: Target, mode: str, source: str) -> Codec:
+    """The actor's configuration with an aggregation mode, in the form of the release."""
+    numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name, number) for name, number in NUMBERS.items()}
     words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=1, shuffle=False)
     fields: dict[str, Codec] = {
         **numbers,
-        "clip_ratio": Knob("clip_low"),
+        "clip_ratio": Knob("clip_low", NUMBERS["clip_low"]),
         **words,
         **update_sizes(source),
         **dynamic_batch_size(),
