@@ -57,7 +57,6 @@ from rl_sentinel.adapters.verl import (
     rollout_servers,
     rollout_versions,
     router_replay,
-    scorer_doubles,
     scorers,
     separate_trainers,
     server_clients,
@@ -165,6 +164,6 @@ FRAMEWORK = Framework(
     light=packages.light,
     installation=packages.installation,
     earlier=packages.EARLIER,
-    doubles={"tensorrt_llm.llmapi": server_doubles.tensorrt_llm, **scorer_doubles.MATH_VERIFY},
+    doubles={"tensorrt_llm.llmapi": server_doubles.tensorrt_llm},
     environment={"VERL_FORCE_DEVICE": "cpu"},
 )

@@ -2,8 +2,10 @@
 
 import re
 import signal
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from threading import local
 from types import ModuleType
 from typing import Any
@@ -71,21 +73,34 @@ class Pool:
         return future
 
 
-def _module(name: str, **members: object) -> Callable[[], ModuleType]:
-    def make() -> ModuleType:
-        module = ModuleType(name)
-        vars(module).update(members)
-        return module
+def _modules() -> dict[str, ModuleType]:
+    """The package and its modules, by name."""
+    members: dict[str, dict[str, object]] = {
+        "errors": {"TimeoutException": TimeoutException},
+        "grader": {"verify": verify},
+        "metric": {"math_metric": math_metric},
+        "parser": {"parse": parse, "ExprExtractionConfig": Extraction, "LatexExtractionConfig": Extraction},
+    }
+    package = ModuleType("math_verify")
+    package.__path__ = []
+    modules = {package.__name__: package}
+    for name, own in members.items():
+        module = ModuleType(f"math_verify.{name}")
+        vars(module).update(own)
+        setattr(package, name, module)
+        modules[module.__name__] = module
+    return modules
 
-    return make
 
-
-#: Modules of the package.
-MATH_VERIFY = {
-    "math_verify.errors": _module("math_verify.errors", TimeoutException=TimeoutException),
-    "math_verify.grader": _module("math_verify.grader", verify=verify),
-    "math_verify.metric": _module("math_verify.metric", math_metric=math_metric),
-    "math_verify.parser": _module(
-        "math_verify.parser", parse=parse, ExprExtractionConfig=Extraction, LatexExtractionConfig=Extraction
-    ),
-}
+@contextmanager
+def math_verify() -> Iterator[None]:
+    """Let the package seem to be installed, as this double."""
+    modules = _modules()
+    before = {name: sys.modules[name] for name in modules if name in sys.modules}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name in modules:
+            del sys.modules[name]
+        sys.modules.update(before)

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rewards import EARLIER_LOOP, LOOP
-from rl_sentinel.adapters.verl.scorer_doubles import Pool
+from rl_sentinel.adapters.verl.scorer_doubles import Pool, math_verify
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -52,7 +52,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Each scorer whose module can be imported."""
     for name in SCORERS:
         path = f"{_FOLDER}.{name}.compute_score"
-        if target.has(path) and not target.fails(path):
+        with math_verify():
+            found = target.has(path) and not target.fails(path)  # imports its module
+        if found:
             yield from try_bind(target, path, "batch", partial(_scorers, target, name, path))
 
 
@@ -73,10 +75,8 @@ def scored(score: Callable[[str, Any], Any], name: str, tokens: Tensor, rewards:
         return reward if passed == (reward > 0) else float(passed)
 
     rows = list(enumerate(rewards.tolist()))
-    if not threads:
-        return [of(*row) for row in rows]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda row: of(*row), rows))
+    with math_verify(), ThreadPoolExecutor(max(threads, 1)) as pool:  # some import it when they score
+        return list(pool.map(lambda row: of(*row), rows)) if threads else [of(*row) for row in rows]
 
 
 def scores_in_threads(target: Target) -> bool:
