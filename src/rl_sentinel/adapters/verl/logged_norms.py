@@ -49,7 +49,7 @@ PARTS = 2
 
 _EACH = (
     "dp_actor.py and dp_critic.py, update: append_to_dict collects what each mini-batch logs; ray_trainer.py, "
-    "reduce_metrics: the mean of what is collected"
+    "reduce_metrics: the mean of all that is collected"
 )
 
 
