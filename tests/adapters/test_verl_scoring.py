@@ -14,6 +14,7 @@ from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.adapters.verl.reward_doubles import (
+    SOURCE,
     SPECIAL,
     Text,
     Tokens,
@@ -36,14 +37,15 @@ PRIME = """
     from concurrent.futures import ProcessPoolExecutor
 
     class PrimeRewardManager:
-        def __init__(self, tokenizer, num_examine, compute_score=None):
-            self.compute_score, self.tokenizer = compute_score, tokenizer
+        def __init__(self, tokenizer, num_examine, compute_score=None, reward_fn_key="data_source"):
+            self.compute_score, self.tokenizer, self.key = compute_score, tokenizer, reward_fn_key
 
         def __call__(self, data):
             rows, about = data.batch["responses"], data.non_tensor_batch["reward_model"]
+            sources = data.non_tensor_batch[self.key]
             texts, right = self.tokenizer.batch_decode(rows), [x["ground_truth"] for x in about]
             with ProcessPoolExecutor(max_workers=64) as pool:
-                found = list(pool.map(self.compute_score, ["any"] * len(texts), texts, right, [None] * len(texts)))
+                found = list(pool.map(self.compute_score, sources, texts, right, [None] * len(texts)))
             out = torch.zeros_like(rows, dtype=torch.float32)
             for row, mask in enumerate(data.batch["attention_mask"][:, data.batch["prompts"].shape[1]:]):
                 out[row, mask.sum() - 1] = found[row]
@@ -91,15 +93,19 @@ def test_a_score_that_lands_elsewhere(loads: Loads, old: str, new: str) -> None:
     assert (judgement.found is not None) is (old != new)
 
 
-def test_a_manager_with_processes(loads: Loads) -> None:
-    tree = files() | {"verl/workers/reward_manager/prime.py": PRIME}
+@pytest.mark.parametrize("setting", ["", "data:\n  reward_fn_key: data_source\n"])
+@pytest.mark.parametrize("key", ["self.key", '"data_source"'])
+def test_a_manager_with_processes(loads: Loads, setting: str, key: str) -> None:
+    """Where the column of the data source is a setting, the manager must read that column."""
+    tree = files() | {"verl/workers/reward_manager/prime.py": PRIME.replace("self.key]", f"{key}]")}
+    tree |= {"verl/trainer/config/data/legacy_data.yaml": setting} if setting else {}
     boundaries = {
         pair: b for pair, b in bound(FRAMEWORK, loads(FRAMEWORK, tree)).items() if pair[0].startswith("Prime")
     }
     assert answering(boundaries) == []
     judgement = judged_at(REF001, boundaries["PrimeRewardManager", "default"], "default")
     assert judgement.tried > 0
-    assert judgement.found is None
+    assert (judgement.found is not None) is (bool(setting) and key != "self.key")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +149,8 @@ def test_what_a_text_is_worth() -> None:
     assert Tokens().batch_decode(torch.tensor([[4, 7], [4, SPECIAL]])) == ["4 7", "4"]
     assert score(ground_truth=right, solution_str="4 7") == 0.5
     assert score(solution_strs=["4 7", "4"], ground_truths=[right, right]) == [0.5, 1.5]
-    assert score_in_order("any", "4", right) == 1.5
+    assert score(solution_strs=["4 7"], ground_truths=[right], data_sources=["another"]) == [1.5]
+    assert score_in_order(SOURCE, "4", right) == score_in_order("another", "4 7", right) == 1.5
 
 
 def test_what_a_data_set_says_of_a_batch() -> None:

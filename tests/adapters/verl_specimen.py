@@ -274,8 +274,9 @@ NAIVE = """
             length = data.batch["attention_mask"][:, data.batch["prompts"].shape[1]:].sum(1)
             for row, about in enumerate(data.non_tensor_batch["reward_model"]):
                 words = self.tokenizer.decode(data.batch["responses"][row, : length[row]])
+                source = data.non_tensor_batch["data_source"][row]
                 score = self.compute_score(
-                    data_source="any", solution_str=words, ground_truth=about["ground_truth"], extra_info={}
+                    data_source=source, solution_str=words, ground_truth=about["ground_truth"], extra_info={}
                 )
                 out[row, length[row] - 1] = score
             return out

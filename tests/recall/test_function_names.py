@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_sentinel.recall.function_names import function_names
+from rl_sentinel.recall.function_names import called_function, function_names
 
 MODULE = """
 class Loss:
@@ -42,3 +42,15 @@ def test_words(tree: Path, words: str, names: tuple[str, ...]) -> None:
 
 def test_a_file_that_the_tree_does_not_have(tree: Path) -> None:
     assert function_names(tree, "old/kl.py", "kl") == ()
+
+
+@pytest.mark.parametrize(
+    ("boundary", "name"),
+    [
+        ("new.losses.reduce_loss", "new/losses.py:reduce_loss"),
+        ("new.losses.reduce_loss -> new.trainer.losses.Loss.__call__", "new/trainer/losses.py:Loss.__call__"),
+        ("old.losses.reduce_loss", ""),
+    ],
+)
+def test_function_that_a_boundary_calls(tree: Path, boundary: str, name: str) -> None:
+    assert called_function(tree, boundary) == name

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from audit_fixtures import MODULE
+from git_fixtures import commit_files
+from recall.conftest import FIXED
 from rl_sentinel.recall.bugs import Bug
 from rl_sentinel.recall.histories import Histories
 from rl_sentinel.recall.measurement import Controls, Row, measure
@@ -51,6 +54,18 @@ def test_outcomes(history: dict[str, str], tmp_path: Path) -> None:
     }
     assert "MSK001" in {v.law for v in rows[0].comparison.found}
     assert {v.boundary.rpartition(".")[2] for v in rows[0].comparison.found} == {GRPO}
+
+
+def test_function_that_the_fix_removes(history: dict[str, str], tmp_path: Path) -> None:
+    """The function that called it is judged after the fix."""
+    own = "def centered(score):\n    return score - score.mean()\n\n\nADV_ESTIMATOR_REGISTRY["
+    broken = MODULE.replace("score[rows] - score[rows].mean()", "centered(score[rows])")
+    broken = broken.replace("ADV_ESTIMATOR_REGISTRY[", own, 1)
+    folder = tmp_path / "git" / "verl"
+    sides = {"parent": commit_files(folder, {FILE: broken}, "split"), "fix": commit_files(folder, {FILE: FIXED}, "fix")}
+    (row,) = measured([bug("removed", history | sides, function="centered")], tmp_path)
+    assert row.comparison.outcome == "caught"
+    assert {v.boundary.rpartition(".")[2] for v in row.comparison.found} == {GRPO}
 
 
 @pytest.mark.slow

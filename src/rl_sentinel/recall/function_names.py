@@ -31,6 +31,19 @@ def function_names(root: Path, file: str, text: str) -> tuple[str, ...]:
     return (f"{place.relative_to(root).as_posix()}:*",)
 
 
+def called_function(root: Path, boundary: str) -> str:
+    """The last function of a boundary's path in a tree, as ``FILE:NAME``; empty if the tree has no such module.
+
+    If no module has the whole name, its last words are a class and its methods.
+    """
+    words = boundary.rpartition(" -> ")[2].split(".")
+    for size in range(len(words) - 1, 0, -1):
+        file = "/".join(words[:size]) + ".py"
+        if (root / file).is_file():
+            return f"{file}:{'.'.join(words[size:])}"
+    return ""
+
+
 def _place(root: Path, file: str) -> Path | None:
     """The file of the tree whose path agrees longest with ``file`` from its end."""
     suffix = PurePosixPath(file).parts[::-1]

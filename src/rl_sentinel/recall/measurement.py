@@ -13,9 +13,9 @@ from rl_sentinel.audit.engine.worker import frameworks
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.recall.bugs import Bug
 from rl_sentinel.recall.comparison import Comparison, changed, compare
-from rl_sentinel.recall.function_names import function_names
+from rl_sentinel.recall.function_names import called_function, function_names
 from rl_sentinel.recall.histories import Histories, previous_harmless_change
-from rl_sentinel.recall.narrow_audit import NarrowAudit, narrow_audit, source_root
+from rl_sentinel.recall.narrow_audit import Judged, NarrowAudit, narrow_audit, source_root
 from rl_sentinel.recall.syntax import interpreter_for
 
 
@@ -80,6 +80,8 @@ def _row(
     other_functions = _function_of_another(bug, corpus_bugs, root, functions) if controls else ()
     before, after = _audits(sides, (*functions, *other_functions), pythons)
     comparison = compare(before, after, functions)
+    if comparison.outcome == "not judged after":
+        comparison = compare(before, _audit_at(comparison.found, sides.after, pythons), functions)
     if not controls:
         return Row(bug, comparison, functions)
     other_changed = None
@@ -93,6 +95,13 @@ def _audits(
 ) -> tuple[NarrowAudit, NarrowAudit | None]:
     before = _audit(sides.before, functions, pythons)
     return before, _audit(sides.after, functions, pythons) if sides.after else None
+
+
+def _audit_at(found: Sequence[Judged], target: str, pythons: Sequence[str]) -> NarrowAudit:
+    """The audit of the boundaries of findings, by the functions that they call: the fix may have removed the bug's."""
+    root = source_root(target, pythons[0])
+    called = dict.fromkeys(called_function(root, verdict.boundary) for verdict in found)
+    return _audit(target, tuple(name for name in called if name), pythons) if any(called) else NarrowAudit()
 
 
 def _audit(target: str, functions: tuple[str, ...], pythons: Sequence[str]) -> NarrowAudit:

@@ -74,7 +74,8 @@ LOSS = """
 SOUND = {"HEAT": "sizes.rollout.temperature", "COPIES": "sizes.rollout.n", "AHEAD": "1"}
 
 
-def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
+def update_tree(**broken: str) -> dict[str, str]:
+    """The files of trainer, worker, engine and loss, with parts of their code replaced."""
     tree = engine_tree() | {"verl/workers/engine_workers.py": WORKER, "verl/workers/utils/losses.py": LOSS}
     for path, method in (("trainer/ppo/ray_trainer.py", UPDATE), ("workers/engine/fsdp/transformer_impl.py", TRAIN)):
         head, word, rest = tree[f"verl/{path}"].rpartition("    class FSDPEngineWithValueHead")
@@ -83,7 +84,11 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     for name, code in (SOUND | broken).items():
         tree = {path: source.replace(name, code) for path, source in tree.items()}
     tree["verl/trainer/config/ppo_trainer.yaml"] = '{"actor_rollout_ref": {"rollout": {}, "actor": {}}}'
-    target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
+    return tree
+
+
+def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
+    target = loads(FRAMEWORK, update_tree(**broken), {"omegaconf/__init__.py": OMEGACONF})
     (boundary,) = actor_update.boundaries(target)
     assert isinstance(boundary, Boundary), boundary
     return target, boundary

@@ -54,7 +54,7 @@ ACTOR = """
             label[:, -responses.shape[1] - 1 : -1] = responses
 
             def answered(logits, label):
-                logits.div_(part.meta_info["temperature"])
+                logits.div_(HEAT)
                 if EARLY:
                     entropy = vocab_parallel_entropy(logits)
                 log_probs = vocab_parallel_log_probs_from_logits(logits, label)
@@ -102,8 +102,17 @@ SECTIONS = """
         context_parallel_size: int = 1
 
     @dataclass
+    class OptimizerConfig:
+        lr: object = "???"
+
+        def __post_init__(self):
+            if self.lr == "???":
+                raise ValueError("the learning rate is not set")
+
+    @dataclass
     class McoreActorConfig(FSDPActorConfig):
         shuffle: bool = False
+        optim: OptimizerConfig = field(default_factory=OptimizerConfig)
         megatron: McoreEngineConfig = field(default_factory=McoreEngineConfig)
 """
 
@@ -115,12 +124,18 @@ OTHER = """
 """
 
 
-def _tree(mask: str = "response_mask", share: str = "1", shift: int = 1, early: str = "True") -> dict[str, str]:
+def _tree(
+    mask: str = "response_mask",
+    share: str = "1",
+    shift: int = 1,
+    early: str = "True",
+    heat: str = 'part.meta_info["temperature"]',
+) -> dict[str, str]:
     tree = update_files()
     tree[CONFIG] += SECTIONS
     tree["verl/workers/config/__init__.py"] += "from verl.workers.config.actor import *\n"
     actor = ACTOR.replace('part["MASK"]', f'part["{mask}"]').replace("SHARE", share).replace("SHIFT", str(shift))
-    actor = actor.replace("EARLY", early)
+    actor = actor.replace("EARLY", early).replace("HEAT", heat)
     mcore = "def get_mcore_forward_fn(config): raise RuntimeError('a model is asked for')\n"
     sources = {"workers/actor/megatron_actor": actor, "workers/actor/dp_actor": OTHER, "models/mcore/__init__": mcore}
     return tree | {f"verl/{name}.py": source for name, source in sources.items()}
@@ -134,7 +149,7 @@ def _bound(loads: Loads, tree: dict[str, str]) -> tuple[Target, dict[str, Bounda
 def test_the_update_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip in both modes."""
     target, mine = _bound(loads, _tree())
-    assert set(mine) == {"token-mean", "seq-mean-token-mean"}
+    assert set(mine) == {"token-mean", "token-mean, temperature", "seq-mean-token-mean"}
     check_round_trips(target, mine.values())
 
 
@@ -158,6 +173,7 @@ CASES: list[tuple[Law, str, dict[str, Any]]] = [
     (SPL001, "seq-mean-token-mean", {"share": "number"}),
     (REF001, "token-mean", {"shift": "0"}),
     (REF001, "token-mean", {"early": "False"}),
+    (REF001, "token-mean, temperature", {"heat": "1.0"}),
 ]
 
 
@@ -170,7 +186,7 @@ def test_found_where_broken_alone(
     broken: dict[str, Any],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """Untrained tokens; a sum over micro-batches; answers for the token before; an entropy of overwritten logits."""
+    """Untrained tokens; a sum over micro-batches; answers for the token before; overwritten logits; no temperature."""
     target, mine = _bound(loads, _tree(**(broken if found else {})))
     judgement = judged_at(law, mine[setting], setting, target)
     assert judgement.tried > 0

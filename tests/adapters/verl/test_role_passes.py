@@ -47,6 +47,60 @@ WORKER = """
             return DataProto.from_dict({to: no_padding_2_padding(output[n], data.batch) for n, to in NAMES.items()})
 """
 
+LAYOUT = """
+    import torch
+    from megatron.core import parallel_state as mpu
+
+    def pieces(size, rank):
+        cut = torch.arange(size).chunk(2 * mpu.get_context_parallel_world_size())
+        return torch.cat([cut[rank], cut[-1 - rank]])
+
+    def gather(own, size):
+        parts = [torch.empty_like(own) for _ in range(mpu.get_context_parallel_world_size())]
+        torch.distributed.all_gather(parts, own, group=mpu.get_context_parallel_group())
+        whole = own.new_zeros(size)
+        for rank, part in enumerate(parts):
+            whole[pieces(size, rank)] = part
+        return whole
+"""
+
+MEGATRON = """
+    import torch
+    from types import SimpleNamespace
+    from torch.nn.functional import pad
+    from verl.models.mcore.util import gather, mpu, pieces
+
+    class MegatronEngineWithLMHead:
+        def infer_batch(self, data, loss_function):
+            rows = [self.forward_step(ids, data) for ids, _ in data["rows"]]
+            return {"model_output": {name: [row[name] for row in rows] for name in rows[0]}}
+
+        def forward_step(self, ids, data):
+            size = len(ids) + -len(ids) % (2 * mpu.get_context_parallel_world_size())
+            places = pieces(size, mpu.get_context_parallel_rank())
+            whole = pad(ids, (0, size - len(ids)))
+            own = whole[places]
+            labels = own.roll(-1) if LOCAL else whole.roll(-1)[places]
+            about = SimpleNamespace(cu_seqlens_q_padded=torch.tensor([0, size]))
+            answers = self.answers(self.module[0](own[None], None, None, about)[0], labels, data)
+            return {name: gather(x, size)[: len(ids)] for name, x in answers.items()}
+
+        def answers(self, logits, labels, data):
+            table = (logits / data["temperature"]).log_softmax(-1)
+            return {"log_probs": table.gather(1, labels[:, None])[:, 0], "entropy": -(table.exp() * table).sum(1)}
+
+    class MegatronEngineWithValueHead(MegatronEngineWithLMHead):
+        def answers(self, logits, labels, data):
+            return {"values": logits[:, 0]}
+"""
+
+CONFIG = """
+    @dataclass
+    class McoreEngineConfig:
+        context_parallel_size: int = 1
+        sequence_parallel: bool = True
+"""
+
 ACTOR = {
     "KIND": "ActorWorker",
     "METHOD": "compute_log_prob",
@@ -56,7 +110,7 @@ CRITIC = {"KIND": "CriticWorker", "METHOD": "compute_values", "NAMES": '{"values
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    words = {"LEFT": "1"} | broken
+    words = {"LEFT": "1", "LOCAL": "False"} | broken
 
     def written(source: str, more: dict[str, str]) -> str:
         for word, code in {**more, **words}.items():
@@ -67,16 +121,25 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/workers/roles/utils/padding.py": written(PADDING, {}),
         "verl/workers/roles/actor.py": written(WORKER, ACTOR),
         "verl/workers/roles/critic.py": written(WORKER, CRITIC),
+        "verl/workers/engine/megatron/transformer_impl.py": written(MEGATRON, {}),
+        "verl/models/mcore/util.py": LAYOUT,
+        **dict.fromkeys(("verl/models/mcore/model_forward.py", "verl/utils/megatron/tensor_parallel.py"), ""),
     }
+    tree["verl/workers/config/__init__.py"] += CONFIG
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
     mine = [b for b in role_passes.boundaries(target) if isinstance(b, Boundary)]
-    return target, {("values " if "value" in b.outputs else "") + s: b for b in mine for s in b.settings}
+    return target, {_name(boundary) + s: boundary for boundary in mine for s in boundary.settings}
+
+
+def _name(boundary: Boundary) -> str:
+    return ("Megatron, " if "Megatron" in boundary.path else "") + ("values " if "value" in boundary.outputs else "")
 
 
 def test_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip."""
     target, mine = _bound(loads)
-    assert set(mine) == {"packed", "padded", "sequence parallel", "values packed"}
+    fsdp = {"packed", "padded", "sequence parallel", "values packed"}
+    assert set(mine) == fsdp | {f"Megatron, {name}" for name in ("packed", "context parallel", "values packed")}
     check_round_trips(target, mine.values())
 
 
@@ -84,6 +147,9 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
     (REF001, "padded", {"LEFT": "0"}),
     (REF001, "packed", {"**data.meta_info": '**data.meta_info, "temperature": 1.0'}),
     (PLC004, "values packed", {"LEFT": "0"}),
+    (PLC004, "Megatron, values packed", {"LEFT": "0"}),
+    (REF001, "Megatron, packed", {"LEFT": "0"}),
+    (REF001, "Megatron, context parallel", {"LOCAL": "True"}),
 ]
 
 
@@ -96,8 +162,9 @@ def test_found_where_broken_alone(
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """Numbers of the next token, and logits without the temperature."""
+    """Numbers of the next token, logits without the temperature, labels that are rolled within a rank."""
     target, mine = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, mine[setting], setting, target)
+    boundary = mine[setting]
+    judgement = judged_at(law, boundary, setting.removeprefix(_name(boundary)), target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found

@@ -14,6 +14,7 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
+from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 
 Loads = Callable[..., Target]
 
@@ -121,6 +122,7 @@ WORKER = """
                     for first in range(0, data.batch_size[0], rows)
                 ]
             metrics = {"used": [psutil.virtual_memory().used + get_torch_device().max_memory_allocated()]}
+            metrics["grad_norm"] = [output["metrics"]["grad_norm"] for output in outputs]EACH
             for name in ("kl_loss", "actor/pg_loss"):
                 own = [sum(output["metrics"][name]) for output in outputs]
                 everyone = [None] * self.engine.get_data_parallel_size()
@@ -135,7 +137,7 @@ REDUCE = """
 """
 
 #: The loss is scaled by the number of ranks, since gradients are averaged, and logs are averaged over ranks too.
-SOUND = {"SCALE": 'data["dp_size"]', "OVER": "", "TERM": "pg_loss"}
+SOUND = {"SCALE": 'data["dp_size"]', "OVER": "", "TERM": "pg_loss", "EACH": ""}
 
 
 def _load(loads: Loads, **fault: str) -> Target:
@@ -163,7 +165,7 @@ def test_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip, in both modes."""
     target = _load(loads)
     mine = _boundaries(target)
-    assert set(mine) == {"token-mean", "seq-mean-token-mean"}
+    assert set(mine) == {"token-mean", "seq-mean-token-mean", "two mini-batches"}
     check_round_trips(target, list(mine.values()))
 
 
@@ -174,6 +176,7 @@ FAULTS: list[tuple[Law, str, dict[str, str]]] = [
     (MET005, "seq-mean-token-mean", {"OVER": "* len(everyone)"}),
     (REF001, "token-mean", {"TERM": "total"}),  # the log has the entropy and the KL, too
     (REF001, "seq-mean-token-mean", {"TERM": "total"}),
+    (DAT002, "two mini-batches", {"EACH": "[-1:]"}),  # the norm of the last mini-batch alone
 ]
 
 

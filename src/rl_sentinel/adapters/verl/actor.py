@@ -25,14 +25,29 @@ SECTION: Mapping[str, str] = {
 }
 
 
+#: The value of OmegaConf for a field that has to be set.
+_MISSING = "???"
+
 #: Fields that verl's validation requires.
 _REQUIRED: Settings = {"rollout_n": 4, "ppo_micro_batch_size_per_gpu": 4}
+
+
+#: The optimizer's section; its learning rate has no default from July to August 2025.
+_OPTIMIZER = "verl.workers.config.OptimizerConfig"
 
 
 def required(target: Target, section: str) -> dict[str, Codec]:
     """The required fields of the configuration class in this release."""
     known = {field.name for field in fields(target.find(section))}
-    return constants(**{name: value for name, value in _REQUIRED.items() if name in known})
+    return constants(**{name: value for name, value in _REQUIRED.items() if name in known}) | optimizer(target)
+
+
+def optimizer(target: Target) -> dict[str, Codec]:
+    """The optimizer's section of a role, in releases where it has no default."""
+    if not target.has(_OPTIMIZER):
+        return {}
+    defaults = {field.name: field.default for field in fields(target.find(_OPTIMIZER))}
+    return {} if defaults["lr"] != _MISSING else {"optim": Object(_OPTIMIZER, constants(lr=1e-6))}
 
 
 def section_names(settings: Settings) -> dict[str, Codec]:

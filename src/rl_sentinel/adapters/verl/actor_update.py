@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.causal_model import model_of, with_prompt_tokens
+from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
@@ -60,7 +60,13 @@ ASSIGN = "verl.utils.tensordict_utils.assign_non_tensor"
 _LARGEST = -0.125
 
 #: Numbers of the loss; the entropy would be that of the logits.
-_OF_LOSS: Settings = {name: number for name, number in NUMBERS.items() if name != "entropy_coeff"}
+OF_LOSS: Settings = {name: number for name, number in NUMBERS.items() if name != "entropy_coeff"}
+
+#: Aggregation mode of the loss.
+MODE = "token-mean"
+
+#: Requirements of an update.
+REQUIRED = (no_empty_response, has_trained_token, equal_micro_batches)
 
 _PRODUCED = (
     f"{MASK_PRODUCER}; agent_loop.py, _agent_loop_postprocess: prompts padded at the left, responses at the right; "
@@ -107,20 +113,20 @@ def updated(  # noqa: PLR0913 - what the trainer, the worker, the engine and the
     about: dict[str, Any],
     assign: Callable[..., None],
     queued: bool,  # noqa: FBT001 - passed by name
+    wrap: Callable[[CausalModel], Any] = HuggingFaceDouble,
 ) -> list[Tensor]:
     """Run the trainer's update of the actor on a batch; return the losses of its micro-batches.
 
     ``log_probs`` ``[B, T]`` are the model's log-probs at the temperature of the rollout; ``about`` has defaults of the
-    worker's configuration. The batch is ``queued`` for a trainer that passes keys of its rows.
+    worker's configuration. The batch is ``queued`` for a trainer that passes keys of its rows. ``wrap`` gives the model
+    the interface that the engine expects.
     """
     batch, width = data.batch, log_probs.shape[1]
     valid = batch["attention_mask"][:, -width:].bool()
     temperature = config.actor_rollout_ref.rollout.temperature
     logits = logits_of(torch.where(valid, log_probs, -1.0), batch["responses"], temperature)
     leaf = logits.detach().requires_grad_()  # each micro-batch adds to its gradient
-    engine.module = HuggingFaceDouble(
-        model_of(batch["input_ids"], batch["attention_mask"], width, with_prompt_tokens(leaf))
-    )
+    engine.module = wrap(model_of(batch["input_ids"], batch["attention_mask"], width, with_prompt_tokens(leaf)))
     actors = worker_of(worker, engine, partial(loss, actor_config))
 
     def update_actor(rows: Any) -> Any:  # noqa: ANN401 - a TensorDict, or keys of the queue
@@ -141,7 +147,7 @@ def updated(  # noqa: PLR0913 - what the trainer, the worker, the engine and the
     return losses
 
 
-def _domain(batch: Batch) -> Batch:
+def likely_tokens(batch: Batch) -> Batch:
     """The batch with log-probs below 0."""
     own = prompts_differ(batch)
     return with_columns(own, logprob=own.logprob.clamp(max=_LARGEST))
@@ -152,8 +158,17 @@ def _copies(inputs: Inputs) -> int:
     return 2 - inputs.batch.rows % 2
 
 
-def _updates(target: Target, method: str, owner: str) -> Iterator[Boundary]:
-    mode, queued = "token-mean", owner == V1_TRAINER
+def update_step(  # noqa: PLR0913 - the parts in which the engines differ
+    target: Target,
+    method: str,
+    owner: str,
+    engine: Codec,
+    *,
+    doubles: Mapping[str, Callable[..., Any]],
+    call: Callable[..., Any] = updated,
+    more: Mapping[str, Codec] | None = None,
+) -> Step:
+    """The step that runs the update of a trainer with an engine; ``more`` has further arguments of the ``call``."""
     temperature = Constant(PADDED["temperature"])  # logits have given log-probs at each temperature
     whole: dict[str, Codec] = {
         "actor_rollout_ref.rollout.temperature": temperature,
@@ -161,42 +176,57 @@ def _updates(target: Target, method: str, owner: str) -> Iterator[Boundary]:
         "actor_rollout_ref.actor.ppo_mini_batch_size": Derived(lambda inputs: inputs.batch.rows // _copies(inputs)),
     }
     # Whether each has an effect is asked at the loss itself, where a call takes less time.
-    numbers = constants(**{SECTION.get(name, name): number for name, number in _OF_LOSS.items()})
-    kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode)
-    of_engine = fsdp(LM_HEAD)
+    numbers = constants(**{SECTION.get(name, name): number for name, number in OF_LOSS.items()})
+    kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=MODE)
     arguments: dict[str, Codec] = {
         "method": Constant(Function(method)),
         "owner": Constant(Function(owner)),
         "worker": Constant(Function(TRAINING_WORKER)),
         "config": default_config(target, "", whole, resolved=True),
-        "engine": replace(of_engine, make=training_engine),
+        "engine": engine,
         "loss": Constant(Function(LOSS)),
         "actor_config": actor(target, "vanilla", {**numbers, **kinds}),
         "data": trainer_batch(temperature, POLICY_TENSORS),
         "log_probs": Column("logprob", leaf=True),
         "about": Table(WORKER),
         "assign": Constant(Function(ASSIGN)),
-        "queued": Constant(queued),
+        "queued": Constant(owner == V1_TRAINER),
+        **(more or {}),
     }
-    doubles: Mapping[str, Callable[..., Any]] = {**OF_ENGINE, **OF_WORKER, f"{MODULE}.tq": Queue}
-    step = Step(
-        call=updated,
-        name="losses",
-        doubles=present(target, doubles),
+    return Step(
+        call=call,
+        name="updated",
+        doubles=present(target, {**doubles, **OF_WORKER, f"{MODULE}.tq": Queue}),
         arguments=arguments,
         produced_by={"data": _PRODUCED},
     )
-    claimed = GIVEN | aggregation(target, mode) | claims(LOSS_TERMS, algorithm="dual clip", kl="k3")
+
+
+def loss_boundary(target: Target, path: str, step: Step, settings: Mapping[str, Settings], reach: str) -> Boundary:
+    """The boundary of an update with the PPO loss."""
+    claimed = GIVEN | aggregation(target, MODE) | claims(LOSS_TERMS, algorithm="dual clip", kl="k3")
     claimed |= claims(ROWS, rows="all")
-    yield Boundary(
-        path=f"{method} -> {LM_HEAD}.forward_step -> {LOSS}",
+    return Boundary(
+        path=path,
         stage="policy-loss",
         steps=(position_step(), step),
         unused=frozenset({"token"}),
-        outputs={"loss": Output("", "", "loss", at=Use("losses"), form=Total())},
-        settings={"packed": {**_OF_LOSS, **DYNAMIC}} if queued else {"padded": {**_OF_LOSS, **PADDED}},
+        outputs={"loss": Output("", "", "loss", at=Use("updated"), form=Total())},
+        settings={name: {**OF_LOSS, **own} for name, own in settings.items()},
         claims=replace(claimed, knobs=()),
-        reach=f"trainer.use_v1={queued}, model.use_remove_padding={queued}, actor.use_kl_loss=True",
-        requires=(no_empty_response, has_trained_token, equal_micro_batches),
-        domain=_domain,
+        reach=f"{reach}, actor.use_kl_loss=True",
+        requires=REQUIRED,
+        domain=likely_tokens,
+    )
+
+
+def _updates(target: Target, method: str, owner: str) -> Iterator[Boundary]:
+    queued = owner == V1_TRAINER
+    engine = replace(fsdp(LM_HEAD), make=training_engine)
+    yield loss_boundary(
+        target,
+        f"{method} -> {LM_HEAD}.forward_step -> {LOSS}",
+        update_step(target, method, owner, engine, doubles=OF_ENGINE),
+        {"packed": DYNAMIC} if queued else {"padded": PADDED},
+        f"trainer.use_v1={queued}, model.use_remove_padding={queued}",
     )

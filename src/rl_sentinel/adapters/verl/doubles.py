@@ -136,7 +136,7 @@ class ModelDouble:
         if gradient is not None:
             torch.autograd.backward([self.first], [gradient])
 
-    def train(self) -> None:
+    def train(self, *_mode: object) -> None:
         """Do nothing: there is no dropout."""
 
     def eval(self) -> None:

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_
 from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.actor import SECTION, actor
+from rl_sentinel.adapters.verl.actor import SECTION, actor, optimizer
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, POLICY_TENSORS, constants
 from rl_sentinel.adapters.verl.correction import BOTH, reach_of_weights, weights_of_sampler
@@ -111,6 +111,7 @@ def _critic(target: Target) -> Iterator[Boundary]:
     for mode in MODES:
         fields = {
             **(constants(model_config=True) if has_model else {}),
+            **optimizer(target),
             "cliprange_value": Knob("value_clip"),
             **constants(loss_agg_mode=mode, ppo_micro_batch_size_per_gpu=4),
         }

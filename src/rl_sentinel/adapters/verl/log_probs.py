@@ -1,7 +1,7 @@
 """Boundaries of verl's ``compute_log_prob`` before 0.8: log-probs and entropy from the model's logits."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -58,14 +58,21 @@ def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
         },
         produced_by={"1": f"{MASK_PRODUCER}; fsdp_workers.py, compute_log_prob: temperature of the rollout"},
     )
+    places: dict[str, int | str] = {"logprob": "log_probs", "entropy": "entropys"}
+    if 'outputs["log_probs"]' not in source:
+        places = {"logprob": 0, "entropy": 1} if "return log_probs, entropys" in source else {}
+    if not with_entropy:
+        places.pop("entropy", None)
+    return scored_boundary(PATH, step, places, dynamic=dynamic)
+
+
+def scored_boundary(path: str, step: Step, places: Mapping[str, int | str], *, dynamic: bool) -> Boundary:
+    """The boundary of a method that returns the numbers at ``places``; without any, the log-probs themselves."""
     scored = Use("scored")
-    returns_dict, returns_pair = 'outputs["log_probs"]' in source, "return log_probs, entropys" in source
-    places_of = {"logprob": scored["log_probs"] if returns_dict else scored[0] if returns_pair else scored}
-    if with_entropy:
-        places_of["entropy"] = scored["entropys"] if returns_dict else scored[1]
     settings: dict[str, Settings] = {"other temperature": {"temperature": 0.5}}
+    places_of = {name: scored[place] for name, place in places.items()} or {"logprob": scored}
     return Boundary(
-        path=PATH,
+        path=path,
         stage="batch",
         steps=(step,),
         unused=frozenset({"mask"}),

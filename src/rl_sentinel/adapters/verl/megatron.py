@@ -31,6 +31,7 @@ from rl_sentinel.adapters.verl.worker_batch import (
     worker_object,
 )
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 
@@ -42,13 +43,23 @@ CONFIG, ENGINE = "verl.workers.config.McoreActorConfig", "verl.workers.config.Mc
 #: Factory of the forward function, in releases that have one.
 FORWARD = "verl.models.mcore.get_mcore_forward_fn"
 
-_PRODUCED = f"{MASK_PRODUCER}; workers/megatron_workers.py, update_actor: an iterator over mini-batches of the batch"
+#: The update of a policy that samples at another temperature than 1.
+TEMPERED: Mapping[str, Settings] = {"token-mean, temperature": {**NUMBERS, "temperature": 0.5}}
+
+_PRODUCED = (
+    f"{MASK_PRODUCER}; workers/megatron_workers.py, update_actor: an iterator over mini-batches of the batch; "
+    "megatron_workers.py, compute_log_prob, or ray_trainer.py, fit: the temperature of the rollout in meta_info"
+)
 
 
 class MegatronDouble(ModelDouble):
-    """A double of a model chunk and of the optimizer; its logits are a log-prob and an entropy per position."""
+    """A double of a model chunk and of the optimizer; its logits are a log-prob and an entropy per position.
+
+    They are those of the policy that samples at ``temperature``, times the temperature.
+    """
 
     training = True
+    temperature = 1.0
     param_groups = ({"lr": 1.0},)  # some releases log the learning rate
 
     def step(self) -> Any:  # noqa: ANN401 - as Megatron's optimizer returns
@@ -63,7 +74,7 @@ class MegatronDouble(ModelDouble):
         """``[b, S, 2]`` logits of the rows; the one-token prompt is the row number."""
         rows = input_ids[:, 0]
         answers = torch.stack([self.leaf[rows], self.answers["entropy"][rows]], dim=-1)
-        return torch.nn.functional.pad(answers, (0, 0, 0, input_ids.shape[1] - answers.shape[1]))
+        return torch.nn.functional.pad(self.temperature * answers, (0, 0, 0, input_ids.shape[1] - answers.shape[1]))
 
 
 def do_nothing(*_about: object, **_more: object) -> None:
@@ -104,6 +115,7 @@ def megatron_actor(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> Any
 
 def run_minibatch_update(worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - objects of the target
     """Run the update over the mini-batches of the worker; return metrics, and the losses of the last step."""
+    worker.actor_optimizer.temperature = data.meta_info["temperature"]
     return run_update(lambda actor, batch: actor.update_policy(actor.make_minibatch_iterator(batch)), worker, data)
 
 
@@ -149,7 +161,8 @@ class NoRouting:
     is_r2_record_action = staticmethod(lambda *_about: False)
 
 
-def _doubles(target: Target, source: str) -> dict[str, Callable[..., Any]]:
+def doubles_of(target: Target, source: str) -> dict[str, Callable[..., Any]]:
+    """Doubles for Megatron, the model and the accelerator, of names that the actor's module has."""
     ours: dict[str, Callable[..., Any]] = {
         "get_forward_backward_func": lambda: schedule,
         "mpu": type("OneProcess", (), {n: staticmethod(f) for n, f in _parallel_state().items()}),
@@ -194,10 +207,12 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
     step = Step(
         call=run_minibatch_update,
         name="made",
-        doubles=_doubles(target, source),
+        doubles=doubles_of(target, source),
         arguments={
-            "worker": worker_object(megatron_actor, ACTOR, _config(target, mode, source), outputs),
-            "data": worker_data(POLICY_TENSORS, **constants(temperature=1.0, multi_turn=True)),
+            "worker": worker_object(megatron_actor, ACTOR, actor_config(target, mode, source), outputs),
+            "data": worker_data(
+                POLICY_TENSORS, temperature=Knob("temperature", default=1.0), **constants(multi_turn=True)
+            ),
         },
         produced_by={"data": _PRODUCED},
     )
@@ -205,16 +220,18 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
         boundary,
         path=f"{ITERATE} -> {UPDATE}",
         steps=(step, *boundary.steps[1:]),
+        settings={**boundary.settings, **(TEMPERED if mode == "token-mean" else {})},
         reach="actor.strategy=megatron actor.use_kl_loss=True, every actor update",
     )
 
 
-def _config(target: Target, mode: str, source: str) -> Codec:
-    numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name) for name in NUMBERS}
+def actor_config(target: Target, mode: str, source: str) -> Codec:
+    """The actor's configuration with an aggregation mode, in the form of the release."""
+    numbers: dict[str, Codec] = {SECTION.get(name, name): Knob(name, number) for name, number in NUMBERS.items()}
     words = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=1, shuffle=False)
     fields: dict[str, Codec] = {
         **numbers,
-        "clip_ratio": Knob("clip_low"),
+        "clip_ratio": Knob("clip_low", NUMBERS["clip_low"]),
         **words,
         **update_sizes(source),
         **dynamic_batch_size(),

@@ -1,7 +1,8 @@
 """Boundaries of the forward passes of verl's Megatron engine: packed and padded sequences, context parallelism."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
 from types import SimpleNamespace
@@ -51,7 +52,7 @@ LAYOUT_OF = f"{MODULE}.MegatronEngine._get_context_parallel_layout"
 #: The attention for which each rank has one piece of all packed tokens.
 CONTIGUOUS = "dsv4_hybrid"
 
-_NEEDED = (CONFIG, FORWARD, LAYOUT, PARALLEL)
+NEEDED = (CONFIG, FORWARD, LAYOUT, PARALLEL)
 
 #: What Megatron builds from verl's configuration; float32, without fp8, pipeline and experts.
 _TRANSFORMER = {"fp8": None, "sequence_parallel": False, "calculate_per_token_loss": False}
@@ -68,14 +69,20 @@ def megatron_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
         def get_data_parallel_size(self) -> int:
             return 1
 
+        def eval_mode(self, **_about: object) -> AbstractContextManager[None]:
+            return nullcontext()  # for models on devices
+
+        def is_mp_src_rank_with_outputs(self) -> bool:
+            return True
+
     return Engine
 
 
-def megatron_engine(kind: Any, config: Any) -> Any:  # noqa: ANN401 - objects of the target
-    """An engine without its constructor, which starts Megatron."""
+def megatron_engine(kind: Any, config: Any, *, heads: bool = False) -> Any:  # noqa: ANN401 - objects of the target
+    """An engine without its constructor, which starts Megatron; with ``heads``, some predict further tokens."""
     one_process_group()
     model_config = SimpleNamespace(
-        mtp=SimpleNamespace(enable=False, enable_train=False),
+        mtp=SimpleNamespace(enable=heads, enable_train=heads),
         hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"]),
         tokenizer=SimpleNamespace(pad_token_id=0),
     )
@@ -147,7 +154,7 @@ class Chunks:
 
 
 #: Makes the model that the engine calls.
-_CHUNKS = Object(Chunks, {"attention": Knob("attention", default="")})
+CHUNKS = Object(Chunks, {"attention": Knob("attention", default="")})
 
 
 def log_probs_in_place(logits: Tensor, labels: Tensor) -> Tensor:
@@ -169,13 +176,14 @@ def _parallel_state() -> type:
     return type("ContextParallel", (), {name: staticmethod(function) for name, function in functions.items()})
 
 
-_DOUBLES: Mapping[str, Callable[..., Any]] = {
+DOUBLES: Mapping[str, Callable[..., Any]] = {
     f"{MODULE}.mpu": _parallel_state(),
     f"{MODULE}.get_device_id": cpu_device,
     f"{MODULE}.get_forward_backward_func": lambda: schedule,
     f"{MODULE}.unwrap_model": lambda model: model,
     f"{MODULE}.vocab_parallel_log_probs_from_logits": log_probs_in_place,
     f"{MODULE}.RouterReplayHelper": NoRouting,
+    f"{MODULE}.logger": SilentLogger,
     f"{FORWARD}.unwrap_model": lambda model: model,
     f"{LAYOUT}.mpu": _parallel_state(),
     f"{LAYOUT}.PackedSeqParams": SimpleNamespace,
@@ -190,13 +198,13 @@ _DOUBLES: Mapping[str, Callable[..., Any]] = {
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The passes of actor and critic on Megatron."""
-    doubles = present(target, _DOUBLES)
+    doubles = present(target, DOUBLES)
     for method, engine, make in ((LOG_PROBS, LM_HEAD, _log_probs), (VALUES, VALUE_HEAD, _values)):
         path = f"{method} -> {engine}.forward_step"
         if not target.has(method) or not target.has(engine):
             continue
         try:
-            for needed in (method, engine, *_NEEDED):
+            for needed in (method, engine, *NEEDED):
                 target.find(needed)
         except Unbindable as why:
             yield Unbound(path, "batch", str(why))
@@ -204,12 +212,17 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, *make(target, path, doubles))
 
 
-def _engine(kind: str) -> Object:
-    numbers = {"use_remove_padding": Knob("use_remove_padding"), "context_parallel_size": RANKS}
-    parts = {
-        "kind": Constant(Function(kind)),
-        "config": Object(CONFIG, {**numbers, **constants(sequence_parallel=False)}),
-    }
+def can_pad(target: Target) -> bool:
+    """Whether the engine of this release can take padded sequences; all can take packed ones."""
+    return "use_remove_padding" in {field.name for field in fields(target.find(CONFIG))}
+
+
+def engine_codec(target: Target, kind: str) -> Object:
+    """An engine on Megatron."""
+    numbers = {"context_parallel_size": RANKS, **constants(sequence_parallel=False)}
+    if can_pad(target):
+        numbers["use_remove_padding"] = Knob("use_remove_padding")
+    parts = {"kind": Constant(Function(kind)), "config": Object(CONFIG, numbers)}
     return Object(megatron_engine, parts, at={"config": "engine_config"})
 
 
@@ -217,7 +230,7 @@ def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., An
     settings = {"padded": PADDED, "context parallel": TWO_RANKS}
     if target.has(LAYOUT_OF):
         settings["context parallel, contiguous"] = {**TWO_RANKS, "attention": CONTIGUOUS}
-    step = trainer_step(LOG_PROBS, _engine(LM_HEAD), "logits", wrap=_CHUNKS, doubles=doubles)
+    step = trainer_step(LOG_PROBS, engine_codec(target, LM_HEAD), "logits", wrap=CHUNKS, doubles=doubles)
     reach = (
         "actor.strategy=megatron; padded: model.use_remove_padding=False; context parallel: "
         "actor.megatron.context_parallel_size=2"
@@ -226,5 +239,5 @@ def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., An
 
 
 def _values(target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
-    step = value_step(target, _engine(VALUE_HEAD), _CHUNKS, doubles)
+    step = value_step(target, engine_codec(target, VALUE_HEAD), CHUNKS, doubles)
     yield value_boundary(path, step, {"packed": DYNAMIC}, "critic.strategy=megatron")

@@ -17,6 +17,9 @@ from rl_sentinel.core.codec import Inputs, Sizes
 #: Token of padding and prompts, which has no text: some releases score the prompt together with the response.
 SPECIAL = 0
 
+#: The data source of all rows, by which a scoring function is chosen.
+SOURCE = "house"
+
 
 @dataclass(frozen=True, slots=True)
 class Text(Padded):
@@ -54,21 +57,22 @@ def ground_truth(reward: float, response: Tensor) -> dict[str, Any]:
     return {"text": Tokens().decode(response), "reward": reward}
 
 
-def _scored(text: str, truth: dict[str, Any]) -> float:
-    """The reward of the correct text; for any other text 1 more, so that wrong texts are visible."""
-    return float(truth["reward"]) + (0.0 if text == truth["text"] else 1.0)
+def _scored(text: str, truth: dict[str, Any], source: str = SOURCE) -> float:
+    """The reward of the correct text; for any other text or data source 1 more, so that wrong ones are visible."""
+    return float(truth["reward"]) + (0.0 if text == truth["text"] and source == SOURCE else 1.0)
 
 
 def score(*, ground_truth: Any = None, solution_str: str = "", **about: Any) -> Any:  # noqa: ANN401 - one score or many
     """The score of a response, or the scores of a list of responses."""
     if ground_truth is not None:
-        return _scored(solution_str, ground_truth)
-    return [_scored(*pair) for pair in zip(about["solution_strs"], about["ground_truths"], strict=True)]
+        return _scored(solution_str, ground_truth, about.get("data_source", SOURCE))
+    texts, truths = about["solution_strs"], about["ground_truths"]
+    return [_scored(*row) for row in zip(texts, truths, about.get("data_sources", [SOURCE] * len(texts)), strict=True)]
 
 
-def score_in_order(_source: str, solution: str, truth: dict[str, Any], _about: object = None) -> float:
+def score_in_order(source: str, solution: str, truth: dict[str, Any], _about: object = None) -> float:
     """The score of a response, for a manager that passes positional arguments."""
-    return _scored(solution, truth)
+    return _scored(solution, truth, source)
 
 
 def score_each(manager: Any, data: Any) -> Tensor:  # noqa: ANN401 - a manager of the reward loop, and its batch

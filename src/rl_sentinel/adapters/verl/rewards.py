@@ -18,6 +18,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Kn
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants, data_proto, section, try_bind
 from rl_sentinel.adapters.verl.reward_doubles import (
+    SOURCE,
     SPECIAL,
     Text,
     Tokens,
@@ -100,7 +101,7 @@ def _managers(target: Target, name: str, path: str) -> Iterator[Boundary]:
 
 def _boundary(target: Target, path: str, name: str, family: str, knobs: Settings) -> Boundary:
     looped = path not in MANAGERS.values()
-    steps = _score_each_response(target, path, knobs) if looped else _score_whole_batch(path, knobs)
+    steps = _score_each_response(target, path, knobs) if looped else _score_whole_batch(target, path, knobs)
     return Boundary(
         path=path,
         stage="reward",
@@ -141,8 +142,17 @@ def _empty_dicts(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of dicts
     return np.array([*({} for _ in range(inputs.batch.rows)), None], dtype=object)[:-1]
 
 
-def _data() -> Codec:
-    """The batch after the rollout: one-token prompts, responses, and the ground truth of each row."""
+def source_column(target: Target) -> str:
+    """The column of the data source: another one than the default, in releases with a setting for it."""
+    files = (target.root / "verl" / "trainer" / "config").rglob("*.yaml")
+    return "source" if any("reward_fn_key:" in file.read_text(encoding="utf-8") for file in files) else "data_source"
+
+
+def _data(column: str = "data_source") -> Codec:
+    """The batch after the rollout: one-token prompts, responses, and the ground truth of each row.
+
+    ``column`` has the data source.
+    """
     tensors = {
         "prompts": Derived(lambda inputs: torch.full((inputs.batch.rows, 1), SPECIAL)),
         "responses": Column("token", Text()),
@@ -150,7 +160,8 @@ def _data() -> Codec:
     }
     labels = {
         "reward_model": GroundTruths(),
-        "data_source": Derived(lambda inputs: np.array(["house"] * inputs.batch.rows, dtype=object)),
+        "data_source": Derived(lambda inputs: np.array(["another"] * inputs.batch.rows, dtype=object)),
+        column: Derived(lambda inputs: np.array([SOURCE] * inputs.batch.rows, dtype=object)),
         "extra_info": Derived(_empty_dicts),
     }
     return data_proto(tensors, labels)
@@ -163,13 +174,14 @@ def _penalty(knobs: Settings) -> dict[str, Codec]:
     return {"max_resp_len": Knob("limit"), "overlong_buffer_cfg": section(buffer)}
 
 
-def _score_whole_batch(path: str, knobs: Settings) -> tuple[Step, Step]:
-    function = score_in_order if path == MANAGERS["prime"] else score
+def _score_whole_batch(target: Target, path: str, knobs: Settings) -> tuple[Step, Step]:
+    function, column = score_in_order if path == MANAGERS["prime"] else score, source_column(target)
     arguments = {"tokenizer": Object(Tokens), **constants(num_examine=0, compute_score=function), **_penalty(knobs)}
-    producer = "verl/trainer/ppo/reward.py, load_reward_manager; the batch as the rollout leaves it"
+    arguments["reward_fn_key"] = Constant(column)
+    producer = "verl/trainer/ppo/reward.py, load_reward_manager: data.reward_fn_key; the batch as the rollout leaves it"
     return (
-        Step(call=path, name="manager", arguments=arguments),
-        Step(call=Use("manager"), name="scores", arguments={"0": _data()}, produced_by={"0": producer}),
+        Step(call=path, name="manager", arguments=arguments, optional=frozenset({"reward_fn_key"})),
+        Step(call=Use("manager"), name="scores", arguments={"0": _data(column)}, produced_by={"0": producer}),
     )
 
 

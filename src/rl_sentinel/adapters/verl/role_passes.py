@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -12,12 +13,13 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Table
+from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.flash_attention import pad_input, unpad_input
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import megatron_passes as megatron
 from rl_sentinel.adapters.verl.engine_passes import (
     CONFIG,
     DATA,
@@ -34,12 +36,15 @@ from rl_sentinel.adapters.verl.engine_passes import (
     fsdp,
     log_prob_boundary,
     present,
+    prompts_differ,
     value_boundary,
 )
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, trainer_batch
+from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Unbindable
 
 LOG_PROBS = "verl.workers.roles.actor.ActorWorker.compute_log_prob"
@@ -51,6 +56,10 @@ UNPAD = "left_right_2_no_padding"
 #: Equal micro-batches are left out: their split of nested tensors is refused by torch.
 _DYNAMIC: Settings = {"use_dynamic_bsz": True}
 _SETTINGS: Mapping[str, Settings] = {"packed": DYNAMIC, "padded": {**PADDED, **_DYNAMIC}}
+_TWO_RANKS: Settings = {**TWO_RANKS, **_DYNAMIC}
+
+#: Pieces of a sequence that two ranks share.
+PIECES = 4
 
 #: Setting of the data -> names of it in the configuration of a worker.
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -59,19 +68,67 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How the workers' engines of one kind are bound: their classes, what they need, and their doubles.
+
+    ``split`` is the name of the setting in which ranks share each sequence.
+    """
+
+    lm_head: str
+    value_head: str
+    needed: tuple[str, ...]
+    engine: Callable[[Target, str], Object]
+    wrap: Codec
+    doubles: Mapping[str, Callable[..., Any]]
+    settings: Callable[[Target], Mapping[str, Settings]]
+    split: str
+    reach: str
+
+
+_STRATEGIES = (
+    Strategy(
+        LM_HEAD,
+        VALUE_HEAD,
+        (CONFIG, ULYSSES),
+        lambda _target, kind: fsdp(kind),
+        HUGGING_FACE,
+        DOUBLES,
+        lambda _target: _SETTINGS,
+        "sequence parallel",
+        "padded: model.use_remove_padding=False; sequence parallel: actor.ulysses_sequence_parallel_size=2",
+    ),
+    Strategy(
+        megatron.LM_HEAD,
+        megatron.VALUE_HEAD,
+        megatron.NEEDED,
+        megatron.engine_codec,
+        megatron.CHUNKS,
+        megatron.DOUBLES,
+        lambda target: _SETTINGS if megatron.can_pad(target) else {"packed": DYNAMIC},
+        "context parallel",
+        "actor.strategy=megatron; context parallel: actor.megatron.context_parallel_size=2",
+    ),
+)
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The passes of actor and critic on FSDP."""
-    for method, engine, make in ((LOG_PROBS, LM_HEAD, _log_probs), (VALUES, VALUE_HEAD, _values)):
-        if not all(target.has(name) for name in (method, engine, f"{method.rsplit('.', 2)[0]}.{UNPAD}")):
-            continue  # before October 2025 the engine took padded batches
-        path = f"{method} -> {engine}.forward_step"
-        try:
-            for needed in (method, engine, CONFIG, ULYSSES, POSITIONS):
-                target.find(needed)
-        except Unbindable as why:
-            yield Unbound(path, "batch", str(why))
-            continue
-        yield from bindable(target, make(target, path))
+    """The passes of actor and critic on FSDP and on Megatron."""
+    for strategy in _STRATEGIES:
+        for method, engine, make in (
+            (LOG_PROBS, strategy.lm_head, _log_probs),
+            (VALUES, strategy.value_head, _values),
+        ):
+            if not all(target.has(name) for name in (method, engine, f"{method.rsplit('.', 2)[0]}.{UNPAD}")):
+                continue  # before October 2025 the engine took padded batches
+            path = f"{method} -> {engine}.forward_step"
+            try:
+                for needed in (method, engine, POSITIONS, *strategy.needed):
+                    target.find(needed)
+            except Unbindable as why:
+                yield Unbound(path, "batch", str(why))
+                continue
+            yield from bindable(target, *make(target, path, strategy))
 
 
 def pass_of_worker(  # noqa: PLR0913 - what the worker, the engine and the model have
@@ -99,16 +156,16 @@ def pass_of_worker(  # noqa: PLR0913 - what the worker, the engine and the model
         return run_on_ranks(ranks, work)[0].batch
 
 
-def _step(target: Target, path: str, engine: str, columns: str) -> Step:
+def _step(target: Target, path: str, strategy: Strategy, engine: str, columns: str) -> Step:
     return Step(
         call=pass_of_worker,
         name="passed",
-        doubles=present(target, DOUBLES),
+        doubles=present(target, strategy.doubles),
         arguments={
             "method": Constant(Function(path)),
             "owner": Constant(Function(path.rpartition(".")[0])),
-            "engine": fsdp(engine),
-            "wrap": HUGGING_FACE,
+            "engine": strategy.engine(target, engine),
+            "wrap": strategy.wrap,
             "data": trainer_batch(Knob("temperature")),
             "columns": Column(columns),
             "about": Table(WORKER),
@@ -118,13 +175,29 @@ def _step(target: Target, path: str, engine: str, columns: str) -> Step:
     )
 
 
-def _log_probs(target: Target, path: str) -> Boundary:
-    settings = {**_SETTINGS, "sequence parallel": {**TWO_RANKS, **_DYNAMIC}}
-    reach = "padded: model.use_remove_padding=False; sequence parallel: actor.ulysses_sequence_parallel_size=2"
-    step = _step(target, LOG_PROBS, LM_HEAD, "logits")
-    return log_prob_boundary(target, path, step, settings, reach, squares=False, entropy="entropy")
+def _log_probs(target: Target, path: str, strategy: Strategy) -> Iterator[Boundary]:
+    step = _step(target, LOG_PROBS, strategy, strategy.lm_head, "logits")
+    entropy = "entropys" if '"entropys"' in inspect.getsource(inspect.unwrap(target.find(LOG_PROBS))) else "entropy"
+    settings = strategy.settings(target)
+    yield log_prob_boundary(target, path, step, settings, strategy.reach, squares=False, entropy=entropy)
+    settings = {strategy.split: _TWO_RANKS}
+    shared = log_prob_boundary(target, path, step, settings, strategy.reach, squares=False, entropy=entropy)
+    yield replace(shared, requires=(*shared.requires, fills_pieces), domain=with_long_prompts)
 
 
-def _values(target: Target, path: str) -> Boundary:
-    step = _step(target, VALUES, VALUE_HEAD, "value")
-    return value_boundary(path, step, {"packed": DYNAMIC}, "trainer.use_legacy_worker_impl=disable")
+def fills_pieces(inputs: Inputs) -> str:
+    """Require sequences with a token for each of the two pieces of each rank."""
+    batch = inputs.batch
+    return "" if int((batch.prompt_length + batch.length).min()) >= PIECES else f"a sequence has no {PIECES} tokens"
+
+
+def with_long_prompts(batch: Batch) -> Batch:
+    """A few rows of the batch, with prompts of different lengths that fill the pieces of all ranks."""
+    own = prompts_differ(batch)
+    short = int((own.prompt_length + own.length).min()) < PIECES
+    return replace(own, prompt_length=own.prompt_length + PIECES) if short else own
+
+
+def _values(target: Target, path: str, strategy: Strategy) -> Iterator[Boundary]:
+    step = _step(target, VALUES, strategy, strategy.value_head, "value")
+    yield value_boundary(path, step, {"packed": DYNAMIC}, "trainer.use_legacy_worker_impl=disable")

@@ -35,10 +35,13 @@ TOOLS, SINGLE = f"{_FOLDER}.tool_agent_loop", f"{_FOLDER}.single_turn_agent_loop
 LOOPS: Mapping[str, Mapping[str, Settings]] = {
     f"{TOOLS}.ToolAgentLoop": {
         "tools": {"added": "be brief", "limit": 200},
-        "limit": {"added": "", "limit": 17},
+        "limit": {"added": "", "limit": 18},
     },
     f"{SINGLE}.SingleTurnAgentLoop": {"limit": {"added": "be brief", "limit": 4}},
 }
+
+#: The end of the last reply.
+MORE = " and so on"
 
 #: The name of the tool.
 TOOL = "lookup"
@@ -169,6 +172,7 @@ def played_differences(  # noqa: PLR0913 - classes of the target, and a setting
         if messages[-1]["role"] != REPLY:
             messages.append({"role": REPLY, "content": "done"})
         messages = messages[:2] if single else messages
+        messages[-1]["content"] += MORE  # a limit falls into this reply, with or without a separator before it
         tokenizer = ChatTokenizer(added)
         script = Script(turns_of(messages), tokenizer, response, call)
         output = play(loop, script, messages[0], config)

@@ -90,10 +90,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
     tensors = chunk.__globals__
     rows = data.batch_size[0]
     size = tensors["get_non_tensor_data"](data, "micro_batch_size_per_gpu", None) // ranks
-    about = {"mini_batch_size": rows, "epochs": 1, "seed": 42, "dataloader_kwargs": {"shuffle": False}}
-    tensors["assign_non_tensor"](data, micro_batch_size_per_gpu=size, **about)
-    sequences = [torch.zeros(1 + length, dtype=torch.int64) for length in model.lengths]
-    data["input_ids"] = torch.nested.as_nested_tensor(sequences, layout=torch.jagged)  # the worker counts their tokens
+    prepare_mini_batch(tensors, data, model, mini_batch_size=rows, micro_batch_size_per_gpu=size)
     parts = chunk(data, ranks)
     models = [EngineDouble(_copies(model.answers), model.lengths) for _ in range(ranks)]
 
@@ -107,6 +104,14 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
         _average_gradients(column, [one.answers[name] for one in models])
     losses = [loss / ranks for one in models for loss in one.losses]
     return {"losses": losses, "metrics": tensors["get"](outputs[0], "metrics")}
+
+
+def prepare_mini_batch(tensors: Mapping[str, Any], data: Any, model: EngineDouble, **sizes: int) -> None:  # noqa: ANN401
+    """Add what the trainer passes with the rows of an update, and their tokens, which the worker counts."""
+    about = {"epochs": 1, "seed": 42, "dataloader_kwargs": {"shuffle": False}}
+    tensors["assign_non_tensor"](data, **sizes, **about)
+    sequences = [torch.zeros(1 + length, dtype=torch.int64) for length in model.lengths]
+    data["input_ids"] = torch.nested.as_nested_tensor(sequences, layout=torch.jagged)
 
 
 def _copies(answers: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,232 @@
+"""Boundaries of verl's workers: the gradient norms that are logged of an update in two mini-batches."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import Column
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
+from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import critic, data_parallel
+from rl_sentinel.adapters.verl.actor import actor
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, constants, try_bind
+from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.doubles import EngineDouble, ModelDouble, data_parallel_actor, worker_with_double
+from rl_sentinel.adapters.verl.engine import LOSS, update_of_actor
+from rl_sentinel.adapters.verl.training_worker import (
+    CHUNKS,
+    COLLECTIVES,
+    DOUBLES,
+    ENGINE,
+    TRAIN,
+    WORKER,
+    engine_class,
+    prepare_mini_batch,
+    worker_of,
+)
+from rl_sentinel.adapters.verl.worker_batch import accelerator_doubles, update_sizes, worker_data, worker_object
+from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import NotApplicable
+
+#: Mini-batches of an update.
+PARTS = 2
+
+_EACH = (
+    "dp_actor.py and dp_critic.py, update: append_to_dict collects what each mini-batch logs; ray_trainer.py, "
+    "reduce_metrics: the mean of all that is collected"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A worker: its update, the norm that it logs, and how its configuration and its batch are made."""
+
+    update: str
+    metric: str
+    make: Callable[..., Any]
+    config: Callable[[Target, dict[str, Codec]], Codec]
+    columns: Mapping[str, Codec]
+    outputs: Mapping[str, Codec]
+    at: Mapping[str, str]
+
+
+class NormsDouble(ModelDouble):
+    """A model and optimizer whose gradient has the number of the step as its norm."""
+
+    taken = 0
+
+    def parameters(self) -> list[Tensor]:
+        """One parameter, whose gradient is the number of this step."""
+        parameter = torch.zeros((), requires_grad=True)
+        parameter.grad = torch.tensor(float(self.taken + 1))
+        return [parameter]
+
+    def step(self) -> Tensor:
+        """Store the gradient, and count the step."""
+        self.taken += 1
+        return super().step()
+
+
+def logged_norms(update: Callable[..., Mapping[str, Any]], worker: Any, data: Any, metric: str) -> list[float]:  # noqa: ANN401 - of the target
+    """Run an update in mini-batches of equal size; return how often the norm of each row's mini-batch is logged."""
+    double = next(getattr(worker, name) for name in ("actor_optimizer", "critic_optimizer") if hasattr(worker, name))
+    double.__class__ = NormsDouble
+    return _uses(update(worker, data).get(metric, []), data.batch.batch_size[0])
+
+
+def norms_of_training_worker(  # noqa: PLR0913 - classes of the target, and what the trainer passes
+    worker: Any,  # noqa: ANN401 - a class of the target
+    owner: Any,  # noqa: ANN401 - as above
+    chunk: Callable[..., list[Any]],
+    model: EngineDouble,
+    data: Any,  # noqa: ANN401 - a TensorDict
+    loss_function: Callable[..., Any],
+) -> list[float]:
+    """The same for the worker around an engine, whose optimizer returns the number of the step as the norm."""
+    tensors, rows = chunk.__globals__, data.batch_size[0]
+    size = rows // PARTS
+    prepare_mini_batch(tensors, data, model, mini_batch_size=size, micro_batch_size_per_gpu=size)
+    steps = count(1)
+    own = EngineDouble(model.answers, model.lengths)
+    engine = bare_instance(engine_class(owner), model=own, optimizer_step=lambda: float(next(steps)))
+    with replaced_globals(vars(dist), **COLLECTIVES):
+        made = run_on_ranks(1, lambda _rank: worker_of(worker, engine, loss_function).train_mini_batch(data))
+    norms = [logged for name, logged in tensors["get"](made[0], "metrics").items() if name.endswith("grad_norm")]
+    if not norms:
+        raise NotApplicable("the worker logs no norm")
+    return _uses(norms[0], rows)
+
+
+def _uses(logged: Any, rows: int) -> list[float]:  # noqa: ANN401 - a number or several
+    """How often the norm of each row's mini-batch is logged."""
+    norms = [round(float(norm), 3) for norm in (logged if isinstance(logged, list) else [logged])]
+    return [float(norms.count(1.0 + row * PARTS // rows)) for row in range(rows)]
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The data-parallel actor and critic before 0.8, and the worker around an engine."""
+    needed = (TRAIN, CHUNKS, LOSS, ENGINE)
+    if all(target.has(path) for path in needed) and not target.fails(WORKER):
+        yield from try_bind(target, TRAIN, "batch", lambda: [_of_training_worker(target)])
+    for role in _ROLES:
+        owner = role.update.rpartition(".")[0]
+        if target.has(role.update) and not target.fails(owner):
+            source = inspect.getsource(target.find(owner)).partition(f"def {role.update.rpartition('.')[2]}")[2]
+            if f'"{role.metric}"' in source or f"'{role.metric}'" in source:
+                yield from try_bind(target, role.update, "batch", partial(_logged, target, role, owner, source))
+
+
+def _logged(target: Target, role: Role, owner: str, source: str) -> Iterator[Boundary]:
+    size = Derived(lambda inputs: inputs.batch.rows // PARTS)
+    sizes = {
+        **update_sizes(source),
+        **dict.fromkeys(update_sizes(source), size),
+        "use_dynamic_bsz": Constant(value=False),
+    }
+    step = Step(
+        call=logged_norms,
+        name="norms",
+        doubles=accelerator_doubles(target, owner.rpartition(".")[0], source),
+        arguments={
+            "update": Constant(Function(role.update)),
+            "worker": worker_object(role.make, owner, role.config(target, sizes), role.outputs, **role.at),
+            "data": worker_data(role.columns, **constants(temperature=1.0, multi_turn=True)),
+            "metric": Constant(role.metric),
+        },
+        produced_by={"data": f"{MASK_PRODUCER}; ray_trainer.py, fit: the whole batch"},
+    )
+    yield _boundary(role.update, step)
+
+
+def _of_training_worker(target: Target) -> Boundary:
+    """The worker around an engine, with the arguments of its whole update."""
+    whole = update_of_actor(target)[0]
+    number, engine = next((number, step) for number, step in enumerate(whole.steps) if step.name == "trained")
+    step = replace(
+        engine,
+        name="norms",
+        call=norms_of_training_worker,
+        arguments={
+            "worker": Constant(Function(WORKER)),
+            "owner": Constant(Function(ENGINE)),
+            "chunk": Constant(Function(CHUNKS)),
+            "model": engine.arguments["self"],
+            "data": engine.arguments["data"],
+            "loss_function": engine.arguments["loss_function"],
+        },
+        doubles={**engine.doubles, **{path: double for path, double in DOUBLES.items() if target.has(path)}},
+    )
+    return _boundary(TRAIN, *whole.steps[:number], step, numbers=next(iter(whole.settings.values())))
+
+
+def _boundary(path: str, *steps: Step, numbers: Settings | None = None) -> Boundary:
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=steps,
+        reads=frozenset({"mask"}),
+        outputs={"norms logged of the mini-batch": Output("B", "uses", "uses", at=Use("norms"), form=PerRow("list"))},
+        settings={"two mini-batches": numbers or {}},
+        claims=claims(_EACH),
+        reach="data.train_batch_size twice the mini-batch size",
+        requires=(no_empty_response, in_two_parts),
+        domain=even,
+    )
+
+
+def in_two_parts(inputs: Inputs) -> str:
+    """Require rows for two mini-batches of equal size."""
+    rows = inputs.batch.rows
+    return "" if rows % PARTS == 0 else f"{rows} rows do not fill {PARTS} mini-batches"
+
+
+def even(batch: Batch) -> Batch:
+    """The batch without its last row, if it is one too many."""
+    rows = batch.rows - batch.rows % PARTS
+    return take_rows(batch, torch.arange(rows)) if 0 < rows < batch.rows else batch
+
+
+def _of_actor(target: Target, sizes: dict[str, Codec]) -> Codec:
+    return actor(target, "vanilla", {**sizes, **constants(use_kl_loss=False, ppo_epochs=1, use_torch_compile=False)})
+
+
+def _of_critic(target: Target, sizes: dict[str, Codec]) -> Codec:
+    return default_config(target, "critic", {**sizes, **constants(ppo_epochs=1)})
+
+
+_ROLES = (
+    Role(
+        data_parallel.UPDATE,
+        "actor/grad_norm",
+        data_parallel_actor,
+        _of_actor,
+        POLICY_TENSORS,
+        {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")},
+        {"kind": "__class__.__base__"},
+    ),
+    Role(
+        critic.UPDATE,
+        "critic/grad_norm",
+        worker_with_double,
+        _of_critic,
+        {"values": Column("old_value"), "returns": Column("returns")},
+        {"values": Column("value", leaf=True)},
+        {"model": "critic_optimizer"},
+    ),
+)

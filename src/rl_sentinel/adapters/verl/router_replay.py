@@ -1,0 +1,184 @@
+"""Boundary of verl's replay of experts on Megatron: which experts the router of each layer is given for each token."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.codecs import Lengths
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.process_group import parallel_state_of_one_process
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.doubles import cpu_device
+from rl_sentinel.adapters.verl.engine_passes import present
+from rl_sentinel.adapters.verl.megatron_passes import DOUBLES
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+MODULE = "verl.utils.megatron.router_replay_utils"
+PATH = f"{MODULE}.set_router_replay_data"
+PATCH = "verl.utils.megatron.router_replay_patch.apply_router_replay_patch"
+
+#: Layers of the model, pipeline stages of the setting with several, and experts per token.
+LAYERS, STAGES, CHOSEN = 4, 2, 2
+
+#: ``dense`` layers without experts come first; ``recorded`` routes are of this trainer, by routers alone.
+SETTINGS: Mapping[str, Settings] = {
+    "experts in all layers": {"dense": 0, "recorded": False, "stage": -1},
+    "a dense layer": {"dense": 1, "recorded": False, "stage": -1},
+    "a dense layer, recorded routes": {"dense": 1, "recorded": True, "stage": -1},
+    "second stage": {"dense": 0, "recorded": False, "stage": 1},
+}
+
+_ROUTED = (
+    "router_replay_utils.py, set_router_replay_data, docstring: replay passes follow exactly the same routing; vLLM, "
+    "routed experts: one row for each layer of the model, also for dense layers"
+)
+
+
+class RouterDouble(torch.nn.Module):
+    """A double of Megatron's router, which the target changes so that it replays."""
+
+    router_replay: Any
+
+    def __init__(self, config: Any) -> None:  # noqa: ANN401 - Megatron's configuration
+        """Store the configuration; the number of the layer is set later."""
+        super().__init__()
+        self.config, self.layer_number = config, 0
+
+    def set_layer_number(self, number: int) -> None:
+        """Set the number of the layer, from 1."""
+        self.layer_number = number
+
+    def routing(self, *_logits: object) -> None:
+        """Choose experts; the target replaces this method."""
+
+
+class ConfigDouble:
+    """A double of the class of Megatron's configuration."""
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The function that gives routes to routers."""
+    if target.has(PATH) and target.has(PATCH):
+        yield from try_bind(target, PATH, "batch", lambda: [_replay(target)])
+
+
+def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
+    set_data: Callable[..., None],
+    patch: Callable[[], None],
+    lengths: list[int],
+    dense: int,
+    recorded: bool,  # noqa: FBT001 - of a setting
+    stage: int,
+) -> dict[str, list[float]]:
+    """Give routes to the routers of a model; per row, the number of tokens, and of those with wrong experts.
+
+    Each token has experts of its own in each layer. Sequences have a prompt of one token.
+    """
+    sizes = [1 + length for length in lengths]
+    stages, local = (STAGES, LAYERS // STAGES) if stage >= 0 else (1, LAYERS)
+    first = max(stage, 0) * local
+    config = SimpleNamespace(
+        num_layers=LAYERS,
+        moe_layer_freq=[0] * dense + [1] * (LAYERS - dense) if dense else 1,
+        enable_routing_replay=True,
+        pipeline_model_parallel_size=stages,
+        **dict.fromkeys(("virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout", "fp8")),
+        **dict.fromkeys(("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage")),
+        **dict.fromkeys(("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"), False),
+    )
+    routes = 1 + torch.arange(sum(sizes) * LAYERS * CHOSEN).reshape(-1, LAYERS, CHOSEN)
+    router_class = type("Router", (RouterDouble,), {})
+    own = {
+        "TopKRouter": router_class,
+        "TransformerConfig": type("Config", (ConfigDouble,), {}),
+        "MoEAlltoAllTokenDispatcher": None,
+        "device_name": cpu_device(),
+        "mpu": _state(max(stage, 0)),
+        "get_transformer_layer_offset": lambda *_config, **_stage: first,
+        "scatter_to_sequence_parallel_region": lambda tensor: tensor,
+    }
+    patched = inspect.unwrap(patch).__globals__
+    with replaced_globals(patched, set_data.__globals__, **own), redirect_stdout(None):
+        patched["RouterReplay"].router_instances.clear()
+        patch()
+        routers = []
+        for number in range(max(first, dense), first + local):
+            routers.append(router_class(config))
+            routers[-1].set_layer_number(1 + number)
+        rows = torch.split(routes[:, dense:] if recorded else routes, sizes)
+        model = {"model": SimpleNamespace(decoder=torch.nn.ModuleList(routers))}
+        takes_model = "model" in inspect.signature(set_data).parameters
+        set_data(*_batch(rows, set_data), config, 0, **(model if takes_model else {}))
+        wrong = torch.zeros(sum(sizes), dtype=torch.bool)
+        for router in routers:
+            wrong |= _differ(router.router_replay.target_topk_idx, routes[:, router.layer_number - 1])
+        patched["RouterReplay"].router_instances.clear()
+    return {"tokens": [float(n) for n in lengths], "wrong": [float(row.sum()) for row in torch.split(wrong, sizes)]}
+
+
+def _differ(given: Tensor | None, routes: Tensor) -> Tensor:
+    """Whether each token has other experts than these; all have if the router has experts for another number."""
+    if given is None or given.shape != routes.shape:
+        return torch.ones(len(routes), dtype=torch.bool)
+    return (given != routes).any(1)
+
+
+def _batch(rows: tuple[Tensor, ...], function: Callable[..., None]) -> tuple[Tensor, Tensor | None]:
+    """The routes of sequences and their attention mask; packed sequences, which have no mask, where they are known."""
+    if "is_nested" in inspect.getsource(function):
+        return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged), None
+    attended = [torch.ones(len(row), dtype=torch.bool) for row in rows]
+    padded = torch.nn.utils.rnn.pad_sequence
+    return padded(list(rows), batch_first=True), padded(attended, batch_first=True)
+
+
+def _state(stage: int) -> type:
+    """Megatron's parallel state in a stage of a pipeline."""
+    functions = {**parallel_state_of_one_process(), "get_pipeline_model_parallel_rank": lambda *_about, **_more: stage}
+    return type("Stage", (), {name: staticmethod(function) for name, function in functions.items()})
+
+
+def _replay(target: Target) -> Boundary:
+    step = Step(
+        call=wrong_routes,
+        name="replayed",
+        doubles=present(target, DOUBLES),
+        arguments={
+            "set_data": Constant(Function(PATH)),
+            "patch": Constant(Function(PATCH)),
+            "lengths": Lengths(),
+            "dense": Knob("dense"),
+            "recorded": Knob("recorded"),
+            "stage": Knob("stage"),
+        },
+        produced_by={
+            "set_data": "workers/engine/megatron/transformer_impl.py or workers/actor/megatron_actor.py, forward_step: "
+            "routed_experts of the batch, the stage of the model"
+        },
+    )
+    at, form = Use("replayed"), PerRow("list")
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        outputs={
+            "tokens": Output("B", "tokens", at=at["tokens"], form=form),
+            "tokens with wrong experts": Output("B", "tokens", "experts_off_sampled", at=at["wrong"], form=form),
+        },
+        settings=SETTINGS,
+        claims=claims(_ROUTED),
+        reach="actor.strategy=megatron, router_replay.mode=R3; recorded routes: R2; dense layers: moe_layer_freq",
+        requires=(no_empty_response,),
+    )

@@ -1,0 +1,106 @@
+"""Doubles for the package math_verify, whose time limits work in the main thread of a process alone."""
+
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from threading import local
+from types import ModuleType
+from typing import Any
+
+#: Whether this thread stands for the main thread of another process.
+_PROCESS = local()
+
+
+class TimeoutException(Exception):  # noqa: N818 - the name in math_verify
+    """A time limit of the package that was exceeded."""
+
+
+class Extraction:
+    """What is extracted from a text: here, always boxed answers."""
+
+    def __init__(self, *_about: object, **_more: object) -> None:
+        """Accept any options."""
+
+
+def limit_time(seconds: float | None) -> None:
+    """Ask for a time limit, as the package does: by a signal.
+
+    Raises:
+        ValueError: in a thread that cannot set the handler of a signal.
+    """
+    if seconds is not None and not getattr(_PROCESS, "main", False):
+        signal.signal(signal.SIGALRM, signal.getsignal(signal.SIGALRM))
+
+
+def parse(text: str, *_targets: object, parsing_timeout: float | None = 5, **_about: object) -> list[str]:
+    """The boxed answers of a text."""
+    limit_time(parsing_timeout)
+    return re.findall(r"\\boxed\{([^{}]*)\}", text)
+
+
+def verify(gold: str, answer: str, *_about: object, timeout_seconds: float | None = 5, **_more: object) -> bool:
+    """Whether an answer is the right one."""
+    limit_time(timeout_seconds)
+    return gold == answer
+
+
+def math_metric(*_about: object, **_more: object) -> Callable[..., tuple[float, Any]]:
+    """A function of right answers and texts: the score, and what was extracted."""
+
+    def score(golds: Sequence[str], texts: Sequence[str]) -> tuple[float, Any]:
+        pairs = [(gold, parse(text)) for gold in parse(golds[0]) for text in texts]
+        return float(any(verify(gold, one) for gold, found in pairs for one in found)), None
+
+    return score
+
+
+class Pool:
+    """A pool of processes, each of which has a main thread; a task runs at once."""
+
+    def submit(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
+        """The result of the function, or its exception."""
+        future: Future[Any] = Future()
+        _PROCESS.main = True
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:  # noqa: BLE001 - as a pool, for the caller
+            future.set_exception(error)
+        finally:
+            _PROCESS.main = False
+        return future
+
+
+def _modules() -> dict[str, ModuleType]:
+    """The package and its modules, by name."""
+    members: dict[str, dict[str, object]] = {
+        "errors": {"TimeoutException": TimeoutException},
+        "grader": {"verify": verify},
+        "metric": {"math_metric": math_metric},
+        "parser": {"parse": parse, "ExprExtractionConfig": Extraction, "LatexExtractionConfig": Extraction},
+    }
+    package = ModuleType("math_verify")
+    package.__path__ = []
+    modules = {package.__name__: package}
+    for name, own in members.items():
+        module = ModuleType(f"math_verify.{name}")
+        vars(module).update(own)
+        setattr(package, name, module)
+        modules[module.__name__] = module
+    return modules
+
+
+@contextmanager
+def math_verify() -> Iterator[None]:
+    """Let the package seem to be installed, as this double."""
+    modules = _modules()
+    before = {name: sys.modules[name] for name in modules if name in sys.modules}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name in modules:
+            del sys.modules[name]
+        sys.modules.update(before)

@@ -1,0 +1,97 @@
+"""verl's replay of experts on Megatron, on a specimen of it in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.verl_specimen import files
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import FRAMEWORK, router_replay
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
+
+Loads = Callable[..., Target]
+
+PATCH = """
+    from megatron.core.transformer.moe.router import TopKRouter
+
+    class RouterReplay:
+        router_instances = []
+
+        def __init__(self):
+            self.target_topk_idx = None
+            self.router_instances.append(self)
+
+    def apply_router_replay_patch():
+        print("The routers are changed.")
+        original = TopKRouter.__init__
+
+        def changed(self, config):
+            original(self, config)
+            self.router_replay = RouterReplay()
+
+        TopKRouter.__init__ = changed
+"""
+
+SET = """
+    from megatron.core import parallel_state as mpu
+    from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
+    from verl.utils.megatron.router_replay_patch import RouterReplay
+
+    def set_router_replay_data(layers_topk_idx, attention_mask, tf_config, vp_rank=None, model=None):
+        rows = layers_topk_idx.values() if PACKED else layers_topk_idx[attention_mask]
+        if mpu.get_pipeline_model_parallel_rank() >= tf_config.pipeline_model_parallel_size:
+            raise ValueError("the stage does not exist")
+        offset = get_transformer_layer_offset(tf_config, vp_stage=vp_rank)
+        dense = 0 if tf_config.moe_layer_freq == 1 else tf_config.moe_layer_freq.count(0)
+        whole = rows.shape[1] == tf_config.num_layers
+        for n, router in enumerate(model.decoder):
+            layer = router.layer_number - 1
+            router.router_replay.target_topk_idx = rows[:, PLACE]
+"""
+
+PLACE = "layer if whole else layer - dense"
+
+
+def _bound(loads: Loads, place: str = PLACE, packed: str = "layers_topk_idx.is_nested") -> tuple[Target, Boundary]:
+    tree = files()
+    tree["verl/utils/megatron/router_replay_patch.py"] = PATCH
+    tree["verl/utils/megatron/router_replay_utils.py"] = SET.replace("PLACE", place).replace("PACKED", packed)
+    target = loads(FRAMEWORK, tree)
+    (boundary,) = router_replay.boundaries(target)
+    assert isinstance(boundary, Boundary), boundary
+    return target, boundary
+
+
+@pytest.mark.parametrize("packed", ["layers_topk_idx.is_nested", "attention_mask is None"])
+def test_answers_and_reads_back(loads: Loads, packed: str) -> None:
+    """Lengths survive the round trip, in packed and in padded sequences."""
+    target, boundary = _bound(loads, packed=packed)
+    assert answering({(name, name): boundary for name in boundary.settings}, target) == []
+    check_round_trips(target, [boundary])
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [
+        (PLACE, set()),
+        ("layer - dense", {"a dense layer"}),  # by the number of the router
+        ("n + offset", {"a dense layer"}),  # by its place in its stage
+        ("n", {"a dense layer", "second stage"}),
+        ("min(layer, rows.shape[1] - 1)", {"a dense layer, recorded routes"}),
+        ("slice(layer, layer + 2)", set(router_replay.SETTINGS)),  # the routes of two layers
+    ],
+)
+def test_routes_of_other_layers(loads: Loads, place: str, wrong: set[str]) -> None:
+    target, boundary = _bound(loads, place)
+    for name in boundary.settings:
+        judgement = judged_at(TOK001, boundary, name, target)
+        assert judgement.tried > 0
+        assert (judgement.found is not None) is (name in wrong), name
+
+
+def test_releases_without_replay(loads: Loads) -> None:
+    """Have no such boundary."""
+    assert not list(router_replay.boundaries(loads(FRAMEWORK, files())))
