@@ -34,6 +34,7 @@ from rl_sentinel.adapters.trl import (
     nash_md,
     online_dpo,
     online_dpo_rows,
+    optional_names,
     packages,
     packing,
     pair_accumulation,
@@ -73,6 +74,11 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 
 def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     ppo.restore_former_names()
+    with optional_names.defined_names():
+        yield from _of_modules(target)
+
+
+def _of_modules(target: Target) -> Iterator[Boundary | Unbound]:
     for module in (
         scoring,
         unscored_rewards,
