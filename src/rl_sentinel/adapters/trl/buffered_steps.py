@@ -229,7 +229,7 @@ def _step(path: str, name: str, fields: dict[str, Any], *, sampled: bool, wraps:
         stage="aggregate",
         steps=(Step(call=train_on_buffer, name="loss", arguments=arguments, produced_by={"student": _BATCH}),),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
-        settings={name: {"mixture": 0.5, "temperature": 1.0} | (WRAPPED if wraps else {})},
+        settings={name: {"mixture": 0.5, "temperature": 1.0, **(WRAPPED if wraps else {})}},
         claims=_MEAN,
         reach=("lmbda above 0" if "lmbda" in fields else "every step") if sampled else _ACCUMULATED,
         requires=(every_row_trains, no_empty_response, trains_whole_completions, equal_micro_batches, few_rows),

@@ -99,7 +99,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             target,
             _steps(path, "accumulated", {"mixture": 0.5}),
             _steps(step, "accumulated, sampled completions", {"mixture": 0.5, "lmbda": 1.0}),
-            replace(_steps(path, "data-parallel", {"mixture": 0.5} | WRAPPED), claims=SHARES, reach=REACH),
+            replace(_steps(path, "data-parallel", {"mixture": 0.5, **WRAPPED}), claims=SHARES, reach=REACH),
         )
 
 
@@ -111,7 +111,7 @@ def fused(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(
             target,
             _steps(path, "accumulated, Liger", settings),
-            replace(_steps(path, "data-parallel, Liger", settings | WRAPPED), claims=SHARES, reach=REACH),
+            replace(_steps(path, "data-parallel, Liger", {**settings, **WRAPPED}), claims=SHARES, reach=REACH),
         )
 
 

@@ -28,6 +28,9 @@ _SAYS = (
     "keep thoughts, and to keep earlier messages unchanged when a message follows"
 )
 
+#: Special tokens that templates write.
+SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}
+
 #: Setting -> the last message of the conversation, for a text.
 MESSAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "a reply": lambda text: {"role": "assistant", "content": text},
@@ -84,13 +87,13 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+|\W", text)
 
 
-def rendered(template: str, conversation: list[dict[str, Any]]) -> str | None:
+def rendered(template: str, conversation: list[dict[str, Any]], **options: object) -> str | None:
     """The text of a conversation, whose content may be a text or a list of parts; None if the template refuses it."""
     render = importlib.import_module("transformers.utils.chat_template_utils").render_jinja_template
     errors = (importlib.import_module("jinja2").TemplateError, TypeError)
     for form in (conversation, in_parts(conversation)):
         try:
-            texts, _ = render([form], bos_token="<bos>", eos_token="<eos>", chat_template=template)  # noqa: S106 - tokens of a vocabulary
+            texts, _ = render([form], chat_template=template, **SPECIAL, **options)
         except errors:
             continue
         return str(texts[0])

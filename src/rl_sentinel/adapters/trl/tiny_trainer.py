@@ -77,6 +77,17 @@ def make_byte_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
     return tokenizer
 
 
+def make_character_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
+    """A tokenizer with a token for each byte, whose text can be any."""
+    from tokenizers import Regex, decoders, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
+
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    split = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer = _tokenizer(sorted(pre_tokenizers.ByteLevel.alphabet()), pre_tokenizers.Sequence([in_bytes, split]))
+    tokenizer.backend_tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 def _tokenizer(vocabulary: list[str], pre_tokenizer: Any) -> Any:  # noqa: ANN401 - of tokenizers, of transformers
     from tokenizers import Tokenizer, models  # noqa: PLC0415 - in the target's overlay
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
