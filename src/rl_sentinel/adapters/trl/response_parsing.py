@@ -91,7 +91,7 @@ def _calls(
 ) -> list[object] | None:
     """The arguments of the calls that are parsed from a reply; None if the template does not write them all."""
     calls = [{"type": "function", "function": {"name": "look", "arguments": {"place": one}}} for one in expected]
-    asked = [{"role": "user", "content": "a question"}]
+    asked: list[dict[str, Any]] = [{"role": "user", "content": "a question"}]
     talk = [*asked, {"role": "assistant", "content": "", "tool_calls": calls}]
     whole = rendered(tokenizer.chat_template, talk, tools=tools)
     before = rendered(tokenizer.chat_template, asked, tools=tools, add_generation_prompt=True)

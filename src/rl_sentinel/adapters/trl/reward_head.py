@@ -11,9 +11,10 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.preference_trainers import configuration_of, default_rows, make_language_model
+from rl_sentinel.adapters.trl.preference_trainers import configuration_of, default_rows
 from rl_sentinel.adapters.trl.reward_model import REWARD
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
+from rl_sentinel.adapters.trl.token_model import make_language_model
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims

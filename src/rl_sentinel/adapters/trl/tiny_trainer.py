@@ -137,7 +137,8 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
         trainer, place = derived, derived.__module__.replace("_trainer", "_config")
         if importlib.util.find_spec(place):
             config = getattr(importlib.import_module(place), derived.__name__.replace("Trainer", "Config"), config)
-        more = {"group_filter_func": largest_rewards} if "group_filter_func" in signature(derived).parameters else {}
+        extra = {"group_filter_func": largest_rewards, "teacher_model": make_model()}
+        more = {name: part for name, part in extra.items() if name in signature(derived).parameters}
     beta, vllm = settings.pop("beta", 0.0), settings.pop("use_vllm", False)
     weight = settings.pop("reward_weight", 1.0)
     settings |= {"use_vllm": True, "vllm_mode": engine} if engine else {}
