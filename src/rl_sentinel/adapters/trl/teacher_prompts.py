@@ -110,6 +110,7 @@ def make_trainer(tokenizer: Any, generations: int, rank: int, ranks: int) -> Any
         num_generations_eval=generations,
         processing_class=tokenizer,
         _tokenizer=tokenizer,
+        pad_token_id=PADDING,
         _tokenize_prompts_untruncated=lambda texts: [ids_of(tokenizer, text) for text in texts],
     )
 
