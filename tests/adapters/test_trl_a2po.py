@@ -80,3 +80,52 @@ def test_found_where_broken_alone(
     judgement = judged_at(law, boundary, "default", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+#: How the trainer samples one completion for each prompt, and scores it.
+SAMPLES = """
+        def _prepare_inputs(self, inputs):
+            texts = [example["prompt"] for example in inputs]
+            ids = torch.tensor([[3 + int(text[1:])] for text in texts])
+            whole = self.model.generate(input_ids=ids, generation_config=self.generation_config)
+            done = whole[:, 1:] == self.eos_token_ids[0]
+            mask = (done.cumsum(1) - done.int() == 0).int()
+            attends = torch.cat([torch.ones_like(ids), {mask}], 1).int()
+            (score,) = self.reward_funcs
+            with torch.no_grad():
+                ref = self._get_sequence_logps({ref}, whole, attends, mask.shape[1])
+            return {
+                "input_ids": whole,
+                "attention_mask": attends,
+                "logits_to_keep": mask.shape[1],
+                "ref_logps": ref,
+                "rewards": torch.tensor(score(prompts=texts, completions=[""] * len(texts))),
+                "v_star": torch.tensor([self._optimal_values[{known}] for text in texts]),
+            }
+
+        def compute_loss"""
+
+SAMPLED: list[tuple[dict[str, str], bool]] = [
+    ({}, False),
+    ({"mask": "mask * (1 - done.int())"}, True),
+    ({"mask": "torch.ones_like(mask)"}, True),
+    ({"known": "texts[0]"}, True),
+]
+
+
+@pytest.mark.parametrize(("choices", "found"), SAMPLED)
+def test_sampled_completions(loads: Loads, choices: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+    """The end token counts, padding does not, and each prompt has its own value."""
+    samples = SAMPLES
+    for name, code in {"mask": "mask", "ref": "self.ref_model", "known": "text", **choices}.items():
+        samples = samples.replace("{" + name + "}", code)
+    source = "\n    import torch\n" + TRAINER.replace("\n        def compute_loss", samples)
+    source = source.replace("MASK", MASK).replace("SIGN", "-")
+    target = loads(FRAMEWORK, {"trl/experimental/a2po/a2po_trainer.py": source}, overlay())
+    _, boundary = a2po.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    assert answering({("loss", "sampled"): boundary}, target) == []
+    check_round_trips(target, [boundary])
+    judgement = judged_at(REF001, boundary, "sampled", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found

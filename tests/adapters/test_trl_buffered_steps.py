@@ -14,6 +14,7 @@ from rl_sentinel.adapters.trl import FRAMEWORK, buffered_steps
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 
 Loads = Callable[..., Target]
@@ -66,7 +67,8 @@ TRAINER = """
             part = self._buffer[self._step]
             self._step += 1
             trained = part["labels"][:, 1:] != -100
-            one, other = (m(input_ids=part["input_ids"]).logits[:, :-1][trained] for m in (model, self.teacher_model))
+            both = {student}, self.teacher_model
+            one, other = (m(input_ids=part["input_ids"]).logits[:, :-1][trained] for m in both)
             student, teacher, beta = one.log_softmax(-1), other.log_softmax(-1), self.args.beta
             mixed = (beta * teacher.exp() + (1 - beta) * student.exp()).log()
             tokens = beta * (teacher.exp() * (teacher - mixed)).sum(-1)
@@ -74,14 +76,14 @@ TRAINER = """
             self.accelerator.backward(tokens.sum() / num_items_in_batch)
 """
 
-OFFLINE, SAMPLED = "completions of the data set", "sampled completions"
+OFFLINE, SAMPLED, PARALLEL = "completions of the data set", "sampled completions", "data-parallel"
 
 
-def _bound(loads: Loads, counted: str = "self._buffer") -> tuple[Target, dict[str, Boundary]]:
+def _bound(loads: Loads, counted: str = "self._buffer", student: str = "model") -> tuple[Target, dict[str, Boundary]]:
     tree = {f"trl/{place}__init__.py": "" for place in ("", "experimental/", "experimental/gold/")}
     tree |= {
         "trl/experimental/gold/gold_config.py": CONFIG,
-        "trl/experimental/gold/gold_trainer.py": filled(TRAINER, {"counted": counted}),
+        "trl/experimental/gold/gold_trainer.py": filled(TRAINER, {"counted": counted, "student": student}),
     }
     target = loads(FRAMEWORK, tree, {**overlay(), "datasets.py": DATASETS})
     made = [one for one in buffered_steps.boundaries(target) if isinstance(one, Boundary)]
@@ -91,7 +93,7 @@ def _bound(loads: Loads, counted: str = "self._buffer") -> tuple[Target, dict[st
 def test_all_boundaries_answer(loads: Loads) -> None:
     """Completions of the data set, and completions that the student samples."""
     target, boundaries = _bound(loads)
-    assert set(boundaries) == {OFFLINE, SAMPLED}
+    assert set(boundaries) == {OFFLINE, SAMPLED, PARALLEL}
     assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
     check_round_trips(target, boundaries.values())
 
@@ -116,5 +118,14 @@ def test_tokens_by_which_a_step_is_divided(
     """A loader that repeats its batch counts its tokens once per micro-batch; a data set's are not those sampled."""
     target, boundaries = _bound(loads, counted)
     judgement = judged_at(law, boundaries[setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound
+
+
+@pytest.mark.parametrize(("student", "sound"), [("model", True), ("self.accelerator.unwrap_model(model)", False)])
+def test_forward_pass_of_the_wrapper(loads: Loads, student: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """Ranks share a gradient only after a forward pass of the model's wrapper."""
+    target, boundaries = _bound(loads, student=student)
+    judgement = judged_at(CFG002, boundaries[PARALLEL], PARALLEL, target)
     assert judgement.tried > 0
     assert (judgement.found is None) is sound

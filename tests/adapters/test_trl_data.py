@@ -53,6 +53,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         *((PACK, name) for name in ("bfd", "wrapped")),
         *((COLLATOR, name) for name in TURNS),
         (f"{GKD}.compute_loss", "accumulated"),
+        (f"{GKD}.compute_loss", "data-parallel"),
         (f"{GKD}.training_step", SAMPLED),
     }
     assert answering(boundaries, target) == []

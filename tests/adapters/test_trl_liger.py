@@ -14,11 +14,13 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
+from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 
 Loads = Callable[..., Target]
 
 GRPO, GKD, KTO = "grpo, Liger", "accumulated, Liger", "default, Liger"
+PARALLEL = "data-parallel, Liger"
 
 
 def _bound(target: Target) -> dict[str, Boundary]:
@@ -37,7 +39,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads, setting: str) -> None
     """Each loss of the tree binds, and every column survives the round trip."""
     target = _load(loads, setting)
     boundaries = _bound(target)
-    assert set(boundaries) == ({GRPO, "dapo, Liger", "dr_grpo, Liger"} if setting == GRPO else {GKD, KTO})
+    assert set(boundaries) == ({GRPO, "dapo, Liger", "dr_grpo, Liger"} if setting == GRPO else {GKD, PARALLEL, KTO})
     assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
     check_round_trips(target, boundaries.values())
 
@@ -50,11 +52,12 @@ def test_all_boundaries_answer_and_read_back(loads: Loads, setting: str) -> None
         (REF001, GRPO, {"trained": "mask"}),
         (REF001, GKD, {"weights": ""}),
         (SPL001, GKD, {"count": "(labels != -100).sum()"}),
+        (CFG002, PARALLEL, {"student": "self._both(inner)"}),
         (REF001, KTO, {"kl": "0"}),
     ],
 )
 def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], *, sound: bool) -> None:
-    """Tokens of a tool, a loss of the task beside the divergence, a mean of means, and no KL term."""
+    """Tokens of a tool, a task's loss beside the divergence, a mean of means, a pass beside the wrapper, no KL term."""
     target = _load(loads, setting, **({} if sound else choices))
     judgement = judged_at(law, _bound(target)[setting], setting, target)
     assert judgement.tried > 0

@@ -12,6 +12,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, tool_support
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 Loads = Callable[..., Target]
 
@@ -34,19 +35,21 @@ CHECK = """
 EVERY = '("tool", "of", "what", "found")'
 
 
-def _bound(loads: Loads, words: str) -> tuple[Target, Boundary]:
+def _bound(loads: Loads, words: str) -> tuple[Target, Boundary, Boundary]:
     tree = {**files(), "trl/chat_template_utils.py": CHECK.replace("{words}", words)}
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS})
-    (boundary,) = tool_support.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    check, exchange = tool_support.boundaries(target)
+    assert isinstance(check, Boundary)
+    assert isinstance(exchange, Boundary)
+    return target, check, exchange
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     """The templates are settings; the check takes some and refuses others."""
-    target, boundary = _bound(loads, EVERY)
-    assert answering({("check", next(iter(boundary.settings))): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    target, *both = _bound(loads, EVERY)
+    for boundary in both:
+        assert answering({("check", next(iter(boundary.settings))): boundary}, target) == []
+    check_round_trips(target, both)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,26 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 )
 def test_parts_of_the_exchange(loads: Loads, words: str, found: bool) -> None:  # noqa: FBT001 - parametrised
     """A template that drops a part of a call or its answer does not support tools; all others do."""
-    target, boundary = _bound(loads, words)
+    target, boundary, _ = _bound(loads, words)
     judgement = judged_at(CFG003, boundary, next(iter(boundary.settings)), target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(
+    ("words", "lost"),
+    [
+        (EVERY, []),
+        ('("found",)', ["drops calls", "drops names", "drops arguments"]),
+        ('("tool", "of", "what")', ["drops results"]),
+        ('("of", "what", "found")', ["drops names"]),
+        ('("tool", "of", "what", "found", "more")', []),  # nothing is trained on
+    ],
+)
+def test_tokens_of_an_exchange(loads: Loads, words: str, lost: list[str]) -> None:
+    """A template that the check lets pass keeps all tokens of a call and its result."""
+    target, _, boundary = _bound(loads, words)
+    judged = {name: judged_at(PLC004, boundary, name, target) for name in boundary.settings}
+    assert all(one.tried > 0 for one in judged.values())
+    found = [name for name, one in judged.items() if one.found is not None]
+    assert found == [f"{tool_support.EXCHANGE}{name}" for name in lost]

@@ -94,12 +94,23 @@ GKD = """
     from liger_kernel.chunked_loss import LigerFusedLinearJSDLoss
     from trl.trainer.base import Trainer
 
+    def redirected(wrapper, inner, method, *arguments):
+        former = inner.forward
+
+        def once(*given):
+            inner.forward = former
+            return method(*given)
+
+        inner.forward = once
+        return wrapper(*arguments)
+
     class GKDTrainer(Trainer):
         def __init__(self, model, teacher_model, args, train_dataset, processing_class):
             super().__init__(model, args, train_dataset, processing_class, None)
             self.beta, self.teacher_model = args.beta, teacher_model
             if args.use_liger_kernel:
                 self.liger_loss = LigerFusedLinearJSDLoss(beta=args.beta{weights})
+                self._forward_redirection = redirected
 
         def get_batch_samples(self, batches, count):
             taken = [next(batches) for _ in range(count)]
@@ -111,7 +122,8 @@ GKD = """
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             labels = inputs["labels"][:, 1:]
             if self.args.use_liger_kernel:
-                loss = self.liger_loss(*self._forward_redirection(model, model, self._both, model), labels)
+                inner = self.accelerator.unwrap_model(model)
+                loss = self.liger_loss(*{student}, labels)
                 return loss * (labels != -100).sum() / {count}
             raise NotImplementedError
 
@@ -136,6 +148,7 @@ KTO = """
 SOUND = {
     "trained": 'mask * inputs["tool_mask"] if "tool_mask" in inputs else mask',
     "weights": ", weight_hard_loss=0.0, weight_soft_loss=1.0",
+    "student": "self._forward_redirection(model, inner, self._both, inner)",
     "count": "num_items_in_batch",
     "kl": "kl",
 }

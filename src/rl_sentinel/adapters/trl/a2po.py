@@ -1,7 +1,8 @@
-"""TRL's A*-PO: the regression of log-ratios of sampled completions on their advantages."""
+"""TRL's A*-PO: the regression of log-ratios of sampled completions on their advantages, given or sampled there."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,18 +12,27 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import trains_whole_completions
+from rl_sentinel.adapters.trl.arguments import itself, trains_whole_completions
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rollout_batch import FILL
 from rl_sentinel.adapters.trl.sdpo import Model, first_logit
+from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, WORDS, RowRewards, make_tokenizer
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
 
 MODULE = "trl.experimental.a2po.a2po_trainer"
 TRAINER = f"{MODULE}.A2POTrainer"
+
+#: The method that samples and scores.
+PREPARES = f"{TRAINER}._prepare_inputs"
 
 #: The log-probs of padding, to which a model gives some too.
 _PADDING, _REF_PADDING = -7.0, -3.0
@@ -35,7 +45,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of the second stage."""
+    """The loss of the second stage, on given inputs, and on those that it samples and scores."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path) or not target.has(f"{TRAINER}._get_sequence_logps"):
         return
@@ -43,6 +53,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "policy-loss", why)
         return
     yield from bindable(target, _loss(path))
+    if target.has(PREPARES):
+        yield from bindable(target, _sampled(path))
 
 
 def regression_trainer(kind: Any, beta: float) -> Any:  # noqa: ANN401 - a class of the target
@@ -78,23 +90,105 @@ def regress(  # noqa: PLR0913 - the columns of a batch
     return entry(trainer, Model(own, tokens), {**inputs, "rewards": rewards, "v_star": values})
 
 
+class Sampler:
+    """A double of the trained model before its loss: it samples a known completion for each prompt."""
+
+    training, is_gradient_checkpointing = True, False
+
+    def __init__(self, completions: Tensor) -> None:
+        """Store the tokens ``[B, T]`` of the completions, padded at the right."""
+        self.completions = completions
+
+    def generate(self, input_ids: Tensor, **_options: object) -> Tensor:
+        """Prompts and completions."""
+        return torch.cat([input_ids, self.completions], 1)
+
+
+def regress_sampled(  # noqa: PLR0913 - the columns of a batch
+    entry: Callable[..., Tensor],
+    prepares: Callable[..., Any],
+    trainer: Any,  # noqa: ANN401 - a class of the target
+    mask: Tensor,
+    logprobs: Tensor,
+    ref_logprobs: Tensor,
+    rewards: list[float],
+    values: list[float],
+) -> Tensor:
+    """The loss of completions that the trainer samples and scores; each row has its own prompt."""
+    last = torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1
+    tokens = torch.where(last, END, torch.where(mask > 0, FILL, PADDING))
+    own, other = (torch.where(mask > 0, x, y) for x, y in ((logprobs, _PADDING), (ref_logprobs, _REF_PADDING)))
+    prompts = [f"w{row}" for row in range(len(mask))]
+    device = SimpleNamespace(
+        unwrap_model=itself, state=SimpleNamespace(deepspeed_plugin=None), device=torch.device("cpu")
+    )
+    vars(trainer).update(
+        model=Sampler(tokens),
+        ref_model=Model(other, tokens),
+        processing_class=make_tokenizer(),
+        accelerator=RankAccelerator(device, 0, 1),
+        generation_config=None,
+        eos_token_ids=[END],
+        reward_funcs=[RowRewards("first", 1.0, rewards)],
+        reward_weights=torch.ones(1),
+        _optimal_values=dict(zip(prompts, values, strict=True)),
+    )
+    trainer.args.max_prompt_length = None
+    return entry(trainer, Model(own, tokens), prepares(trainer, [{"prompt": text} for text in prompts]))
+
+
+def few_rows(inputs: Inputs) -> str:
+    """Require that each row has a word for its prompt."""
+    return "there are more rows than words" if inputs.batch.rows > WORDS else ""
+
+
 def trains_all(batch: Batch) -> Batch:
     """Train every token of every completion."""
     return batch if bool((batch.mask == batch.valid).all()) else with_columns(batch, mask=batch.valid)
 
 
-def _loss(path: str) -> Boundary:
-    trainer = Object(
+def _trainer() -> Object:
+    return Object(
         regression_trainer,
         {"kind": Constant(Function(TRAINER)), "beta": Knob("beta")},
         at={"kind": "__class__", "beta": "args.beta2"},
     )
+
+
+def _sampled(path: str) -> Boundary:
+    step = Step(
+        call=regress_sampled,
+        name="loss",
+        arguments={
+            "entry": Constant(Function(path)),
+            "prepares": Constant(Function(PREPARES)),
+            "trainer": _trainer(),
+            "mask": Column("mask", NoPadding(), dtype=torch.int64),
+            "logprobs": Column("logprob", NoPadding()),
+            "ref_logprobs": Column("ref_logprob", NoPadding()),
+            "rewards": Column("reward", PerRow("list")),
+            "values": Column("reward_baseline", PerRow("list")),
+        },
+        doubles={f"{MODULE}.selective_log_softmax": first_logit},
+        produced_by={"values": "a2po_trainer.py, _estimate_optimal_values: V* of each prompt"},
+    )
+    return replace(
+        _loss(path),
+        path=f"{PREPARES} -> {path}",
+        steps=(step,),
+        unused=frozenset(),
+        settings={"sampled": {"beta": 0.5}},
+        requires=(every_row_trains, trains_whole_completions, few_rows),
+    )
+
+
+def _loss(path: str) -> Boundary:
     step = Step(
         call=regress,
         name="loss",
         arguments={
             "entry": Constant(Function(path)),
-            "trainer": trainer,
+            "trainer": _trainer(),
             "tokens": Column("token"),
             "mask": Column("mask", dtype=torch.int64),
             "logprobs": Column("logprob"),

@@ -3,7 +3,9 @@
 import importlib
 from collections.abc import Callable, Iterator
 from copy import copy
+from dataclasses import replace
 from functools import cache, partial
+from inspect import getsource
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +22,7 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import liger
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
 from rl_sentinel.adapters.trl.buffered_rollouts import left_padded
 from rl_sentinel.adapters.trl.distillation import RELATIVES
@@ -27,6 +30,7 @@ from rl_sentinel.adapters.trl.distillation_codecs import every_completion_trains
 from rl_sentinel.adapters.trl.distillation_steps import ANSWER, ROW, TrainedModel
 from rl_sentinel.adapters.trl.inline_prompts import text_of
 from rl_sentinel.adapters.trl.logit_model import of_shared_weights
+from rl_sentinel.adapters.trl.model_wrapper import REACH, SHARES, WRAPPED, ModelWrapper, unwrapped
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples, make_pair_trainer
 from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
@@ -67,12 +71,25 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         modes = {"completions of the data set": False} if "lmbda" in known else {}
         modes["sampled completions"] = True
         yield from bindable(target, *(_step(path, name, fields, sampled=sampled) for name, sampled in modes.items()))
+        sampled = "lmbda" not in known
+        yield from bindable(target, _wrapped(_step(path, "data-parallel", fields, sampled=sampled, wraps=True)))
+        if "LigerFusedLinear" in getsource(target.find(path)) and liger.installed():
+            fused = {**fields, "use_liger_kernel": True}
+            yield from bindable(
+                target,
+                _step(path, "Liger", fused, sampled=sampled),
+                _wrapped(_step(path, "data-parallel, Liger", fused, sampled=sampled, wraps=True)),
+            )
+
+
+def _wrapped(step: Boundary) -> Boundary:
+    return replace(step, claims=SHARES, reach=REACH)
 
 
 class Model(TrainedModel):
     """A double of a model: the logits of each row, at the positions that predict its completion."""
 
-    def __call__(self, **inputs: Any) -> Any:  # noqa: ANN401 - as a model of transformers
+    def forward(self, **inputs: Any) -> Any:  # noqa: ANN401 - as a model of transformers
         """Logits ``[B, S, V]`` for ids ``[B, S]``."""
         rows = []
         for ids in inputs["input_ids"]:
@@ -140,8 +157,12 @@ def train_on_buffer(  # noqa: PLR0913 - the parts of a step
     count: int,
     *,
     sampled: bool,
+    wrapped: bool = False,
 ) -> Tensor:
-    """The sum of the losses passed to ``backward`` over the slices of a generation batch."""
+    """The sum of the losses passed to ``backward`` over the slices of a generation batch.
+
+    With ``wrapped``, a loss counts only if the student's wrapper shares its gradient.
+    """
     completions = [[FILL] * (n - 1) + [END] for n in lengths.sum(1).tolist()]
     ready = copy(trainer)
     ready.args, ready.lmbda = copy(trainer.args), 1.0 if sampled else 0.0
@@ -155,9 +176,14 @@ def train_on_buffer(  # noqa: PLR0913 - the parts of a step
     batches, tokens = batch_samples(ready, list(islice(ready.get_train_dataloader(), count)))
     ready.model, ready.teacher_model = Model(student), Model(teacher)
     ready.accelerator = RankAccelerator(trainer.accelerator, 0, 1)
+    ready.accelerator.unwrap_model = unwrapped
+    losses = []
     for batch in batches:
-        ready.training_step(ready.model, batch, tokens)
-    return torch.stack(ready.accelerator.losses).sum()
+        model = ModelWrapper(ready.model)
+        ready.training_step(model if wrapped else ready.model, batch, tokens)
+        loss = ready.accelerator.losses.pop()
+        losses.append(model.shared(loss) if wrapped else loss)
+    return torch.stack(losses).sum()
 
 
 def collated(completions: list[list[int]], rows: list[int]) -> dict[str, Tensor]:
@@ -178,7 +204,7 @@ def _right_padded(rows: list[list[int]], fill: int) -> Tensor:
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=fill)
 
 
-def _step(path: str, name: str, fields: dict[str, Any], *, sampled: bool) -> Boundary:
+def _step(path: str, name: str, fields: dict[str, Any], *, sampled: bool, wraps: bool = False) -> Boundary:
     entry = f"{path}.training_step"
     built: dict[str, Codec] = {
         "trainer": Constant(Function(path)),
@@ -196,12 +222,14 @@ def _step(path: str, name: str, fields: dict[str, Any], *, sampled: bool) -> Bou
         "count": MICRO_BATCHES,
         "sampled": Constant(sampled),
     }
+    if wraps:
+        arguments["wrapped"] = Knob("wrapped")
     return Boundary(
         path=entry,
         stage="aggregate",
         steps=(Step(call=train_on_buffer, name="loss", arguments=arguments, produced_by={"student": _BATCH}),),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
-        settings={name: {"mixture": 0.5, "temperature": 1.0}},
+        settings={name: {"mixture": 0.5, "temperature": 1.0, **(WRAPPED if wraps else {})}},
         claims=_MEAN,
         reach=("lmbda above 0" if "lmbda" in fields else "every step") if sampled else _ACCUMULATED,
         requires=(every_row_trains, no_empty_response, trains_whole_completions, equal_micro_batches, few_rows),

@@ -162,7 +162,11 @@ class LogitsModel:
     def eval(self) -> None:
         """Do nothing."""
 
-    def __call__(self, **_inputs: object) -> Any:  # noqa: ANN401 - as a model of transformers
+    def __call__(self, *arguments: Any, **inputs: Any) -> Any:  # noqa: ANN401 - as a module
+        """The result of ``forward``, which a wrapper may call, and trainers may replace for one call."""
+        return self.forward(*arguments, **inputs)
+
+    def forward(self, **_inputs: Any) -> Any:  # noqa: ANN401 - as a model of transformers
         """The logits."""
         return SimpleNamespace(logits=of_shared_weights(self.logits, self.logits))
 

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import itself, trains_whole_completions
+from rl_sentinel.adapters.trl.arguments import trains_whole_completions
 from rl_sentinel.adapters.trl.distillation import GKD, GKD_EXPERIMENTAL, LogitsModel
 from rl_sentinel.adapters.trl.distillation_codecs import (
     PROMPT_WIDTH,
@@ -26,6 +26,7 @@ from rl_sentinel.adapters.trl.distillation_codecs import (
     every_completion_trains,
 )
 from rl_sentinel.adapters.trl.liger import forwarded
+from rl_sentinel.adapters.trl.model_wrapper import REACH, SHARES, WRAPPED, ModelWrapper, unwrapped
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples, make_pair_trainer
 from rl_sentinel.adapters.trl.preferences import trainer_path
 from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
@@ -98,6 +99,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             target,
             _steps(path, "accumulated", {"mixture": 0.5}),
             _steps(step, "accumulated, sampled completions", {"mixture": 0.5, "lmbda": 1.0}),
+            replace(_steps(path, "data-parallel", {"mixture": 0.5, **WRAPPED}), claims=SHARES, reach=REACH),
         )
 
 
@@ -105,7 +107,12 @@ def fused(target: Target) -> Iterator[Boundary | Unbound]:
     """The step of :func:`boundaries` with Liger's loss, in releases that have it."""
     path = _counting(target)
     if path and "LigerFusedLinear" in inspect.getsource(target.find(path.rpartition(".")[0])):
-        yield from bindable(target, _steps(path, "accumulated, Liger", {"mixture": 0.25, "use_liger_kernel": True}))
+        settings = {"mixture": 0.25, "use_liger_kernel": True}
+        yield from bindable(
+            target,
+            _steps(path, "accumulated, Liger", settings),
+            replace(_steps(path, "data-parallel, Liger", {**settings, **WRAPPED}), claims=SHARES, reach=REACH),
+        )
 
 
 def _counting(target: Target) -> str:
@@ -135,7 +142,7 @@ def _steps(path: str, name: str, settings: Settings) -> Boundary:
         {"student": Column("logits", logits), "teacher": Column("ref_logits", logits), "inputs": Table(inputs)},
         at={"student": "student.logits", "teacher": "teacher.logits"},
     )
-    fields = {name: name for name in settings if name != "mixture"}
+    fields = {name: name for name in settings if name not in {"mixture", "wrapped"}}
     built: dict[str, Codec] = {
         "trainer": Constant(Function(path.rpartition(".")[0])),
         "beta": Knob("mixture"),
@@ -150,6 +157,7 @@ def _steps(path: str, name: str, settings: Settings) -> Boundary:
             "trainer": Object(make_student, built, at=at, shared=True),
             "parts": EachCut(part, "micro_batches"),
             "count": MICRO_BATCHES,
+            **({"wrapped": Knob("wrapped")} if "wrapped" in settings else {}),
         },
         produced_by={"parts": _PRODUCER},
     )
@@ -215,8 +223,12 @@ class TrainedModel(LogitsModel):
         """Do nothing."""
 
     def get_decoder(self) -> Callable[..., Any]:
-        """The model without its head: the hidden states are the logits."""
-        return lambda **_inputs: SimpleNamespace(last_hidden_state=self().logits)
+        """The model without its head."""
+        return self.base_model
+
+    def base_model(self, **inputs: Tensor) -> SimpleNamespace:
+        """The hidden states, which are the logits."""
+        return SimpleNamespace(last_hidden_state=type(self).forward(self, **inputs).logits)
 
     def get_output_embeddings(self) -> SimpleNamespace:
         """The head: the identity."""
@@ -228,22 +240,34 @@ def make_student(trainer: Callable[..., Any], beta: float, **settings: Any) -> A
     return make_pair_trainer(trainer, rows=[ROW] * 2, beta=beta, **{"lmbda": 0.0, **settings})
 
 
-def accumulate(entry: Any, trainer: Any, parts: list[Part], count: int) -> Tensor:  # noqa: ANN401, ARG001 - a method of the target, a trainer
+def accumulate(
+    entry: Any,  # noqa: ANN401, ARG001 - a method of the target
+    trainer: Any,  # noqa: ANN401 - a trainer
+    parts: list[Part],
+    count: int,
+    *,
+    wrapped: bool = False,
+) -> Tensor:
     """The sum of the losses passed to ``backward`` over the micro-batches of an optimizer step.
 
-    ``entry`` is not called here: it names the target's method that each training step calls.
+    ``entry`` is not called here: it names the target's method that each training step calls. With ``wrapped``, a loss
+    counts only if the student's wrapper shares its gradient.
     """
     ready = copy(trainer)
     ready.args = copy(trainer.args)
     ready.accelerator = RankAccelerator(trainer.accelerator, 0, 1)
-    ready.accelerator.unwrap_model = itself
-    ready._forward_redirection = forwarded  # noqa: SLF001 - there is no wrapper
+    ready.accelerator.unwrap_model = unwrapped
+    if not wrapped:
+        ready._forward_redirection = forwarded  # noqa: SLF001 - there is no wrapper
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = count
     if samples := ready.args.lmbda > 0:
         ready.generation_config = copy(ready.generation_config)
         ready.generation_config.eos_token_id = END  # of the model's generation configuration
+    losses: list[Tensor] = []
     batches, tokens = batch_samples(ready, [part.with_answers() if samples else part.inputs for part in parts])
     for part, batch in zip(parts, batches, strict=True):
         ready.teacher_model = part.teacher
-        ready.training_step(part.student, dict(batch), tokens)
-    return torch.stack(ready.accelerator.losses).sum()
+        student = ModelWrapper(part.student)
+        ready.training_step(student if wrapped else part.student, dict(batch), tokens)
+        losses.append(student.shared(ready.accelerator.losses.pop()) if wrapped else ready.accelerator.losses.pop())
+    return torch.stack(losses).sum()

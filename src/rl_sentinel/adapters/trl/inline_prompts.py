@@ -62,15 +62,17 @@ def compare_prompts(
     prompts: list[dict[str, str]],
     rows: list[dict[str, Any]],
 ) -> dict[str, list[float]]:
-    """The number of tokens of each trained prompt, and 1 where the engine read another prompt, 0 elsewhere."""
+    """The number of tokens of each trained prompt, 1 where the engine read another prompt, and what it read besides."""
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
     texts = [text_of(labels[row["prompt"]]) for row in prompts]
     sampled = [([5] * len(row["tokens"]), [0.0] * len(row["tokens"])) for row in rows]
     (answer,), engine = sample_inline(entry, trainer, texts, sampled, 1)
     trained = [list(ids) for ids in answer["prompt_ids"]]
+    read = [engine.seen.get(last_word(engine.tokenizer, ids)) or [] for ids in trained]
     return {
         "count": [float(len(ids)) for ids in trained],
-        "others": [float(engine.seen.get(last_word(engine.tokenizer, ids)) != ids) for ids in trained],
+        "others": [float(seen != ids) for seen, ids in zip(read, trained, strict=True)],
+        "more": [float(max(0, len(seen) - len(ids))) for seen, ids in zip(read, trained, strict=True)],
     }
 
 
@@ -103,6 +105,9 @@ def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settin
             "tokens of the prompt": Output("B", "tokens", at=result["count"], form=form),
             "prompt of the sampled completion": Output(
                 "B", "count", "columns_of_others", at=result["others"], form=form
+            ),
+            "tokens that only the engine reads": Output(
+                "B", "tokens", "columns_of_others", at=result["more"], form=form
             ),
         },
         settings={f"prompts, {engine}, truncated" if settings else f"prompts, {engine}": settings},

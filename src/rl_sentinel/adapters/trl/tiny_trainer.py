@@ -77,6 +77,17 @@ def make_byte_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
     return tokenizer
 
 
+def make_character_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
+    """A tokenizer with a token for each byte, whose text can be any."""
+    from tokenizers import Regex, decoders, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
+
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    split = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer = _tokenizer(sorted(pre_tokenizers.ByteLevel.alphabet()), pre_tokenizers.Sequence([in_bytes, split]))
+    tokenizer.backend_tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 def _tokenizer(vocabulary: list[str], pre_tokenizer: Any) -> Any:  # noqa: ANN401 - of tokenizers, of transformers
     from tokenizers import Tokenizer, models  # noqa: PLC0415 - in the target's overlay
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
@@ -126,7 +137,8 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
         trainer, place = derived, derived.__module__.replace("_trainer", "_config")
         if importlib.util.find_spec(place):
             config = getattr(importlib.import_module(place), derived.__name__.replace("Trainer", "Config"), config)
-        more = {"group_filter_func": largest_rewards} if "group_filter_func" in signature(derived).parameters else {}
+        extra = {"group_filter_func": largest_rewards, "teacher_model": make_model()}
+        more = {name: part for name, part in extra.items() if name in signature(derived).parameters}
     beta, vllm = settings.pop("beta", 0.0), settings.pop("use_vllm", False)
     weight = settings.pop("reward_weight", 1.0)
     settings |= {"use_vllm": True, "vllm_mode": engine} if engine else {}

@@ -1,11 +1,18 @@
-"""Boundary of TRL's check of chat templates: which templates it takes for ones that support tools."""
+"""TRL's check of chat templates: which templates count as supporting tools, and what these lose of an exchange."""
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows
+from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -43,6 +50,9 @@ TEMPLATES: Mapping[str, tuple[str, str]] = {
     "refuses results": (_template(_NAME + _VALUES, _REFUSED), "a conversation with the answer of a tool raises"),
 }
 
+#: Start of the settings with a template that loses a part of an exchange.
+EXCHANGE = "an exchange, "
+
 _SAYS = (
     "chat_template_utils.py, supports_tool_calling, docstring: check if the chat template can render a full "
     "tool-calling conversation; grpo_trainer.py, __init__: a template that cannot is refused"
@@ -50,9 +60,9 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The check, which trainers with tools make before training."""
+    """The check, which trainers with tools make before training, and the exchanges that it lets pass."""
     if target.has(PATH) and not target.fails(PATH):
-        yield from bindable(target, _check())
+        yield from bindable(target, _check(), _exchange())
 
 
 def supports(check: Callable[..., bool], template: str) -> dict[str, float]:
@@ -60,6 +70,60 @@ def supports(check: Callable[..., bool], template: str) -> dict[str, float]:
     tokenizer: Any = make_tokenizer()
     tokenizer.chat_template = TEMPLATES[template][0]
     return {"accepted": float(check(tokenizer))}
+
+
+def exchanged_tokens(check: Callable[..., bool], tokens: Tensor, template: str) -> dict[str, Tensor]:
+    """The tokens ``[B, T]`` of calls and results that a conversation for training has; -1 where it lost one.
+
+    Each token is a call's name, the name and value of its argument, and its result. A template that the check refuses
+    is not trained on, and loses nothing.
+    """
+    tokenizer: Any = make_tokenizer()
+    tokenizer.chat_template = TEMPLATES[template][0]
+    if not check(tokenizer):
+        return {"tokens": tokens}
+    kept = [[token if _writes(tokenizer, token) else -1 for token in row] for row in tokens.tolist()]
+    return {"tokens": torch.tensor(kept).reshape(tokens.shape)}
+
+
+def _writes(tokenizer: Any, token: int) -> bool:  # noqa: ANN401 - a tokenizer
+    """Whether the template writes all parts of a call with its result."""
+    name, key, value, result = parts = [f"{part}{token}" for part in ("name", "key", "value", "result")]
+    call = {"type": "function", "function": {"name": name, "arguments": {key: value}}}
+    conversation = [
+        {"role": "user", "content": "w1"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "name": name, "content": result},
+    ]
+    try:
+        text = tokenizer.apply_chat_template(conversation, tokenize=False)
+    except importlib.import_module("jinja2").TemplateError:
+        return False
+    return all(part in text for part in parts)
+
+
+def _exchange() -> Boundary:
+    step = Step(
+        call=exchanged_tokens,
+        name="kept",
+        arguments={
+            "check": Constant(Function(PATH)),
+            "tokens": Column("token", NoPadding()),
+            "template": Knob("template"),
+        },
+        remembered=True,
+        produced_by={"tokens": "grpo_trainer.py, _tool_call_loop: calls of a completion, and what the tools answer"},
+    )
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        outputs={"token": Output("B T", "", "token", at=Use("kept")["tokens"])},
+        settings={f"{EXCHANGE}{name}": {"template": name} for name, (_, why) in TEMPLATES.items() if why},
+        claims=claims(_SAYS, conserves=True),
+        reach="tools, or conversations with calls of tools",
+        domain=a_few_rows,
+    )
 
 
 def _check() -> Boundary:

@@ -67,7 +67,7 @@ def _cut_off(template: str, words: int) -> float:
     return float(abs(len(alone) - len(followed))) if cut else 0.0
 
 
-def _in_parts(conversation: list[dict[str, str]]) -> list[dict[str, Any]]:
+def in_parts(conversation: list[dict[str, str]]) -> list[dict[str, Any]]:
     """The conversation with its texts as a list of one part, as templates of models with images read them."""
     return [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in conversation]
 
@@ -80,7 +80,7 @@ def _trained(template: str, conversation: list[dict[str, str]]) -> str:
     try:
         (text,), (parts,) = render([conversation], return_assistant_tokens_mask=True, **words)
     except errors:
-        (text,), (parts,) = render([_in_parts(conversation)], return_assistant_tokens_mask=True, **words)
+        (text,), (parts,) = render([in_parts(conversation)], return_assistant_tokens_mask=True, **words)
     start, end = parts[0] if parts else (0, 0)
     return str(text[start:end])
 

@@ -1,0 +1,22 @@
+"""Names of absent packages that some releases of TRL evaluate in annotations, so that these modules can be imported."""
+
+import builtins
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+#: Classes of peft. ``if is_peft_available(): from peft import PeftConfig``, and then ``peft_config: PeftConfig | None``
+#: in a signature, raises NameError without peft: sdft_trainer.py of June to August 2026.
+NAMES = ("PeftConfig", "PeftModel")
+
+
+@contextmanager
+def defined_names() -> Iterator[None]:
+    """Define a class for each name while modules are imported; a module that imports it has its own."""
+    added = [name for name in NAMES if not hasattr(builtins, name)]
+    for name in added:
+        setattr(builtins, name, type(name, (), {}))
+    try:
+        yield
+    finally:
+        for name in added:
+            delattr(builtins, name)

@@ -1,0 +1,140 @@
+"""TRL's parsers of replies: whether the calls of tools that a reply has reach the tools, by chat template."""
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
+from rl_sentinel.adapters.trl.template_variants import rendered
+from rl_sentinel.adapters.trl.tiny_trainer import make_character_tokenizer
+from rl_sentinel.adapters.trl.training_templates import MODULE, ORIGINAL
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+PATH = f"{MODULE}.parse_response"
+ADDS = f"{MODULE}.add_response_schema"
+
+#: What the installed transformers reads; before, TRL gave a tokenizer a schema in its place.
+FORMAT = "response_template"
+
+#: Kind of argument -> its type in the tool's schema, and the argument for a token.
+KINDS: Mapping[str, tuple[str, Callable[[int], object]]] = {
+    "numbers": ("integer", int),
+    "texts": ("string", "w{}".format),
+    "texts of digits": ("string", str),
+}
+
+_SAYS = (
+    "grpo_trainer.py, _generate: parse_response gives the calls of a sampled reply, and _tool_call_loop passes their "
+    "arguments to the tools"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The parser with each known template, in releases whose formats the installed transformers reads."""
+    if not target.has(PATH) or target.fails(PATH) or not target.has(ADDS):
+        return
+    module = target.module(MODULE)
+    if FORMAT not in inspect.getsource(target.find(ADDS)):
+        return
+    known = sorted(n for n, value in vars(module).items() if n.endswith(ORIGINAL) and isinstance(value, str))
+    names = [name.removesuffix(ORIGINAL) for name in known if name in inspect.getsource(target.find(ADDS))]
+    if names:
+        yield from bindable(target, *(_parsed(names, kind) for kind in KINDS))
+
+
+def parsed_calls(
+    parse: Callable[..., dict[str, Any]],
+    adds: Callable[[Any], Any],
+    rows: list[dict[str, list[int]]],
+    names: list[str],
+    kind: str,
+) -> dict[str, list[list[int]]]:
+    """Per template and row, the tokens that reach a tool as the argument of one call each; -1 where one does not.
+
+    All calls are in one reply. A reply that the template does not write as a whole counts as parsed.
+    """
+    type_, argument = KINDS[kind]
+    schema = {"type": "object", "properties": {"place": {"type": type_, "description": "a place"}}}
+    tools = [{"type": "function", "function": {"name": "look", "description": "a look", "parameters": schema}}]
+    found: dict[str, list[list[int]]] = {}
+    for name in names:
+        tokenizer = make_character_tokenizer()
+        tokenizer.chat_template = parse.__globals__[name + ORIGINAL]
+        adds(tokenizer)
+        found[name] = []
+        for row in rows:
+            expected = [argument(token) for token in row["tokens"]]
+            calls = _calls(parse, tokenizer, tools, expected)
+            read = expected if calls is None else [*calls, *[None] * len(expected)]
+            same = (type(one) is type(other) and one == other for one, other in zip(read, expected, strict=False))
+            more = calls is not None and len(calls) > len(expected)
+            kept = [own and not more for own in same]
+            found[name].append([token if own else -1 for own, token in zip(kept, row["tokens"], strict=True)])
+    return found
+
+
+def _calls(
+    parse: Callable[..., dict[str, Any]],
+    tokenizer: Any,  # noqa: ANN401 - of transformers
+    tools: list[dict[str, Any]],
+    expected: list[object],
+) -> list[object] | None:
+    """The arguments of the calls that are parsed from a reply; None if the template does not write them all."""
+    calls = [{"type": "function", "function": {"name": "look", "arguments": {"place": one}}} for one in expected]
+    asked: list[dict[str, Any]] = [{"role": "user", "content": "a question"}]
+    talk = [*asked, {"role": "assistant", "content": "", "tool_calls": calls}]
+    whole = rendered(tokenizer.chat_template, talk, tools=tools)
+    before = rendered(tokenizer.chat_template, asked, tools=tools, add_generation_prompt=True)
+    if whole is None or before is None or not whole.startswith(before):
+        return None
+    reply = whole[len(before) :].rstrip()
+    if reply.count("place") != len(calls):
+        return None
+    options = {"prefix": ids_of(tokenizer, before), "tools": tools}
+    takes = inspect.signature(parse).parameters
+    message = parse(tokenizer, ids_of(tokenizer, reply), **{n: v for n, v in options.items() if n in takes})
+    return [_argument(call) for call in message.get("tool_calls") or []]
+
+
+def _argument(call: dict[str, Any]) -> object:
+    """The argument of a call, whose arguments may still be a JSON text."""
+    arguments = call["function"]["arguments"]
+    return dict(json.loads(arguments) if isinstance(arguments, str) else arguments).get("place")
+
+
+def _parsed(names: list[str], kind: str) -> Boundary:
+    step = Step(
+        call=parsed_calls,
+        name="parsed",
+        arguments={
+            "parse": Constant(Function(PATH)),
+            "adds": Constant(Function(ADDS)),
+            "rows": EachRow(Table({"tokens": RowTokens("token", "int")})),
+            "names": Constant(names),
+            "kind": Knob("arguments"),
+        },
+        remembered=True,
+        produced_by={"rows": _SAYS},
+    )
+    result = Use("parsed")
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        outputs={f"token of {n}": Output("B T", "", "token", at=result[n], form=Ragged()) for n in names},
+        settings={f"arguments that are {kind}": {"arguments": kind}},
+        claims=claims(_SAYS, conserves=True),
+        reach="tools",
+        requires=(no_empty_response,),
+        domain=a_few_rows,
+    )

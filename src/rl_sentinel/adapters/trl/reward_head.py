@@ -1,0 +1,74 @@
+"""The head of TRL's reward model, which is new weights if the model is given by name: the seed decides it."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from inspect import getsource
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl.preference_trainers import configuration_of, default_rows
+from rl_sentinel.adapters.trl.reward_model import REWARD
+from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
+from rl_sentinel.adapters.trl.token_model import make_language_model
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.claims import claims
+
+#: How a release takes the name of a model, and what it makes of it.
+BY_NAME, NEW_HEAD = "isinstance(model, str)", "AutoModelForSequenceClassification"
+
+_SEED = (
+    "transformers, TrainingArguments, seed: random seed that will be set at the beginning of training; "
+    "reward_trainer.py, __init__: from_pretrained adds a head with random weights to the model"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """The head, in releases whose constructor loads the model; :mod:`reward_model` reports one that fails."""
+    if not target.has(REWARD) or target.fails(REWARD):
+        return
+    source = getsource(target.find(REWARD).__init__)
+    if BY_NAME in source and NEW_HEAD in source:
+        yield from bindable(target, _head())
+
+
+def new_head(trainer: Callable[..., Any], seed: int, drawn: int) -> dict[str, Tensor]:
+    """The sum of the head's weights, in a process that has drawn some random numbers before it makes the trainer."""
+    from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
+
+    with tempfile.TemporaryDirectory() as folder:
+        make_language_model().save_pretrained(folder)
+        args, _ = configuration_of(trainer, {"seed": seed})
+        torch.rand(drawn)
+        built = trainer(
+            model=folder,
+            args=args,
+            train_dataset=Dataset.from_list([dict(row) for row in default_rows(trainer)]),
+            processing_class=make_tokenizer(),
+        )
+    head = next(value for name, value in built.model.named_parameters() if name.startswith("score"))
+    return {"sum": head.detach().abs().sum()}
+
+
+def _head() -> Boundary:
+    step = Step(
+        call=new_head,
+        name="head",
+        arguments={"trainer": Constant(Function(REWARD)), "seed": Knob("seed"), "drawn": Knob("numbers_drawn_before")},
+        remembered=True,
+        produced_by={"seed": "reward_config.py, RewardConfig: a field of TrainingArguments"},
+    )
+    return Boundary(
+        path=REWARD,
+        stage="batch",
+        steps=(step,),
+        outputs={"sum of the head's weights": Output("", "", at=Use("head")["sum"])},
+        settings={"model by name": {"seed": 1, "numbers_drawn_before": 0}},
+        claims=claims(_SEED, knobs={"seed": (1, 2)}, inert={"numbers_drawn_before": (0, 1)}),
+        reach="a model that is given by name",
+    )

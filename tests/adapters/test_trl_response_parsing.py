@@ -1,0 +1,125 @@
+"""TRL's parsers of replies, on a specimen of them in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.test_trl_training_templates import RENDER
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, response_parsing
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+
+Loads = Callable[..., Target]
+
+#: A template that writes each call on a line of its own, and the parser of it.
+MODULE = """
+    import json
+
+    house_chat_template = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}{% for call in {calls} %}"
+        "call {{ call.function.name }} {{ call.function.arguments | tojson }};{% endfor %}<end>{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    unknown_chat_template = "a template without a parser"
+
+    def add_response_schema(tokenizer):
+        if tokenizer.chat_template == house_chat_template:
+            tokenizer.response_template = {"calls": "call NAME ARGUMENTS;"}
+        return tokenizer
+
+    def parse_response(tokenizer, ids, prefix=None, tools=None):
+        text, calls = tokenizer.decode(ids).removesuffix("<end>"), []
+        for line in text.split(";")[:-1]:
+            _, name, arguments = line.split(" ", 2)
+            {more}
+            calls.append({"function": {"name": name, "arguments": {kept}}})
+        return {"role": "assistant", "content": "", "tool_calls": {found}}
+"""
+
+SOUND = {"calls": "m.tool_calls or []", "more": "pass", "kept": "json.loads(arguments)", "found": "calls"}
+
+#: A tokenizer whose tokens are characters.
+TRANSFORMERS = """
+    class PreTrainedTokenizerFast:
+        def __init__(self, tokenizer_object, **special):
+            self.backend_tokenizer = tokenizer_object
+
+        def __call__(self, text, add_special_tokens=True):
+            return {"input_ids": [ord(letter) for letter in text]}
+
+        def decode(self, ids):
+            return "".join(map(chr, ids))
+"""
+
+TOKENIZERS = """
+    from types import SimpleNamespace
+
+    def part(*arguments, **options):
+        return SimpleNamespace()
+
+    Tokenizer = Regex = part
+    part.alphabet = list
+    models = SimpleNamespace(WordLevel=part)
+    decoders = SimpleNamespace(ByteLevel=part)
+    pre_tokenizers = SimpleNamespace(Split=part, ByteLevel=part, Sequence=part)
+"""
+
+KINDS = [f"arguments that are {kind}" for kind in response_parsing.KINDS]
+
+
+def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
+    code = MODULE
+    for name, part in (SOUND | choices).items():
+        code = code.replace("{" + name + "}", part)
+    render = RENDER.replace("chat_template, return_assistant_tokens_mask,", "chat_template,")
+    libraries = overlay() | {
+        "tokenizers.py": TOKENIZERS,
+        "transformers/__init__.py": TRANSFORMERS,
+        "transformers/utils/__init__.py": "",
+        "transformers/utils/chat_template_utils.py": render.replace("jinja2.StrictUndefined", "jinja2.Undefined"),
+    }
+    del libraries["transformers.py"]
+    tree = {"trl/__init__.py": "", "trl/chat_template_utils.py": code}
+    target = loads(FRAMEWORK, tree, libraries)
+    made = [b for b in response_parsing.boundaries(target) if isinstance(b, Boundary)]
+    return target, {next(iter(b.settings)): b for b in made}
+
+
+def test_answers_and_reads_back(loads: Loads) -> None:
+    """Each kind of argument is a setting, and each template with a parser an output."""
+    target, boundaries = _bound(loads)
+    assert list(boundaries) == KINDS
+    assert {name for one in boundaries.values() for name in one.outputs} == {"token of house"}
+    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
+    check_round_trips(target, list(boundaries.values()))
+
+
+@pytest.mark.parametrize(
+    ("choices", "lost"),
+    [
+        ({}, []),
+        ({"kept": "arguments"}, []),  # as a JSON text, which the loop may still read
+        ({"found": "calls[:1]"}, KINDS),
+        ({"found": "calls * 2"}, KINDS),
+        ({"found": "None"}, KINDS),
+        ({"kept": "{k: int(v) if str(v).isdigit() else v for k, v in json.loads(arguments).items()}"}, KINDS[2:]),
+        ({"calls": "(m.tool_calls or [])[:1]", "found": "calls[:1]"}, []),  # the template loses them
+        ({"calls": "[] + 1"}, []),  # it refuses them
+    ],
+)
+def test_calls_of_a_reply(loads: Loads, choices: dict[str, str], lost: list[str]) -> None:
+    """All calls that a template writes are parsed, in order, with arguments of the type of the tool's schema."""
+    target, boundaries = _bound(loads, **choices)
+    judged = {name: judged_at(PLC004, one, name, target) for name, one in boundaries.items()}
+    assert all(one.tried > 0 for one in judged.values())
+    assert [name for name, one in judged.items() if one.found is not None] == lost
+
+
+def test_releases_with_another_format(loads: Loads) -> None:
+    """Schemas of releases before, which the installed transformers does not read, are not tried."""
+    tree = {"trl/__init__.py": "", "trl/chat_template_utils.py": MODULE.replace("response_template", "response_schema")}
+    assert list(response_parsing.boundaries(loads(FRAMEWORK, tree, overlay()))) == []

@@ -1,0 +1,82 @@
+"""TRL's queue of asynchronous rollouts, on a specimen of its data set in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from adapters.trl_async_specimen import files
+from adapters.trl_specimen import overlay
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.trl import FRAMEWORK, rollout_queue
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
+from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
+
+Loads = Callable[..., Target]
+
+NAME = "a slow worker"
+
+MODULE = """
+    import queue
+    import threading
+    import time
+
+    class RolloutQueueDataset:
+        def __init__(self, rollout_queue, model_version_fn, poll_interval_s=5.0):
+            self.queue, self.version, self.interval = rollout_queue, model_version_fn, poll_interval_s
+            threading.Thread(target=None, daemon=True).start()
+
+        def __iter__(self):
+            start = time.time()
+            while True:
+                try:
+                    sample = self.queue.get(timeout=self.interval)
+                except queue.Empty:
+                    {empty}
+                    continue
+                waited = time.time() - start
+                start = time.time()
+                if self.version() > sample.model_version:
+                    continue
+                {delivers}
+                yield {"input_ids": sample.input_ids, "metrics": {**sample.metrics, "queue_wait_time_s": waited}}
+"""
+
+SOUND = {"empty": "pass", "delivers": "pass"}
+
+
+def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
+    source = MODULE
+    for name, part in (SOUND | choices).items():
+        source = source.replace("{" + name + "}", part)
+    tree = {**files(), "trl/experimental/async_grpo/async_grpo_trainer.py": source}
+    target = loads(FRAMEWORK, tree, overlay())
+    (boundary,) = rollout_queue.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    return target, boundary
+
+
+def test_answers_and_reads_back(loads: Loads) -> None:
+    """The wait moves with the lengths."""
+    target, boundary = _bound(loads)
+    assert answering({(NAME, NAME): boundary}, target) == []
+    check_round_trips(target, [boundary])
+
+
+@pytest.mark.parametrize("sound", [True, False])
+@pytest.mark.parametrize(
+    ("law", "broken"),
+    [
+        (CFG002, {"empty": "start = time.time()"}),  # the wait is that of the last poll
+        (DAT002, {"delivers": 'yield {"metrics": sample.metrics}'}),  # a sample is delivered twice
+    ],
+)
+def test_faults(loads: Loads, law: Law, broken: dict[str, str], *, sound: bool) -> None:
+    """Polls in between do not shorten the logged wait, and each sample is delivered once."""
+    target, boundary = _bound(loads, **({} if sound else broken))
+    judgement = judged_at(law, boundary, NAME, target)
+    assert judgement.tried > 0
+    assert (judgement.found is None) is sound
