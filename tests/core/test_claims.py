@@ -33,7 +33,7 @@ def test_each_value_has_the_citation() -> None:
         ({"ratio": False}, "claim ratio is False: expected one of True"),
         ({"ratio": 1}, "claim ratio is 1: expected one of True"),
         ({"corrected_at_most": "2.0"}, "claim corrected_at_most is '2.0', expected a float"),
-        ({"knobs": "clip"}, "claim knobs is 'clip', expected a mapping of names"),
+        ({"knobs": "clip"}, "claim knobs is 'clip', expected a mapping from names to values"),
     ],
 )
 def test_wrong_claim_names_the_nearest(values: dict[str, object], message: str) -> None:

@@ -61,8 +61,8 @@ def test_broken(error: Callable[[str], Exception], shown: str) -> None:
     found = judged(LAW, _boundary(_refusing(error))).found
     assert found is not None
     assert found.expectation.sentence() == (
-        f'raises {shown} (kind="full"): the value is listed as allowed, so it gives a result, or a refusal that names '
-        "what else it needs"
+        f'raises {shown} (kind="full"): a value listed as allowed must give a result, or an error that names what else '
+        "it needs"
     )
     assert LAW.level(found.case) == "contested"
 

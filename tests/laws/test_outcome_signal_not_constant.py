@@ -31,7 +31,8 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, True]]
     assert found.expectation.sentence() == (
-        "advantage is 0.5 at row 0, token 1, expected 1: all trained tokens of a row must have the value of the first"
+        "advantage is 0.5 at row 0, token 1, expected 1: all trained tokens of a row must have the same value, that of "
+        "the first"
     )
     assert LAW.level(found.case) == "fault"
 

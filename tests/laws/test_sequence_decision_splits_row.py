@@ -40,7 +40,8 @@ def test_broken() -> None:
     assert found is not None
     assert found.case.batch.mask.tolist() == [[True, True]]
     assert re.fullmatch(
-        r"keep is [01] at row 0, token 1, expected [01]: all trained tokens of a row must have the value of the first",
+        r"keep is [01] at row 0, token 1, expected [01]: all trained tokens of a row must have the same value, that of "
+        "the first",
         found.expectation.sentence(),
     )
     assert found.distance == 1.0  # one token kept, one not

@@ -125,7 +125,9 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     if name and not known:
         raise SentinelError(f"--algorithm is {algorithm!r}, but stage {stage} has no named algorithms: drop it")
     if "aggregation" in _keys(stage) and name in _values("aggregation", stage):
-        raise SentinelError(f"--algorithm is {algorithm!r}, which is a claim: state aggregation={name} ({PAGE})")
+        raise SentinelError(
+            f"--algorithm is {algorithm!r}, an aggregation, not an algorithm: claim aggregation={name} ({PAGE})"
+        )
     if name and name not in known:
         raise SentinelError(
             f"--algorithm is {algorithm!r}, which does not exist at stage {stage}: {nearest(name, known)} ({PAGE})"

@@ -240,7 +240,7 @@ def claims(cite: str, **values: object) -> Claims:
         elif name not in PER_NAME:
             raise ValueError(unknown_claim(name))
         elif not isinstance(value, Mapping):
-            message = f"claim {name} is {value!r}, expected a mapping of names"
+            message = f"claim {name} is {value!r}, expected a mapping from names to values"
             raise ValueError(message)
         elif name in OF_SETTINGS:
             claimed[name] = tuple(Knob(n, (first, second), cite) for n, (first, second) in value.items())

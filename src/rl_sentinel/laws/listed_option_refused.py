@@ -85,7 +85,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
             listed = Listed(option.name, str(value))
             refused = all(r and not listed.explains(r.partition(":")[2].strip()) for r in refusals)
             named = f"{option.name}={json.dumps(value)}"
-            reason = "the value is listed as allowed, so it gives a result, or a refusal that names what else it needs"
+            reason = "a value listed as allowed must give a result, or an error that names what else it needs"
             yield Answers(output, refusals[0] if refused else "", named, reason=reason, listed=listed, key=named)
 
 

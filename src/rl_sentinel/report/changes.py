@@ -1,4 +1,4 @@
-"""The report of ``audit A --against B``: new, gone and unchanged findings, and boundaries of one target only."""
+"""The report of ``audit A --against B``: findings that came, went or stayed, and boundaries of one target only."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

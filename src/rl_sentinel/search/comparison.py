@@ -184,5 +184,5 @@ def at_rows(boundary: Boundary, observation: Observation, index: Tensor) -> Obse
 def one_value_in_row(name: str, value: Tensor, batch: Batch, scale: float) -> Equal:
     """The expectation that a ``[B, T]`` output has one value at each row's trained tokens."""
     first = value.gather(1, first_trained(batch).unsqueeze(1)).expand(value.shape)
-    reason = "all trained tokens of a row must have the value of the first"
+    reason = "all trained tokens of a row must have the same value, that of the first"
     return Equal(name, first, value, batch.mask, scale, reason=reason)

@@ -206,7 +206,7 @@ def squared_probabilities_from_hidden(
 def _both(logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool) -> tuple[Tensor, Tensor]:
     """Log-probs and, with ``entropy``, entropies of checked arguments; a kernel computes them for many logits."""
     if logits.shape[-1] == 0:
-        raise InputError(f"logits have shape {list(logits.shape)}, expected [.., V]: a vocabulary of 1 token or more")
+        raise InputError(f"logits have shape {list(logits.shape)}, expected [.., V] with V of 1 or more")
     _require_tokens(logits.shape[-1], token, mask)
     token = token.long()
     if logits.numel() >= sizes.LOGITS and not traced(logits):
@@ -277,4 +277,4 @@ def _spread(values: Tensor, wanted: Tensor) -> Tensor:
 
 def _require_vocabulary(weight: Tensor) -> None:
     if len(weight) == 0:
-        raise InputError(f"weight has shape {list(weight.shape)}, expected [V, D]: a vocabulary of 1 token or more")
+        raise InputError(f"weight has shape {list(weight.shape)}, expected [V, D] with V of 1 or more")

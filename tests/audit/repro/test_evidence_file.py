@@ -46,7 +46,7 @@ def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
     for schema in (1, 2):
         assert stored(_file(tmp_path, evidence(schema=schema)))[0]["schema"] == schema
     with pytest.raises(
-        SentinelError, match=r"of schema 3, expected 'rl_sentinel_training_signal_validation' of schema 2: audit again$"
+        SentinelError, match=r"has schema 3, expected 1 or 2: another version wrote it, so audit again$"
     ):
         stored(_file(tmp_path, evidence(schema=3)))
 
@@ -64,7 +64,7 @@ def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
         ({}, f"[kind]: Field required, {NAMES}: audit again"),
         (
             evidence(kind="x"),
-            " is 'x' of schema 2, expected 'rl_sentinel_training_signal_validation' of schema 2: audit again",
+            " is 'x', expected 'rl_sentinel_training_signal_validation': name a file that audit --json wrote",
         ),
         (evidence(target={}), f"[target] lacks 'spec', {NAMES}"),
         ("[" * 100_000, " is nested too deeply, expected JSON that an audit wrote"),

@@ -28,7 +28,7 @@ def test_json_and_texts_are_not_escaped() -> None:
 
 
 def test_rejected_conversation_is_one_line() -> None:
-    with pytest.raises(SentinelError, match=r"chat template cannot render a conversation \(a tool speaks first\): fix"):
+    with pytest.raises(SentinelError, match=r"chat.template cannot render a conversation \(a tool speaks first\): fix"):
         render_template(CHATML, [{"role": "tool", "content": ""}], {})
 
 

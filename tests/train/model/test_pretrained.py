@@ -68,7 +68,7 @@ def test_pretrained_policy_trains(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")  # warnings of transformers
 def test_missing_model_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
-        SentinelError, match=r"policy.load '.*none' cannot be loaded \(.*\): name a folder or a model"
+        SentinelError, match=r"policy.load '.*none' cannot be loaded \(.*\): name a folder of transformers, a model"
     ) as raised:
         load_policy(str(tmp_path / "none"))
     assert "\n" not in str(raised.value)
@@ -132,7 +132,7 @@ def test_chat_template_of_the_tokenizer_or_of_a_file(tmp_path: Path) -> None:
     assert tokenizer.render(messages, None) == "1+2$="
     assert tokenizer.encode(tokenizer.render(messages, None))[-2:] == (1, tokenizer.encode("=")[0])
     assert tokenizer.render(messages, "{{ messages[0].content }}>") == "1+2>"
-    with pytest.raises(SentinelError, match=r"chat template cannot render a conversation \(.*\): fix chat.template"):
+    with pytest.raises(SentinelError, match=r"chat.template cannot render a conversation \(.*\): fix the Jinja file"):
         tokenizer.render(messages, "{{ raise_exception('no') }}")
 
 

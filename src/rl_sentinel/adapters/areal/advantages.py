@@ -126,7 +126,10 @@ OUTPUTS: Mapping[str, str] = {"advantage": "advantages", "returns": "returns", "
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's method for each setting; for settings with group statistics, also as the trainer calls it."""
+    """The actor's method under each setting, on the whole batch; with group statistics also on one item per prompt.
+
+    The trainer passes one item per prompt. Early releases are not bound here: see ``early_advantages``.
+    """
     try:
         # In releases without PATH, the method BY_PROMPT takes the whole batch.
         path = PATH if target.has(PATH) else BY_PROMPT

@@ -50,9 +50,9 @@ _HELP = "cli_args.py, GenerationHyperparameters: the help of the field"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Requests that are aborted by weight updates, for each client and each backend of the release.
+    """Requests that weight updates abort and the client resumes: one boundary per client, backend and group of fields.
 
-    Only the trainer's client asks for experts.
+    For the trainer's client, also the routed experts of each token, if the backend reads them.
     """
     if not target.has(CONFIG):
         return

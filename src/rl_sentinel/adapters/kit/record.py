@@ -12,7 +12,7 @@ class _Default:
 
 
 def field(default: Any = None, *, default_factory: Callable[[], Any] | None = None, **_checks: object) -> Any:  # noqa: ANN401
-    """The default of a field: a value, or a function that makes one. Other keywords, such as limits, are ignored."""
+    """A double of ``pydantic.Field``: store the default or the default factory, and ignore all other keywords."""
     return _Default(default_factory or (lambda: copy.copy(default)))
 
 

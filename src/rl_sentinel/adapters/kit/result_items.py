@@ -77,7 +77,7 @@ def _of_named_item(
 
 
 def _with_note(boundary: Boundary, item: int | str, word: str) -> Boundary:
-    note = f"the {word} was read from {item!r} of the result; state it with bind={json.dumps({'return': item})}"
+    note = f"the {word} was read from item {item!r} of the result; bind={json.dumps({'return': item})} states this"
     return replace(boundary, notes=(*boundary.notes, note))
 
 

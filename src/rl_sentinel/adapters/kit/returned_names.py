@@ -20,10 +20,10 @@ _RETURNS = frozenset({"ret", "rets", "return_", "returns_"})
 
 
 def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
-    """Role of an item -> its position in the tuple or dict that a function returns; empty if the code has no names.
+    """The position of the advantage and of the returns in the tuple or dict that a function returns, by role.
 
-    An unnamed sum with the advantage, such as ``adv + values``, is the returns. Of two items, the item beside the
-    returns is the advantage.
+    It is empty if the code does not show them. An unnamed item that adds to the advantage, such as ``adv + values``,
+    counts as the returns. If one of two items is the returns, the other is the advantage.
 
     Example:
         >>> from rl_sentinel.adapters.kit.returned_names import returned_names

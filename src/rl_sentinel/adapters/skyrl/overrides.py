@@ -77,7 +77,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The overrides, in releases whose configurations are made from a dict."""
+    """Whether each override arrives in the configuration, in releases that build it from a dict."""
     for owner, families in FAMILIES.items():
         path = f"{owner}.from_cli_overrides"
         if not target.has(path) or target.fails(owner):

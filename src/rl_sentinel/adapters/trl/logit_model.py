@@ -49,8 +49,9 @@ class Head:
 class Logits(nn.Module):
     """A double of a model or its backbone; the logits at position p predict token p + 1.
 
-    The last token of the prompt is the row's number, so that the trainer may pass rows in any chunks. The logits of
-    a row are equal over the vocabulary if it attends to padding, or fails to attend to one of its tokens.
+    The last token of the prompt is the row's number, so that the model finds a row's logits however the trainer splits
+    the batch. If a row's attention mask is wrong (it includes padding or leaves out a token), the model returns zeros
+    for this row, so that the error shows.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The steps at which TRL's single-method training loops log their batches."""
+"""Whether TRL's single-method training loops log each batch at its own step."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -121,7 +121,7 @@ def configuration_of(trainer: Any, settings: Mapping[str, Any]) -> tuple[Any, di
 
 
 def field_value(field: Any, value: Any) -> Any:  # noqa: ANN401 - a field of a configuration, and a setting
-    """A setting in the type of the field's default: a member of an enumeration, a list of one, or the plain value."""
+    """Convert a setting to the type of the field's default: an enum member, a list of one item, or the value."""
     default = field.default
     if isinstance(default, Enum):
         return type(default)(value)

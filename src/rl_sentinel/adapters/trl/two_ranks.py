@@ -1,4 +1,4 @@
-"""Rollouts over two data-parallel ranks, for boundaries whose law does not split rows itself."""
+"""Rollouts on two data-parallel ranks (one if the number of rows is odd), for laws that vary no ranks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

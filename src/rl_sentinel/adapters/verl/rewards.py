@@ -121,7 +121,7 @@ class GroundTruths(Codec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The outcome."""
+        """The column that is read back: ``reward``; the text is not."""
         return frozenset({"reward"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - an array of dicts

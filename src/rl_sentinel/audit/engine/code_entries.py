@@ -67,7 +67,7 @@ class CodeEntries:
         self.other_process = False
 
     def install(self) -> None:
-        """Record for the rest of the process: audit hooks cannot be removed."""
+        """Start recording. It lasts until the process ends, because Python cannot remove an audit hook."""
         sys.addaudithook(self._audited)
         if _monitoring is not None:
             _monitoring.use_tool_id(_TOOL, "rl-sentinel")

@@ -143,10 +143,13 @@ class Unit:
             return self._verdict(law, "errored", reason=_reason(error))
 
     def replayed(self, law: Law, case: Any) -> tuple[str, Break | None]:  # noqa: ANN401 - a Case
-        """``reproduced``, ``fixed`` or ``not-reproducible`` for one stored case.
+        """Check a law on one stored case.
+
+        Returns:
+            ``reproduced`` and the break, or ``fixed`` or ``not-reproducible`` and None.
 
         Raises:
-            NotApplicable: if the boundary refuses the case or fails its smoke check; the finding is then not fixed.
+            NotApplicable: if the boundary refuses the case or fails its smoke check; this does not count as fixed.
         """
         failed, reason = self._smoke_check()
         if failed:

@@ -103,7 +103,9 @@ class Source:
         try:
             tree = ast.parse(textwrap.dedent(inspect.getsource(definition)))
         except (OSError, TypeError) as error:
-            raise Unwritable(f"no source text for {name}") from error
+            raise Unwritable(
+                f"{name} has no source text that a script can contain: it is built in or generated"
+            ) from error
         _without_docstrings(tree)
         for node in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
             # A script stores no verdicts, so it need not record which source is read.
@@ -155,13 +157,16 @@ class Source:
         return text
 
     def _assign(self, name: str, module: ModuleType) -> None:
-        """Include the statement of a module that defines a name, such as an alias of a type.
+        """Include the statement of a module that defines a name, such as an alias of a type, or import the name.
 
         Raises:
             Unwritable: if the name is not the only target of an assignment.
         """
         while (found := _assignment(name, module)) is None:
             module = _imported_from(name, module)
+            if not _of_package(module.__name__):
+                self.names.imports[f"from {module.__name__} import {name}"] = None
+                return
         for used in _names_used(found.value):
             self._define(used, module)
         self.included[name] = ast.unparse(found)
@@ -188,14 +193,14 @@ def _assignment(name: str, module: ModuleType) -> Any:  # noqa: ANN401 - an ast.
 
 
 def _imported_from(name: str, module: ModuleType) -> ModuleType:
-    """The module from which a module imports a name."""
+    """The module from which a module imports a name under the same name."""
     for statement in ast.parse(inspect.getsource(module)).body:
         match statement:
             case ast.ImportFrom(module=str(home), level=0) if any(
-                (a.asname or a.name) == name for a in statement.names
+                a.name == name and a.asname in (None, name) for a in statement.names
             ):
                 return sys.modules[home]
-    raise Unwritable(f"no source text for {name}")
+    raise Unwritable(f"{name} has no source text that a script can contain: it is built in or generated")
 
 
 #: Text longer than this is broken into lines.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pydantic
 
-from rl_sentinel.audit.engine.evidence import KIND, REPLAYABLE, SCHEMA
+from rl_sentinel.audit.engine.evidence import KIND, REPLAYABLE
 from rl_sentinel.audit.engine.finding_identity import contradiction
 from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.core.case import Case
@@ -89,10 +89,15 @@ def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa:
         raise SentinelError(
             f"evidence {file}[{where}]: {first['msg']}, expected a finding of an audit: audit again"
         ) from error
-    if parsed.kind != KIND or parsed.schema_ not in REPLAYABLE:
+    if parsed.kind != KIND:
         raise SentinelError(
-            f"evidence {file} is {parsed.kind!r} of schema {parsed.schema_}, expected {KIND!r} of schema {SCHEMA}: "
-            "audit again"
+            f"evidence {file} is {parsed.kind!r}, expected {KIND!r}: name a file that audit --json wrote"
+        )
+    if parsed.schema_ not in REPLAYABLE:
+        expected = " or ".join(map(str, sorted(REPLAYABLE)))
+        raise SentinelError(
+            f"evidence {file} has schema {parsed.schema_}, expected {expected}: another version wrote it, "
+            "so audit again"
         )
     if "spec" not in parsed.target:
         raise SentinelError(f"evidence {file}[{prefix}target] lacks 'spec', expected a finding of an audit")

@@ -1,4 +1,4 @@
-"""Replay one stored finding in a child process under the limits of an audit."""
+"""Replay stored findings: match each record to a boundary, and check its law on its case as a job of the supervisor."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class Replay:
 
 
 def replay_event(number: int, status: str, reason: str, **more: Any) -> Event:  # noqa: ANN401 - plain JSON
-    """The event for a record of the request."""
+    """The event that reports the replay status of record ``number`` of the request."""
     return {"event": "replay", "number": number, "status": status, "reason": reason, **more}
 
 

@@ -226,6 +226,7 @@ def _function_of_file(target: TargetSpec, places: Sequence[Path], name: str) -> 
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)
         root = root.parent
-    if not all(part.isidentifier() for part in parts):
-        raise SentinelError(f"target is {target.text!r}: {'.'.join(parts)} is not a module name: rename the file")
+    if wrong := [part for part in parts if not part.isidentifier()]:
+        message = f"target is {target.text!r}: {wrong[0]!r} cannot be part of a module name, expected letters, digits"
+        raise SentinelError(f"{message} and underscores: rename this file or folder")
     return Source(root, "", "", function=f"{'.'.join(parts)}:{name}")

@@ -49,7 +49,7 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
     .. math:: l \le k_t \le u
 
     With :math:`d = \log \pi - \log \mu` the estimates are k1: :math:`-d`, k2: :math:`d^2 / 2`, k3:
-    :math:`e^d - 1 - d`; all of :math:`KL(\mu \| \pi)`, since the sampler :math:`\mu` has drawn the tokens.
+    :math:`e^d - 1 - d`. All three estimate :math:`KL(\mu \| \pi)`, because the tokens are samples of :math:`\mu`.
 
     Args:
         logprob: log-probs of the policy that is trained, in nats.
@@ -64,7 +64,7 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
 
     Raises:
         InputError: if a log-prob on the mask is not finite, a dtype or shape is wrong, the estimator is unknown,
-            or the bounds are exchanged.
+            or ``low`` is above ``high``.
 
     Example:
         >>> import torch

@@ -10,7 +10,10 @@ from rl_sentinel.signal.kernels.modes import traced
 
 
 def suffix_sums(values: Tensor, discount: float) -> Tensor:
-    """``y[:, t] = values[:, t] + discount * y[:, t + 1]``; rounding grows with the logarithm of the width."""
+    """Discounted suffix sums, ``y[:, t] = values[:, t] + discount * y[:, t + 1]``.
+
+    The rounding error grows with the logarithm of the width.
+    """
     if traced(values):
         return _doubled(values, discount)
     sums: Tensor = _Sums.apply(values, discount)  # type: ignore[no-untyped-call]  # torch has no types here

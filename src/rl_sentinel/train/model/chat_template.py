@@ -55,7 +55,7 @@ def render_template(template: str, messages: Sequence[Message], special: Mapping
         return compiled.render(messages=[dict(m) for m in messages], add_generation_prompt=True, tools=None, **special)
     except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())
-        raise SentinelError(f"chat template cannot render a conversation ({reason}): fix chat.template") from error
+        raise SentinelError(f"chat.template cannot render a conversation ({reason}): fix the Jinja file") from error
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

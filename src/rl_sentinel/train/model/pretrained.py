@@ -15,6 +15,9 @@ from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.readout import Readout, logits
 
+#: What ``policy.load`` may name.
+_NAME_ONE = "name a folder of transformers, a model of the Hugging Face Hub, or the folder of a run"
+
 
 @dataclass(slots=True)
 class TransformersCache:
@@ -144,8 +147,11 @@ class PretrainedTokenizer:
         try:
             return str(self._tokenizer.apply_chat_template(conversation, chat_template=template, **options))
         except Exception as error:  # templates raise errors of many types
+            which, fix = "chat.template", "fix the Jinja file"
+            if template is None:
+                which, fix = "the tokenizer's chat template", "name a Jinja file in chat.template"
             reason = " ".join(str(error).split())
-            raise SentinelError(f"chat template cannot render a conversation ({reason}): fix chat.template") from error
+            raise SentinelError(f"{which} cannot render a conversation ({reason}): {fix}") from error
 
 
 def require_transformers() -> None:
@@ -175,7 +181,7 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # for bad files transformers and safetensors raise errors of many types
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise SentinelError(f"policy.load {name!r} cannot be loaded ({reason}): name a folder or a model") from error
+        raise SentinelError(f"policy.load {name!r} cannot be loaded ({reason}): {_NAME_ONE}") from error
     positions = getattr(model.config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
     return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
@@ -195,7 +201,7 @@ def init_pretrained(name: str, *, precision: str = "fp32") -> tuple[Policy, Any]
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     except Exception as error:  # as in load_policy
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise SentinelError(f"policy.load {name!r} cannot be read ({reason}): name a folder or a model") from error
+        raise SentinelError(f"policy.load {name!r} cannot be read ({reason}): {_NAME_ONE}") from error
     positions = getattr(config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
     return Policy(PretrainedModel(model, projects=True), wrapped, precision=precision), config

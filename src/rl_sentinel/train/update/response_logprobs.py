@@ -1,4 +1,4 @@
-"""Compute log-probs of sampled responses under a policy."""
+"""Compute log-probs and sums of squared probabilities of sampled responses, in parts and over ranks."""
 
 from collections.abc import Callable
 
