@@ -57,7 +57,7 @@ def _bound(loads: Loads, trained: str = "0", last_only: str = "False") -> tuple[
     return target, {name: one for one in found for name in one.settings}
 
 
-@pytest.mark.parametrize("setting", ["prompts extend", "each other prompt rewritten"])
+@pytest.mark.parametrize("setting", ["prompts extend", "every other prompt rewritten"])
 def test_by_hand(loads: Loads, setting: str) -> None:
     """Two steps of one trajectory and one of another."""
     target, bound = _bound(loads)

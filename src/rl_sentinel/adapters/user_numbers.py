@@ -1,4 +1,4 @@
-"""Numbers of a user's function by their names in formulas; the check replaces those that would hide a fault."""
+"""Find the numbers of a user's function and name them as in formulas; some are replaced, which would hide a fault."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

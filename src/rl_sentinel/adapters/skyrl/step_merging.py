@@ -27,7 +27,7 @@ _REWRITTEN = 1_000_000
 
 FAMILIES: Mapping[str, Settings] = {
     "prompts extend": {"rewritten": False},
-    "each other prompt rewritten": {"rewritten": True},
+    "every other prompt rewritten": {"rewritten": True},
 }
 
 _DOCS = (

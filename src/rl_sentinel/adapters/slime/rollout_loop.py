@@ -31,7 +31,7 @@ FAMILIES: Mapping[str, Settings] = {
     "reward by key": REWARDS["reward by key"],
 }
 
-DROP, HOOK = f"{__name__}.drop_first_prompt", f"{__name__}.note_all_samples"
+DROP, HOOK = f"{__name__}.drop_every_other_prompt", f"{__name__}.note_all_samples"
 #: The option of the hook that receives all samples, also dropped ones; early releases lack it.
 ALL_SAMPLES = "rollout_all_samples_process_path"
 
@@ -47,7 +47,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from bindable(target, _loop(f"{module}.generate_rollout_async", hook=hook))
 
 
-def drop_first_prompt(_args: object, samples: list[Any], **_more: object) -> bool:
+def drop_every_other_prompt(_args: object, samples: list[Any], **_more: object) -> bool:
     """A filter: True for the second prompt, the fourth, and so on; the other prompts are dropped."""
     return int(samples[0].index) // len(samples) % 2 == 1
 

@@ -1,4 +1,4 @@
-"""Boundaries of verl's update on Megatron: the gradient, and what heads that predict further tokens train on."""
+"""Boundaries of verl's update on Megatron: the gradient, and the labels and masks of multi-token-prediction heads."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
