@@ -143,10 +143,10 @@ ROLES: Mapping[str, Role] = {
     "cumulative_lengths": Role(
         ("cu_seqlens", "cu_seq_lens", "cumulative_lengths"), value="`[B + 1]` int32, starts of packed rows"
     ),
-    "gamma": Role(("gamma", "discount", "discount_factor"), value="its default, or 0.9, also if the default is 1"),
+    "gamma": Role(("gamma", "discount", "discount_factor"), value="its default; 0.9 if it has none, or if it is 1"),
     "lambda": Role(
         ("lam", "lambd", "lmbda", "lamb", "gae_lambda", "gae_lam", "lambda_", "lambda_gae"),
-        value="its default, or 0.8, also if the default is 1",
+        value="its default; 0.8 if it has none, or if it is 1",
     ),
     "config": Role(("config", "cfg")),
     "standardize": Role(("norm_adv_by_std_in_grpo", "grpo_norm_by_std")),
@@ -173,7 +173,7 @@ ROLES: Mapping[str, Role] = {
             *("clip_eps_high", "clip_higher", "clip_upper", "clip_hi", "upper_clip", "eps_upper", "epsilon_upper"),
             *("eps_hi", "clip_epsilon_high", "ratio_clip_max"),
         ),
-        value="its default, or 0.28; larger if the default is that of the lower range",
+        value="its default, or 0.28; a larger number if it equals the lower range",
     ),
     "clip_c": Role(("clip_ratio_c", "clip_c", "ceiling", "dual_clip"), value="its default, or 3.0"),
     "ratio_bound": Role(("delta",), value="in a policy loss its default, or 3.0: the largest ratio; unknown elsewhere"),
@@ -190,7 +190,7 @@ ROLES: Mapping[str, Role] = {
             *("kl_weight", "kl_coefficient"),
             *("kl_penalty_coef", "kl_penalty_coeff", "kl_penalty_weight", "init_kl_coef", "beta_kl", "lambda_kl"),
         ),
-        value="its default, or 0.04, also if the default is 0",
+        value="its default; 0.04 if it has none, or if it is 0",
     ),
     "entropy_weight": Role(
         (
@@ -198,7 +198,7 @@ ROLES: Mapping[str, Role] = {
             *("entropy_coefficient",),
             *("entropy_bonus", "entropy_loss_coef", "entropy_loss_coeff", "entropy_loss_weight", "ent_weight"),
         ),
-        value="its default, or 0.01, also if the default is 0",
+        value="its default; 0.01 if it has none, or if it is 0",
     ),
     "fixed_length": Role(
         ("max_completion_length", "max_response_length", "max_tokens", "max_length", "max_len"),
