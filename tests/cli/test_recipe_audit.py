@@ -40,7 +40,7 @@ def test_recipe_that_is_wrong_is_one_line(place: Path, capsys: pytest.CaptureFix
     audit = ("audit", "rl_sentinel.train", "--recipe")
     assert error_line(capsys, *audit, str(missing)).startswith(f"recipe {missing} cannot be read (No such file")
     place.write_text(place.read_text().replace("grpo", "gripo"), encoding="utf-8")
-    assert error_line(capsys, *audit, str(place)) == "estimator.name 'gripo' is unknown, did you mean grpo"
+    assert error_line(capsys, *audit, str(place)) == "estimator.name 'gripo' is unknown, the nearest is 'grpo'"
 
 
 def test_request_has_the_tables_of_the_signal_and_files_by_their_whole_path(

@@ -50,7 +50,9 @@ def test_plan_refuses_a_recipe_that_cannot_fit(
 
 
 def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert error_line(capsys, "train", str(place), "sede=1") == f"recipe {place}[sede] is unknown, did you mean seed"
+    assert (
+        error_line(capsys, "train", str(place), "sede=1") == f"recipe {place}[sede] is unknown, the nearest is 'seed'"
+    )
     assert error_line(capsys, "train", str(place), "rollout.responses=1").startswith(
         "rollout.responses is 1, expected 2 or more"
     )

@@ -45,10 +45,13 @@ def test_table_is_read_from_a_folder_below(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (f'{HEAD}stge = "advantage"\n', '[tool.rl-sentinel.functions."mine:f".stge] is unknown, did you mean stage'),
+        (
+            f'{HEAD}stge = "advantage"\n',
+            """[tool.rl-sentinel.functions."mine:f".stge] is unknown, the nearest is 'stage'""",
+        ),
         (
             f'[tool.rl-sentinel]\nnown = ""\n{HEAD}stage = "kl"\n',
-            "[tool.rl-sentinel.nown] is unknown, did you mean known",
+            "[tool.rl-sentinel.nown] is unknown, the nearest is 'known'",
         ),
         (
             f'[tool.rl-sentinel]\nzzz = ""\n{HEAD}stage = "kl"\n',

@@ -28,9 +28,9 @@ def test_overrides_reach_every_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("sede=1", "[sede] is unknown, did you mean seed"),
-        ("update.ratte=1", "[update.ratte] is unknown, did you mean rate"),
-        ("warm.stepz=1", "[warm.stepz] is unknown, did you mean steps"),
+        ("sede=1", "[sede] is unknown, the nearest is 'seed'"),
+        ("update.ratte=1", "[update.ratte] is unknown, the nearest is 'rate'"),
+        ("warm.stepz=1", "[warm.stepz] is unknown, the nearest is 'steps'"),
         ("update.zzzz=1", "[update.zzzz] is unknown, expected one of prompts, epochs, rows, tokens, rate, betas"),
         ("steps=0", "[steps] is 0: input should be greater than or equal to 1"),
         ("steps=true", "[steps] is True: input should be a valid integer"),

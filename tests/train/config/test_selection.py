@@ -18,10 +18,10 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ({"estimator": {"name": "gripo"}}, "estimator.name 'gripo' is unknown, did you mean grpo"),
+        ({"estimator": {"name": "gripo"}}, "estimator.name 'gripo' is unknown, the nearest is 'grpo'"),
         (
             {"estimator": {"name": "grpo", "standardise": True, "epsilon": 0.0}},
-            "estimator.standardise is unknown, did you mean standardize",
+            "estimator.standardise is unknown, the nearest is 'standardize'",
         ),
         ({"estimator": {"name": "grpo", "epsilon": 0.0}}, "estimator.standardize is missing, expected a bool"),
         (
@@ -76,7 +76,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             },
             "rollout.merged is false with 2 turns, expected true: turns are numbered",
         ),
-        ({"loss": {**PPO, "name": "pppo"}}, "loss.name 'pppo' is unknown, did you mean ppo"),
+        ({"loss": {**PPO, "name": "pppo"}}, "loss.name 'pppo' is unknown, the nearest is 'ppo'"),
         ({"loss": {**PPO, "clip_low": "a"}}, "loss.clip_low is 'a', expected a float"),
         (
             {"loss": {**PPO, "name": "clip_cov"}},
@@ -107,13 +107,13 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             {"loss": {**PPO, "aggregation": "token-sum"}},
             "loss.length is None with 'token-sum', expected a number of tokens",
         ),
-        ({"environment": {"name": "sorting"}}, "environment.name 'sorting' is unknown, did you mean sort"),
+        ({"environment": {"name": "sorting"}}, "environment.name 'sorting' is unknown, the nearest is 'sort'"),
         (
             {"environment": {"name": "training:Nothing"}},
             "environment.name 'training:Nothing' cannot be imported (module 'training' has no attribute 'Nothing')",
         ),
         ({"environment": {"name": "sort", "digits": 0}}, "environment.digits is 0, expected 1 to 64"),
-        ({"environment": {"name": "sort", "digit": 3}}, "environment.digit is unknown, did you mean digits"),
+        ({"environment": {"name": "sort", "digit": 3}}, "environment.digit is unknown, the nearest is 'digits'"),
         ({"kl": {"reward": 0.1, "loss": 0.1}}, "kl.reward is 0.1 and kl.loss is 0.1, expected one of them to be 0"),
         ({"kl": {"target": 0.1}}, "only one of kl.target and kl.horizon is set, expected both or neither"),
         ({"loss": {**PPO, "clip_high": float("nan")}}, "loss.clip_high is nan, expected a number"),
@@ -168,9 +168,9 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             {"environment": {"name": "sort", "digits": 25}, "warm": {"steps": 1}},
             "a response of warm() is 26 after a prompt of 26 tokens, expected at most 32 in total",
         ),
-        ({"kl": {"estimator": "k9"}}, "kl.estimator 'k9' is unknown, did you mean k3"),
+        ({"kl": {"estimator": "k9"}}, "kl.estimator 'k9' is unknown, expected one of k1, k2, k3, "),
         ({"rollout": {"responses": 1}}, "rollout.responses is 1, expected 2 or more with estimator grpo"),
-        ({"rollout": {"engine": "proces"}}, "rollout.engine 'proces' is unknown, did you mean process"),
+        ({"rollout": {"engine": "proces"}}, "rollout.engine 'proces' is unknown, the nearest is 'process'"),
         (
             {
                 "rollout": {"turns": 2, "merged": False},
@@ -200,7 +200,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"correction": {"bounds": ({"name": "truncated", "high": 2.0},)}}, "bounds are given and weight is None"),
         (
             {"correction": {"weight": "token_weight"}},
-            "correction.weight 'token_weight' is unknown, did you mean token_weights",
+            "correction.weight 'token_weight' is unknown, the nearest is 'token_weights'",
         ),
     ],
 )

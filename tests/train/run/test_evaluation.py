@@ -91,8 +91,8 @@ def test_evaluation_changes_no_metric_and_resumes(tmp_path: Path, staleness: int
     ("table", "line"),
     [
         ({"every": 1, "k": (2,)}, r"evaluation.k is \[2\], expected at most evaluation.responses, 0"),
-        ({"every": 1, "best": "acuracy"}, "evaluation.best 'acuracy' is unknown, did you mean accuracy"),
-        ({"every": 1, "environment": {"lettres": "a"}}, "environment.lettres is unknown, did you mean letters"),
+        ({"every": 1, "best": "acuracy"}, "evaluation.best 'acuracy' is unknown, the nearest is 'accuracy'"),
+        ({"every": 1, "environment": {"lettres": "a"}}, "environment.lettres is unknown, the nearest is 'letters'"),
     ],
 )
 def test_invalid_evaluation_is_one_line(table: dict[str, Any], line: str) -> None:

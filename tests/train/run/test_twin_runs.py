@@ -116,6 +116,6 @@ def test_nothing_to_perturb_is_an_error(tmp_path: Path) -> None:
         _twins(tmp_path, "suppressed-rewards")
     with pytest.raises(SentinelError, match=r"has twin runs already: name another with out=DIR"):
         _twins(tmp_path, "suppressed-rewards")
-    with pytest.raises(SentinelError, match=r"--perturb 'rejected' is unknown, did you mean rejected-rewards"):
+    with pytest.raises(SentinelError, match=r"--perturb 'rejected' is unknown, the nearest is 'rejected-rewards'"):
         _twins(tmp_path, "rejected")
     assert set(PERTURBATIONS) == {"rejected-rewards", "suppressed-rewards", "untrained-logprobs"}

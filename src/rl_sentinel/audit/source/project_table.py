@@ -3,13 +3,13 @@
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import nearest
 
 Level = Literal["fault", "contested", "hazard"]
 
@@ -132,7 +132,7 @@ def _message(file: Path, error: pydantic.ValidationError, raw_table: Any) -> str
     location = _written(first, raw_table)
     place = f"{file}[{'.'.join([TABLE, *map(_key, location)])}]"
     if first["type"] == "extra_forbidden":
-        return f"{place} is unknown, {_nearest(location[-1], list(_fields(location)))}"
+        return f"{place} is unknown, {nearest(location[-1], list(_fields(location)))}"
     if first["type"] == "missing":
         return f"{place} is missing: {_MISSING.get(location[-1], 'add it')} (docs/project.md)"
     here = [e for e in errors if _written(e, raw_table) == location]
@@ -163,11 +163,6 @@ def _key(part: str) -> str:
 def _fields(location: Sequence[str]) -> Sequence[str]:
     """The valid keys in the table of an unknown key."""
     return list((FunctionTable if location[0] == "functions" else ProjectTable).model_fields)
-
-
-def _nearest(word: str, keys: Sequence[str]) -> str:
-    matches = get_close_matches(word, keys, n=1, cutoff=0.5)
-    return f"did you mean {matches[0]}" if matches else f"expected one of {', '.join(keys)}"
 
 
 def _expected(error: Mapping[str, Any]) -> str:

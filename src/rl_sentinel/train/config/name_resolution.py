@@ -10,7 +10,7 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
-from rl_sentinel.train.config.recipe import suggestion
+from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.train.config.settings import Component
 from rl_sentinel.train.config.user_code import ResultCheck, import_object, wrap_function
 
@@ -42,7 +42,7 @@ def resolve_in_package(  # noqa: PLR0913 - the name, where to look for it, and t
     """
     choices = defined(package, attribute)
     if ":" not in component.name and component.name not in choices:
-        raise SentinelError(f"{table}.name {component.name!r} is unknown{suggestion(component.name, list(choices))}")
+        raise SentinelError(f"{table}.name {component.name!r} is unknown, {nearest(component.name, list(choices))}")
     function = import_object(f"{table}.name", component.name) if ":" in component.name else choices[component.name]
     function = wrap_function(table, component.name, function, component.parameters, check)
     return bind_parameters(table, function, component.parameters, columns)
@@ -60,7 +60,7 @@ def resolve_in_module(
     functions = {n: f for n, f in functions.items() if not n.startswith("_")}
     functions = {n: f for n, f in functions.items() if not reads or reads in inspect.signature(f).parameters}
     if component.name not in functions:
-        raise SentinelError(f"{table} {component.name!r} is unknown{suggestion(component.name, list(functions))}")
+        raise SentinelError(f"{table} {component.name!r} is unknown, {nearest(component.name, list(functions))}")
     function = wrap_function(table, component.name, functions[component.name], component.parameters, None)
     return bind_parameters(table, function, component.parameters, columns)
 
@@ -83,8 +83,8 @@ def bind_parameters(
     parameters = {n: p for n, p in signature if n not in columns and p.kind not in _VARIADIC}
     for name in values:
         if name not in parameters:
-            fix = suggestion(name, list(parameters)) if parameters else ", expected no parameters"
-            raise SentinelError(f"{table}.{name} is unknown{fix}")
+            fix = nearest(name, parameters) if parameters else "expected no parameters"
+            raise SentinelError(f"{table}.{name} is unknown, {fix}")
     bound = {name: _convert(f"{table}.{name}", value, parameters[name].annotation) for name, value in values.items()}
     missing = [n for n, p in parameters.items() if n not in values and p.default is inspect.Parameter.empty]
     if missing:

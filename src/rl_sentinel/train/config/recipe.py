@@ -1,6 +1,5 @@
 """The recipe of a run: a strict TOML file, with ``key=value`` overrides from the command line."""
 
-import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ import pydantic
 from pydantic import Field
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.train.config.settings import (
     ChatSettings,
     CheckpointSettings,
@@ -95,7 +95,7 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
         place = [str(p) for p in first["loc"]]
         key = ".".join(place)
         if unknown:
-            raise SentinelError(f"{where}[{key}] is unknown{suggestion(place[-1], _keys_at(place[:-1]))}") from error
+            raise SentinelError(f"{where}[{key}] is unknown, {nearest(place[-1], _keys_at(place[:-1]))}") from error
         value = "missing" if first["type"] == "missing" else repr(first["input"])
         if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
             example = f"{place[-1]} = {{ {' = ..., '.join(_keys_at(place)[:2])} = ... }}"
@@ -103,12 +103,6 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
         if first["type"] == "tuple_type":
             raise SentinelError(f"{where}[{key}] is {value}, expected a list, such as {place[-1]} = [...]") from error
         raise SentinelError(f"{where}[{key}] is {value}: {first['msg'].lower()}") from error
-
-
-def suggestion(word: str, known: Sequence[str]) -> str:
-    """The suggestion at the end of a message about an unknown word: the nearest known word, or all of them."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f", did you mean {close[0]}" if close else f", expected one of {', '.join(known)}"
 
 
 def _apply_override(tables: dict[str, Any], text: str) -> None:

@@ -13,6 +13,7 @@ import rl_sentinel.train.rollout.engine
 import rl_sentinel.train.rollout.environment
 from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.core.modules import defined
+from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.signal import covariance
 from rl_sentinel.signal import kl as kl_estimators
 from rl_sentinel.signal.choices import Choices, is_outcome
@@ -29,7 +30,7 @@ from rl_sentinel.train.config.name_resolution import (
     resolve_in_module,
     resolve_in_package,
 )
-from rl_sentinel.train.config.recipe import Recipe, suggestion
+from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.settings import Component, NormalizationSettings, RewardSettings
 from rl_sentinel.train.config.user_code import (
     call_user_code,
@@ -138,7 +139,7 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
 def _engine(name: str) -> Callable[..., Engine]:
     engines = defined(rl_sentinel.train.rollout.engine, "build_engine")
     if name not in engines:
-        raise SentinelError(f"rollout.engine {name!r} is unknown{suggestion(name, list(engines))}")
+        raise SentinelError(f"rollout.engine {name!r} is unknown, {nearest(name, list(engines))}")
     return engines[name]  # type: ignore[no-any-return]  # found by a package walk
 
 
@@ -251,7 +252,7 @@ def _environment(component: Component) -> Environment:
     """A shipped environment, by its module's name, or a user's class."""
     environments, name = defined(rl_sentinel.train.rollout.environment, "Environment"), component.name
     if ":" not in name and name not in environments:
-        raise SentinelError(f"environment.name {name!r} is unknown{suggestion(name, list(environments))}")
+        raise SentinelError(f"environment.name {name!r} is unknown, {nearest(name, list(environments))}")
     if ":" not in name:
         build = bind_parameters("environment", environments[name], component.parameters, frozenset())
         return wrap_environment(build(), name)

@@ -3,8 +3,9 @@
 import os
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.signal.controller import BOUND
-from rl_sentinel.train.config.recipe import Recipe, suggestion
+from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.settings import RewardSettings
 from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE
 from rl_sentinel.train.rollout.engine.http import parse_url, parse_urls
@@ -150,7 +151,7 @@ def _validate_evaluation(recipe: Recipe) -> None:
         )
     metrics = ["accuracy", "reward", *(f"pass@{k}" for k in evaluation.k)]
     if evaluation.best not in metrics:
-        raise SentinelError(f"evaluation.best {evaluation.best!r} is unknown{suggestion(evaluation.best, metrics)}")
+        raise SentinelError(f"evaluation.best {evaluation.best!r} is unknown, {nearest(evaluation.best, metrics)}")
 
 
 def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:

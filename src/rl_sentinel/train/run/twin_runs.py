@@ -10,11 +10,12 @@ from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.paths import expanded
+from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.signal.choices import Choices
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.signal.rollout import Rollout
-from rl_sentinel.train.config.recipe import Recipe, suggestion
+from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.run import rng
 from rl_sentinel.train.run.checkpoint import load_newest
@@ -90,7 +91,7 @@ def run_twins(recipe: Recipe, *, perturb: str, cache: Cache, callbacks: Callback
         SentinelError: if the perturbation is unknown, or there was nothing to perturb.
     """
     if perturb not in PERTURBATIONS:
-        raise SentinelError(f"--perturb {perturb!r} is unknown{suggestion(perturb, list(PERTURBATIONS))}")
+        raise SentinelError(f"--perturb {perturb!r} is unknown, {nearest(perturb, list(PERTURBATIONS))}")
     perturbed = 0
 
     def wrap_path(path: Callable[..., Ready]) -> Callable[..., Ready]:

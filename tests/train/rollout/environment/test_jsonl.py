@@ -63,7 +63,7 @@ def test_answers_of_other_types_and_no_answer(tmp_path: Path) -> None:
         ({"prompt": "a"}, {}, r"environment.answer 'answer' is not a column of .*, or set answer = \"\" for data"),
         ({"prompt": "", "answer": ""}, {}, r"row 1\[prompt\] is '', expected a text or a list of messages"),
         ({"prompt": [{"role": "user"}], "answer": ""}, {}, r"row 1\[prompt\] is .*, expected a text or a list of mess"),
-        ({"prompt": "a", "answer": ""}, {"rewrad": "x"}, "environment.rewrad is unknown, did you mean reward"),
+        ({"prompt": "a", "answer": ""}, {"rewrad": "x"}, "environment.rewrad is unknown, the nearest is 'reward'"),
         ({"prompt": "a", "answer": ""}, {"full": "x"}, "environment.full is 'x', expected a float"),
     ],
 )

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.recipe import suggestion
+from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.train.config.user_code import describe
 from rl_sentinel.train.rollout.interfaces import Outcome, Request, Task
 from rl_sentinel.train.rollout.rewards import RewardFunction, build_rewards, score_all
@@ -45,7 +45,7 @@ class Environment:
             if column not in columns and (column or key == "prompt"):
                 none = ', or set answer = "" for data without answers' if key == "answer" else ""
                 raise SentinelError(
-                    f"environment.{key} {column!r} is not a column of {self.file}{suggestion(column, columns)}{none}"
+                    f"environment.{key} {column!r} is not a column of {self.file}, {nearest(column, columns)}{none}"
                 )
         for number, row in enumerate(self._rows, 1):
             _messages(row.get(self.prompt), f"{self.file} row {number}[{self.prompt}]")
