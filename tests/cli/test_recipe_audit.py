@@ -60,11 +60,15 @@ def test_digest_of_an_own_function_is_that_of_its_file(place: Path, tmp_path: Pa
     name = f"{place.parent / 'own.py'}:advantages"
     loss = {"name": "training:not_additive", "aggregation": "token-mean"}
     before = own_functions(recipe(estimator={"name": name}, loss=loss))
-    assert sorted(before) == [f"estimator {name}", "loss training:not_additive"]
+    assert sorted(before) == ["environment training:Letter", f"estimator {name}", "loss training:not_additive"]
     (tmp_path / "own.py").write_text(f"{OWN}\n# changed\n", encoding="utf-8")
     after = own_functions(recipe(estimator={"name": name}))
     assert after[f"estimator {name}"] != before[f"estimator {name}"]
-    assert own_functions(recipe()) == {}
+    rewards = {"name": "jsonl", "file": "data.jsonl", "reward": [{"function": "reward_functions:letters"}]}
+    assert list(own_functions(recipe(environment=rewards))) == ["reward reward_functions:letters"]
+    rewards["reward"] = "reward_functions:short"
+    assert list(own_functions(recipe(environment=rewards))) == ["reward reward_functions:short"]
+    assert own_functions(recipe(environment={"name": "sort"})) == {}
 
 
 @pytest.mark.slow

@@ -46,9 +46,17 @@ def request_fields(recipe: Recipe, parts: Sequence[str]) -> dict[str, Any]:
 
 
 def own_functions(recipe: Recipe) -> dict[str, str]:
-    """The user's functions that compute the signal, each with the SHA-256 of its file."""
-    keys = {"path": recipe.path, "estimator": recipe.estimator.name, "loss": recipe.loss.name}
-    return {f"{key} {reference}": _digest(key, reference) for key, reference in keys.items() if ":" in reference}
+    """The user's functions that compute the rewards and the signal, each with the SHA-256 of its file."""
+    named = [("path", recipe.path), ("estimator", recipe.estimator.name), ("loss", recipe.loss.name)]
+    named += [("environment", recipe.environment.name), *(("reward", name) for name in _reward_functions(recipe))]
+    return {f"{key} {reference}": _digest(key, reference) for key, reference in named if ":" in reference}
+
+
+def _reward_functions(recipe: Recipe) -> list[str]:
+    rewards = recipe.environment.parameters.get("reward", [])
+    if isinstance(rewards, str):
+        return [rewards]
+    return [str(table.get("function", "")) for table in rewards if isinstance(table, Mapping)]
 
 
 def _digest(key: str, reference: str) -> str:

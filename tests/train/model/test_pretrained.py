@@ -74,6 +74,16 @@ def test_missing_model_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
+@extra
+def test_a_path_is_not_looked_for_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``runs/none`` beside other runs, or ``./none``: nobody asks the Hub for it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for name in ("runs/none", "./none", str(tmp_path / "none")):
+        with pytest.raises(SentinelError, match=r"cannot be loaded \(no such folder\)"):
+            load_policy(name)
+
+
 class DamagedError(Exception):
     """An error of a reader of weights."""
 

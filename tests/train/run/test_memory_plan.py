@@ -34,6 +34,11 @@ def test_weights_gradients_and_optimizer_are_those_of_the_model() -> None:
     assert "critic" not in needs
 
 
+@pytest.mark.on_cpu
+def test_processes_share_the_memory_of_a_cpu() -> None:
+    assert plan_memory(recipe(), processes=4).available == plan_memory(recipe()).available // 4
+
+
 def test_lora_trains_its_matrices_alone() -> None:
     """Of rank 2 beside two projections of 16 to 16: 2 x 2 x (16 + 16) weights in one layer."""
     lora: dict[str, Any] = {"rank": 2, "targets": ("q_proj", "v_proj")}

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -174,6 +175,7 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
         SentinelError: if transformers is not installed, or cannot load the model.
     """
     require_transformers()
+    _require_folder(name)
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - an extra
 
     try:
@@ -187,6 +189,18 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
     return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
 
 
+def _require_folder(name: str) -> None:
+    """Reject a path that does not exist, which transformers would look for on the Hub.
+
+    Raises:
+        SentinelError: if the name is a path, absolute or in a folder that exists, and does not exist itself.
+    """
+    path = Path(name).expanduser()
+    is_path = path.is_absolute() or name.startswith(".") or (len(path.parts) > 1 and path.parent.is_dir())
+    if is_path and not path.exists():
+        raise SentinelError(f"policy.load {name!r} cannot be loaded (no such folder): {_NAME_ONE}")
+
+
 def init_pretrained(name: str, *, precision: str = "fp32") -> tuple[Policy, Any]:
     """A policy with the shapes of a model and random weights, and the configuration of the model in transformers.
 
@@ -194,6 +208,7 @@ def init_pretrained(name: str, *, precision: str = "fp32") -> tuple[Policy, Any]
         SentinelError: if transformers is not installed, or cannot read the configuration.
     """
     require_transformers()
+    _require_folder(name)
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - an extra
 
     try:

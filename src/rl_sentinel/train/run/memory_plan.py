@@ -48,7 +48,7 @@ SEEN_STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes by purpose for each process, and the memory of its device."""
+    """Bytes by purpose for each process, and its device's memory; on a CPU, its share of the machine's memory."""
 
     needs: dict[str, int]
     device: str
@@ -135,7 +135,8 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
         # On a GPU, Adam takes them of all weights at once.
         "roots of second moments": FLOAT * trained // processes if device.type == "cuda" else 0,
     }
-    return MemoryPlan({k: v for k, v in needs.items() if v}, str(device), _available(device), processes)
+    available = _available(device) // (processes if device.type == "cpu" else 1)  # processes share a CPU's memory
+    return MemoryPlan({k: v for k, v in needs.items() if v}, str(device), available, processes)
 
 
 @dataclass(frozen=True, slots=True)

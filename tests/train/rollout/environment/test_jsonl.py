@@ -49,6 +49,14 @@ def test_rewards_get_the_row_and_the_response(letters: str) -> None:
     assert [o.reward for o in scored if isinstance(o, Outcome)] == [(task.answer == "a" and 2 / 3) or 0.0, 1.0]
 
 
+def test_each_row_has_an_answer(tmp_path: Path) -> None:
+    place = write_rows(tmp_path / "data.jsonl", [{"prompt": "a", "answer": "b"}, {"prompt": "b"}])
+    with pytest.raises(
+        SentinelError, match=r"environment.answer 'answer' is missing in .*data.jsonl row 2, expected it"
+    ):
+        Environment(place, LETTERS)
+
+
 def test_answers_of_other_types_and_no_answer(tmp_path: Path) -> None:
     place = write_rows(tmp_path / "data.jsonl", [{"question": "1+1=", "solution": 2}])
     task = Environment(place, LETTERS, prompt="question", answer="solution").numbered_task(0, 0)

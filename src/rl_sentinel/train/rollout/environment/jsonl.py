@@ -49,6 +49,11 @@ class Environment:
                 )
         for number, row in enumerate(self._rows, 1):
             _messages(row.get(self.prompt), f"{self.file} row {number}[{self.prompt}]")
+            if self.answer and self.answer not in row:
+                where = f"environment.answer {self.answer!r} is missing in {self.file} row {number}"
+                raise SentinelError(
+                    f'{where}, expected it in each row: add it, or set answer = "" for data without answers'
+                )
         assert self._rewards  # noqa: S101 - resolved here, so that a bad name is reported first
 
     @cached_property
