@@ -159,7 +159,7 @@ def test_recipe_with_a_fault_does_not_train(tmp_path: Path, capsys: pytest.Captu
     assert not (out / "metrics.jsonl").exists()
     written: dict[str, Any] = json.loads((out / FILE).read_text())
     assert {f["level"] for f in written["findings"]} >= {"fault"}
-    assert list(written["functions"]) == [f"estimator {own}:advantages"]
+    assert list(written["functions"]) == [f"estimator {own}:advantages", "environment training:Letter"]
 
     own.write_text(OWN.replace("SIGN", ""), encoding="utf-8")
     status, output, live = run_cli(capsys, "train", str(place))
