@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.trl_specimen import files, overlay
+from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, async_distillation
 from rl_sentinel.core.boundary import Boundary
@@ -70,9 +70,7 @@ SOUND = {"shift": "[1:]", "where": "mask", "count": 'inputs["global_n_tokens"][0
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
-    for name, part in (SOUND | choices).items():
-        source = source.replace("{" + name + "}", part)
+    source = filled(TRAINER, SOUND | choices)
     place = "trl/experimental/async_distillation/async_distillation_trainer.py"
     target = loads(FRAMEWORK, {**files(), place: source}, overlay())
     made = [one for one in async_distillation.boundaries(target) if isinstance(one, Boundary)]

@@ -7,7 +7,7 @@ import torch
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.trl_specimen import files, overlay
+from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, fused_distillation, rollout_metrics
 from rl_sentinel.adapters.trl.logit_model import Head
@@ -82,9 +82,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
-    for name, part in (SOUND | choices).items():
-        source = source.replace("{" + name + "}", part)
+    source = filled(TRAINER, SOUND | choices)
     tree = files()
     tree["trl/trainer/distillation_config.py"] = tree["trl/trainer/grpo_config.py"].replace("GRPO", "Distillation")
     target = loads(FRAMEWORK, {**tree, "trl/trainer/distillation_trainer.py": source}, overlay())

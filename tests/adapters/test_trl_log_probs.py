@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.trl_specimen import files, overlay
+from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, log_probs
 from rl_sentinel.core.boundary import Boundary
@@ -25,9 +25,7 @@ SOUND = {"attention": "attention", "temperature": "self.args.temperature"}
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[tuple[str, str], Boundary]]:
-    source, tree = COMPUTES, files()
-    for name, part in (SOUND | choices).items():
-        source = source.replace("{" + name + "}", part)
+    source, tree = filled(COMPUTES, SOUND | choices), files()
     tree["trl/trainer/base.py"] = tree["trl/trainer/base.py"].replace(
         '\n            raise RuntimeError("a model runs here")\n', source
     )

@@ -7,7 +7,7 @@ import pytest
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
-from adapters.trl_specimen import overlay
+from adapters.trl_specimen import filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, rollout_queue
 from rl_sentinel.core.boundary import Boundary
@@ -49,9 +49,7 @@ SOUND = {"empty": "pass", "delivers": "pass"}
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
-    source = MODULE
-    for name, part in (SOUND | choices).items():
-        source = source.replace("{" + name + "}", part)
+    source = filled(MODULE, SOUND | choices)
     tree = {**files(), "trl/experimental/async_grpo/async_grpo_trainer.py": source}
     target = loads(FRAMEWORK, tree, overlay())
     (boundary,) = rollout_queue.boundaries(target)

@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.trl_specimen import files, overlay
+from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, sdpo_scoring
 from rl_sentinel.core.boundary import Boundary
@@ -50,9 +50,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
-    for name, part in (SOUND | choices).items():
-        source = source.replace("{" + name + "}", part)
+    source = filled(TRAINER, SOUND | choices)
     folder = "trl/experimental/sdpo"
     target = loads(FRAMEWORK, {**files(), f"{folder}/sdpo_trainer.py": source}, overlay())
     made = [one for one in sdpo_scoring.boundaries(target) if isinstance(one, Boundary)]

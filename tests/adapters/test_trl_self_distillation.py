@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.trl_specimen import files, overlay
+from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, self_distillation
 from rl_sentinel.core.boundary import Boundary
@@ -48,9 +48,7 @@ SOUND = {"share": "alpha", "mask": "mask", "shift": ":-1", "steps": "self.curren
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
-    for name, part in (SOUND | choices).items():
-        source = source.replace("{" + name + "}", part)
+    source = filled(TRAINER, SOUND | choices)
     tree = {**files(), "trl/experimental/sdft/sdft_trainer.py": source}
     target = loads(FRAMEWORK, tree, overlay())
     made = [one for one in self_distillation.boundaries(target) if isinstance(one, Boundary)]

@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from adapters.trl_specimen import files, overlay
+from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, server_distillation, weighted_distillation
 from rl_sentinel.core.boundary import Boundary
@@ -151,8 +151,7 @@ def _of_itself(loads: Loads, asked: str = ASKED, words: str = WORDS) -> tuple[Ta
 
 def _bound(loads: Loads, objective: str = "", **choices: str) -> tuple[Target, dict[str, Boundary]]:
     source = TRAINER.replace("def compute_loss", "def former_loss") + objective if objective else TRAINER
-    for name, part in (SOUND | choices).items():
-        source = source.replace("{" + name + "}", part)
+    source = filled(source, SOUND | choices)
     place = "trl/experimental/server_distillation/server_distillation_trainer.py"
     target = loads(FRAMEWORK, {**files(), place: source}, overlay())
     every = [*server_distillation.boundaries(target), *weighted_distillation.boundaries(target)]

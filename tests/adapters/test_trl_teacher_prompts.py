@@ -7,7 +7,7 @@ import pytest
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
-from adapters.trl_specimen import overlay
+from adapters.trl_specimen import filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, teacher_prompts
 from rl_sentinel.core.boundary import Boundary
@@ -76,9 +76,7 @@ TRANSFORMERS = """
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
-    source = MODULE
-    for name, part in (SOUND | choices).items():
-        source = source.replace("{" + name + "}", part)
+    source = filled(MODULE, SOUND | choices)
     tree = {**files(), "trl/experimental/sdpo/sdpo_trainer.py": source}
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS})
     (boundary,) = teacher_prompts.boundaries(target)

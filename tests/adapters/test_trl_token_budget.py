@@ -7,7 +7,7 @@ import pytest
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
-from adapters.trl_specimen import overlay
+from adapters.trl_specimen import filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, token_budget
 from rl_sentinel.core.boundary import Boundary
@@ -54,9 +54,7 @@ SOUND = {"needs": 'row.size() + len(sample["input_ids"])', "opens": "pass"}
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
-    source = MODULE
-    for name, part in (SOUND | choices).items():
-        source = source.replace("{" + name + "}", part)
+    source = filled(MODULE, SOUND | choices)
     target = loads(FRAMEWORK, {**files(), "trl/experimental/async_grpo/async_grpo_trainer.py": source}, overlay())
     (boundary,) = token_budget.boundaries(target)
     assert isinstance(boundary, Boundary)

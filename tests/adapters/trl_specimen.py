@@ -1,5 +1,7 @@
 """Call shapes of TRL's trainers in words of our own, and of the libraries that these are built from."""
 
+from collections.abc import Mapping
+
 CONFIG = """
     from dataclasses import dataclass
 
@@ -311,6 +313,13 @@ DATASETS = """
     class Dataset(list):
         from_list = classmethod(lambda cls, rows: cls(rows))
 """
+
+
+def filled(source: str, parts: Mapping[str, str]) -> str:
+    """A source with ``{name}`` replaced by the part of that name; other braces stay."""
+    for name, part in parts.items():
+        source = source.replace("{" + name + "}", part)
+    return source
 
 
 def files(

@@ -1,5 +1,6 @@
 """``audit rl_sentinel.train --recipe``: what the request says of a recipe, and wrong use in one line."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -69,6 +70,14 @@ def test_digest_of_an_own_function_is_that_of_its_file(place: Path, tmp_path: Pa
     rewards["reward"] = "reward_functions:short"
     assert list(own_functions(recipe(environment=rewards))) == ["reward reward_functions:short"]
     assert own_functions(recipe(environment={"name": "sort"})) == {}
+
+
+def test_an_own_environment_may_be_an_instance_with_a_parameter_named_reward(tmp_path: Path) -> None:
+    place = tmp_path / "tasks.py"
+    text = "from functools import partial\nfrom training import Letter\n\nMade = partial(Letter)\n"
+    place.write_text(text, encoding="utf-8")
+    named = own_functions(recipe(environment={"name": f"{place}:Made", "reward": 0.5}))
+    assert named == {f"environment {place}:Made": hashlib.sha256(text.encode()).hexdigest()}
 
 
 @pytest.mark.slow

@@ -53,15 +53,21 @@ def own_functions(recipe: Recipe) -> dict[str, str]:
 
 
 def _reward_functions(recipe: Recipe) -> list[str]:
-    rewards = recipe.environment.parameters.get("reward", [])
-    if isinstance(rewards, str):
-        return [rewards]
-    return [str(table.get("function", "")) for table in rewards if isinstance(table, Mapping)]
+    """The functions of ``environment.reward``, which other environments than ``jsonl`` may use for anything."""
+    if recipe.environment.name != "jsonl":
+        return []
+    rewards = recipe.environment.parameters["reward"]
+    return [rewards] if isinstance(rewards, str) else [table["function"] for table in rewards]
 
 
 def _digest(key: str, reference: str) -> str:
-    function = inspect.unwrap(import_object(key, reference))
-    return hashlib.sha256(Path(inspect.getsourcefile(function) or "").read_bytes()).hexdigest()
+    named = inspect.unwrap(import_object(key, reference))
+    try:
+        file = inspect.getsourcefile(named)
+    except TypeError:  # an instance, such as a partial: the file that holds it
+        module = reference.rpartition(":")[0]
+        file = module if module.endswith(".py") else sys.modules[module].__file__
+    return hashlib.sha256(Path(file or "").expanduser().read_bytes()).hexdigest()
 
 
 def _with_absolute_files(tables: Mapping[str, Any]) -> dict[str, Any]:

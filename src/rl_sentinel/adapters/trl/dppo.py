@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Computed, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Computed
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import POLICY, itself, micro_batch, training
+from rl_sentinel.adapters.trl.arguments import itself, training
+from rl_sentinel.adapters.trl.losses import loss_step
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -61,17 +62,7 @@ def _loss(path: str, name: str) -> Boundary:
         **({"ref_per_token_logps": Column("ref_logprob")} if "kl_loss_coef" in settings else {}),
     }
     before = Step(call=itself, name="trainer", arguments={"trainer": training("grpo", settings, derived=DPPO)})
-    loss = Step(
-        call=path,
-        name="loss",
-        arguments={
-            "self": Earlier(Use("trainer")),
-            "model": POLICY,
-            "inputs": micro_batch(columns, tools=True),
-        },
-        each=("micro_batch",),
-        produced_by={"inputs": _PRODUCER},
-    )
+    loss = loss_step(path, columns, tools=True, producer=_PRODUCER)
     return Boundary(
         path=path,
         stage="policy-loss",

@@ -6,11 +6,10 @@ from dataclasses import replace
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Earlier
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import FIELDS, POLICY, itself, micro_batch, training
+from rl_sentinel.adapters.trl.arguments import FIELDS, itself, training
 from rl_sentinel.adapters.trl.loss_families import CHOSEN, MASKED, RATIO, ROW
-from rl_sentinel.adapters.trl.losses import logged_metrics
+from rl_sentinel.adapters.trl.losses import logged_metrics, loss_step
 from rl_sentinel.adapters.trl.release import reads_tool_mask, source_of
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -66,19 +65,9 @@ def _loss(target: Target, path: str, name: str) -> Boundary:
     settings, claimed = _FORMS[name]
     columns: dict[str, Codec] = {"old_per_token_logps": Column("old_logprob")}
     columns |= {"ref_per_token_logps": Column("ref_logprob")} if "kl_loss_coef" in settings else {}
-    tools = reads_tool_mask(target)
     before = Step(call=itself, name="trainer", arguments={"trainer": training("grpo", settings, derived=GMPO)})
-    loss = Step(
-        call=path,
-        name="loss",
-        arguments={
-            "self": Earlier(Use("trainer")),
-            "model": POLICY,
-            "inputs": micro_batch(columns, tools=tools),
-        },
-        each=("micro_batch",),
-        produced_by={"inputs": "grpo_trainer.py, _generate_and_score_completions, which GMPOTrainer inherits"},
-    )
+    producer = "grpo_trainer.py, _generate_and_score_completions, which GMPOTrainer inherits"
+    loss = loss_step(path, columns, tools=reads_tool_mask(target), producer=producer)
     place = Use("trainer").attribute("_metrics")["train"]
     logged, _ = logged_metrics(source_of(target.find(path)), settings, place)
     # The range of the log-ratio is clipped, not the range of the ratio.

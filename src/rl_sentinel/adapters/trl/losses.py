@@ -139,6 +139,17 @@ def release_family(target: Target, name: str, path: str) -> Family | None:
     return replace(family, settings=settings)
 
 
+def loss_step(path: str, columns: Mapping[str, Codec], *, tools: bool, producer: str) -> Step:
+    """The call of a trainer's loss for each micro-batch; ``producer`` is the line that makes the micro-batch."""
+    return Step(
+        call=path,
+        name="loss",
+        arguments={"self": Earlier(Use("trainer")), "model": POLICY, "inputs": micro_batch(columns, tools=tools)},
+        each=("micro_batch",),
+        produced_by={"inputs": producer},
+    )
+
+
 def grpo(target: Target, path: str, name: str, family: Family, derived: str = "") -> Boundary:
     """GRPO's loss under a family, summed over micro-batches; ``derived`` is the subclass that has the loss."""
     settings, described = family.settings, family.described
@@ -155,17 +166,7 @@ def grpo(target: Target, path: str, name: str, family: Family, derived: str = ""
         columns["num_items_in_batch"] = Earlier(Use("generated")["num_items_in_batch"])
     if vllm:
         columns["importance_sampling_ratio"] = EarlierRows(Use("generated")["importance_sampling_ratio"])
-    loss = Step(
-        call=path,
-        name="loss",
-        arguments={
-            "self": Earlier(Use("trainer")),
-            "model": POLICY,
-            "inputs": micro_batch(columns, tools=tools),
-        },
-        each=("micro_batch",),
-        produced_by={"inputs": _PRODUCER},
-    )
+    loss = loss_step(path, columns, tools=tools, producer=_PRODUCER)
     logged, definitions = logged_metrics(
         source if family.logs else "", settings, log_place(target, "grpo", Use("trainer"))
     )
@@ -234,17 +235,7 @@ def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
     known = config_fields(target, "rloo")
     settings = {name: value for name, value in settings.items() if FIELDS.get(name, name) in known}
     before = Step(call=itself, name="trainer", arguments={"trainer": training("rloo", settings)})
-    step = Step(
-        call=path,
-        name="loss",
-        arguments={
-            "self": Earlier(Use("trainer")),
-            "model": POLICY,
-            "inputs": micro_batch({"old_logps": old}, tools=False),
-        },
-        each=("micro_batch",),
-        produced_by={"inputs": _OLD},
-    )
+    step = loss_step(path, {"old_logps": old}, tools=False, producer=_OLD)
     source = source_of(target.find(path))
     metrics, _ = logged_metrics(source, settings, Use("trainer").attribute("_metrics")["train"])
     logged = {n: replace(o, quantity="", over="") for n, o in metrics.items()}
