@@ -19,6 +19,7 @@ def package(tmp_path: Path) -> Path:
         "house_train/config/main.py": "class Config: ...\n",
         "house_train/tools/tools.py": "def tool(): ...\n",
         "house_train/broken.py": "def (:\n",
+        "house_train/top.py": "def exported(): ...\n",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -37,6 +38,7 @@ def package(tmp_path: Path) -> Path:
         ("house.losses.metric", "house.losses.metric"),
         ("house.trainer.Trainer.stop", "house.trainer.Trainer.stop"),
         ("house.broken.f", "house.broken.f"),
+        ("house.house_train.exported", "house.house_train.exported"),
     ],
 )
 def test_module_of_the_same_name(package: Path, path: str, answer: str) -> None:

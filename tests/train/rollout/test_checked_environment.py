@@ -82,6 +82,7 @@ def test_valid_answers_pass() -> None:
     outcome = _call(Outcome(np.float32(0.5), np.True_, (np.int64(1),)), "reply")  # type: ignore[arg-type]  # of numpy
     assert outcome == Outcome(0.5, correct=True, parts=(1.0,))
     assert (type(outcome.reward), type(outcome.correct)) == (float, bool)
+    assert type(_call(Outcome(0.5, np.True_), "reply").correct) is bool  # type: ignore[arg-type]  # of numpy
     assert _call(["a", "b", 1], "warm") == ("a", "b", True)
     with pytest.raises(SentinelError, match=r"^out of tasks$"):
         _call(SentinelError("out of tasks"), "reply")

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from rl_sentinel.signal.rollout import Laid
-from rl_sentinel.train.rollout.engine.process import Engine, _inverse_cdf
+from rl_sentinel.train.model.prefill import prefill
+from rl_sentinel.train.rollout.engine.process import Engine, _Decoding, _inverse_cdf
 from rl_sentinel.train.rollout.episodes import lay_out_episodes
 from rl_sentinel.train.update.response_logprobs import compute_for_rows
 from training import recipe, sample_episodes
@@ -54,6 +55,21 @@ def test_responses_that_are_equal_so_far_are_decoded_once() -> None:
     begun = [{(p, t[:n]) for p, t in responses if not {*t[:n]} & {*policy.ends}} for n in range(6)]
     assert rows == [len(different) for different in begun]
     assert len(begun[0]) == 2 < len(begun[1]) < 16
+
+
+@pytest.mark.on_cpu
+@pytest.mark.parametrize(("ended", "rows"), [(1, 4), (2, 2), (3, 1)])
+def test_different_responses_leave_the_batch_once_half_have_ended(ended: int, rows: int) -> None:
+    _, policy, _ = sample_episodes(recipe())
+    prefilled = prefill(policy, [policy.tokenizer.encode(text) for text in ("a", "b", "ab", "ba")], width=4)
+    decoding = _Decoding(prefilled, torch.arange(4), torch.arange(4))
+    decoding.branch = None
+    other = next(token for token in range(9) if token not in policy.ends)
+    new = torch.tensor([*[policy.ends[0]] * ended, *[other] * (4 - ended)])
+    decoding.end(new, policy.ends)
+    following = decoding.advance(new)
+    assert following is not None
+    assert (len(following), len(decoding.alive), len(decoding.prefilled.last)) == (rows, rows, rows)
 
 
 def test_response_stops_at_its_end_token() -> None:
