@@ -39,7 +39,7 @@ class ModelWrapper:
         """Do nothing: it is always in training mode."""
 
     def shared(self, loss: Tensor) -> Tensor:
-        """The part of a loss whose gradient other ranks get: all of it after a pass of the wrapper, or 0."""
+        """The loss as other ranks see it: the loss itself after a forward pass of the wrapper, else 0."""
         return loss if self.passes else 0 * loss
 
 

@@ -1,4 +1,4 @@
-"""Names of absent packages that some releases of TRL evaluate in annotations, so that these modules can be imported."""
+"""Define names of packages that are not installed, which some releases of TRL read in annotations at import."""
 
 import builtins
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ NAMES = ("PeftConfig", "PeftModel")
 
 @contextmanager
 def defined_names() -> Iterator[None]:
-    """Define a class for each name while modules are imported; a module that imports it has its own."""
+    """Define an empty class for each name while TRL is imported; a module that really imports the name keeps that one."""
     added = [name for name in NAMES if not hasattr(builtins, name)]
     for name in added:
         setattr(builtins, name, type(name, (), {}))

@@ -1,4 +1,4 @@
-"""The head of TRL's reward model, which is new weights if the model is given by name: the seed decides it."""
+"""The head of TRL's reward model: if the model is given by name, its weights are new, and the seed must decide them."""
 
 import tempfile
 from collections.abc import Callable, Iterator

@@ -69,7 +69,7 @@ class ConfigDouble:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The function that gives routes to routers."""
+    """Which experts each layer's router is given, at each setting."""
     if target.has(PATH) and target.has(PATCH):
         yield from try_bind(target, PATH, "batch", lambda: [_replay(target)])
 
@@ -129,14 +129,14 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
 
 
 def _differ(given: Tensor | None, routes: Tensor) -> Tensor:
-    """Whether each token has other experts than these; all have if the router has experts for another number."""
+    """Whether the experts of each token differ; all do if the router was given another number of tokens."""
     if given is None or given.shape != routes.shape:
         return torch.ones(len(routes), dtype=torch.bool)
     return (given != routes).any(1)
 
 
 def _batch(rows: tuple[Tensor, ...], function: Callable[..., None]) -> tuple[Tensor, Tensor | None]:
-    """The routes of sequences and their attention mask; packed sequences, which have no mask, where they are known."""
+    """The routes of sequences and their attention mask; in releases with nested tensors packed, without a mask."""
     if "is_nested" in inspect.getsource(function):
         return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged), None
     attended = [torch.ones(len(row), dtype=torch.bool) for row in rows]
