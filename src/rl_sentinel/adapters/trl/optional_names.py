@@ -11,7 +11,7 @@ NAMES = ("PeftConfig", "PeftModel")
 
 @contextmanager
 def defined_names() -> Iterator[None]:
-    """Define an empty class for each name while TRL is imported; a module that really imports the name keeps that one."""
+    """Define an empty class for each name while TRL is imported; a module that imports the name itself has its own."""
     added = [name for name in NAMES if not hasattr(builtins, name)]
     for name in added:
         setattr(builtins, name, type(name, (), {}))
