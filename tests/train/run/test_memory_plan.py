@@ -57,6 +57,7 @@ def test_kv_cache_has_keys_and_values_of_all_rows() -> None:
     assert plan_memory(recipe(policy={"precision": "bf16"})).needs["KV cache"] == expected // 2
 
 
+@pytest.mark.on_cpu
 def test_sampling_the_gradient_and_the_optimizer_take_turns() -> None:
     plan = plan_memory(recipe())
     sampling = plan.needs["KV cache"] + plan.needs["distributions of the sampler"]
