@@ -69,6 +69,14 @@ async def blocks_on_b(answer: str) -> float:
     return 1.0
 
 
+async def also_blocks_on_b(answer: str) -> float:
+    """Another function that does; one that has blocked is run in threads from then on."""
+    if answer == "b":
+        RELEASED.wait(30)
+    await asyncio.sleep(0)
+    return 1.0
+
+
 def waits(response: str) -> float:
     """Take 50 ms."""
     time.sleep(0.05)
@@ -89,6 +97,21 @@ def returns_text(response: str) -> str:
 def returns_nan(response: str) -> float:
     """Return what is not finite."""
     return float("nan")
+
+
+def returns_too_much(response: str) -> float:
+    """Return what float32 cannot hold."""
+    return 1e200 + 0 * len(response)
+
+
+def by_place(response: str, /) -> float:
+    """Take an argument that cannot be given by name."""
+    return float(len(response))
+
+
+def any_number(*values: object) -> float:
+    """Take arguments that have no names."""
+    return float(len(values))
 
 
 def unknown_argument(mood: str) -> float:

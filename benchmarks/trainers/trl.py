@@ -13,8 +13,8 @@ from benchmarks.trainers.common import Comparison, Turns, warm_started_policy
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import select_components
 from rl_sentinel.train.model.as_transformers import as_transformers
-from rl_sentinel.train.rollout.episodes import draw_task
 from rl_sentinel.train.rollout.interfaces import Outcome
+from rl_sentinel.train.rollout.prompts import draw_task
 
 
 def settings(folder: str, wanted: Recipe) -> GRPOConfig:

@@ -78,7 +78,9 @@ def test_override_with_a_line_break_is_rejected(tmp_path: Path) -> None:
 
 
 def test_reward_bounds_may_be_infinite(tmp_path: Path) -> None:
-    assert load_recipe(_write(tmp_path), ["reward.most=inf"]).reward.most == float("inf")
+    recipe = load_recipe(_write(tmp_path), ["reward.most=inf", "reward.least=-inf"])
+    assert (recipe.reward.least, recipe.reward.most) == (None, None)  # JSON has no infinity
+    assert load_recipe(_write(tmp_path), ["reward.most=-inf"]).reward.most == -float("inf")  # rejected with the path
 
 
 def test_override_below_a_value_is_rejected(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"environment": {"name": "sorting"}}, "environment.name 'sorting' is unknown, the nearest is 'sort'"),
         (
             {"environment": {"name": "training:Nothing"}},
-            "environment.name 'training:Nothing' cannot be imported (module 'training' has no attribute 'Nothing')",
+            "environment.name 'training:Nothing': 'Nothing' is not in training, expected ",
         ),
         ({"environment": {"name": "sort", "digits": 0}}, "environment.digits is 0, expected 1 to 64"),
         ({"environment": {"name": "sort", "digit": 3}}, "environment.digit is unknown, the nearest is 'digits'"),

@@ -46,7 +46,7 @@ def test_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
         assert import_object("loss", f"{tmp_path / name / 'mine.py'}:name")() == name
         assert import_object("loss", f"{tmp_path / name / 'json.py'}:dumps")() == name
     before = vars(sys.modules["json"]).copy()
-    with pytest.raises(SentinelError, match=r"cannot be imported \(module 'own_json_.*' has no attribute 'other'"):
+    with pytest.raises(SentinelError, match=r": 'other' is not in .*json.py, expected one of dumps"):
         import_object("loss", f"{tmp_path / 'a' / 'json.py'}:other")
     assert vars(sys.modules["json"]) == before
 
@@ -72,8 +72,7 @@ def test_import_error_is_one_line(tmp_path: Path, code: str, words: str) -> None
     place = _file(tmp_path / "mine.py", f"import os\n{code}\n")
     with pytest.raises(SentinelError) as error:
         import_object("path", f"{place}:f")
-    fix = "name pkg.module:name or file.py:name"
-    assert str(error.value) == f"path '{place}:f' cannot be imported ({words.format(place=place)}): {fix}"
+    assert str(error.value) == f"path '{place}:f' cannot be imported ({words.format(place=place)}): fix it there"
     _file(place, "f = 1\n")
     assert import_object("path", f"{place}:f") == 1
 

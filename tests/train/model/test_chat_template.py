@@ -39,5 +39,8 @@ def test_template_files(tmp_path: Path) -> None:
     place.write_text("a\n{% if %}", encoding="utf-8")
     with pytest.raises(SentinelError, match=r"chat.template '.*' line 2 is malformed \(.*\), expected Jinja"):
         read_template(str(place))
+    place.write_text(" \n", encoding="utf-8")
+    with pytest.raises(SentinelError, match=r"chat.template '.*' is empty, expected Jinja that renders"):
+        read_template(str(place))
     with pytest.raises(SentinelError, match=r"chat.template '.*none' cannot be read \(No such file or directory\): na"):
         read_template(str(tmp_path / "none"))

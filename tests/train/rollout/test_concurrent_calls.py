@@ -1,5 +1,7 @@
 """Concurrent calls: in order, each with its own time limit and its own failure."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -60,6 +62,28 @@ def test_blocked_event_loop_is_replaced() -> None:
     assert isinstance(results[0], TimeoutError)
     assert results[1:] == [1.0, 1.0]
     assert call_all(_calls("blocks_on_b", "a")) == [1.0]
+
+
+def test_only_the_call_that_blocks_fails_and_others_of_its_function_run_in_threads() -> None:
+    """Calls that started beside it are late too, but only since it blocked them; several that block wait together."""
+    start = time.monotonic()
+    results = call_all(_calls("also_blocks_on_b", "aba" + "b" * 10, seconds=0.5))
+    assert [isinstance(result, TimeoutError) for result in results] == [False, True, False] + [True] * 10
+    assert time.monotonic() - start < 4
+
+
+def test_call_that_keeps_the_global_lock_ends_the_process_with_its_traceback() -> None:
+    program = """if True:
+        import re
+        from rl_sentinel.train.rollout import concurrent_calls
+        concurrent_calls._GRACE = 0.5
+        def backtracks():
+            re.match("(a+)+b", "a" * 60)
+        concurrent_calls.call_all([concurrent_calls.Call(backtracks, {}, 0.2)])
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "in backtracks" in ended.stderr
 
 
 def test_end_of_the_process_in_a_call_is_a_result() -> None:

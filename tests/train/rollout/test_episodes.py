@@ -1,7 +1,5 @@
 """Episodes: the context of each turn, and the tensors that the signal gets."""
 
-import random
-import re
 from dataclasses import replace
 from typing import Literal
 
@@ -18,7 +16,7 @@ from rl_sentinel.train.rollout.episodes import (
     play_episodes,
     start_episodes,
 )
-from rl_sentinel.train.rollout.interfaces import Outcome, Task
+from rl_sentinel.train.rollout.interfaces import Outcome
 from training import Letter, ScriptedEngine, TwoParts, TwoTurns
 
 TOKENIZER, DRAWS = CharacterTokenizer(), UniformDraws(0, 0, 2, 4)
@@ -82,23 +80,6 @@ def test_unended_trajectories_are_rejected_or_suppressed() -> None:
 def test_missing_outcome_after_the_last_turn_is_rejected() -> None:
     with pytest.raises(SentinelError, match=r"outcome of the environment is missing after turn 1: raise rollout.turns"):
         _play_two_turns(turns=1)
-
-
-@pytest.mark.parametrize(
-    ("letters", "line"),
-    [
-        ("Q", "text 'Q' has 'Q', expected characters of '0123456789"),
-        ("", "prompt of the environment is '', expected one or more tokens"),
-        ("abba", "rollout.tokens is 4 after a prompt of 4 tokens, expected at most 7 in total: lower it, or raise"),
-    ],
-)
-def test_prompt_without_room_is_rejected(letters: str, line: str) -> None:
-    class Same(Letter):
-        def task(self, rng: random.Random) -> Task:  # noqa: ARG002 - part of the interface
-            return Task(letters, "")
-
-    with pytest.raises(SentinelError, match=f"^{re.escape(line)}"):
-        start_episodes(Same(), CharacterTokenizer(7), DRAWS, prompts=1, responses=2)
 
 
 def test_turns_stop_with_the_last_outcome() -> None:

@@ -50,7 +50,10 @@ def test_keyword_arguments_are_everything() -> None:
     ("name", "words"),
     [
         ("fails_on_b", r"'reward_functions:fails_on_b' raised ValueError: no b at all, at .*reward_functions.py:\d+"),
-        ("hangs_on_b", "'reward_functions:hangs_on_b' gave no result within 0.2 s"),
+        (
+            "hangs_on_b",
+            "'reward_functions:hangs_on_b' gave no result within 0.2 s: make it faster, or raise its `seconds`",
+        ),
         ("hangs_later_on_b", "'reward_functions:hangs_later_on_b' gave no result within 0.2 s"),
     ],
 )
@@ -72,6 +75,7 @@ def test_failure_costs_its_own_response(name: str, words: str) -> None:
         ("raises_later", "raised KeyError: 'x'"),
         ("returns_text", "returned 'x', expected a finite number"),
         ("returns_nan", "returned nan, expected a finite number"),
+        ("returns_too_much", "returned 1e+200, expected at most 3.40282e+38, float32's largest number"),
     ],
 )
 def test_bad_result_is_a_failure_in_one_line(name: str, words: str) -> None:
@@ -97,6 +101,10 @@ def test_bad_result_is_a_failure_in_one_line(name: str, words: str) -> None:
             f"{PLACE}unknown_argument",
             "takes mood, expected parameters named prompt, response, answer, ended, bonus: rename the parameter",
         ),
+        (f"{PLACE}by_place", "'reward_functions:by_place' takes response by place, expected by name: remove `/`"),
+        (f"{PLACE}any_number", r"'reward_functions:any_number' takes \*values by place, expected by name: remove `/`"),
+        ("reward_functions:leters", "'leters' is not in reward_functions, the nearest is 'letters'"),
+        ("nowhere.py:f", r"'nowhere.py:f' names no file \(/.*nowhere.py\): name another"),
         ([{"function": f"{PLACE}short"}] * 2, "environment.reward has two functions named 'short'"),
     ],
 )

@@ -103,6 +103,12 @@ def test_invalid_evaluation_is_one_line(table: dict[str, Any], line: str) -> Non
 def test_data_is_evaluated_on_other_data(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"prompt": "a", "answer": "a"}\n')
     table = {"name": "jsonl", "file": str(tmp_path / "train.jsonl"), "reward": "reward_functions:letters"}
-    for same in ({}, {"file": str(tmp_path / "train.jsonl")}):
-        with pytest.raises(SentinelError, match=r"evaluation.environment is missing, expected held-out data: set"):
+    for same, value in (
+        ({}, "is missing"),
+        ({"file": str(tmp_path / "train.jsonl")}, r"has the training data \(file\)"),
+    ):
+        with pytest.raises(SentinelError, match=f"evaluation.environment {value}, expected held-out data: set"):
             select_components(recipe(environment=table, evaluation={"every": 1, "environment": same}))
+    for wrong in ({"file": str(tmp_path / "none.jsonl")}, {"split": "test"}):
+        with pytest.raises(SentinelError, match=f"^evaluation.environment.{next(iter(wrong))} "):
+            select_components(recipe(environment=table, evaluation={"every": 1, "environment": wrong}))

@@ -98,7 +98,9 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
             raise SentinelError(f"{where}[{key}] is unknown, {nearest(place[-1], _keys_at(place[:-1]))}") from error
         value = "missing" if first["type"] == "missing" else repr(first["input"])
         if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
-            example = f"{place[-1]} = {{ {' = ..., '.join(_keys_at(place)[:2])} = ... }}"
+            example = f"{{ {' = ..., '.join(_keys_at(place)[:2])} = ... }}"
+            in_list = place[-1].isdecimal()
+            example = f"{place[-2]} = [{{ name = ... }}]" if in_list else f"{place[-1]} = {example}"
             raise SentinelError(f"{where}[{key}] is {value}, expected a table, such as {example}") from error
         if first["type"] == "tuple_type":
             raise SentinelError(f"{where}[{key}] is {value}, expected a list, such as {place[-1]} = [...]") from error

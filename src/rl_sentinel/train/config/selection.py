@@ -195,7 +195,7 @@ def _path_choices(recipe: Recipe, estimator: Callable[..., Tensor]) -> Choices:
         kl=None if kl is None else resolve("kl.estimator", kl.estimator, kl_estimators, KL_COLUMNS),
         kl_coefficient=0.0 if kl is None else kl.reward,
         normalization=None if normalization is None else _normalization(normalization),
-        **recipe.reward.model_dump(exclude={"normalization"}),
+        **recipe.reward.model_dump(exclude={"normalization"}, exclude_none=True),
     )
 
 
@@ -242,10 +242,14 @@ def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:
         return None
     changed = recipe.evaluation.environment
     if hasattr(environment, "size") and not any(recipe.environment.parameters.get(k) != v for k, v in changed.items()):
+        value = f"has the training data ({', '.join(changed)})" if changed else "is missing"
         raise SentinelError(
-            "evaluation.environment is missing, expected held-out data: set evaluation.environment.file or split"
+            f"evaluation.environment {value}, expected held-out data: set evaluation.environment.file or split"
         )
-    return _environment(Component.model_validate({**recipe.environment.model_dump(), **changed}))
+    try:
+        return _environment(Component.model_validate({**recipe.environment.model_dump(), **changed}))
+    except SentinelError as error:
+        raise SentinelError(f"evaluation.{error}" if str(error).startswith("environment.") else str(error)) from error
 
 
 def _environment(component: Component) -> Environment:

@@ -15,7 +15,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 #: The range of torch's seeds; a learning rate that stays finite in float32 after the optimizer's divisions.
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Rate = Annotated[float, Field(gt=0, le=1e30)]
-Bound = Annotated[float, Field(allow_inf_nan=True)]
+Bound = Annotated[float | None, Field(allow_inf_nan=True)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -122,13 +122,19 @@ class ChatSettings(Table):
 
 
 class RewardSettings(Table):
-    """Reward shaping before the estimator: shift, scale, clip, and optionally normalize."""
+    """Reward shaping before the estimator: shift, scale, clip to ``least`` and ``most``, and optionally normalize."""
 
     bias: float = 0.0
     scale: float = 1.0
-    least: Bound = -math.inf
-    most: Bound = math.inf
+    least: Bound = None
+    most: Bound = None
     normalization: NormalizationSettings | None = None
+
+    @pydantic.field_validator("least", "most")
+    @classmethod
+    def _no_bound(cls, bound: float | None, field: pydantic.ValidationInfo) -> float | None:
+        """None for the infinity that bounds nothing, since JSON has no infinity."""
+        return None if bound == (-math.inf if field.field_name == "least" else math.inf) else bound
 
 
 class LossSettings(Component):

@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError, SentinelError
+from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.signal.ready import Ready
 
 #: Checks a function's result, given its positional arguments: what was expected instead, or "" if it is valid.
@@ -31,12 +32,21 @@ def import_object(key: str, reference: str) -> Any:  # noqa: ANN401 - whatever t
     module, _, name = reference.rpartition(":")
     if not (module and name):
         raise SentinelError(f"{key} is {reference!r}, expected pkg.module:name or file.py:name")
+    is_file = module.endswith(".py")
+    if is_file and not Path(module).expanduser().is_file():
+        raise SentinelError(f"{key} {reference!r} names no file ({Path(module).expanduser().absolute()}): name another")
     try:
-        imported = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
-        return getattr(imported, name)
+        imported = _import_file(Path(module)) if is_file else importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        fix = "name pkg.module:name or file.py:name"
+        own_name = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        fix = "name pkg.module:name or file.py:name" if own_name else "fix it there"
         raise SentinelError(f"{key} {reference!r} cannot be imported ({_summary(error)}): {fix}") from error
+    try:
+        return getattr(imported, name)
+    except AttributeError as error:
+        names = [n for n in vars(imported) if not n.startswith("_")]
+        hint = nearest(name, names) if names else "expected it there"
+        raise SentinelError(f"{key} {reference!r}: {name!r} is not in {module}, {hint}") from error
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -31,6 +31,8 @@ def read_template(path: str) -> str:
     except jinja2.TemplateSyntaxError as error:
         place_of_error = f"chat.template {path!r} line {error.lineno}"
         raise SentinelError(f"{place_of_error} is malformed ({error.message}), expected Jinja") from error
+    if not text.strip():
+        raise SentinelError(f"chat.template {path!r} is empty, expected Jinja that renders the messages")
     return text
 
 

@@ -13,8 +13,9 @@ from rl_sentinel.train.config.user_code import call_user_code, describe
 from rl_sentinel.train.model.character_tokenizer import CharacterTokenizer
 from rl_sentinel.train.model.chat_template import read_template
 from rl_sentinel.train.rollout.chat import apply_chat
-from rl_sentinel.train.rollout.episodes import UniformDraws, draw_task, require_length, start_episodes
+from rl_sentinel.train.rollout.episodes import UniformDraws, start_episodes
 from rl_sentinel.train.rollout.interfaces import Environment, Outcome, Request, Task
+from rl_sentinel.train.rollout.prompts import draw_task, require_length
 from rl_sentinel.train.run import rng
 
 

@@ -14,6 +14,7 @@ from rl_sentinel.signal.rollout import Laid, laid_out
 from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Tokenizer
 from rl_sentinel.train.rollout.interfaces import Engine, Environment, Outcome, Request, Sampled, Task
+from rl_sentinel.train.rollout.prompts import draw_task, encode_prompt, encode_text, require_length
 from rl_sentinel.train.run import rng
 from rl_sentinel.train.run.stopwatch import Measure, unmeasured
 
@@ -82,46 +83,12 @@ def start_episodes(  # noqa: PLR0913 - where tasks come from, the random numbers
         SentinelError: if a prompt is empty, cannot be encoded, or leaves no room for a response.
     """
     tasks = [draw_task(environment, draws.seed, draws.step, n, prompts=prompts) for n in range(prompts)]
-    render = getattr(environment, "text", lambda task: task.prompt)
-    texts = [str(render(task)) for task in tasks]
-    encoded = [_encode(tokenizer, text) for text in texts]
-    for text, ids in zip(texts, encoded, strict=True):
-        if not ids:
-            raise SentinelError(f"prompt of the environment is {text!r}, expected one or more tokens")
-        require_length(tokenizer, len(ids), draws.tokens, what="rollout.tokens")
+    prompts_of_tasks = [encode_prompt(environment, tokenizer, task, draws.tokens) for task in tasks]
     return [
         Episode(group * responses + copy, group, task, ids, text, greedy=greedy)
-        for group, (task, text, ids) in enumerate(zip(tasks, texts, encoded, strict=True))
+        for group, (task, (text, ids)) in enumerate(zip(tasks, prompts_of_tasks, strict=True))
         for copy in range(responses)
     ]
-
-
-def draw_task(environment: Environment, seed: int, step: int, number: int, *, prompts: int) -> Task:
-    """The task of a step's prompt ``number``: the next task of a data set, or a random task."""
-    numbered = getattr(environment, "numbered_task", None)
-    if numbered is None:
-        return environment.task(rng.python_rng(seed, "task", step, number))
-    task: Task = numbered(step * prompts + number, seed)
-    return task
-
-
-def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str) -> None:
-    """Reject a sequence longer than the model's positions.
-
-    Args:
-        tokenizer: the model's tokenizer.
-        prompt: tokens of the prompt.
-        tokens: tokens that may follow.
-        what: the name of ``tokens`` in the message.
-
-    Raises:
-        SentinelError: if it is too long.
-    """
-    if tokenizer.positions is not None and prompt + tokens > tokenizer.positions:
-        raise SentinelError(
-            f"{what} is {tokens} after a prompt of {prompt} tokens, expected at most {tokenizer.positions} in total: "
-            "lower it, or raise policy.positions (with policy.load the model's own limit applies)"
-        )
 
 
 def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random numbers
@@ -208,14 +175,6 @@ def lay_out_episodes(
     return replace(laid, rollout=replace(rollout, **more))
 
 
-def _encode(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
-    """Encode a text of the environment."""
-    try:
-        return tokenizer.encode(text)
-    except SentinelError as error:
-        raise SentinelError(f"{error}: change the text of the environment, or use policy.load") from error
-
-
 def _turn_of_token(episodes: Sequence[Episode], laid: Laid) -> Int[Tensor, "B T"]:
     """The turn, from 0, in which each token of merged rows was sampled; 0 for other tokens."""
     turn = torch.zeros(laid.rollout.mask.shape, dtype=torch.long, device=CPU)  # type: ignore[union-attr]  # laid out padded
@@ -280,5 +239,5 @@ def _finish_turn(  # noqa: PLR0913 - the turn, who replied, and the limits
         episode.outcome = reply
     else:
         episode.transcript.append(reply)
-        episode.context = episode.context + sampled.token + _encode(tokenizer, reply)
+        episode.context = episode.context + sampled.token + encode_text(tokenizer, reply)
         require_length(tokenizer, len(episode.context), tokens, what="rollout.tokens")

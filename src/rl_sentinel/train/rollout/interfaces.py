@@ -14,13 +14,15 @@ class Task:
     """One task: the prompt, and the data with which the environment scores a response.
 
     ``messages`` is a conversation that a chat template renders instead of the prompt, each message with ``role`` and
-    ``content``. ``columns`` are further values for the environment.
+    ``content``. ``columns`` are further values for the environment. ``source`` says in messages where the task is
+    from, such as a row of a file.
     """
 
     prompt: str
     answer: str
     messages: tuple[Mapping[str, str], ...] = field(default=(), repr=False)
     columns: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    source: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 import inspect
 import math
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from numbers import Real
 from typing import Any, NamedTuple
 
+import torch
 from pydantic import Field, ValidationError
 
 from rl_sentinel.core.errors import SentinelError
@@ -17,6 +18,10 @@ from rl_sentinel.train.rollout.interfaces import Outcome
 
 #: Arguments of a reward function besides the columns of the data; a column of such a name is not passed.
 ARGUMENTS = ("prompt", "response", "answer", "ended")
+
+
+#: The largest reward, since rewards are float32.
+MOST = torch.finfo(torch.float32).max
 
 
 class RewardFunctionSettings(Table):
@@ -44,6 +49,7 @@ class RewardFunction(NamedTuple):
         if not inspect.iscoroutinefunction(self.function):
             return Call(partial(call_user_code, self.key, self.function), kwargs, self.seconds)
 
+        @wraps(self.function)
         async def awaited(**kwargs: Any) -> Any:  # noqa: ANN401 - the function's own
             try:
                 return await self.function(**kwargs)
@@ -112,7 +118,12 @@ def _build(key: str, table: Mapping[str, Any], columns: Collection[str]) -> Rewa
     parameters = inspect.signature(function).parameters.values()
     keywords = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     parameter_names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    required = {p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    stars = {inspect.Parameter.POSITIONAL_ONLY: "", inspect.Parameter.VAR_POSITIONAL: "*"}
+    by_place = [stars[p.kind] + p.name for p in parameters if p.kind in stars]
+    if by_place:
+        fix = "remove `/` and `*args` from its parameters"
+        raise SentinelError(f"{key} {settings.function!r} takes {by_place[0]} by place, expected by name: {fix}")
+    required = {p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
     for name in sorted(required - (available & parameter_names)):
         takes = ", ".join([*ARGUMENTS, *sorted(set(columns) - set(ARGUMENTS))])
         fix = "rename the parameter, or give it a default"
@@ -137,7 +148,7 @@ def _outcome(rewards: Sequence[RewardFunction], results: Sequence[Any], correct_
 def _failure(reward: RewardFunction, result: object) -> str:
     """Why a result is not a reward, in one line; "" if it is one."""
     if isinstance(result, TimeoutError):
-        return f"{reward.key} gave no result within {reward.seconds:g} s"
+        return f"{reward.key} gave no result within {reward.seconds:g} s: make it faster, or raise its `seconds`"
     if isinstance(result, SentinelError):
         return str(result)
     if isinstance(result, BaseException):
@@ -145,6 +156,8 @@ def _failure(reward: RewardFunction, result: object) -> str:
     number = result.item() if hasattr(result, "item") and getattr(result, "size", 1) == 1 else result
     if not isinstance(number, Real) or not math.isfinite(number):
         return f"{reward.key} returned {describe(result)}, expected a finite number"
+    if abs(float(number)) > MOST:
+        return f"{reward.key} returned {describe(result)}, expected at most {MOST:g}, float32's largest number"
     return ""
 
 

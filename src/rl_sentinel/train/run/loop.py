@@ -13,12 +13,14 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.model.device import resolve_device
 from rl_sentinel.train.model.lora import apply_lora, require_peft
 from rl_sentinel.train.model.policy import build_models
 from rl_sentinel.train.model.pretrained import require_transformers
 from rl_sentinel.train.rollout.chat import apply_chat
 from rl_sentinel.train.rollout.episodes import Episode, attach_baselines
 from rl_sentinel.train.rollout.prefetch import Prefetcher
+from rl_sentinel.train.rollout.prompts import require_room
 from rl_sentinel.train.rollout.sampler import Sampler
 from rl_sentinel.train.run import rng
 from rl_sentinel.train.run.checkpoint_writer import CheckpointWriter
@@ -67,6 +69,7 @@ def train(
     selection = select_components(recipe)
     selection = replace(selection, path=wrap_path(selection.path))
     torch.set_num_threads(recipe.threads or torch.get_num_threads())
+    resolve_device(recipe.policy.device)
     if recipe.policy.load and not is_run(recipe.policy.load):
         require_transformers()
     if recipe.policy.lora is not None:
@@ -84,6 +87,7 @@ def train(
         tokenizer = policy.tokenizer
         environment = apply_chat(selection.environment, recipe.chat, tokenizer)
         held_out = apply_chat(selection.held_out, recipe.chat, tokenizer)
+        require_room(environment, tokenizer, recipe)
         sampler = Sampler(recipe, environment, held_out, tokenizer, engine, ranks, stopwatch, greedy_too)
         prefetcher = Prefetcher(sampler.sample_step, staleness=recipe.rollout.staleness)
         state = TrainingState.initial(recipe, models.policy, critic)

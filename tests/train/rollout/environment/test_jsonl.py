@@ -82,6 +82,24 @@ def test_invalid_data_is_one_line(tmp_path: Path, row: dict[str, Any], keys: dic
     assert "\n" not in str(error.value)
 
 
+def test_prompt_that_is_too_long_stops_the_run_before_its_first_step(tmp_path: Path) -> None:
+    """Whenever it would be drawn in the run; a row that no step draws is not looked at."""
+    rows = [{"prompt": "ab", "answer": "a"}] * 7 + [{"prompt": "ab" * 8, "answer": "a"}]
+    table = {"name": "jsonl", "file": write_rows(tmp_path / "train.jsonl", rows), "reward": LETTERS}
+    environment = Environment(table["file"], LETTERS)
+    drawn = next(n for n in range(8) if len(environment.numbered_task(n, 0).prompt) > 2)
+    assert drawn  # not in the first task, which is tried before the model is built
+    policy = {"policy": {"positions": 16, "hidden": 8, "heads": 2, "inner": 8, "layers": 1}}
+    rollout = {"prompts": 1, "responses": 2, "tokens": 4}
+    more = {"environment": table, "rollout": rollout, "update": {"prompts": 1, "rate": 1e-3}, **policy}
+    train(recipe(tmp_path / "short", steps=drawn, **more), cache=folder_cache(tmp_path))
+    with pytest.raises(
+        SentinelError, match=r"after a prompt of 16 tokens \(.*train.jsonl row 8\), expected at most 16"
+    ):
+        train(recipe(tmp_path / "long", steps=drawn + 1, **more), cache=folder_cache(tmp_path))
+    assert not (tmp_path / "long/metrics.jsonl").exists()
+
+
 def test_messages_need_a_chat_template(tmp_path: Path) -> None:
     place = write_rows(tmp_path / "data.jsonl", [{"prompt": [{"role": "user", "content": "a"}], "answer": "a"}])
     with pytest.raises(SentinelError, match="chat is missing, expected one where a prompt is a list of messages"):

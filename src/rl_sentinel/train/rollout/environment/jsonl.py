@@ -82,10 +82,11 @@ class Environment:
     def numbered_task(self, number: int, seed: int) -> Task:
         """The task of a number: each pass over the rows has a different order."""
         passed, place = divmod(number, self.size)
-        row = self._rows[_order(self.size, seed, passed)[place]]
-        messages = _messages(row.get(self.prompt), f"{self.file}[{self.prompt}]")
+        number = _order(self.size, seed, passed)[place]
+        row, source = self._rows[number], f"{self.file} row {number + 1}"
+        messages = _messages(row.get(self.prompt), f"{source}[{self.prompt}]")
         prompt = messages[-1]["content"] if messages else row[self.prompt]
-        return Task(prompt, str(row.get(self.answer, "")), messages, row)
+        return Task(prompt, str(row.get(self.answer, "")), messages, row, source)
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
         """The outcome of one response."""

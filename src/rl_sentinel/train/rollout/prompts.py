@@ -1,0 +1,78 @@
+"""Draw tasks and encode their prompts, which must leave room for a response."""
+
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.recipe import Recipe
+from rl_sentinel.train.model.policy import Tokenizer
+from rl_sentinel.train.rollout.interfaces import Environment, Task
+from rl_sentinel.train.run import rng
+
+
+def draw_task(environment: Environment, seed: int, step: int, number: int, *, prompts: int) -> Task:
+    """The task of a step's prompt ``number``: the next task of a data set, or a random task."""
+    numbered = getattr(environment, "numbered_task", None)
+    if numbered is None:
+        return environment.task(rng.python_rng(seed, "task", step, number))
+    task: Task = numbered(step * prompts + number, seed)
+    return task
+
+
+def encode_prompt(
+    environment: Environment, tokenizer: Tokenizer, task: Task, tokens: int
+) -> tuple[str, tuple[int, ...]]:
+    """The text of a task's prompt and its ids, which must leave room for a response of so many tokens."""
+    render = getattr(environment, "text", lambda task: task.prompt)
+    text, source = str(render(task)), f" ({task.source})" if task.source else ""
+    ids = encode_text(tokenizer, text, source)
+    if not ids:
+        raise SentinelError(f"prompt of the environment{source} is {text!r}, expected one or more tokens")
+    require_length(tokenizer, len(ids), tokens, what="rollout.tokens", source=source)
+    return text, ids
+
+
+def require_room(environment: Environment, tokenizer: Tokenizer, recipe: Recipe) -> None:
+    """Check before the first step that no prompt of a data set is too long for the run's steps.
+
+    Only texts with more bytes than half the positions are encoded, since a token has one byte or more.
+
+    Raises:
+        SentinelError: if a prompt leaves no room for a response; the message names its row.
+    """
+    size, rollout = getattr(environment, "size", None), recipe.rollout
+    if size is None or tokenizer.positions is None or not hasattr(environment, "numbered_task"):
+        return
+    longest = (tokenizer.positions - rollout.tokens) / 2
+    for number in range(min(size, recipe.steps * rollout.prompts)):
+        task = draw_task(environment, recipe.seed, 0, number, prompts=0)
+        contents = [message["content"] for message in task.messages] or [task.prompt]
+        if sum(len(content.encode(errors="replace")) for content in contents) > longest:
+            encode_prompt(environment, tokenizer, task, rollout.tokens)
+
+
+def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str, source: str = "") -> None:
+    """Reject a sequence longer than the model's positions.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        prompt: tokens of the prompt.
+        tokens: tokens that may follow.
+        what: the name of ``tokens`` in the message.
+        source: where the prompt is from, for the message.
+
+    Raises:
+        SentinelError: if it is too long.
+    """
+    if tokenizer.positions is not None and prompt + tokens > tokenizer.positions:
+        fits = prompt < tokenizer.positions
+        fix = "lower it, shorten the prompt" if fits else "shorten or remove the prompt"
+        raise SentinelError(
+            f"{what} is {tokens} after a prompt of {prompt} tokens{source}, expected at most {tokenizer.positions} in "
+            f"total: {fix}, or raise policy.positions (with policy.load the model's own limit applies)"
+        )
+
+
+def encode_text(tokenizer: Tokenizer, text: str, source: str = "") -> tuple[int, ...]:
+    """Encode a text of the environment; ``source`` says in a message where it is from."""
+    try:
+        return tokenizer.encode(text)
+    except SentinelError as error:
+        raise SentinelError(f"{error}: change the text of the environment{source}, or use policy.load") from error
