@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 #: Set to release the functions that hang, so that no thread outlives its test for long.
 RELEASED = threading.Event()
@@ -77,16 +76,9 @@ async def also_blocks_on_b(answer: str) -> float:
     return 1.0
 
 
-def waits(response: str) -> float:
-    """Take 50 ms."""
-    time.sleep(0.05)
-    return float(bool(response))
-
-
-async def waits_later(response: str) -> float:
-    """The same in an async function."""
-    await asyncio.sleep(0.05)
-    return float(bool(response))
+async def blocks_too_on_b(answer: str) -> float:
+    """A third one, for another test."""
+    return await also_blocks_on_b(answer)
 
 
 def returns_text(response: str) -> str:

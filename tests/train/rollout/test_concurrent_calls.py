@@ -1,7 +1,9 @@
 """Concurrent calls: in order, each with its own time limit and its own failure."""
 
+import asyncio
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -31,13 +33,18 @@ def test_results_are_in_order_and_exceptions_are_results() -> None:
     assert call_all([]) == []
 
 
-@pytest.mark.parametrize("name", ["waits", "waits_later"])
-def test_calls_that_wait_do_so_together(name: str) -> None:
-    """128 calls of 50 ms take at most half a second."""
-    start = time.monotonic()
-    calls = [Call(getattr(reward_functions, name), {"response": "a"}, 5.0)] * 128
-    assert call_all(calls) == [1.0] * 128
-    assert time.monotonic() - start <= 0.5
+def test_plain_calls_run_at_the_same_time() -> None:
+    together = threading.Barrier(64)
+    assert sorted(call_all([Call(together.wait, {}, 30.0)] * 64)) == list(range(64))
+
+
+def test_async_calls_run_at_the_same_time() -> None:
+    together = asyncio.Barrier(64)
+
+    async def wait() -> int:
+        return await together.wait()
+
+    assert sorted(call_all([Call(wait, {}, 30.0)] * 64)) == list(range(64))
 
 
 @pytest.mark.parametrize("name", ["hangs_on_b", "hangs_later_on_b"])
@@ -70,6 +77,12 @@ def test_only_the_call_that_blocks_fails_and_others_of_its_function_run_in_threa
     results = call_all(_calls("also_blocks_on_b", "aba" + "b" * 10, seconds=0.5))
     assert [isinstance(result, TimeoutError) for result in results] == [False, True, False] + [True] * 10
     assert time.monotonic() - start < 4
+
+
+def test_calls_that_move_to_threads_get_one_after_all_threads_have_ended() -> None:
+    plain = [Call(abs, {}, 5.0)] * 3  # raises: a parameter is missing
+    results = call_all([*plain, *_calls("blocks_too_on_b", "bbb", seconds=0.3)], concurrency=1)
+    assert [type(result) for result in results] == [TypeError] * 3 + [TimeoutError] * 3
 
 
 def test_call_that_keeps_the_global_lock_ends_the_process_with_its_traceback() -> None:

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 #: The most threads for functions that are not async, and the most async calls at one time, counts.
@@ -47,132 +46,138 @@ def call_all(calls: Sequence[Call], *, concurrency: int = CONCURRENCY) -> list[A
         >>> call_all([Call(int, {}, 1.0), Call(max, {}, 1.0)])[0]
         0
     """
-    progress = _CallProgress(calls)
-    in_threads = {n for n, call in enumerate(calls) if not _runs_in_loop(call)}
-    plain, waiting = deque(sorted(in_threads)), deque(n for n in range(len(calls)) if n not in in_threads)
-    slots = threading.Semaphore(concurrency)
+    running = _RunningCalls(calls, concurrency)
     checked = time.monotonic()
     with _watchdog(2 * max((call.seconds for call in calls), default=0.0) + _GRACE) as rearm:
-        for _ in range(min(concurrency, len(plain))):
-            _start_worker(progress, plain)
-        while progress.open:
-            while waiting and slots.acquire(blocking=False):
-                _start_coroutine(progress, waiting.popleft(), slots)
-            progress.take()
-            if time.monotonic() - checked < _CHECK_EVERY:
-                continue
-            late = progress.late()
-            for number in [n for n in late if n not in progress.futures]:
-                progress.results[number] = TimeoutError()
-                _start_worker(progress, plain)  # the thread of an expired call may never return
-            if any(n in progress.futures for n in late):
-                _expire_coroutines(progress, [n for n in late if n in progress.futures], waiting, slots)
-                moved = [n for n in waiting if not _runs_in_loop(calls[n])]
-                waiting = deque(n for n in waiting if n not in moved)
-                plain.extend(moved)
-                for _ in moved[:concurrency]:
-                    _start_worker(progress, plain)
-            rearm()
-            checked = time.monotonic()
-    return [progress.results[n] for n in range(len(calls))]
+        while running.open:
+            running.start()
+            running.take()
+            if time.monotonic() - checked >= _CHECK_EVERY:
+                running.expire()
+                rearm()
+                checked = time.monotonic()
+    return [running.results[n] for n in range(len(calls))]
 
 
-@dataclass(slots=True)
-class _CallProgress:
-    """Which calls have started, which are open, and the results."""
+class _RunningCalls:
+    """Calls by their numbers: which wait, which have started, and the results.
 
-    calls: Sequence[Call]
-    started: dict[int, float] = field(default_factory=dict)
-    futures: dict[int, "Future[Any]"] = field(default_factory=dict)
-    tasks: dict[int, "asyncio.Task[Any] | None"] = field(default_factory=dict)
-    results: dict[int, Any] = field(default_factory=dict)
-    done: "queue.SimpleQueue[tuple[int, Any]]" = field(default_factory=queue.SimpleQueue)
+    Attributes:
+        plain: the calls that wait for a thread.
+        coroutines: the calls that wait for the event loop.
+        started: when a call has started.
+        futures, tasks: those of calls in the event loop.
+        results: the results so far.
+    """
+
+    def __init__(self, calls: Sequence[Call], concurrency: int) -> None:
+        self.calls = calls
+        self.plain = deque(n for n, call in enumerate(calls) if not _runs_in_loop(call))
+        self.coroutines = deque(n for n, call in enumerate(calls) if _runs_in_loop(call))
+        self.started: dict[int, float] = {}
+        self.futures: dict[int, Future[Any]] = {}
+        self.tasks: dict[int, asyncio.Task[Any] | None] = {}
+        self.results: dict[int, Any] = {}
+        self._done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self._expired: set[int] = set()
+        self._threads, self._slots = threading.Semaphore(concurrency), threading.Semaphore(concurrency)
 
     @property
     def open(self) -> bool:
         """Whether a result is missing."""
         return len(self.results) < len(self.calls)
 
+    def start(self) -> None:
+        """Start threads and coroutines for the calls that wait, as many as may run at one time."""
+        for _ in range(len(self.plain)):
+            if not self._threads.acquire(blocking=False):
+                break
+            threading.Thread(target=self._work, daemon=True, name="rl-sentinel-call").start()
+        while self.coroutines and self._slots.acquire(blocking=False):
+            self._start_coroutine(self.coroutines.popleft())
+
     def take(self) -> None:
         """Wait a moment for a result; the late result of an expired call is dropped."""
         try:
-            number, result = self.done.get(timeout=_CHECK_EVERY)
+            number, result = self._done.get(timeout=_CHECK_EVERY)
         except queue.Empty:
             return
         self.results.setdefault(number, result)
 
-    def late(self) -> list[int]:
-        """The numbers of the open calls that are past their time limit."""
-        now, open_calls = time.monotonic(), [n for n in list(self.started) if n not in self.results]
-        return [n for n in open_calls if now - self.started[n] > self.calls[n].seconds]
+    def expire(self) -> None:
+        """Give up the calls that are past their time limit."""
+        now, started = time.monotonic(), list(self.started)
+        late = [n for n in started if n not in self.results and now - self.started[n] > self.calls[n].seconds]
+        for number in [n for n in late if n not in self.futures]:
+            self.results[number] = TimeoutError()
+            self._expired.add(number)
+            self._threads.release()  # another thread may start, since this one may never return
+        in_loop = [n for n in late if n in self.futures]
+        if in_loop:
+            self._expire_coroutines(in_loop)
 
-
-def _start_worker(progress: _CallProgress, plain: deque[int]) -> None:
-    """Start a thread that calls functions until the queue is empty."""
-
-    def work() -> None:
+    def _work(self) -> None:
+        """Call plain functions until none waits."""
         while True:
             try:
-                number = plain.popleft()
+                number = self.plain.popleft()
             except IndexError:
+                self._threads.release()
                 return
-            call = progress.calls[number]
-            progress.started[number] = time.monotonic()
+            call = self.calls[number]
+            self.started[number] = time.monotonic()
             try:
                 result = call.function(**call.kwargs)
                 if inspect.iscoroutine(result):
                     result = asyncio.run(result)
             except BaseException as error:  # noqa: BLE001 - also SystemExit, which would end the thread
                 result = error
-            progress.done.put((number, result))
-            if number in progress.results:
-                return  # expired, and another thread was started for it
+            self._done.put((number, result))
+            if number in self._expired:
+                return
 
-    threading.Thread(target=work, daemon=True, name="rl-sentinel-call").start()
+    def _start_coroutine(self, number: int) -> None:
+        """Run an async call in the shared event loop."""
+        call = self.calls[number]
 
+        async def run() -> Any:  # noqa: ANN401 - the function's own
+            self.started[number], self.tasks[number] = time.monotonic(), asyncio.current_task()
+            return await call.function(**call.kwargs)
 
-def _start_coroutine(progress: _CallProgress, number: int, slots: threading.Semaphore) -> None:
-    """Run an async call in the shared event loop."""
-    call = progress.calls[number]
+        def finish(future: "Future[Any]") -> None:
+            if self.futures.get(number) is not future:
+                return  # the call is made again elsewhere
+            self._slots.release()
+            self._done.put((number, TimeoutError() if future.cancelled() else future.exception() or future.result()))
 
-    async def run() -> Any:  # noqa: ANN401 - the function's own
-        progress.started[number], progress.tasks[number] = time.monotonic(), asyncio.current_task()
-        return await call.function(**call.kwargs)
+        future = self.futures[number] = asyncio.run_coroutine_threadsafe(run(), _event_loop())
+        future.add_done_callback(finish)
 
-    def finish(future: "Future[Any]") -> None:
-        if progress.futures.get(number) is not future:
-            return  # the call is made again in another event loop
-        slots.release()
-        progress.done.put((number, TimeoutError() if future.cancelled() else future.exception() or future.result()))
-
-    future = progress.futures[number] = asyncio.run_coroutine_threadsafe(run(), _event_loop())
-    future.add_done_callback(finish)
-
-
-def _expire_coroutines(
-    progress: _CallProgress, late: Sequence[int], waiting: deque[int], slots: threading.Semaphore
-) -> None:
-    """Give up late async calls. If one of them blocks the event loop, only that one: run the others in a new loop."""
-    loop, responds = _event_loop(), threading.Event()
-    loop.call_soon_threadsafe(responds.set)
-    blocked = not responds.wait(_RESPONDS_WITHIN)
-    running = asyncio.current_task(loop) if blocked else None
-    blocker = next((n for n, task in progress.tasks.items() if task is running and running is not None), None)
-    if blocker is not None and blocker not in late:
-        return  # it has time left
-    for number in late if blocker is None else [blocker]:
-        progress.results[number] = TimeoutError()
-        progress.futures[number].cancel()
-    if not blocked:
-        return
-    if blocker is not None:
-        _BLOCKING.add(inspect.unwrap(progress.calls[blocker].function))
-    _LOOPS.clear()
-    for other in [n for n in progress.futures if n not in progress.results]:
-        progress.futures.pop(other).cancel()
-        progress.started.pop(other, None)
-        waiting.append(other)
-        slots.release()
+    def _expire_coroutines(self, late: Sequence[int]) -> None:
+        """Give up late async calls. If one blocks the event loop, only that one: the others are made again."""
+        loop, responds = _event_loop(), threading.Event()
+        loop.call_soon_threadsafe(responds.set)
+        blocked = not responds.wait(_RESPONDS_WITHIN)
+        current = asyncio.current_task(loop) if blocked else None
+        blocker = next((n for n, task in self.tasks.items() if current is not None and task is current), None)
+        if blocker is not None and blocker not in late:
+            return  # it has time left
+        for number in late if blocker is None else [blocker]:
+            self.results[number] = TimeoutError()
+            self.futures[number].cancel()
+        if not blocked:
+            return
+        if blocker is not None:
+            _BLOCKING.add(inspect.unwrap(self.calls[blocker].function))
+        _LOOPS.clear()
+        for number in [n for n in self.futures if n not in self.results]:
+            self.futures.pop(number).cancel()
+            self.started.pop(number, None)
+            self.coroutines.append(number)
+            self._slots.release()
+        waiting = list(self.coroutines)
+        self.coroutines = deque(n for n in waiting if _runs_in_loop(self.calls[n]))
+        self.plain.extend(n for n in waiting if not _runs_in_loop(self.calls[n]))
 
 
 def _runs_in_loop(call: Call) -> bool:
