@@ -1,9 +1,16 @@
-"""A test is skipped for a listed reason only; for any other the run fails."""
+"""A test is skipped for a listed reason only, for any other the run fails; examples of docstrings must be whole."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+import rl_sentinel
+
+#: Folders whose examples a reader is shown. The others are for who works on this package, and run in their module.
+SHOWN = {"audit", "cli", "core", "laws", "remedies", "report", "signal", "train"}
 
 #: Reasons: what lies beside the source tree alone, and extras, of which one environment has all and one none.
 LISTED = {
@@ -43,6 +50,18 @@ def _on_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """The device ``auto`` is the CPU, where a test compares with tensors that it makes there."""
     if request.node.get_closest_marker("on_cpu") is not None:
         monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+
+
+def require_whole_examples(items: Iterable[Any]) -> None:
+    """Run the examples that a reader is shown as in a fresh interpreter: without the names of their module."""
+    package = Path(rl_sentinel.__file__).parent
+    for item in items:
+        if hasattr(item, "dtest") and item.path.relative_to(package).parts[0] in SHOWN:
+            item.dtest.globs.clear()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    require_whole_examples(items)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -36,7 +36,7 @@ _SMALL = {
     "SUMS": 0,
     "BLOCK": 6,
     "ROWS": 6,
-    "LOGITS_CPU": 14,
+    "LOGITS_CPU": 6,
     "PROJECTED": 0,
     "PROJECTED_ROWS": 3,
 }
