@@ -58,6 +58,7 @@ def test_missing_functions_are_unbound(loads: Loads) -> None:
     assert [b.path for b in unbound] == ["slime.utils.ppo_utils.vanilla_gae"]
 
 
+@pytest.mark.slow
 def test_round_trip(loads: Loads) -> None:
     target = loads(FRAMEWORK, files(fixed=True))
     check_round_trips(target, bound(FRAMEWORK, target).values())

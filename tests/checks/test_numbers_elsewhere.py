@@ -7,6 +7,7 @@ import pytest
 
 import rl_sentinel
 from checks import numbers_elsewhere as own
+from quick import slow_after
 
 _GRPO: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo"}
 _LOSS: dict[str, Any] = {"stage": "policy-loss", "algorithm": "grpo", "claims": {"aggregation": "token-mean"}}
@@ -15,23 +16,26 @@ _TRAINER = own.Trainer()
 
 @pytest.mark.parametrize(
     ("function", "options"),
-    [
-        (_TRAINER.gae, {"stage": "advantage", "algorithm": "gae"}),
-        (_TRAINER.by_position, _GRPO),
-        (_TRAINER.later, _GRPO),
-        (own.by_samples, _GRPO),
-        (_TRAINER.compute_loss, _LOSS),
-        (_TRAINER.accumulated, _LOSS),
-        (own.accumulated, _LOSS),
-        (own.of_indices, {"stage": "logprob"}),
-        (own.ppo, _LOSS),
-        (own.literal, _LOSS),
-        (own.offset, _LOSS),
-        (own.configured, {**_LOSS, "bind": {"args": SimpleNamespace(clip_range=0.15)}}),
-        (own.closure(), _LOSS),
-        (own.dual_clip, _LOSS),
-        (own.of_table, {**_LOSS, "bind": {"config": {"clip_ratio": 0.37}}}),
-    ],
+    slow_after(
+        6,
+        [
+            (_TRAINER.gae, {"stage": "advantage", "algorithm": "gae"}),
+            (_TRAINER.by_position, _GRPO),
+            (_TRAINER.later, _GRPO),
+            (own.by_samples, _GRPO),
+            (_TRAINER.compute_loss, _LOSS),
+            (_TRAINER.accumulated, _LOSS),
+            (own.accumulated, _LOSS),
+            (own.of_indices, {"stage": "logprob"}),
+            (own.ppo, _LOSS),
+            (own.literal, _LOSS),
+            (own.offset, _LOSS),
+            (own.configured, {**_LOSS, "bind": {"args": SimpleNamespace(clip_range=0.15)}}),
+            (own.closure(), _LOSS),
+            (own.dual_clip, _LOSS),
+            (own.of_table, {**_LOSS, "bind": {"config": {"clip_ratio": 0.37}}}),
+        ],
+    ),
 )
 def test_sound_functions_equal_their_formula(function: Any, options: dict[str, Any]) -> None:
     result = rl_sentinel.check(function, budget=4, **options)

@@ -4,12 +4,13 @@ import pytest
 
 import rl_sentinel
 from checks.planted_faults import LAYOUTS
+from quick import slow_after
 
 #: One fault of each layout, which are tried in every run of the tests.
 QUICK = {"advantage [G, K]": "grouping", "packed": "shift", "dict": "mask", "compute_loss": "shift"}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", slow_after(5, [(layout,) for layout in LAYOUTS]))
 def test_sound_functions_have_no_finding(layout: str) -> None:
     sound = LAYOUTS[layout]
     result = rl_sentinel.check(sound.function(), **sound.check)

@@ -68,6 +68,7 @@ def test_thorough_is_a_number_of_cases(tree: str, tmp_path: Path, capsys: pytest
     assert tried[0] < tried[1] == tried[2]
 
 
+@pytest.mark.slow
 def test_release_that_does_not_import_says_why_its_status_is_2(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ def test_tags_of_a_history(repository: Path, tmp_path: Path, capsys: pytest.Capt
     assert [r["target"] for r in made["releases"]] == [f"verl@{repository}#v0.9.0", f"verl@{repository}#v0.10.0"]
 
 
+@pytest.mark.slow
 def test_release_that_cannot_be_audited_costs_its_column_only(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def test_nothing_bound_exits_2(
     assert err == f"rl-sentinel: verl@{tree} has no boundary that can be called: see the reasons above\n"
 
 
+@pytest.mark.slow
 def test_influence_draws_a_map(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, said, _ = run_cli(capsys, "influence", f"verl@{tree}", "--boundary", "*grpo_outcome*")
     assert status == 0

@@ -24,6 +24,7 @@ def test_audit_of_a_selection(tmp_path: Path, cache: Path, monkeypatch: pytest.M
         require_pairs(target, job, run_audit(target, job, sys.executable))
 
 
+@pytest.mark.slow
 def test_a_log_without_a_terminal_gets_a_line_at_intervals(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,7 @@ def corpus(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return path
 
 
+@pytest.mark.slow
 def test_page_and_json(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, data = tmp_path / "recall.md", tmp_path / "recall.json"
     outputs = ("--page", str(page), "--json", str(data), "--no-controls")
@@ -92,6 +93,7 @@ def test_interpreter(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert error_line(capsys, "recall", str(corpus), *git, "--python", "/bin/true") == refusal
 
 
+@pytest.mark.slow
 def test_code_is_imported_in_the_interpreter(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, other = tmp_path / "runs.txt", tmp_path / "python"
     other.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {sys.executable} "$@"\n', encoding="utf-8")

@@ -116,6 +116,7 @@ def test_stage_that_is_another_is_told(
     )
 
 
+@pytest.mark.slow
 def test_claims_of_ones_own_function_go_with_its_evidence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

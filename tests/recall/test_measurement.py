@@ -56,6 +56,7 @@ def test_outcomes(history: dict[str, str], tmp_path: Path) -> None:
     assert {v.boundary.rpartition(".")[2] for v in rows[0].comparison.found} == {GRPO}
 
 
+@pytest.mark.slow
 def test_function_that_the_fix_removes(history: dict[str, str], tmp_path: Path) -> None:
     """The function that called it is judged after the fix."""
     own = "def centered(score):\n    return score - score.mean()\n\n\nADV_ESTIMATOR_REGISTRY["

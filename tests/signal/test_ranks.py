@@ -150,6 +150,7 @@ def _expected(name: str, x: Draw, mode: reduce.Mode, world: int) -> list[float]:
 
 
 @pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_ranks_add_up(world: int, tmp_path: Path) -> None:
     told = tmp_path / "found.pt"
     spawn(_rank, (world, str(tmp_path / "meeting"), str(told)), nprocs=world)  # type: ignore[no-untyped-call]  # torch has no types here

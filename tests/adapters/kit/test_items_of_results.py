@@ -55,6 +55,7 @@ def test_the_first_item_is_judged_where_none_fits() -> None:
     assert "was read from" not in str(result)
 
 
+@pytest.mark.slow
 def test_a_total_loss_is_read_beside_its_parts() -> None:
     def loss(logps: Any, old_logps: Any, ref_logps: Any, advantages: Any, mask: Any) -> Any:
         ratio = (logps - old_logps).exp()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 
 import rl_sentinel
@@ -42,6 +43,7 @@ def test_rewards_less_a_kl_that_is_passed_are_compared_with_their_formula() -> N
     assert "REF001" in {finding.code for finding in broken.findings}
 
 
+@pytest.mark.slow
 def test_a_loss_gets_k3_with_its_gradient() -> None:
     sound = rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
     assert sound.ok

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import rl_sentinel
+from quick import slow_after
 from rl_sentinel.core.errors import SentinelError
 
 IGNORED = -100
@@ -79,15 +80,18 @@ def mean_over_prompt_too(logits: Any, labels: Any, old_logps: Any, advantages: A
 
 @pytest.mark.parametrize(
     "function",
-    [
-        shifted_labels,
-        masks_of_sequences,
-        columns_of_sequences,
-        advantages_of_sequences,
-        whole_tokens,
-        aligned_actions,
-        aligned_shift_labels,
-    ],
+    slow_after(
+        2,
+        [
+            (shifted_labels,),
+            (aligned_actions,),
+            (masks_of_sequences,),
+            (columns_of_sequences,),
+            (advantages_of_sequences,),
+            (whole_tokens,),
+            (aligned_shift_labels,),
+        ],
+    ),
 )
 def test_a_sound_loss_of_logits_is_compared_with_its_formula_in_the_layout_that_it_reads(
     function: Callable[..., Any],
@@ -109,7 +113,10 @@ def test_padding_is_varied_where_only_logits_and_labels_have_it() -> None:
     assert "PAD001" in {finding.code for finding in result.findings if finding.level == "fault"}
 
 
-@pytest.mark.parametrize("function", [shifted_labels_without_shift_of_logits, ascent, raw_logits, mean_over_prompt_too])
+@pytest.mark.parametrize(
+    "function",
+    slow_after(1, [(shifted_labels_without_shift_of_logits,), (ascent,), (raw_logits,), (mean_over_prompt_too,)]),
+)
 def test_a_fault_in_a_loss_of_logits_is_found(function: Callable[..., Any]) -> None:
     result = rl_sentinel.check(function, stage="policy-loss", algorithm="ppo", claims={"aggregation": "token-mean"})
     assert "REF001" in {finding.code for finding in result.findings if finding.level == "fault"}

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import rl_sentinel
+from quick import slow_after
 from rl_sentinel.adapters.kit.model_losses import entropy_weights
 from rl_sentinel.adapters.kit.sequence_model import logits_of
 
@@ -38,7 +39,7 @@ def entropy_of(logprobs: Any) -> Any:
     return -(logprobs.exp() * logprobs).sum(-1)
 
 
-@pytest.mark.parametrize("attention", ["masks", "ones", "none"])
+@pytest.mark.parametrize("attention", slow_after(1, [("masks",), ("ones",), ("none",)]))
 def test_attention_to_padding_in_front_of_the_prompt_is_a_fault(attention: str) -> None:
     def compute_loss(model: Any, inputs: Any) -> Any:
         return ppo(of_sampled(response_logits(model, inputs, attention), inputs), inputs)
@@ -91,7 +92,7 @@ def test_an_entropy_without_a_known_weight_is_not_compared() -> None:
     assert "it depends on the probabilities of tokens that were not sampled" in " ".join(str(result).split())
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.1])
+@pytest.mark.parametrize("beta", slow_after(1, [(0.0,), (0.1,)]))
 def test_a_wrong_scale_of_logits_is_a_fault_and_no_entropy(beta: float) -> None:
     def loss(model: Any, inputs: Any) -> Any:
         logprob = of_sampled((response_logits(model, inputs) * 0.5).log_softmax(-1), inputs)

@@ -78,6 +78,7 @@ def test_a_module_that_cannot_be_imported_is_errored(tmp_path: Path) -> None:
     ],
     ids=["no tree", "no stage"],
 )
+@pytest.mark.slow
 def test_failure_as_a_whole_is_one_event(tmp_path: Path, change: dict[str, str], message: str) -> None:
     given = {"task": "boundaries", "framework": "verl", "root": "/", "version": ""} | change
     [event] = _served(tmp_path, Request(**given))  # type: ignore[arg-type] # a task is a word here

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from quick import slow_after
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded, PerRow, Ragged
@@ -214,7 +215,8 @@ def _run(lines: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("law", "boundary"), [(MSK001, CENTERED), (PAD001, BY_WIDTH), (PRM001, IN_PLACE), (CFG003, CHECK)]
+    ("law", "boundary"),
+    slow_after(1, [(MSK001, CENTERED), (PAD001, BY_WIDTH), (PRM001, IN_PLACE), (CFG003, CHECK)]),
 )
 def test_exit_status(trees: Mapping[bool, Path], law: Law, boundary: Boundary) -> None:
     """1 with the faulty functions and 0 with the right ones; both sides are printed, and nothing is ours."""
@@ -229,6 +231,7 @@ def test_exit_status(trees: Mapping[bool, Path], law: Law, boundary: Boundary) -
         assert faulty.stdout.splitlines()[0].startswith("expected: [[")
 
 
+@pytest.mark.slow
 def test_calls_of_ranks_are_joined(trees: Mapping[bool, Path]) -> None:
     """Each rank is a call of its own; the mean over unequal ranks is the finding."""
     lines = _lines(SPL002, RANKS, Target(trees[False]))
@@ -247,6 +250,7 @@ def test_exception(trees: Mapping[bool, Path]) -> None:
     assert _run(lines, trees[False].parent).returncode == 2
 
 
+@pytest.mark.slow
 def test_a_listed_value_may_be_refused_with_what_it_needs(trees: Mapping[bool, Path]) -> None:
     """The fix may be a refusal, by another exception too, that names what the value needs."""
     lines = _lines(CFG005, LISTED, Target(trees[False]))
@@ -269,6 +273,7 @@ def _accelerated() -> float:
     return 2.0
 
 
+@pytest.mark.slow
 def test_doubles_are_put_in_place_by_the_script(trees: Mapping[bool, Path]) -> None:
     """A script runs on the machine that the finding was made on, without the accelerator."""
     passed = {"rewards": Column("reward"), "mask": Column("mask", dtype=torch.int64)}
@@ -289,6 +294,7 @@ def test_what_differs_is_a_parameter(trees: Mapping[bool, Path]) -> None:
     assert text.count("    rewards=torch.tensor(") == 2
 
 
+@pytest.mark.slow
 def test_positional_arguments_are_named_as_in_the_signature(trees: Mapping[bool, Path]) -> None:
     """Padding changes the mask alone."""
     passed = {"0": Column("reward"), "1": Column("mask", dtype=torch.int64)}
