@@ -110,7 +110,7 @@ def write_table(log: Callable[..., Any], trainers: list[Any], inputs: list[dict[
     named = iter(map(id_tokens, range(len(inputs))))
     for ready, completions in zip(trainers, sampled, strict=True):
         ready.rollout.completions = [[*next(named), *[FILL] * (len(ids) - 1), ids[-1]] for ids in completions]
-        ready._logs = {name: _empty(one, len(inputs)) for name, one in ready._logs.items()}  # noqa: SLF001 - what the table is made of
+        ready._logs = {name: empty_log(one, len(inputs)) for name, one in ready._logs.items()}  # noqa: SLF001 - what the table is made of
     first = trainers[0]
     advantages = torch.cat([batch["advantages"] for batch in score_rows(NAME, trainers, inputs)]).tolist()
     for ready, completions in zip(trainers, sampled, strict=True):
@@ -153,6 +153,6 @@ def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - numbers or texts
     return not isinstance(one, str) and abs(float(one) - float(other)) <= 1e-5 * max(1.0, abs(float(other)))
 
 
-def _empty(logged: Any, rows: int) -> Any:  # noqa: ANN401 - a deque, or a dict of them
+def empty_log(logged: Any, rows: int) -> Any:  # noqa: ANN401 - a deque, or a dict of them
     """An empty log buffer for as many rows as the trainer generates at once."""
     return deque(maxlen=rows) if isinstance(logged, deque) else defaultdict(lambda: deque(maxlen=rows))
