@@ -115,21 +115,27 @@ def write_table(log: Callable[..., Any], trainers: list[Any], inputs: list[dict[
     advantages = torch.cat([batch["advantages"] for batch in score_rows(NAME, trainers, inputs)]).tolist()
     for ready, completions in zip(trainers, sampled, strict=True):
         ready.rollout.completions = completions
-    first.control, first.state, first.args = copy(first.control), copy(first.state), copy(first.args)
-    first.state.log_history, first.state.global_step, first.log_completions = [], STEP, True
+    table = logged_table(log, first)
+    return _compare(table, inputs, rewards, advantages)
+
+
+def logged_table(log: Callable[..., Any], trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a trainer
+    """The rows of the table that the trainer logs at :data:`STEP`."""
+    trainer.control, trainer.state, trainer.args = copy(trainer.control), copy(trainer.state), copy(trainer.args)
+    trainer.state.log_history, trainer.state.global_step, trainer.log_completions = [], STEP, True
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         Path(folder, "completions").mkdir()
-        first.args.output_dir = folder
-        first.args.report_to = [BACKEND]
+        trainer.args.output_dir = folder
+        trainer.args.report_to = [BACKEND]
         module, logged = inspect.unwrap(log).__globals__, Tables()
         had = module.get(BACKEND)
         module[BACKEND] = logged  # a package that is not installed
         try:
-            log(first, {"loss": 0.0})
+            log(trainer, {"loss": 0.0})
         finally:
             module[BACKEND] = had
-        (table,) = logged.tables
-    return _compare(table, inputs, rewards, advantages)
+    (table,) = logged.tables
+    return table
 
 
 def _compare(
