@@ -119,7 +119,9 @@ def test_faults_are_found(loads: Loads, module: str, law: Law, setting: str, bro
 
 
 @pytest.mark.parametrize("module", ["ppo", "rloo"])
-@pytest.mark.parametrize(("counted", "sound"), [("1", True), ("2", False), ("self.state.global_step or 1", False)])
+@pytest.mark.parametrize(
+    ("counted", "sound"), [("1", True), ("0", False), ("2", False), ("self.state.global_step or 1", False)]
+)
 def test_each_batch_is_logged_one_step_after_the_one_before(
     loads: Loads,
     module: str,

@@ -209,5 +209,8 @@ def test_the_page_keeps_other_targets(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "SGN001 at `page.loss [default]`: the sign is wrong" in text
     assert "it is so" in text
     assert page.page(draw, text) == text
+    every = list(path_mutants(root, {("page/loss.py", "loss"), ("page/loss.py", "read")}))
+    assert {m.name for m in page.listed(text, "verl 0.9.1", every, root)} == {m.name for m, _ in tried}
+    assert [m.name for m in page.listed(text, "slime 012345678", every, root)] == [found.name]
     better = page.Draw("verl==0.9.1", 7, 30, [(found, law)], root)
     assert "| verl 0.9.1 | 1 | 0 | 0 | 0 | 100% | 50% |" in page.page(better, text)

@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("target", help="as for `rl-sentinel audit`: verl==0.9.1, slime@PATH#REV")
     parser.add_argument("--count", type=int, default=20, help="how many mutants to draw")
     parser.add_argument("--draw", type=int, default=1, help="another draw of the same commit; leaves the page alone")
+    parser.add_argument("--again", action="store_true", help="the mutants of the page instead of a draw")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="only mutants whose name contains this; leaves the page alone")
     parser.add_argument("--list", action="store_true", help="list the mutants, and try none")
@@ -47,7 +48,11 @@ def main() -> int:
     audits = Audits(job, package, options.store, state.hexdigest())
     reach, seed = audits.reach(), seed_of(source.commit or source.digest, options.draw)
     every = list(path_mutants(root, reach.functions()))
-    chosen = [m for m in drawn(every, options.count, seed) if options.only in m.name]
+    place = ROOT / "docs" / "framework-mutants.md"
+    before = place.read_text(encoding="utf-8") if place.exists() else ""
+    named = page.page_name(target.text)
+    some = page.listed(before, named, every, root) if options.again else drawn(every, options.count, seed)
+    chosen = [m for m in some if options.only in m.name]
 
     def outcome(mutant: Mutant) -> Result:
         return audits.tried(mutant, reach.boundaries(mutant))
@@ -63,8 +68,6 @@ def main() -> int:
     figures = page.Draw(target.text, seed, len(every), results, root)
     sys.stdout.write(f"{page.summary(figures)}\n{time.monotonic() - began:.0f} s\n")
     if not options.only and options.draw == 1:
-        place = ROOT / "docs" / "framework-mutants.md"
-        before = place.read_text(encoding="utf-8") if place.exists() else ""
         place.write_text(page.page(figures, before), encoding="utf-8")
     return int(bool(page.mistaken(figures)) or page.rate(figures) < ENOUGH)
 

@@ -21,9 +21,11 @@ How many small faults does an audit find in a framework's own code? One fault at
 framework's tree: in a function of the signal path that some boundary enters. The copy is audited at the boundaries that
 enter this function, with the cases that an audit tries by default, and so is the unchanged tree.
 
-`make framework-mutants TARGET=verl==0.9.1` repeats this and rewrites the target's section. The seed of the draw is the
-commit, or of a release the digest of its files, so nobody chooses it. A function is drawn first, then one of the
-operators that find a place in it, then the place; no function is drawn twice.
+`make framework-mutants TARGET=verl==0.9.1` draws mutants and rewrites the target's section;
+`python -m mutants.frameworks TARGET --again` tries those of the section once more. The seed of the draw is the commit,
+or of a release the digest of its files, so nobody chooses it. A function is drawn first, then one of the operators that
+find a place in it, then the place; no function is drawn twice. A later draw with the seed differs where boundaries
+enter more functions.
 
 - **found**: the audit of the copy has a finding (fault or contested) that the audit of the unchanged tree lacks.
 - **loud**: the copy does not load, a call raises, an output never moves, or a law has no case left that the boundary
@@ -51,9 +53,27 @@ class Draw(NamedTuple):
 
     @property
     def name(self) -> str:
-        """``verl 0.9.1``; of a checkout the revision instead."""
-        framework, _, rest = self.target.partition("@")
-        return f"{framework} {rest.rpartition('#')[2][:9]}" if rest else self.target.replace("==", " ")
+        """The target's name on the page."""
+        return page_name(self.target)
+
+
+def page_name(target: str) -> str:
+    """``verl 0.9.1``; of a checkout the revision instead."""
+    framework, _, rest = target.partition("@")
+    return f"{framework} {rest.rpartition('#')[2][:9]}" if rest else target.replace("==", " ")
+
+
+def listed(text: str, name: str, every: Sequence[Mutant], root: Path) -> list[Mutant]:
+    """The mutants in a target's section of the page, which stay the same where more functions can be drawn."""
+    (section,) = (part for part in text.split("\n## ") if part.startswith(f"{name}\n"))
+    items = re.findall(r"(?m)^- (\w+) in `(.+?)`, `(.+?)`.*\n\n  ```diff\n((?:  .*\n)+?)  ```", section)
+    changes = {(*head, "\n".join(line[2:] for line in lines.splitlines())) for *head, lines in items}
+    sources = {module: (root / module).read_text(encoding="utf-8") for _, module, _, _ in changes}
+    found: dict[tuple[str, ...], Mutant] = {}
+    for m in every:
+        if m.module in sources:
+            found.setdefault((m.operator, m.module, m.function, difference(sources[m.module], m)), m)
+    return [m for change, m in found.items() if change in changes]
 
 
 def equivalents(target: str) -> dict[str, str]:

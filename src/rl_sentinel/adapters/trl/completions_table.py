@@ -110,26 +110,32 @@ def write_table(log: Callable[..., Any], trainers: list[Any], inputs: list[dict[
     named = iter(map(id_tokens, range(len(inputs))))
     for ready, completions in zip(trainers, sampled, strict=True):
         ready.rollout.completions = [[*next(named), *[FILL] * (len(ids) - 1), ids[-1]] for ids in completions]
-        ready._logs = {name: _empty(one, len(inputs)) for name, one in ready._logs.items()}  # noqa: SLF001 - what the table is made of
+        ready._logs = {name: empty_log(one, len(inputs)) for name, one in ready._logs.items()}  # noqa: SLF001 - what the table is made of
     first = trainers[0]
     advantages = torch.cat([batch["advantages"] for batch in score_rows(NAME, trainers, inputs)]).tolist()
     for ready, completions in zip(trainers, sampled, strict=True):
         ready.rollout.completions = completions
-    first.control, first.state, first.args = copy(first.control), copy(first.state), copy(first.args)
-    first.state.log_history, first.state.global_step, first.log_completions = [], STEP, True
+    table = logged_table(log, first)
+    return _compare(table, inputs, rewards, advantages)
+
+
+def logged_table(log: Callable[..., Any], trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a trainer
+    """The rows of the table that the trainer logs at :data:`STEP`."""
+    trainer.control, trainer.state, trainer.args = copy(trainer.control), copy(trainer.state), copy(trainer.args)
+    trainer.state.log_history, trainer.state.global_step, trainer.log_completions = [], STEP, True
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         Path(folder, "completions").mkdir()
-        first.args.output_dir = folder
-        first.args.report_to = [BACKEND]
+        trainer.args.output_dir = folder
+        trainer.args.report_to = [BACKEND]
         module, logged = inspect.unwrap(log).__globals__, Tables()
         had = module.get(BACKEND)
         module[BACKEND] = logged  # a package that is not installed
         try:
-            log(first, {"loss": 0.0})
+            log(trainer, {"loss": 0.0})
         finally:
             module[BACKEND] = had
-        (table,) = logged.tables
-    return _compare(table, inputs, rewards, advantages)
+    (table,) = logged.tables
+    return table
 
 
 def _compare(
@@ -153,6 +159,6 @@ def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - numbers or texts
     return not isinstance(one, str) and abs(float(one) - float(other)) <= 1e-5 * max(1.0, abs(float(other)))
 
 
-def _empty(logged: Any, rows: int) -> Any:  # noqa: ANN401 - a deque, or a dict of them
+def empty_log(logged: Any, rows: int) -> Any:  # noqa: ANN401 - a deque, or a dict of them
     """An empty log buffer for as many rows as the trainer generates at once."""
     return deque(maxlen=rows) if isinstance(logged, deque) else defaultdict(lambda: deque(maxlen=rows))

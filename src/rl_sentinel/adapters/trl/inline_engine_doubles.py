@@ -120,6 +120,21 @@ def sample_inline(  # noqa: PLR0913 - the parts of a request
     The server samples for all ranks. A colocated engine samples for its own rank; with ``split``, it extends over all
     ranks, each of which sends the prompts of all ranks and gets all rows.
     """
+    trainers, engines = on_ranks(trainer, prompts, rows, ranks, over=ranks if split else 1)
+    answers = call_ranks(entry, trainers, prompts)
+    for engine in engines[1:]:
+        engines[0].seen |= engine.seen
+    return [as_lists(entry, answer) for answer in answers], engines[0]
+
+
+def on_ranks(
+    trainer: Any,  # noqa: ANN401 - a trainer
+    prompts: list[str],
+    rows: list[Row],
+    ranks: int,
+    over: int = 1,
+) -> tuple[list[Any], list[TextEngine]]:
+    """The trainer and the engine of each rank; each colocated engine extends over as many ranks as ``over``."""
     size, tokenizer = len(rows) // ranks, trainer.processing_class
     last = [text.split()[-1] for text in prompts]
     width, server = max(len(tokens) for tokens, _ in rows), TextEngine(tokenizer)
@@ -130,20 +145,24 @@ def sample_inline(  # noqa: PLR0913 - the parts of a request
         ready.use_vllm = ready.args.use_vllm = True
         ready._last_loaded_step = ready.state.global_step  # noqa: SLF001 - so that it sends no weights
         ready.guided_decoding_regex = ready.rollout_func = None
-        ready.vllm_tensor_parallel_size, ready.tp_group = ranks if split else 1, "ranks of the engine"
+        first = rank - rank % over
+        ready.vllm_tensor_parallel_size, ready.tp_group = over, range(first, first + over)
         alone = ready.vllm_mode == "colocate"
         ready.vllm_client = ready.llm = engine = TextEngine(tokenizer) if alone else server
-        part = slice(rank * size, (rank + 1) * size) if alone and not split else slice(None)
+        part = slice(first * size, (first + over) * size) if alone else slice(None)
         if alone or rank == 0:
             for word, row in zip(last[part], rows[part], strict=True):
                 engine.rows[word].append(row)
         trainers.append(ready)
         engines.append(engine)
-    parts = [prompts[rank * size : (rank + 1) * size] for rank in range(ranks)]
-    answers = run_on_ranks(ranks, lambda rank: entry(trainers[rank], **_arguments(entry, parts[rank])))
-    for engine in engines[1:]:
-        engines[0].seen |= engine.seen
-    return [as_lists(entry, answer) for answer in answers], engines[0]
+    return trainers, engines
+
+
+def call_ranks(entry: Callable[..., Any], trainers: list[Any], prompts: list[str]) -> list[Any]:
+    """What the method returns on each rank for the rank's part of the prompts."""
+    size = len(prompts) // len(trainers)
+    parts = [prompts[rank * size : (rank + 1) * size] for rank in range(len(trainers))]
+    return run_on_ranks(len(trainers), lambda rank: entry(trainers[rank], **_arguments(entry, parts[rank])))
 
 
 def _arguments(entry: Callable[..., Any], prompts: list[str]) -> dict[str, Any]:

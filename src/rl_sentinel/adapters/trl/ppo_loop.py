@@ -80,7 +80,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         _objective(path),
     ):
         yield from bindable(target, replace(boundary, requires=(*boundary.requires, *more)))
-    if "self.state.global_step" in source:
+    if "self.log(" in source:
         yield from bindable(target, logged_steps(path, 1))
 
 

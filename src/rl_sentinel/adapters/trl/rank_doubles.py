@@ -36,14 +36,15 @@ def broadcast_object_list(objects: list[Any], from_process: int = 0) -> list[Any
     return objects
 
 
-def all_gather_object(found: list[Any], own: Any, group: object = None) -> None:  # noqa: ANN401, ARG001 - as torch's
-    """Write the objects of all ranks, which are one group, into ``found``."""
-    found[:] = gather_from_ranks(own)
+def all_gather_object(found: list[Any], own: Any, group: object = None) -> None:  # noqa: ANN401 - as torch's
+    """Write the objects of a group's ranks, given as a ``range``, into ``found``; without one, those of all ranks."""
+    every = gather_from_ranks(own)
+    found[:] = [every[rank] for rank in group] if isinstance(group, range) else every
 
 
-def rank_in_group(group: object = None) -> int:  # noqa: ARG001 - there is one group
+def rank_in_group(group: object = None) -> int:
     """The index of this rank in the group."""
-    return rank_number()
+    return rank_number() - (group.start if isinstance(group, range) else 0)
 
 
 class RankAccelerator:

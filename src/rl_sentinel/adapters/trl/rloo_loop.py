@@ -90,7 +90,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     found += [_normalized(path, name) for name in ("normalize_reward", "normalize_advantage") if name in fields]
     source = source_of(target.find(path))
     found += [_of_values(path, name, output) for name, output in VALUE_LOGGED.items() if f'"{name}"' in source]
-    if "self.state.global_step" in source:
+    if "self.log(" in source:
         found.append(logged_steps(path, TWO))
     yield from bindable(target, *found)
 

@@ -121,7 +121,8 @@ def collectives(target: Target, path: str) -> Mapping[str, Callable[..., Any]]:
     return found | {f"{module}.torch.distributed.{name}": double for name, double in group.items()}
 
 
-def _sampler(kind: str, engine: str, settings: Settings) -> Object:
+def sampler(kind: str, engine: str, settings: Settings) -> Object:
+    """The trainer that samples with an engine, by these settings."""
     parts: dict[str, Codec] = {"kind": Constant(kind), "engine": Constant(engine)}
     parts |= {name: IfSet(name) for name in settings}
     at = {name: f"args.{name}" for name in settings if name != "other"}
@@ -142,7 +143,7 @@ def _options(target: Target, path: str, kind: str, engine: str, settings: Settin
         name="sent",
         arguments={
             "entry": Constant(Function(path)),
-            "trainer": _sampler(kind, engine, settings),
+            "trainer": sampler(kind, engine, settings),
             "engine": Constant(engine),
         },
         doubles=collectives(target, path),
@@ -169,7 +170,7 @@ def _rows(target: Target, path: str, kind: str, engine: str, *, split: bool = Fa
         name="rows",
         arguments={
             "entry": Constant(Function(path)),
-            "trainer": _sampler(kind, engine, {}),
+            "trainer": sampler(kind, engine, {}),
             "prompts": Prompts(),
             "rows": EachRow(Table(row)),
             "ranks": Derived(rank_count),

@@ -154,7 +154,7 @@ def sample(  # noqa: PLR0913 - the parts of a request
         if generation.mode == "colocate":
             engine = generation.llm = Engine()
         generation.vllm_client = engine
-        generation.tensor_parallel_size, generation.tp_group = ranks if split else 1, "ranks of the engine"
+        generation.tensor_parallel_size, generation.tp_group = ranks if split else 1, range(ranks)
         part = slice(None) if split or generation.mode == "server" else slice(rank * size, (rank + 1) * size)
         engine.rows = defaultdict(list)
         for prompt, row in zip(prompts[part], rows[part], strict=True):

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,9 +87,7 @@ def distance(  # noqa: PLR0913 - the parts of a loss
 
     With a ``share`` below 1, the teacher has two tokens for each of the student's; the first has that probability.
     """
-    about = {"uld_student_temperature": temperature, "uld_teacher_temperature": temperature, "beta": 0.5}
-    about |= {"uld_crossentropy_weight": 0.0, "uld_distillation_weight": 1.0, "use_extended_uld": aligned}
-    about |= dict.fromkeys(("uld_skip_student_eos", "uld_skip_teacher_eos", "uld_use_hybrid_loss"), False)
+    about = distance_settings(temperature, aligned=aligned)
     loss = kind(SimpleNamespace(**about, uld_token_merge_strategy=_CHAIN_RULE))
     halves = 1 if share == 1 else 2
     own, split = trained.bool(), trained.bool().repeat_interleave(halves, 1)
@@ -102,6 +101,13 @@ def distance(  # noqa: PLR0913 - the parts of a loss
         student_byte_offsets=_bytes(own, 2),
         teacher_byte_offsets=_bytes(split, 2 // halves),
     )
+
+
+def distance_settings(temperature: float, *, aligned: bool) -> dict[str, Any]:
+    """Fields of the configuration that the loss reads, but its strategy of merging: the distance alone."""
+    about = {"uld_student_temperature": temperature, "uld_teacher_temperature": temperature, "beta": 0.5}
+    about |= {"uld_crossentropy_weight": 0.0, "uld_distillation_weight": 1.0, "use_extended_uld": aligned}
+    return about | dict.fromkeys(("uld_skip_student_eos", "uld_skip_teacher_eos", "uld_use_hybrid_loss"), False)
 
 
 def halved(logits: Tensor, share: float) -> Tensor:
