@@ -114,6 +114,8 @@ class RowReader:
                 self.tokens[places[0]] = -1
             if tails[turn] is not None:
                 self._read_tail(row, first + len(places), tails[turn], places[-1])
+            elif places[-1] == len(self.tokens) - 1 and any(row.mask[first + len(places) :]):
+                self.tokens[-1] = -1  # a token that no model sampled trains
         if any(CLOSING in row.ids for row in self.generated):
             self.tokens[-1] = -1
         if any({START, CUSTOM_START} <= set(row.ids) for row in self.generated):  # one row mixes two templates

@@ -66,6 +66,7 @@ _SPECIAL: Mapping[str, Settings] = {
     "conversation, answered at the end": {"closing": True},
     "conversation, log-probs of the call": {"asked": True},
     "one message": {_ONE_MESSAGE: False},
+    "one message, cut off": {_ONE_MESSAGE: False, "end": "length"},
     "one message, stop string": {
         _ONE_MESSAGE: False,
         "end": "stop",
@@ -157,8 +158,9 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     """Run the generator on one conversation per row, and read its output at the positions of the batch.
 
     A token is -1 where it or the stop token after it is lost, duplicated or moved, or where the engine received a wrong
-    prompt. An untrained token keeps the log-prob of the batch. If truncated responses are filtered, the returned mask
-    is the row's mask if the generator trains no token, and False otherwise.
+    prompt; the last token also if another token trains after a response that is cut off, or if the stop reason is not
+    that of the last turn. An untrained token keeps the log-prob of the batch. If truncated responses are filtered, the
+    returned mask is the row's mask if the generator trains no token, and False otherwise.
     """
     scripts = [script_of(number, row, end, closing=closing) for number, row in enumerate(rows)]
     engine = Engine(scripts)
@@ -169,6 +171,10 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
         RowReader(n, row, generated[n]).read(engine.prompts[n], tails_of(row, end, one_message=joined))
         for n, row in enumerate(rows)
     ]
+    reasons = output.get("stop_reasons") or []
+    if len(reasons) == len(rows):
+        for script, reason, column in zip(scripts, reasons, columns, strict=True):
+            column["tokens"][-1] = column["tokens"][-1] if reason == script.turns[-1].stop_reason else -1
     if getattr(config, "apply_overlong_filtering", False) and end == "length":
         for column, row in zip(columns, rows, strict=True):
             column["masks"] = torch.tensor([bool(trained) for trained in row["mask"]]) & ~column["masks"].any()
@@ -253,7 +259,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
         claims=claims(_DOCS, conserves=True),
         reach=", ".join(f"{path}={settings[path]}" for path in settings if "." in path)
         + (", with log-probs requested only in the call's sampling_params" if settings.get("asked") else ""),
-        requires=(no_empty_response, _sampled_at_both_ends, *([one_turn] if settings[_BATCHED] else [])),
+        requires=(no_empty_response, sampled_at_both_ends, *([one_turn] if settings[_BATCHED] else [])),
     )
 
 
@@ -266,7 +272,7 @@ def doubles(target: Target) -> dict[str, Callable[..., Any]]:
     return replaced | ({metrics: no_metrics} if target.has(metrics) else {})
 
 
-def _sampled_at_both_ends(inputs: Inputs) -> str:
+def sampled_at_both_ends(inputs: Inputs) -> str:
     """Require that a conversation starts and ends with a turn of the model."""
     sampled = not last_token_trains(inputs) and bool(inputs.batch.mask[:, :1].all())
     return "" if sampled else "a conversation does not start and end with sampled tokens"

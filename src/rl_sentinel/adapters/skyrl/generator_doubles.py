@@ -125,18 +125,22 @@ class Environment:
 
     def __init__(self, script: Script) -> None:
         """Start before the first turn."""
-        self.script, self.at = script, 0
+        self.script, self.at, self.reward = script, 0, 0.0
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
         """The prompt, unchanged, and an empty dict."""
         return prompt, {}
 
-    def step(self, _action: str) -> dict[str, Any]:
-        """The observation after the turn, its reward, and whether it was the last turn."""
+    def step(self, action: str) -> dict[str, Any]:
+        """The observation after the turn, its reward, and whether it was the last turn.
+
+        A text other than the sampled one without special tokens costs a reward of 1.
+        """
         turn, self.at = self.script.turns[self.at], self.at + 1
         done = self.at == len(self.script.turns)
         messages = [{"role": "user", "content": text_of(turn.observation)}] if turn.observation else []
-        reward = self.script.reward if done else 0.0
+        self.reward -= float(action != text_of([token for token in turn.sampled if token != EOS]))
+        reward = self.script.reward + self.reward if done else 0.0
         return {"observations": messages, "reward": reward, "done": done, "metadata": {}}
 
     def get_metrics(self) -> dict[str, Any]:
