@@ -135,6 +135,10 @@ _MODELS = dict.fromkeys(
 )
 
 
+#: Types of OpenAI's package in annotations that are evaluated when a call runs.
+_TYPES = dict.fromkeys(("ChatCompletionToolMessageParam", "ResponseInputItemParam"), dict)
+
+
 class _Omit:
     """A double of OpenAI's class of an argument that is left out."""
 
@@ -175,7 +179,7 @@ def call(
     )
     package = ModuleType("openai")
     vars(package)["Omit"] = _Omit
-    doubles = {**_MODELS, "apply_chat_template": apply_template}
+    doubles = {**_MODELS, **_TYPES, "apply_chat_template": apply_template}
     with patch.dict(sys.modules, {"openai": package}), replaced_globals(create.__globals__, **doubles):
         asyncio.run(create(client, **arguments))
     interaction = next(iter(cached.values()))
