@@ -6,6 +6,7 @@ from types import ModuleType
 from rl_sentinel.adapters.areal import (
     advantages,
     batches,
+    checkpoints,
     conversations,
     correction,
     data_parallel,
@@ -80,6 +81,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         forward,
         training_loop,
         stats_log,
+        checkpoints,
         learning_rates,
     ):
         yield from module.boundaries(target)
