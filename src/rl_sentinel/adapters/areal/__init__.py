@@ -31,6 +31,7 @@ from rl_sentinel.adapters.areal import (
     updates,
     versions,
     weight_updates,
+    worker_capacity,
     workflows,
 )
 from rl_sentinel.adapters.framework import Framework
@@ -63,6 +64,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         weight_updates,
         requests,
         staleness,
+        worker_capacity,
         remote_rollouts,
         dataloader,
         workflows,
