@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,7 +99,8 @@ class Files:
 
     def load(self, sharded_state_dict: Mapping[str, Any], **_options: object) -> dict[str, Any]:
         """The saved parts."""
-        return _part(self.saved, sharded_state_dict)
+        part: dict[str, Any] = _part(self.saved, sharded_state_dict)
+        return part
 
 
 def _part(saved: Any, template: Any) -> Any:  # noqa: ANN401 - a dict, or a value
@@ -108,7 +109,7 @@ def _part(saved: Any, template: Any) -> Any:  # noqa: ANN401 - a dict, or a valu
     return saved
 
 
-def state_after_restart(manager: Callable[..., Any], rows: int) -> dict[str, Tensor]:
+def state_after_restart(manager: Any, rows: int) -> dict[str, Tensor]:  # noqa: ANN401 - the target's class
     """Weights and moments before a checkpoint is saved and after a new run has loaded it; lost moments are 0."""
     weight = torch.arange(1.0, rows + 1)
     moments = {name: weight + 10 * number for number, name in enumerate(MOMENTS, 1)}
@@ -130,7 +131,7 @@ def state_after_restart(manager: Callable[..., Any], rows: int) -> dict[str, Ten
         ),
     }
     # The folder exists; the doubles do not write into it.
-    with replaced_globals(manager.load_checkpoint.__globals__, **doubles):  # type: ignore[attr-defined] - a class
+    with replaced_globals(manager.load_checkpoint.__globals__, **doubles):
         manager([Model(weight)], Optimizer(weight, moments), None).save_checkpoint(os.curdir)
         model, optimizer = Model(torch.zeros(rows)), Optimizer(torch.zeros(rows), {})
         manager([model], optimizer, None).load_checkpoint(os.curdir)
