@@ -51,6 +51,7 @@ GENERATOR = """
     CONFIG = {"keep_answer": False, "lose_end": False, "train_observation": False, "mixed_template": False}
     CONFIG |= {"filter_finished": False, "filter_nothing": False, "early_reward": False}
     CONFIG |= {"configured": False, "end_after_cut": False, "always_stop": False}
+    CONFIG |= {"repeated": False}
 
     class SkyRLGymGenerator:
         def __init__(self, generator_cfg, skyrl_gym_cfg, inference_engine_client, tokenizer):
@@ -66,11 +67,12 @@ GENERATOR = """
         async def converse(self, prompt, extras, sampling):
             template = self.cfg.chat_template.name_or_path
             custom = template if not CONFIG["mixed_template"] else None
+            environment = skyrl_gym.make("text", env_config={}, extras=extras)
+            before, (prompt, _) = len(prompt), environment.init(prompt)
             opening = self.tokenizer.apply_chat_template(prompt, chat_template=custom)
             head = self.tokenizer.apply_chat_template(prompt, chat_template=template, add_generation_prompt=True)
             head = head[len(opening):]
             joined = not self.cfg.use_conversation_multi_turn
-            environment = skyrl_gym.make("text", env_config={}, extras=extras)
             start, ids, mask, logprobs, done, rows = opening + head, [], [], [], False, []
             while not done:
                 request = {"prompt_token_ids": [start + ids], "sampling_params": sampling}
@@ -102,6 +104,9 @@ GENERATOR = """
                     start, ids, mask, logprobs = start + ids, [], [], []
             if CONFIG["end_after_cut"] and joined and made["stop_reasons"][0] == "length":
                 ids, mask, logprobs = ids + [self.tokenizer.eos_token_id], mask + [1], logprobs + [0.0]
+            if CONFIG["repeated"]:
+                again = self.tokenizer.apply_chat_template(prompt[before:], chat_template=template)
+                ids, mask, logprobs = again + ids, [0] * len(again) + mask, [0.0] * len(again) + logprobs
             late = 0 if CONFIG["early_reward"] else 1
             paid = [0.0] * (len(ids) - 1) + [late * answer["reward"]]
             paid = [(1 - late) * answer["reward"], *paid[1:]] if len(paid) > 1 else paid
@@ -147,12 +152,13 @@ def test_sound(loads: Loads) -> None:
         ("configured", "conversation, log-probs of the call", "rollout_logprob"),
         ("end_after_cut", "one message, cut off", "token"),
         ("always_stop", "conversation, cut off", "token"),
+        ("repeated", "conversation, opened by the environment", "token"),
     ],
 )
 def test_faults(loads: Loads, fault: str, setting: str, output: str) -> None:
     """What is kept, lost, trained, mixed, filtered, paid early, or dropped as the configuration asks for nothing.
 
-    Also an end that no model sampled, and a stop reason that no engine returned.
+    Also an end that no model sampled, a stop reason that no engine returned, and the prompt in the response.
     """
     target, found = _bound(loads, fault)
     break_ = judged_at(PLC004, found[setting], setting, target).found

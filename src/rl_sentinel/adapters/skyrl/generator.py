@@ -73,6 +73,8 @@ _SPECIAL: Mapping[str, Settings] = {
         "generator.sampling_params.stop": chr(STOP),
     },
     "custom template": {_TEMPLATE: "qwen3_with_thinking"},
+    "conversation, opened by the environment": {"opens": True},
+    "custom template, opened by the environment": {_TEMPLATE: "qwen3_with_thinking", "opens": True},
     "step-wise": {STEP_WISE: True},
     "batched": {_BATCHED: True},
     "conversation, overlong filtering": {_FILTER: True},
@@ -82,7 +84,7 @@ _SPECIAL: Mapping[str, Settings] = {
 
 #: Name -> settings. ``end`` is how each turn ends (only the last turn can be cut off); with ``closing``, the
 #: environment also returns an observation after the last turn; with ``asked``, the call requests log-probs, and the
-#: configuration does not.
+#: configuration does not; with ``opens``, the environment puts a message before the prompt.
 FAMILIES: Mapping[str, Settings] = {
     name: {"end": "eos", "closing": False, _BATCHED: False, **special} for name, special in _SPECIAL.items()
 }
@@ -154,15 +156,17 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     end: str,
     closing: bool,  # noqa: FBT001 - passed by name
     asked: bool,  # noqa: FBT001 - passed by name
+    opens: bool,  # noqa: FBT001 - passed by name
 ) -> dict[str, list[Any]]:
     """Run the generator on one conversation per row, and read its output at the positions of the batch.
 
     A token is -1 where it or the stop token after it is lost, duplicated or moved, or where the engine received a wrong
     prompt; the last token also if another token trains after a response that is cut off, or if the stop reason is not
-    that of the last turn. An untrained token keeps the log-prob of the batch. If truncated responses are filtered, the
+    that of the last turn. The first mask is False if the prompt is not in the row once. An untrained token keeps the
+    log-prob of the batch. If truncated responses are filtered, the
     returned mask is the row's mask if the generator trains no token, and False otherwise.
     """
-    scripts = [script_of(number, row, end, closing=closing) for number, row in enumerate(rows)]
+    scripts = [script_of(number, row, end, closing=closing, opens=opens) for number, row in enumerate(rows)]
     engine = Engine(scripts)
     output = output_of(generator, sampling, trajectory, config, engine, scripts, model, asked=asked)
     generated = generated_rows(output, engine)
@@ -234,6 +238,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
             "end": Knob("end"),
             "closing": Knob("closing"),
             "asked": Knob("asked", default=False),
+            "opens": Knob("opens", default=False),
         },
         produced_by={"rows": _ENGINE},
         doubles=doubles(target),
