@@ -33,32 +33,25 @@ RESPONSES = f"{_CLIENT}.AsyncResponsesWithReward.create"
 _END, _PAD, _REPLY, _FIRST = 1, 2, 3, 10
 _ROLES = {"system": 4, "user": 5, "assistant": 6, "tool": 7}
 
-#: Form of the input -> the kind of its parts; a form of one text has no parts.
+#: The method of a call -> the forms of its input: one text, messages with texts, or parts of a kind.
 FORMS: Mapping[str, tuple[str, ...]] = {
     COMPLETIONS: ("messages",),
     RESPONSES: ("text", "messages", "input_text", "output_text", "function_call_output"),
 }
 
-#: The parameters of a call -> the field of the request that they set, with the value of each.
+#: The method of a call -> groups of parameters that can be set at the same time, with a value of each.
+_SAMPLING: Settings = {"temperature": 0.7, "top_p": 0.9}
 PARAMETERS: Mapping[str, Mapping[str, Settings]] = {
     COMPLETIONS: {
-        "sampling": {
-            "temperature": 0.7,
-            "top_p": 0.9,
-            "frequency_penalty": 0.5,
-            "stop": "word",
-            "max_completion_tokens": 24,
-        },
+        "sampling": {**_SAMPLING, "frequency_penalty": 0.5, "stop": "word", "max_completion_tokens": 24},
         "max_tokens": {"max_tokens": 40},
     },
-    RESPONSES: {"sampling": {"temperature": 0.7, "top_p": 0.9, "max_output_tokens": 24}},
+    RESPONSES: {"sampling": {**_SAMPLING, "max_output_tokens": 24}},
 }
-
-#: The maximum number of tokens of a response.
-_ROOM = 64
 
 #: The columns of a row -> its keys.
 _KEYS = {"tokens": "input_ids", "masks": "loss_mask", "logprobs": "logprobs", "versions": "versions"}
+#: A parameter of a call -> the field of the request that it sets, where the names differ.
 _FIELD = dict.fromkeys(("max_completion_tokens", "max_tokens", "max_output_tokens"), "max_new_tokens")
 
 _API = (
@@ -173,10 +166,14 @@ def call(
     """Run a call of the client, and return the interaction that it caches; earlier classes have fewer attributes."""
     owner = create.__globals__[create.__qualname__.partition(".")[0]]
     cached = cache()
-    options = {"tool_call_parser": "", "reasoning_parser": "", "engine_max_tokens": None, "lora_name": ""}
-    client = bare_instance(
-        owner, engine=engine, tokenizer=Tokenizer(), _cache=cached, chat_template_type="hf", **options
-    )
+    options: dict[str, Any] = {
+        "tool_call_parser": "",
+        "reasoning_parser": "",
+        "engine_max_tokens": None,
+        "lora_name": "",
+    }
+    options |= {"engine": engine, "tokenizer": Tokenizer(), "_cache": cached, "chat_template_type": "hf"}
+    client = bare_instance(owner, **options)
     package = ModuleType("openai")
     vars(package)["Omit"] = _Omit
     doubles = {**_MODELS, **_TYPES, "apply_chat_template": apply_template}
@@ -220,7 +217,7 @@ def rows_of_calls(  # noqa: PLR0913 - code of the target, and the arguments of t
     columns: dict[str, list[Any]] = {name: [] for name in _KEYS}
     for row in rows:
         arguments, prompt = input_of(api, form, row["prompt"])
-        limit = {"max_completion_tokens" if api == COMPLETIONS else "max_output_tokens": _ROOM}
+        limit = {"max_completion_tokens" if api == COMPLETIONS else "max_output_tokens": 64}
         data = call(create, cache, Engine(response, prompt, row), **arguments, **limit).to_tensor_dict()
         start = data["input_ids"].shape[1] - len(row["tokens"])
         for name, key in _KEYS.items():
@@ -246,10 +243,10 @@ def parameters_of_call(  # noqa: PLR0913 - code of the target, and the arguments
 
 
 def _code(target: Target, path: str) -> dict[str, Constant]:
-    cache = Function(CACHE) if target.has(CACHE) and not target.fails(CACHE) else dict
+    has_cache = target.has(CACHE) and not target.fails(CACHE)
     return {
         "create": Constant(Function(path)),
-        "cache": Constant(cache),
+        "cache": Constant(Function(CACHE) if has_cache else dict),
         "response": Constant(Function(RESPONSE)),
         "api": Constant(path),
     }
