@@ -30,10 +30,15 @@ MANAGER = """
 """
 
 CONTROLLER = """
+    run_async_task = None
+
     class RolloutController:
-        async def _async_initialize(self, job, server_args, **kwargs):
-            self.scheduler.create_workers(job=job)
-            for worker in self.scheduler.get_workers(role=job.role):
+        def initialize(self, role, server_args, **kwargs):
+            run_async_task(self.start, role, **kwargs)
+
+        async def start(self, role, **kwargs):
+            self.scheduler.create_workers(job=role)
+            for worker in self.scheduler.get_workers(role=role):
                 await self.scheduler.async_call_engine(worker_id=worker.id, method="initialize", SENT**kwargs)
 """
 

@@ -15,7 +15,7 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
 CONTROLLER = "areal.infra.controller.rollout_controller.RolloutController"
-START = f"{CONTROLLER}._async_initialize"
+START = f"{CONTROLLER}.initialize"
 EXECUTOR = "areal.infra.workflow_executor.WorkflowExecutor"
 PATH = f"{EXECUTOR}.initialize"
 
@@ -88,9 +88,18 @@ def admitted_by_worker(  # noqa: PLR0913 - code of the target, and the arguments
         scheduling_strategy=SimpleNamespace(type="separation"),
     )
     scheduler = Scheduler()
-    made = bare_instance(controller, scheduler=scheduler, config=config, inf_engine=Weights, _worker_role="rollout")
-    made._collective_rpc_async = _nothing  # noqa: SLF001 - starts the servers
-    asyncio.run(start(made, SimpleNamespace(role="rollout"), {}))
+    config.scheduling_spec = [start.__globals__.get("SchedulingSpec", dict)()]
+    made = bare_instance(
+        controller,
+        scheduler=scheduler,
+        config=config,
+        inf_engine=Weights,
+        rollout_alloc=SimpleNamespace(parallel=SimpleNamespace(tp_size=1, pp_size=1, dp_size=_WORKERS)),
+        _collective_rpc_async=_nothing,  # starts the servers
+        _start_callback_server=lambda: None,
+    )
+    with replaced_globals(start.__globals__, run_async_task=_run, BatchTaskDispatcher=_Dispatcher):
+        start(made, "rollout", {})
     given = scheduler.options[0].get("train_data_parallel_size")
     worker = bare_instance(
         executor,
@@ -124,6 +133,11 @@ class _Dispatcher:
 
     def initialize(self, **_options: object) -> None:
         """Do nothing."""
+
+
+def _run(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the coroutine
+    """A double of AReaL's helper, which runs a coroutine in a loop of uvloop."""
+    return asyncio.run(function(*arguments, **options))
 
 
 async def _nothing(*_passed: object, **_options: object) -> list[object]:
