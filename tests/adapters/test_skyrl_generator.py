@@ -1,4 +1,4 @@
-"""Generation in SkyRL's call shapes, in words of our own: sound, and with seven faults."""
+"""Generation in SkyRL's call shapes, in words of our own: sound, and with faults."""
 
 from collections.abc import Callable
 
@@ -42,7 +42,7 @@ CONFIG = """
 
 ENGINE = """
     def get_sampling_params_for_backend(backend, sampling):
-        return {"skip_special_tokens": True, "logprobs": sampling.logprobs, "stop": sampling.stop}
+        return {"skip_special_tokens": SKIPS, "logprobs": sampling.logprobs, "stop": sampling.stop}
 """
 
 GENERATOR = """
@@ -50,7 +50,8 @@ GENERATOR = """
 
     CONFIG = {"keep_answer": False, "lose_end": False, "train_observation": False, "mixed_template": False}
     CONFIG |= {"filter_finished": False, "filter_nothing": False, "early_reward": False}
-    CONFIG |= {"configured": False}
+    CONFIG |= {"configured": False, "end_after_cut": False, "always_stop": False}
+    CONFIG |= {"repeated": False}
 
     class SkyRLGymGenerator:
         def __init__(self, generator_cfg, skyrl_gym_cfg, inference_engine_client, tokenizer):
@@ -60,17 +61,18 @@ GENERATOR = """
             rows = []
             for prompt, extras in zip(batch["prompts"], batch["env_extras"]):
                 rows += await self.converse(prompt, extras, batch["sampling_params"])
-            names = ("prompt_token_ids", "response_ids", "loss_masks", "rollout_logprobs", "rewards")
+            names = ("prompt_token_ids", "response_ids", "loss_masks", "rollout_logprobs", "rewards", "stop_reasons")
             return {name: [row[n] for row in rows] for n, name in enumerate(names)}
 
         async def converse(self, prompt, extras, sampling):
             template = self.cfg.chat_template.name_or_path
             custom = template if not CONFIG["mixed_template"] else None
+            environment = skyrl_gym.make("text", env_config={}, extras=extras)
+            before, (prompt, _) = len(prompt), environment.init(prompt)
             opening = self.tokenizer.apply_chat_template(prompt, chat_template=custom)
             head = self.tokenizer.apply_chat_template(prompt, chat_template=template, add_generation_prompt=True)
             head = head[len(opening):]
             joined = not self.cfg.use_conversation_multi_turn
-            environment = skyrl_gym.make("text", env_config={}, extras=extras)
             start, ids, mask, logprobs, done, rows = opening + head, [], [], [], False, []
             while not done:
                 request = {"prompt_token_ids": [start + ids], "sampling_params": sampling}
@@ -95,24 +97,31 @@ GENERATOR = """
                 cut_off = made["stop_reasons"][0] == "length" or CONFIG["filter_finished"]
                 if self.cfg.apply_overlong_filtering and cut_off and not CONFIG["filter_nothing"]:
                     mask = [0] * len(mask)
+                reason = "stop" if CONFIG["always_stop"] else made["stop_reasons"][0]
                 if self.cfg.step_wise_trajectories:
-                    rows.append((start, ids, mask, logprobs, [0.0] * (len(own) - 1) + [answer["reward"]]))
+                    rewards = [0.0] * (len(own) - 1) + [answer["reward"]]
+                    rows.append((start, ids, mask, logprobs, rewards, reason))
                     start, ids, mask, logprobs = start + ids, [], [], []
+            if CONFIG["end_after_cut"] and joined and made["stop_reasons"][0] == "length":
+                ids, mask, logprobs = ids + [self.tokenizer.eos_token_id], mask + [1], logprobs + [0.0]
+            if CONFIG["repeated"]:
+                again = self.tokenizer.apply_chat_template(prompt[before:], chat_template=template)
+                ids, mask, logprobs = again + ids, [0] * len(again) + mask, [0.0] * len(again) + logprobs
             late = 0 if CONFIG["early_reward"] else 1
             paid = [0.0] * (len(ids) - 1) + [late * answer["reward"]]
             paid = [(1 - late) * answer["reward"], *paid[1:]] if len(paid) > 1 else paid
             if CONFIG["configured"] and self.cfg.sampling_params.logprobs is None:
                 logprobs = None
-            return rows or [(start, ids, mask, logprobs, paid)]
+            return rows or [(start, ids, mask, logprobs, paid, reason)]
 """
 
 
-def _bound(loads: Loads, fault: str = "") -> tuple[Target, dict[str, Boundary]]:
+def _bound(loads: Loads, fault: str = "", *, skips: bool = True) -> tuple[Target, dict[str, Boundary]]:
     folder = "skyrl/backends/skyrl_train/inference_servers"
     tree = {
         "skyrl/__init__.py": "",
         "skyrl/train/config.py": CONFIG,
-        f"{folder}/engine_utils.py": ENGINE,
+        f"{folder}/engine_utils.py": ENGINE.replace("SKIPS", str(skips)),
         "skyrl/train/generators/skyrl_gym_generator.py": GENERATOR.replace(f'"{fault}": False', f'"{fault}": True'),
     }
     target = loads(FRAMEWORK, tree, {"skyrl_gym/__init__.py": "make = None\n"})
@@ -141,14 +150,28 @@ def test_sound(loads: Loads) -> None:
         ("filter_nothing", "conversation, cut off, overlong filtering", "mask"),
         ("early_reward", "one message", "reward"),
         ("configured", "conversation, log-probs of the call", "rollout_logprob"),
+        ("end_after_cut", "one message, cut off", "token"),
+        ("always_stop", "conversation, cut off", "token"),
+        ("repeated", "conversation, opened by the environment", "token"),
     ],
 )
 def test_faults(loads: Loads, fault: str, setting: str, output: str) -> None:
-    """What is kept, lost, trained, mixed, filtered, paid early, or dropped as the configuration asks for nothing."""
+    """What is kept, lost, trained, mixed, filtered, paid early, or dropped as the configuration asks for nothing.
+
+    Also an end that no model sampled, a stop reason that no engine returned, and the prompt in the response.
+    """
     target, found = _bound(loads, fault)
     break_ = judged_at(PLC004, found[setting], setting, target).found
     assert break_ is not None
     assert break_.expectation.name == output
+
+
+def test_text_with_special_tokens(loads: Loads) -> None:
+    """An environment that scores the exact text gives another reward for a text with its end token."""
+    target, found = _bound(loads, skips=False)
+    break_ = judged_at(PLC004, found["conversation"], "conversation", target).found
+    assert break_ is not None
+    assert break_.expectation.name == "reward"
 
 
 def test_round_trip(loads: Loads) -> None:

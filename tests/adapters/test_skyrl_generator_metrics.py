@@ -37,6 +37,12 @@ ENGINE = """
 """
 
 METRICS = """
+    def get_metrics_from_generator_output(output, uids):
+        rewards = [sum(one) if isinstance(one, list) else one for one in output["rewards"]]
+        solved = {uid: any(r > 0 for r, name in zip(rewards, uids) if name == uid) for uid in uids}
+        scores = {"avg_score": sum(rewards) / len(rewards), "pass_at_n": sum(solved.values()) / len(solved)}
+        return scores | ({"pass_at_n": None} if isinstance(output["rewards"][0], list) and UNDEFINED else {})
+
     def get_rollout_metrics(responses, masks):
         lengths, trained = [len(one) for one in responses], [sum(one) for one in masks]
         return {
@@ -55,7 +61,8 @@ GENERATOR = """
             self.cfg, self.engine, self.tokenizer = generator_cfg, inference_engine_client, tokenizer
 
         async def generate(self, batch):
-            assert self.cfg.batched
+            if not self.cfg.batched:
+                return await self.converse(batch)
             prompts = [self.tokenizer.apply_chat_template(prompt) for prompt in batch["prompts"]]
             request = {"prompt_token_ids": prompts, "sampling_params": batch["sampling_params"]}
             made = await self.engine.generate(request)
@@ -67,22 +74,39 @@ GENERATOR = """
             masks = [[1] * len(one) for one in cut]
             metrics = get_rollout_metrics(MEASURED, masks)
             return {"response_ids": cut, "loss_masks": masks, "rewards": rewards, "rollout_metrics": metrics}
+
+        async def converse(self, batch):
+            rewards = []
+            for prompt, extras in zip(batch["prompts"], batch["env_extras"]):
+                ids, done = self.tokenizer.apply_chat_template(prompt), False
+                environment, paid = skyrl_gym.make("text", env_config={}, extras=extras), []
+                while not done:
+                    request = {"prompt_token_ids": [ids], "sampling_params": batch["sampling_params"]}
+                    answer = environment.step((await self.engine.generate(request))["responses"][0])
+                    paid, done = [*paid, answer["reward"]], answer["done"]
+                rewards.append(PAID)
+            return {"rewards": rewards}
 """
 
 
-def _bound(loads: Loads, measured: str) -> tuple[Target, Boundary]:
+SOUND = {"MEASURED": "cut", "PAID": "paid", "UNDEFINED": "False"}
+
+
+def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
+    metrics, generator = METRICS, GENERATOR
+    for word, code in {**SOUND, **broken}.items():
+        metrics, generator = metrics.replace(word, code), generator.replace(word, code)
     folder = "skyrl/backends/skyrl_train/inference_servers"
     tree = {
         "skyrl/__init__.py": "",
         "skyrl/train/config.py": CONFIG,
         f"{folder}/engine_utils.py": ENGINE,
-        "skyrl/train/generators/utils.py": METRICS,
-        "skyrl/train/generators/skyrl_gym_generator.py": GENERATOR.replace("MEASURED", measured),
+        "skyrl/train/generators/utils.py": metrics,
+        "skyrl/train/generators/skyrl_gym_generator.py": generator,
     }
     target = loads(FRAMEWORK, tree, {"skyrl_gym/__init__.py": "make = None\n"})
-    (boundary,) = generator_metrics.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    bound = [one for one in generator_metrics.boundaries(target) if isinstance(one, Boundary)]
+    return target, {next(iter(one.settings)): one for one in bound}
 
 
 @pytest.mark.parametrize(
@@ -91,12 +115,28 @@ def _bound(loads: Loads, measured: str) -> tuple[Target, Boundary]:
     ids=["what is returned", "before it is cut", "characters"],
 )
 def test_lengths(loads: Loads, measured: str, found: bool) -> None:  # noqa: FBT001 - parametrised
-    target, boundary = _bound(loads, measured)
-    assert answering({("generator", "batched, metrics"): boundary}, target) == []
-    judgement = judged_at(MET001, boundary, "batched, metrics", target)
+    target, bound = _bound(loads, MEASURED=measured)
+    assert answering({("generator", name): boundary for name, boundary in bound.items()}, target) == []
+    judgement = judged_at(MET001, bound["batched, metrics"], "batched, metrics", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
 
 
+@pytest.mark.parametrize("setting", ["conversation, scores", "one turn, scores"])
+@pytest.mark.parametrize(
+    ("broken", "found"),
+    [({}, False), ({"UNDEFINED": "True"}, True), ({"PAID": "paid[:1]"}, None), ({"PAID": "paid[-1] / 2"}, True)],
+    ids=["summed", "missing for rewards per token", "first turn only", "halved"],
+)
+def test_scores(loads: Loads, setting: str, broken: dict[str, str], found: bool | None) -> None:  # noqa: FBT001
+    """A score of the first turn only is wrong for conversations of several turns."""
+    target, bound = _bound(loads, **broken)
+    judgement = judged_at(MET001, bound[setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is (setting.startswith("conversation") if found is None else found)
+
+
 def test_round_trip(loads: Loads) -> None:
-    check_round_trip(*_bound(loads, "cut"))
+    target, bound = _bound(loads)
+    for boundary in bound.values():
+        check_round_trip(target, boundary)

@@ -92,7 +92,9 @@ def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int, python: 
 def _key(job: Request, python: str) -> str:
     """A digest of the target's code, the code of this package, the request, and an interpreter other than ours."""
     package, total = Path(rl_sentinel.__file__).parent, hashlib.sha256()
-    inputs = (job.framework, job.target["digest"], job.version, job.overlays, job.enters, job.seed, job.budget)
+    # The digest is of the package; the commit also covers examples beside it.
+    tree = (job.target["digest"], job.target.get("commit", ""))
+    inputs = (job.framework, *tree, job.version, job.overlays, job.enters, job.seed, job.budget)
     environment = () if python == sys.executable else (str(Path(python).absolute()),)
     total.update(json.dumps([*inputs, *environment]).encode())
     for part in sorted(p for p in package.iterdir() if p.is_dir() and p.name not in _IRRELEVANT):

@@ -104,3 +104,20 @@ def test_what_came_later_is_not_missed(loads: Loads) -> None:
         (CRITIC, "default"),
         (CRITIC, "huber"),
     }
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_former_package(loads: Loads, decoupled: bool) -> None:  # noqa: FBT001 - parametrized
+    """The losses of realhf, which at first had no proximal policy."""
+    policy = """
+    def actor_loss_fn(logprobs, old_logprobs, advantages, eps_clip, loss_mask=None, c_clip=None PROXIMAL):
+        return (logprobs + 100 * old_logprobs + 1000 * advantages)[0] * eps_clip, {}
+    """.replace("PROXIMAL", ", proximal_logprobs=None" if decoupled else "")
+    value = CRITIC_LOSS.replace("ppo_critic", "critic")
+    module = "realhf/impl/model/utils/ppo_functional"
+    target = loads(FRAMEWORK, {"realhf/__init__.py": "", f"{module}.py": f"{policy}\n{value}"})
+    bound = _bound(target)
+    path = module.replace("/", ".")
+    assert {name for name, _ in bound} == {f"{path}.actor_loss_fn", f"{path}.critic_loss_fn"}
+    loss = outputs_of(target, bound[f"{path}.actor_loss_fn", "dual clip"], "dual clip", _batch())["loss"]
+    assert loss.item() == pytest.approx((1 + 200 + 4000) * 0.2)

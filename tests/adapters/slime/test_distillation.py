@@ -11,6 +11,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 Loads = Callable[..., Target]
 
@@ -47,6 +48,24 @@ def test_log_probs_and_penalty(loads: Loads, file: str, sound: str, broken: str,
     target = loads(FRAMEWORK, tree)
     name, setting = ("post_process_rewards", "default") if "distil" in file else (PENALTY, "grpo, distilled")
     judgement = judged_at(REF001, bound(FRAMEWORK, target)[name, setting], setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize("module", ["slime/rollout", "examples/on_policy_distillation"])
+@pytest.mark.parametrize(
+    ("request_", "found"),
+    [('"input_ids": sample.tokens', False), ('"text": sample.prompt + sample.response', True)],
+    ids=["token ids", "text"],
+)
+def test_scored_tokens(loads: Loads, module: str, request_: str, found: bool) -> None:  # noqa: FBT001
+    """A teacher that gets the text of a response tokenizes it anew; it was an example before it was in the package."""
+    tree = files(fixed=True)
+    source = tree.pop("slime/rollout/on_policy_distillation.py")
+    assert '"input_ids": sample.tokens' in source
+    tree[f"{module}/on_policy_distillation.py"] = source.replace('"input_ids": sample.tokens', request_)
+    target = loads(FRAMEWORK, tree)
+    judgement = judged_at(PLC004, bound(FRAMEWORK, target)["reward_func", "sampled tokens"], "sampled tokens", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
 

@@ -18,6 +18,12 @@ PPO = "areal.utils.functional.ppo_actor_loss_fn"
 SAPO = "areal.utils.functional.sapo_loss_fn"
 CRITIC = "areal.utils.functional.ppo_critic_loss_fn"
 
+#: Paths of both functions until August 2025, in the package realhf.
+_FORMER = {
+    PPO: "realhf.impl.model.utils.ppo_functional.actor_loss_fn",
+    CRITIC: "realhf.impl.model.utils.ppo_functional.critic_loss_fn",
+}
+
 _RATIO = claims("functional.py, ppo_actor_loss_fn: ratio of the current to the proximal policy", ratio=True)
 _SEQUENCE = _RATIO | claims(
     "functional.py, ppo_actor_loss_fn: advantages averaged over the row", on_policy_gradient="other"
@@ -49,25 +55,31 @@ _CRITIC_DEFAULT = "areal/trainer/ppo/critic.py, ppo_loss_fn: float values of pac
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Each loss that the release has; every release has PPO and the value loss."""
-    usable = target.has(PPO) and not target.fails(PPO)
-    known = signature(target.find(PPO)).parameters if usable else None
+    path = _path(target, PPO)
+    usable = target.has(path) and not target.fails(path)
+    known = signature(target.find(path)).parameters if usable else None
     ppo = [
-        _ppo(name, settings, {n: Knob(n) for n in settings}, "old_logprob")
+        _ppo(path, name, settings, {n: Knob(n) for n in settings}, "old_logprob")
         for name, settings in PLAIN.items()
         if known is None or set(settings) <= set(known)
     ]
     if target.has(REJECTION):
         for name, settings in REJECTING.items():
             numbers: dict[str, Codec] = {"eps_clip": Constant(0.2), "rejection_sampling": rejection(settings)}
-            ppo.append(_ppo(name, settings, numbers, "rollout_logprob"))
+            ppo.append(_ppo(path, name, settings, numbers, "rollout_logprob"))
     yield from bindable(target, *ppo)
     if known is not None and "importance_sampling_level" in known:
         yield from bindable(target, _padded())
     yield from bindable(target, *(_sapo(name, settings) for name, settings in GATES.items()), optional=True)
-    yield from bindable(target, _critic())
+    yield from bindable(target, _critic(_path(target, CRITIC)))
 
 
-def _ppo(name: str, settings: Settings, numbers: Mapping[str, Codec], sampler: str) -> Boundary:
+def _path(target: Target, path: str) -> str:
+    """The path of a loss in this release."""
+    return path if target.has(path) or not target.has(_FORMER[path]) else _FORMER[path]
+
+
+def _ppo(path: str, name: str, settings: Settings, numbers: Mapping[str, Codec], sampler: str) -> Boundary:
     arguments = {
         "logprobs": packed("logprob"),
         "old_logprobs": packed(sampler),
@@ -82,7 +94,7 @@ def _ppo(name: str, settings: Settings, numbers: Mapping[str, Codec], sampler: s
     prefix = "actor.rejection_sampling" if "level" in settings else "actor"
     also = ["actor.use_decoupled_loss=True"] if "level" in settings else []
     return _policy(
-        PPO,
+        path,
         name,
         settings,
         arguments,
@@ -138,7 +150,7 @@ def _policy(  # noqa: PLR0913 - the parts in which the losses differ
     return _loss(path, "policy-loss", arguments, {**common, **produced_by}, {name: settings}, claimed, reach)
 
 
-def _critic() -> Boundary:
+def _critic(path: str) -> Boundary:
     arguments = {
         "value": packed("value"),
         "old_value": packed("old_value"),
@@ -152,7 +164,7 @@ def _critic() -> Boundary:
         "huber": {"value_eps_clip": 0.5, "loss_fn_type": "huber"},
     }
     produced_by = dict.fromkeys(("value", "old_value", "target_value", "loss_mask", "loss_fn_type"), _CRITIC_DEFAULT)
-    return _loss(CRITIC, "value-loss", arguments, produced_by, settings, Claims(), "critic.eps_clip")
+    return _loss(path, "value-loss", arguments, produced_by, settings, Claims(), "critic.eps_clip")
 
 
 def _loss(  # noqa: PLR0913 - the fields of a loss
@@ -164,6 +176,9 @@ def _loss(  # noqa: PLR0913 - the fields of a loss
     claimed: Claims,
     reach: str,
 ) -> Boundary:
+    optional = {"cu_seqlens", *(n for n, codec in arguments.items() if codec == Constant(None))}
+    if arguments.get("proximal_logprobs") == arguments.get("old_logprobs"):  # one policy, in the first releases too
+        optional.add("proximal_logprobs")
     return Boundary(
         path=path,
         stage=stage,
@@ -173,8 +188,7 @@ def _loss(  # noqa: PLR0913 - the fields of a loss
                 name="result",
                 arguments=arguments,
                 produced_by=produced_by,
-                # A release need not have an option that is not used.
-                optional=frozenset({"cu_seqlens", *(n for n, codec in arguments.items() if codec == Constant(None))}),
+                optional=frozenset(optional),  # a release need not have an option that is not used
             ),
         ),
         unused=frozenset({"length", "prompt_length"}),

@@ -108,7 +108,8 @@ def train_all(batch: Batch) -> Batch:
     return with_columns(batch, mask=batch.valid)
 
 
-def _all_train(inputs: Inputs) -> str:
+def all_train(inputs: Inputs) -> str:
+    """Require that all tokens of each turn train."""
     same = torch.equal(inputs.batch.mask, inputs.batch.valid)
     return "" if same else "a turn has a token that is not trained"
 
@@ -145,5 +146,5 @@ def _sessions() -> Boundary:
         domain=train_all,
         claims=claims(_DOCS, conserves=True),
         reach="agents through the OpenAI client or proxy, export style 'individual'",
-        requires=(no_empty_response, prompts_are_contiguous, _all_train),
+        requires=(no_empty_response, prompts_are_contiguous, all_train),
     )

@@ -63,29 +63,33 @@ def count_admitted(
     All admitted rollouts run at once, and finish before the next ones start. A restart loses the rollouts that are not
     trained yet; the version of the weights is that of the checkpoint.
     """
-    session = _Session(make, rows, max_staleness)
+    session = _session(make, rows, max_staleness)
     admitted = 0
     for version in range(finished + 1):
         session.weights.version = version
         admitted += session.fill(filtered)
-    restarted = _Session(make, rows, max_staleness)
+    restarted = _session(make, rows, max_staleness)
     restarted.weights.version = finished
     if recover := getattr(restarted.manager, "on_version_recovered", None):
         recover(finished)
     return {"admitted": admitted, "resumed": finished * rows + restarted.fill(filtered)}
 
 
-class _Session:
+def _session(make: Callable[..., Any], rows: int, max_staleness: int) -> "Session":
+    """A run with a new manager."""
+    weights = Weights()
+    many = rows * (max_staleness + 2)  # more than an update needs, so that the limit on staleness binds
+    sizes = {"max_concurrent_rollouts": many, "consumer_batch_size": rows, "max_staleness": max_staleness}
+    provider = {"version_provider": weights} if "version_provider" in inspect.signature(make).parameters else {}
+    return Session(weights, make(**provider, **sizes))
+
+
+class Session:
     """One run of the trainer: a manager, and the version of the weights that it reads."""
 
-    def __init__(self, make: Callable[..., Any], rows: int, max_staleness: int) -> None:
-        self.weights = Weights()
-        many = rows * (max_staleness + 2)  # more than an update needs, so that the limit on staleness binds
-        sizes = {"max_concurrent_rollouts": many, "consumer_batch_size": rows, "max_staleness": max_staleness}
-        provider = (
-            {"version_provider": self.weights} if "version_provider" in inspect.signature(make).parameters else {}
-        )
-        self.manager = make(**provider, **sizes)
+    def __init__(self, weights: Weights, manager: Any) -> None:  # noqa: ANN401 - the target's class
+        """Start with the manager's first capacity."""
+        self.weights, self.manager = weights, manager
         # Managers of older releases take the version as an argument of each call.
         self.asks = bool(inspect.signature(self.manager.get_capacity).parameters)
 

@@ -30,7 +30,7 @@ METRICS = "skyrl.train.generators.utils.get_metrics_from_generator_output"
 EVALUATE, EVAL = "skyrl.train.evaluate.evaluate", f"{TRAINER}.eval"
 STEP_WISE_EVALUATE = "skyrl.train.evaluate.evaluate_step_wise"
 
-_CLAIMS = claims(
+SCORED = claims(
     "generators/utils.py, get_metrics_from_generator_output, docstring: pass@n from the rewards of an example's "
     "trajectories, which are grouped by uid",
     grouping="id",
@@ -54,7 +54,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Metrics from rewards per response and per token, and the metrics that an evaluation run logs."""
     if target.has(METRICS):
         source = inspect.getsource(target.find(METRICS))
-        logs = _logged(target)
+        logs = logged_scores(target)
         yield from bindable(target, _metrics("response", logs))
         if "isinstance(rewards[0], list)" in source:
             undefined = {"pass_at_n"} if "pass_at_n = None" in source else set()
@@ -67,7 +67,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(path, "metric", str(why))
 
 
-def _logged(target: Target) -> Mapping[str, Output]:
+def logged_scores(target: Target) -> Mapping[str, Output]:
     """The metrics that the release logs."""
     has_mean = "mean_positive_reward" in inspect.getsource(target.find(METRICS))
     return {name: output for name, output in _LOGGED.items() if has_mean or name != "mean_positive_reward"}
@@ -214,7 +214,7 @@ def _metrics(per: str, logs: Mapping[str, Output]) -> Boundary:
         reads=frozenset({"reward", "group"}),
         outputs={n: Output("", o.unit, o.quantity, over=o.over, at=Use("metrics")[n]) for n, o in logs.items()},
         settings={f"rewards per {per}": {}},
-        claims=_CLAIMS,
+        claims=SCORED,
         reach="every run",
         requires=(no_empty_response,),
     )
@@ -238,7 +238,7 @@ def _evaluation(target: Target, path: str) -> Boundary:
             "groups": "trainer.py, eval: a batch of prompts of the evaluation set",
         },
     )
-    logs = _logged(target)
+    logs = logged_scores(target)
     return Boundary(
         path=path,
         stage="metric",
@@ -249,7 +249,7 @@ def _evaluation(target: Target, path: str) -> Boundary:
             for where in ("all", "task")
             for n, o in logs.items()
         },
-        claims=_CLAIMS,
+        claims=SCORED,
         reach=f"{STEP_WISE}=true"
         if step_wise
         else "every evaluation; generator.eval_n_samples_per_prompt other than n_samples_per_prompt",

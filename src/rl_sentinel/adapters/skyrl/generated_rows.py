@@ -11,6 +11,7 @@ from rl_sentinel.adapters.skyrl.generator_doubles import (
     CLOSING,
     CUSTOM_START,
     EOS,
+    PER_ROW,
     START,
     STOP,
     Engine,
@@ -36,7 +37,7 @@ class GeneratedRow:
     reward: float
 
 
-def script_of(number: int, row: dict[str, Any], end: str, *, closing: bool) -> Script:
+def script_of(number: int, row: dict[str, Any], end: str, *, closing: bool, opens: bool = False) -> Script:
     """The conversation of a row; the token that ends a turn gets the log-prob of the token before it."""
     runs, turns = _runs(row), list[Turn]()
     for n, (is_sampled, places) in enumerate(runs):
@@ -49,7 +50,7 @@ def script_of(number: int, row: dict[str, Any], end: str, *, closing: bool) -> S
         after = [CLOSING] * closing if last else [id_of(number, position) for position in runs[n + 1][1]]
         sampled = [*(id_of(number, position) for position in places), *tail]
         turns.append(Turn(sampled, [*logprobs, *logprobs[-1:] * len(tail)], "length" if cut_off else "stop", after))
-    return Script(turns, row["reward"])
+    return Script(turns, row["reward"], opens)
 
 
 def tails_of(row: dict[str, Any], end: str, *, one_message: bool) -> list[int | None]:
@@ -114,8 +115,12 @@ class RowReader:
                 self.tokens[places[0]] = -1
             if tails[turn] is not None:
                 self._read_tail(row, first + len(places), tails[turn], places[-1])
+            elif places[-1] == len(self.tokens) - 1 and any(row.mask[first + len(places) :]):
+                self.tokens[-1] = -1  # a token that no model sampled trains
         if any(CLOSING in row.ids for row in self.generated):
             self.tokens[-1] = -1
+        if any(row.ids.count(id_of(self.number, PER_ROW - 1)) != 1 for row in self.generated):
+            self.masks[0] = False  # the prompt is in the response too, or missing
         if any({START, CUSTOM_START} <= set(row.ids) for row in self.generated):  # one row mixes two templates
             self.tokens[0] = -1
         return {

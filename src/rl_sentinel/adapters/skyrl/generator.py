@@ -66,12 +66,15 @@ _SPECIAL: Mapping[str, Settings] = {
     "conversation, answered at the end": {"closing": True},
     "conversation, log-probs of the call": {"asked": True},
     "one message": {_ONE_MESSAGE: False},
+    "one message, cut off": {_ONE_MESSAGE: False, "end": "length"},
     "one message, stop string": {
         _ONE_MESSAGE: False,
         "end": "stop",
         "generator.sampling_params.stop": chr(STOP),
     },
     "custom template": {_TEMPLATE: "qwen3_with_thinking"},
+    "conversation, opened by the environment": {"opens": True},
+    "custom template, opened by the environment": {_TEMPLATE: "qwen3_with_thinking", "opens": True},
     "step-wise": {STEP_WISE: True},
     "batched": {_BATCHED: True},
     "conversation, overlong filtering": {_FILTER: True},
@@ -81,7 +84,7 @@ _SPECIAL: Mapping[str, Settings] = {
 
 #: Name -> settings. ``end`` is how each turn ends (only the last turn can be cut off); with ``closing``, the
 #: environment also returns an observation after the last turn; with ``asked``, the call requests log-probs, and the
-#: configuration does not.
+#: configuration does not; with ``opens``, the environment puts a message before the prompt.
 FAMILIES: Mapping[str, Settings] = {
     name: {"end": "eos", "closing": False, _BATCHED: False, **special} for name, special in _SPECIAL.items()
 }
@@ -153,14 +156,17 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     end: str,
     closing: bool,  # noqa: FBT001 - passed by name
     asked: bool,  # noqa: FBT001 - passed by name
+    opens: bool,  # noqa: FBT001 - passed by name
 ) -> dict[str, list[Any]]:
     """Run the generator on one conversation per row, and read its output at the positions of the batch.
 
     A token is -1 where it or the stop token after it is lost, duplicated or moved, or where the engine received a wrong
-    prompt. An untrained token keeps the log-prob of the batch. If truncated responses are filtered, the returned mask
-    is the row's mask if the generator trains no token, and False otherwise.
+    prompt; the last token also if another token trains after a response that is cut off, or if the stop reason is not
+    that of the last turn. The first mask is False if the prompt is not in the row once. An untrained token keeps the
+    log-prob of the batch. If truncated responses are filtered, the
+    returned mask is the row's mask if the generator trains no token, and False otherwise.
     """
-    scripts = [script_of(number, row, end, closing=closing) for number, row in enumerate(rows)]
+    scripts = [script_of(number, row, end, closing=closing, opens=opens) for number, row in enumerate(rows)]
     engine = Engine(scripts)
     output = output_of(generator, sampling, trajectory, config, engine, scripts, model, asked=asked)
     generated = generated_rows(output, engine)
@@ -169,6 +175,10 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
         RowReader(n, row, generated[n]).read(engine.prompts[n], tails_of(row, end, one_message=joined))
         for n, row in enumerate(rows)
     ]
+    reasons = output.get("stop_reasons") or []
+    if len(reasons) == len(rows):
+        for script, reason, column in zip(scripts, reasons, columns, strict=True):
+            column["tokens"][-1] = column["tokens"][-1] if reason == script.turns[-1].stop_reason else -1
     if getattr(config, "apply_overlong_filtering", False) and end == "length":
         for column, row in zip(columns, rows, strict=True):
             column["masks"] = torch.tensor([bool(trained) for trained in row["mask"]]) & ~column["masks"].any()
@@ -228,6 +238,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
             "end": Knob("end"),
             "closing": Knob("closing"),
             "asked": Knob("asked", default=False),
+            "opens": Knob("opens", default=False),
         },
         produced_by={"rows": _ENGINE},
         doubles=doubles(target),
@@ -253,7 +264,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
         claims=claims(_DOCS, conserves=True),
         reach=", ".join(f"{path}={settings[path]}" for path in settings if "." in path)
         + (", with log-probs requested only in the call's sampling_params" if settings.get("asked") else ""),
-        requires=(no_empty_response, _sampled_at_both_ends, *([one_turn] if settings[_BATCHED] else [])),
+        requires=(no_empty_response, sampled_at_both_ends, *([one_turn] if settings[_BATCHED] else [])),
     )
 
 
@@ -266,7 +277,7 @@ def doubles(target: Target) -> dict[str, Callable[..., Any]]:
     return replaced | ({metrics: no_metrics} if target.has(metrics) else {})
 
 
-def _sampled_at_both_ends(inputs: Inputs) -> str:
+def sampled_at_both_ends(inputs: Inputs) -> str:
     """Require that a conversation starts and ends with a turn of the model."""
     sampled = not last_token_trains(inputs) and bool(inputs.batch.mask[:, :1].all())
     return "" if sampled else "a conversation does not start and end with sampled tokens"

@@ -9,8 +9,8 @@ from typing import Any
 EOS, START, NEWLINE, CUSTOM_START = 1, 2, 10, 6
 ROLES = {"system": 3, "user": 4, "assistant": 5}
 
-#: Token ids of a stop string, and of an observation after the last turn.
-STOP, CLOSING = 900, 901
+#: Token ids of a stop string, of an observation after the last turn, and of an environment's message before the prompt.
+STOP, CLOSING, OPENING = 900, 901, 902
 
 #: Each other token of a script has a unique id: row r uses the ``PER_ROW`` ids from ``FIRST + r * PER_ROW`` on.
 FIRST, PER_ROW = 1_000, 1_000
@@ -28,10 +28,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One conversation: its turns, and the reward after the last one."""
+    """One conversation: its turns, the reward after the last one, and whether the environment opens it by a message."""
 
     turns: Sequence[Turn]
     reward: float
+    opens: bool = False
 
 
 def id_of(row: int, position: int) -> int:
@@ -125,18 +126,23 @@ class Environment:
 
     def __init__(self, script: Script) -> None:
         """Start before the first turn."""
-        self.script, self.at = script, 0
+        self.script, self.at, self.reward = script, 0, 0.0
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """The prompt, unchanged, and an empty dict."""
-        return prompt, {}
+        """The prompt, after a message of the environment if it opens the conversation, and an empty dict."""
+        opening = [{"role": "system", "content": chr(OPENING)}] if self.script.opens else []
+        return [*opening, *prompt], {}
 
-    def step(self, _action: str) -> dict[str, Any]:
-        """The observation after the turn, its reward, and whether it was the last turn."""
+    def step(self, action: str) -> dict[str, Any]:
+        """The observation after the turn, its reward, and whether it was the last turn.
+
+        A text other than the sampled one without special tokens costs a reward of 1.
+        """
         turn, self.at = self.script.turns[self.at], self.at + 1
         done = self.at == len(self.script.turns)
         messages = [{"role": "user", "content": text_of(turn.observation)}] if turn.observation else []
-        reward = self.script.reward if done else 0.0
+        self.reward -= float(action != text_of([token for token in turn.sampled if token != EOS]))
+        reward = self.script.reward + self.reward if done else 0.0
         return {"observations": messages, "reward": reward, "done": done, "metadata": {}}
 
     def get_metrics(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The metrics that SkyRL's generator returns beside its responses, for training or evaluation."""
+"""The metrics that SkyRL's generator returns beside its responses, and scores from the rewards that it returns."""
 
 import inspect
 import re
@@ -12,7 +12,10 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
-from rl_sentinel.adapters.skyrl.arguments import CONFIG
+from rl_sentinel.adapters.skyrl.arguments import CONFIG, UIDS
+from rl_sentinel.adapters.skyrl.evaluation import METRICS as SCORES
+from rl_sentinel.adapters.skyrl.evaluation import SCORED, logged_scores, metrics_by_name
+from rl_sentinel.adapters.skyrl.generated_rows import script_of
 from rl_sentinel.adapters.skyrl.generator import (
     GENERATOR,
     PATH,
@@ -21,6 +24,7 @@ from rl_sentinel.adapters.skyrl.generator import (
     doubles,
     one_turn,
     output_of,
+    sampled_at_both_ends,
 )
 from rl_sentinel.adapters.skyrl.generator_doubles import (
     Engine,
@@ -33,6 +37,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.errors import Unbindable
 
 #: Tokens that the engine samples after the limit of training responses.
@@ -52,7 +57,7 @@ _PRODUCED = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of a batched call whose engine may sample more tokens than the limit."""
+    """The metrics of a batched call whose engine may sample more tokens than the limit, and scores of conversations."""
     sampling = next((path for path in SAMPLING if target.has(path)), "")
     if not sampling or not target.has(PATH) or target.fails(PATH) or not target.has(ROLLOUT):
         return
@@ -63,6 +68,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(PATH, "metric", str(why))
         return
     yield from bindable(target, _metrics(target, sampling, section))
+    if target.has(SCORES):
+        yield from bindable(target, _scores(target, sampling, "conversation"))
+        yield from bindable(target, _scores(target, sampling, "one turn", one_turn))
 
 
 def measure(  # noqa: PLR0913 - classes of the target, and their arguments
@@ -83,6 +91,59 @@ def measure(  # noqa: PLR0913 - classes of the target, and their arguments
     output = output_of(generator, sampling, trajectory, config, Engine(scripts), scripts)
     metrics: dict[str, float] = output["rollout_metrics"]
     return metrics
+
+
+def score(  # noqa: PLR0913 - code of the target, and the arguments of the boundary
+    generator: Callable[..., Any],
+    sampling: Callable[..., dict[str, Any]],
+    trajectory: Callable[..., Any] | None,
+    measure_all: Callable[..., Any],
+    config: Any,  # noqa: ANN401 - the target's section
+    rows: list[dict[str, Any]],
+    uids: list[str],
+) -> dict[str, float]:
+    """The scores of conversations whose environment gives a reward after the last turn; a missing score is NaN."""
+    scripts = [script_of(number, row, "eos", closing=False) for number, row in enumerate(rows)]
+    output = output_of(generator, sampling, trajectory, config, Engine(scripts), scripts)
+    scores = metrics_by_name(measure_all(output, uids))
+    return {name: float("nan") if value is None else value for name, value in scores.items()}
+
+
+def _scores(target: Target, sampling: str, name: str, *requires: Callable[[Inputs], str]) -> Boundary:
+    row = {
+        "tokens": RowTokens("token", "int"),
+        "mask": RowTokens("mask", "int"),
+        "logprobs": RowTokens("rollout_logprob"),
+    }
+    step = Step(
+        call=score,
+        name="scores",
+        arguments={
+            "generator": Constant(Function(GENERATOR)),
+            "sampling": Constant(Function(sampling)),
+            "trajectory": Constant(Function(TRAJECTORY) if target.has(TRAJECTORY) else None),
+            "measure_all": Constant(Function(SCORES)),
+            "config": Config(CONFIG, {_BATCHED: False}, {}, section="generator"),
+            "rows": EachRow(Table({**row, "reward": Cell("reward")})),
+            "uids": UIDS,
+        },
+        produced_by={
+            "rows": "skyrl_gym, envs: most environments give the reward of a conversation after its last turn; "
+            "evaluate.py, evaluate: generator.generate, then get_metrics_from_generator_output"
+        },
+        doubles=doubles(target),
+    )
+    return Boundary(
+        path=f"{PATH} -> {SCORES}",
+        stage="metric",
+        steps=(step,),
+        reads=frozenset({"reward", "group"}),
+        outputs={name: replace(output, at=Use("scores")[name]) for name, output in logged_scores(target).items()},
+        settings={f"{name}, scores": {}},
+        claims=SCORED,
+        reach="every evaluation",
+        requires=(no_empty_response, sampled_at_both_ends, *requires),
+    )
 
 
 def _metrics(target: Target, sampling: str, section: Config) -> Boundary:

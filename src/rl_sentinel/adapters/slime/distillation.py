@@ -13,6 +13,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.advantages import DEFAULTS
 from rl_sentinel.adapters.slime.advantages import PATH as ADVANTAGES
@@ -26,15 +27,19 @@ from rl_sentinel.adapters.slime.arguments import (
     options,
     samples,
 )
+from rl_sentinel.adapters.slime.rollout_doubles import Words
 from rl_sentinel.adapters.slime.samples import sample
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
-MODULE = "slime.rollout.on_policy_distillation"
-SCORE, PROCESS = f"{MODULE}.reward_func", f"{MODULE}.post_process_rewards"
+#: Modules of the teacher's reward function, newest first; until February 2026 it was an example in checkouts.
+MODULES = ("slime.rollout.on_policy_distillation", "examples.on_policy_distillation.on_policy_distillation")
 PENALTY = f"{LOSS}.apply_opd_kl_to_advantages"
+
+#: The first id of a merged pair of tokens.
+_PAIR = 1000
 
 _TEACHER = claims(
     "on_policy_distillation.py, post_process_rewards, docstring: teacher log-probs of the response; "
@@ -55,9 +60,11 @@ _PENALTY = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs of the teacher, then the advantages with its penalty, in releases that have them."""
-    if target.has(SCORE) and target.has(PROCESS):
-        yield from bindable(target, _scored(target))
+    """The teacher's log-probs, the tokens that it scores, and the advantages with its penalty, where slime has them."""
+    module = next((name for name in MODULES if target.has(f"{name}.post_process_rewards")), "")
+    if module and target.has(f"{module}.reward_func"):
+        score, process = f"{module}.reward_func", f"{module}.post_process_rewards"
+        yield from bindable(target, _scored(target, score, process), _asked(target, score))
     if target.has(PENALTY):
         yield from bindable(target, _penalized())
 
@@ -66,12 +73,18 @@ class Teacher:
     """A double of aiohttp whose server returns the teacher's log-probs of one sequence, in SGLang's format.
 
     ``logits`` are for the response tokens; prompt tokens get an arbitrary log-prob, except the first, which gets none.
+    The server tokenizes a text as :func:`merged` does.
     """
 
     def __init__(self, logits: Tensor) -> None:
         """Store the logits, ``[T, V]``."""
         self.logits = logits
         self.payload: dict[str, Any] = {}
+
+    @property
+    def ids(self) -> list[int]:
+        """The tokens that the server scores."""
+        return list(self.payload["input_ids"]) if "input_ids" in self.payload else merged(self.payload["text"])
 
     def ClientSession(self, **_options: object) -> "Teacher":  # noqa: N802 - the name in aiohttp
         """The session."""
@@ -94,12 +107,23 @@ class Teacher:
 
     async def json(self) -> dict[str, Any]:
         """The log-probs of all tokens; SGLang replaces temperature 0, which means greedy sampling, by 1."""
-        ids, params = self.payload["input_ids"], self.payload["sampling_params"]
+        ids, params = self.ids, self.payload["sampling_params"]
         logprobs = (self.logits / (params.get("temperature", 1.0) or 1.0)).log_softmax(-1)
-        before = len(ids) - len(logprobs)
+        before = max(len(ids) - len(logprobs), 0)
         scored = [(-9.0, token, None) for token in ids[:before]]
-        scored += [(float(row[token]), token, None) for row, token in zip(logprobs, ids[before:], strict=True)]
+        pairs = zip(logprobs, ids[before:], strict=False)  # a merged text has fewer tokens
+        scored += [(float(row[token % len(row)]), token, None) for row, token in pairs]
         return {"text": "", "meta_info": {"input_token_logprobs": [(None, ids[0], None), *scored[1:]]}}
+
+
+def merged(text: str) -> list[int]:
+    """The tokens of a text of token ids, in which each pair of ids is one token.
+
+    A sampled text often has tokens that its tokenization does not have.
+    """
+    words = Words().encode(text)
+    pairs = zip(words[::2], words[1::2], strict=False)
+    return [_PAIR + first * _PAIR + second for first, second in pairs] + words[len(words) & ~1 :]
 
 
 def teacher_logprobs(
@@ -111,31 +135,78 @@ def teacher_logprobs(
 ) -> list[Tensor]:
     """The teacher's log-probs that each sample gets from its server."""
     for row, teacher in zip(rows, logits, strict=True):
-        with replaced_globals(score.__globals__, aiohttp=Teacher(teacher)):
-            row.reward = asyncio.run(score(args, row))
+        row.reward = ask(score, args, row, Teacher(teacher))
     process(args, rows)
-    return [torch.as_tensor(row.teacher_log_probs) for row in rows]
+    return [fit_to_length(list(row.teacher_log_probs), row.response_length, float("inf")) for row in rows]
 
 
-def _scored(target: Target) -> Boundary:
-    args = Namespace(rollout_temperature=Knob("temperature"), reward_key=Constant(None), rm_url=Constant("teacher"))
+def scored_tokens(score: Callable[..., Any], args: Any, rows: list[Any]) -> list[Tensor]:  # noqa: ANN401 - a namespace
+    """The tokens at which the teacher scores each response."""
+    tokens = []
+    for row in rows:
+        teacher = Teacher(torch.zeros(row.response_length, 1))
+        ask(score, args, row, teacher)
+        tokens.append(fit_to_length(teacher.ids[-row.response_length :], row.response_length, WRONG))
+    return tokens
+
+
+def ask(score: Callable[..., Any], args: Any, row: Any, teacher: Teacher) -> Any:  # noqa: ANN401 - a sample
+    """Query the teacher for a sample, whose texts are its token ids."""
+    words, start = Words(), len(row.tokens) - row.response_length
+    row.prompt, row.response = words.decode(row.tokens[:start]), words.decode(row.tokens[start:])
+    with replaced_globals(score.__globals__, aiohttp=teacher):
+        return asyncio.run(score(args, row))
+
+
+#: Arguments of a run that queries a teacher, and the lines that query it.
+_ARGS = Namespace(
+    rollout_temperature=Knob("temperature", default=1.0), reward_key=Constant(None), rm_url=Constant("teacher")
+)
+_PRODUCED = {
+    "rows": "slime/rollout/sglang_rollout.py, generate_and_rm: a finished sample is sent to the reward function, which "
+    "queries the teacher's server"
+}
+
+
+def _asked(target: Target, score: str) -> Boundary:
+    step = Step(
+        call=scored_tokens,
+        name="tokens",
+        arguments={"score": Constant(Function(score)), "args": _ARGS, "rows": EachRow(sample(target, "reward"))},
+        produced_by=_PRODUCED,
+    )
+    return Boundary(
+        path=score,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"token", "length", "prompt_length"}),
+        unused=frozenset({"prompt_length"}),
+        outputs={"token": Output("B T", "", "token", at=Use("tokens"), form=Ragged())},
+        settings={"sampled tokens": {}},
+        claims=claims(
+            "README.md of the example: the teacher provides token-level log-probs of the student's own rollouts",
+            conserves=True,
+        ),
+        reach=f"--custom-rm-path {score}",
+        requires=(no_empty_response,),
+    )
+
+
+def _scored(target: Target, score: str, process: str) -> Boundary:
     step = Step(
         call=teacher_logprobs,
         name="teacher",
         arguments={
-            "score": Constant(Function(SCORE)),
-            "process": Constant(Function(PROCESS)),
-            "args": args,
+            "score": Constant(Function(score)),
+            "process": Constant(Function(process)),
+            "args": _ARGS,
             "rows": EachRow(sample(target, "reward")),
             "logits": Column("logits", Ragged()),
         },
-        produced_by={
-            "rows": "slime/rollout/sglang_rollout.py, generate_and_rm: a finished sample is sent to the reward "
-            "function, which queries the teacher's server"
-        },
+        produced_by=_PRODUCED,
     )
     return Boundary(
-        path=f"{SCORE} -> {PROCESS}",
+        path=f"{score} -> {process}",
         stage="batch",
         steps=(step,),
         reads=frozenset({"token", "length", "logits", "prompt_length"}),
@@ -143,7 +214,7 @@ def _scored(target: Target) -> Boundary:
         outputs={"logprob": Output("B T", "nats", "logprob", at=Use("teacher"), form=Ragged())},
         settings={"default": {"temperature": 1.0}, "other temperature": {"temperature": 0.5}},
         claims=_TEACHER,
-        reach=f"--custom-rm-path {SCORE}, --custom-reward-post-process-path {PROCESS}, --rollout-temperature",
+        reach=f"--custom-rm-path {score}, --custom-reward-post-process-path {process}, --rollout-temperature",
         requires=(no_empty_response,),
     )
 

@@ -171,7 +171,8 @@ def _last_rollout_trains(inputs: Inputs) -> str:
     return "" if same else "the trained tokens are not those of the last rollout of their prompt"
 
 
-def _all_train(inputs: Inputs) -> str:
+def all_train(inputs: Inputs) -> str:
+    """Require that all tokens of a response train."""
     batch = inputs.batch
     return "" if torch.equal(batch.mask, batch.valid) else "a response of one turn has a token that is not trained"
 
@@ -245,5 +246,5 @@ def _generated(target: Target, module: str, settings: Mapping[str, Settings]) ->
         claims=claims(_DOCS, conserves=True),
         reach="every run with --partial-rollout",
         requires=(no_empty_response, prompts_are_contiguous, versions_never_decrease, even_ranks)
-        + (() if _MASKED in settings else (_all_train,)),
+        + (() if _MASKED in settings else (all_train,)),
     )

@@ -1,0 +1,76 @@
+"""Rollout workers of AReaL's controller, on a specimen of its classes in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trip
+from rl_sentinel.adapters.areal import FRAMEWORK
+from rl_sentinel.adapters.areal.worker_capacity import boundaries
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.version_miscounted import LAW as STA001
+
+Loads = Callable[..., Target]
+
+MANAGER = """
+    class StalenessManager:
+        def __init__(self, version_provider, consumer_batch_size, max_staleness):
+            self.provider, self.batch, self.oldest, self.count = version_provider, consumer_batch_size, max_staleness, 0
+
+        def get_capacity(self):
+            return (self.oldest + self.provider.get_version() + 1) * self.batch - self.count
+
+        def on_rollout_submitted(self):
+            self.count += 1
+
+        def on_rollout_accepted(self):
+            pass
+"""
+
+CONTROLLER = """
+    run_async_task = None
+
+    class RolloutController:
+        def initialize(self, role, server_args, **kwargs):
+            run_async_task(self.start, role, **kwargs)
+
+        async def start(self, role, **kwargs):
+            self.scheduler.create_workers(job=role)
+            for worker in self.scheduler.get_workers(role=role):
+                await self.scheduler.async_call_engine(worker_id=worker.id, method="initialize", SENT**kwargs)
+"""
+
+EXECUTOR = """
+    import torch.distributed as dist
+    from areal.infra.staleness_manager import StalenessManager
+
+    class WorkflowExecutor:
+        def initialize(self, logger=None, train_data_parallel_size=None):
+            parts = train_data_parallel_size or dist.get_world_size()
+            self._staleness_manager = StalenessManager(
+                version_provider=self.inference_engine,
+                consumer_batch_size=max(1, self.consumer_batch_size // parts),
+                max_staleness=self.config.max_head_offpolicyness,
+            )
+"""
+
+
+@pytest.mark.parametrize(("sent", "found"), [("train_data_parallel_size=1, ", False), ("", True)])
+def test_limit_of_a_worker(loads: Loads, sent: str, found: bool) -> None:  # noqa: FBT001 - parametrized
+    """A worker that divides the limit once more admits too few rollouts."""
+    tree = {
+        "areal/__init__.py": "",
+        "areal/infra/staleness_manager.py": MANAGER,
+        "areal/infra/controller/rollout_controller.py": CONTROLLER.replace("SENT", sent),
+        "areal/infra/workflow_executor.py": EXECUTOR,
+    }
+    target = loads(FRAMEWORK, tree)
+    (boundary,) = boundaries(target)
+    assert isinstance(boundary, Boundary)
+    assert answering({("worker", "one behind"): boundary}, target) == []
+    judgement = judged_at(STA001, boundary, "one behind", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+    check_round_trip(target, boundary)
