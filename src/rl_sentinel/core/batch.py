@@ -184,6 +184,27 @@ def lazily(batch: Batch, derive: Callable[[Tensor], Tensor]) -> Batch:
     return lazy
 
 
+def columns_read(batch: Batch) -> tuple[str, ...]:
+    """The columns of a batch made by :func:`lazily` that were read so far.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.core.batch import batch_of, columns_read, lazily
+        >>> copy = lazily(batch_of(torch.ones(1, 2).bool()), torch.clone)
+        >>> copy.rows, columns_read(copy)
+        (1, ('mask',))
+    """
+    return tuple(name for name in COLUMNS if _is_set(batch, name))
+
+
+def _is_set(batch: Batch, name: str) -> bool:
+    try:
+        object.__getattribute__(batch, name)
+    except AttributeError:
+        return False
+    return True
+
+
 def take_rows(batch: Batch, index: Tensor) -> Batch:
     """The rows at ``index`` (int64 ``[n]``), in that order; a row may be taken twice."""
     return lazily(batch, lambda column: column[index])
