@@ -151,7 +151,17 @@ def batch_of(mask: Tensor, **values: Tensor) -> Batch:
 
 def with_columns(batch: Batch, **changed: Tensor) -> Batch:
     """A copy of the batch with some columns replaced."""
-    return replace(batch, **changed)
+    if not changed.keys() <= COLUMNS.keys():
+        return replace(batch, **changed)  # raises with the unknown name
+    if isinstance(batch, _Lazy):
+        lazy = lazily(batch, lambda column: column)
+        for name, column in changed.items():
+            object.__setattr__(lazy, name, column)
+        return lazy
+    copy = object.__new__(Batch)  # a tenth of the time of ``replace``, and laws make thousands
+    for name in COLUMNS:
+        object.__setattr__(copy, name, changed[name] if name in changed else getattr(batch, name))
+    return copy
 
 
 class _Lazy(Batch):
