@@ -32,9 +32,7 @@ _DOCS = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The loader of the trainer, in releases that have the setting."""
     if target.has(PATH) and not target.fails("torchdata.stateful_dataloader.StatefulDataLoader"):
-        source = "".join(inspect.getsource(target.find(path)) for path in (PATH, *SAMPLERS) if target.has(path))
-        if offers(target, source, SETTING):
-            yield from try_bind(target, PATH, "config", lambda: [_generation_batches(target)])
+        yield from try_bind(target, PATH, "config", lambda: _generation_batches(target))
 
 
 def first_batch(
@@ -51,9 +49,12 @@ def first_batch(
     return {place: arrives(options[name], prompts) for place, name in places.items()}
 
 
-def _generation_batches(target: Target) -> Boundary:
+def _generation_batches(target: Target) -> Iterator[Boundary]:
+    source = "".join(inspect.getsource(target.find(path)) for path in (PATH, *SAMPLERS) if target.has(path))
+    if not offers(target, source, SETTING):
+        return
     fields = {name: Knob(name, value) for name, value in DRAWN.items()}
-    return bind_arriving(
+    yield bind_arriving(
         PATH,
         first_batch,
         {"create": Constant(Function(PATH)), "config": default_config(target, "", fields)},
