@@ -37,7 +37,7 @@ def audit_function(function: Callable[..., Any], statement: Statement, **options
     if statement.bind or statement.numbers:
         provenance["bound"] = _json_or_empty({"bind": statement.bind, "numbers": statement.numbers})
     request = Request(task="audit", framework="own", root=str(target.root), version="", target=provenance, **options)
-    prepare(laws().values(), request.seed, request.budget)  # needed only once per process
+    prepare([(law, None) for law in laws().values()], request.seed, request.budget)  # needed only once per process
     audit = Audit()
     for event in forked_events(lambda send: _check(request, target, statement, send)):
         audit.take(event)

@@ -151,7 +151,17 @@ def batch_of(mask: Tensor, **values: Tensor) -> Batch:
 
 def with_columns(batch: Batch, **changed: Tensor) -> Batch:
     """A copy of the batch with some columns replaced."""
-    return replace(batch, **changed)
+    if not changed.keys() <= COLUMNS.keys():
+        return replace(batch, **changed)  # raises with the unknown name
+    if isinstance(batch, _Lazy):
+        lazy = lazily(batch, lambda column: column)
+        for name, column in changed.items():
+            object.__setattr__(lazy, name, column)
+        return lazy
+    copy = object.__new__(Batch)  # a tenth of the time of ``replace``, and laws make thousands
+    for name in COLUMNS:
+        object.__setattr__(copy, name, changed[name] if name in changed else getattr(batch, name))
+    return copy
 
 
 class _Lazy(Batch):
@@ -182,6 +192,27 @@ def lazily(batch: Batch, derive: Callable[[Tensor], Tensor]) -> Batch:
     object.__setattr__(lazy, "_source", batch)
     object.__setattr__(lazy, "_derive", derive)
     return lazy
+
+
+def columns_read(batch: Batch) -> tuple[str, ...]:
+    """The columns of a batch made by :func:`lazily` that were read so far.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.core.batch import batch_of, columns_read, lazily
+        >>> copy = lazily(batch_of(torch.ones(1, 2).bool()), torch.clone)
+        >>> copy.rows, columns_read(copy)
+        (1, ('mask',))
+    """
+    return tuple(name for name in COLUMNS if _is_set(batch, name))
+
+
+def _is_set(batch: Batch, name: str) -> bool:
+    try:
+        object.__getattribute__(batch, name)
+    except AttributeError:
+        return False
+    return True
 
 
 def take_rows(batch: Batch, index: Tensor) -> Batch:

@@ -61,9 +61,13 @@ class Selection(NamedTuple):
         return number >= self.leading and tried >= ENOUGH
 
 
-@cache
 def selection(law: Law, seed: int, budget: int, domain: Domain = None, *, long_run: bool = False) -> Selection:
     """The cases of a law, within a boundary's ``domain``; with a budget all of them, else the leading ones first."""
+    return _selection(law, seed, budget, domain, long_run and not budget)
+
+
+@cache
+def _selection(law: Law, seed: int, budget: int, domain: Domain, long_run: bool) -> Selection:  # noqa: FBT001 - a key
     if budget:
         everything = _everything(law, all_cases(seed, budget), domain)
         return Selection(everything, len(everything))

@@ -44,6 +44,18 @@ def test_smoke_check_moves_each_column_alone_too() -> None:
     assert smoke_check(Asker(difference, {}), "default") == ""
 
 
+def test_smoke_check_reaches_thresholds_on_the_first_cases() -> None:
+    """A decision that small changes leave as it is takes few calls."""
+    calls: list[int] = []
+
+    def kept(batch: Batch) -> Tensor:
+        calls.append(1)
+        return ((batch.old_logprob - batch.rollout_logprob).abs() < 2).float()
+
+    assert smoke_check(Asker(specimen(kept, reads="old_logprob rollout_logprob"), {}), "default") == ""
+    assert len(calls) < 20
+
+
 def test_smoke_check_moves_another_column_where_one_must_stay() -> None:
     """Advantages that the target could not compute are no reason to leave the boundary unchecked."""
     seen = dict[int, Tensor]()

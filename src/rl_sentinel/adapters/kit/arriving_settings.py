@@ -1,6 +1,7 @@
 """Boundaries of functions that forward settings: the value of each setting at its destination."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rl_sentinel.adapters.kit.forms import Number
@@ -44,6 +45,7 @@ def bind_arriving(  # noqa: PLR0913 - the parts of one description
     settings: Mapping[str, Settings],
     cite: str,
     reach: str,
+    doubles: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
 ) -> Boundary:
     """The boundary of a call that returns, for each place, the value of the setting that arrives there.
 
@@ -55,12 +57,13 @@ def bind_arriving(  # noqa: PLR0913 - the parts of one description
         settings: the settings, by name.
         cite: the documentation of the settings.
         reach: how a user sets the settings.
+        doubles: dotted path -> what replaces it during the call.
     """
     passed = {**arguments, "options": AllSettings(), "places": Constant(dict(places))}
     return Boundary(
         path=path,
         stage="config",
-        steps=(Step(call=call, name="arrived", arguments=passed, remembered=True),),
+        steps=(Step(call=call, name="arrived", arguments=passed, doubles=doubles, remembered=True),),
         outputs=arriving_outputs(Use("arrived"), places),
         settings=settings,
         claims=claims(cite),

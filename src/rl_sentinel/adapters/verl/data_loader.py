@@ -128,11 +128,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from try_bind(target, PATH, "batch", lambda: [_loaders(target)])
 
 
-def _loaders(target: Target) -> Boundary:
-    source = inspect.getsource(target.find(PATH))
-    source += "".join(inspect.getsource(target.find(path)) for path in SAMPLERS if target.has(path))
-    fields: dict[str, Codec] = {name: Knob(name, default) for name, default in _SHUFFLED.items()}
-    known = {name: pair for name, pair in _KNOBS.items() if _offered(target, source, name)}
+def loader_doubles(target: Target) -> dict[str, Callable[..., Any]]:
+    """Doubles of the data sets, and the loaders without worker processes."""
     doubles: dict[str, Callable[..., Any]] = {
         f"{MODULE}.StatefulDataLoader": stateful_loader,
         f"{MODULE}.DataLoader": partial(loader_without_workers, torch.utils.data.DataLoader),
@@ -140,6 +137,14 @@ def _loaders(target: Target) -> Boundary:
         f"{MAIN}.create_rl_dataset": PromptDataset,
         f"{MODULE}.create_rl_dataset": PromptDataset,
     }
+    return {path: double for path, double in doubles.items() if target.has(path)}
+
+
+def _loaders(target: Target) -> Boundary:
+    source = inspect.getsource(target.find(PATH))
+    source += "".join(inspect.getsource(target.find(path)) for path in SAMPLERS if target.has(path))
+    fields: dict[str, Codec] = {name: Knob(name, default) for name, default in _SHUFFLED.items()}
+    known = {name: pair for name, pair in _KNOBS.items() if offers(target, source, name)}
     step = Step(
         call=run_epochs,
         name="drawn",
@@ -148,7 +153,7 @@ def _loaders(target: Target) -> Boundary:
             "config": default_config(target, "", fields),
             "rows": Derived(lambda inputs: inputs.batch.rows),
         },
-        doubles={path: double for path, double in doubles.items() if target.has(path)},
+        doubles=loader_doubles(target),
         produced_by={"config": "verl/trainer/config: the configuration files of the release"},
     )
     result, form = Use("drawn"), PerRow()
@@ -175,7 +180,7 @@ def _loaders(target: Target) -> Boundary:
     )
 
 
-def _offered(target: Target, source: str, name: str) -> bool:
+def offers(target: Target, source: str, name: str) -> bool:
     """Whether the release has the setting: in its configuration files, or read by its code from the data section."""
     word = name.rpartition(".")[2]
     shipped_files = (target.root / "verl" / "trainer" / "config").rglob("*ppo*.yaml")

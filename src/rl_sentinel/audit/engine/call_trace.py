@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 #: The file name of code that is generated at run time, for example by ``dataclasses``.
@@ -26,13 +26,22 @@ def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
     of_threads: dict[str, None] = {}
     generated: dict[tuple[type, str], None] = {}
 
+    known: dict[int, CodeType] = {}  # the code objects that need no second look, which stay alive here
+
     def watch(frame: FrameType, event: str, _argument: Any) -> None:  # noqa: ANN401 - a callback of the interpreter
         code = frame.f_code
-        if event == "call" and code.co_filename == _GENERATED and "self" in frame.f_locals:
+        if id(code) in known or event != "call":
+            return
+        if code.co_filename == _GENERATED and "self" in frame.f_locals:
             generated[type(frame.f_locals["self"]), code.co_name] = None
-        elif event == "call" and (code.co_filename.startswith(base) or code.co_filename in files):
-            found = functions if threading.get_ident() == main else of_threads
+            return
+        if code.co_filename.startswith(base) or code.co_filename in files:
+            is_main = threading.get_ident() == main
+            found = functions if is_main else of_threads
             found[f"{code.co_filename.removeprefix(base)}:{code.co_firstlineno}:{code.co_qualname}"] = None
+            if not is_main:
+                return  # the main thread may enter it later
+        known[id(code)] = code
 
     names: list[str] = []
     main, before, before_threads = threading.get_ident(), sys.gettrace(), threading.gettrace()

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.execution import Execution, columns_after, execute, inputs_of
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.engine.equal_calls import EqualCalls, Manner
 from rl_sentinel.audit.engine.exception_origin import origin_of
 from rl_sentinel.audit.engine.mutation_tracker import Watch
 from rl_sentinel.audit.sandbox.heartbeat import beat
-from rl_sentinel.core.batch import Batch, lazily
+from rl_sentinel.core.batch import Batch, columns_read, lazily
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
@@ -41,12 +42,14 @@ class Asker:
 
     ``cache`` maps the ``id`` of such a batch to the observations on it. ``gate`` is the target, whose functions report
     changes of their arguments; calls are watched there if the law asks for it, or if all laws share the observation.
+    ``equal_calls`` has the results of earlier calls on other batches; without it, these are called again.
     """
 
     boundary: Boundary
     by_path: Mapping[str, Boundary]
     cache: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
     gate: Target | None = None
+    equal_calls: EqualCalls | None = None
 
     def __call__(
         self,
@@ -60,25 +63,39 @@ class Asker:
     ) -> Observation:
         """Call the boundary, or the alternative at path ``on``, on a fresh copy of the case."""
         columns, observations = tuple(gradients), self.cache.get(id(case.batch))
-        if observations is None or fresh:
+        override = tuple((name, type(value), value) for name, value in sorted(case.override.items()))
+        key = (case.setting, override, case.layout, case.seed, columns, on)
+        if fresh or (watched and observations is None):
             return self._watched(case) if watched else self._observed(case, columns, on, references=False)
-        key = (case.setting, tuple(sorted(case.override.items())), case.layout, case.seed, columns, on)
+        if observations is None:
+            return self._equal(case, columns, on, key)
         if key not in observations:
             plain = not (columns or on)
-            observations[key] = self._watched(case) if plain else self._observed(case, columns, on, references=False)
+            observations[key] = self._watched(case, key) if plain else self._equal(case, columns, on, key)
         return observations[key]
 
-    def _watched(self, case: Case) -> Observation:
+    def _equal(self, case: Case, columns: tuple[str, ...], on: str | None, key: Manner) -> Observation:
+        """The result of an earlier equal call, or of a call."""
+        found = self.equal_calls.get(case, key) if self.equal_calls is not None else None
+        return self._observed(case, columns, on, references=False, key=key) if found is None else found
+
+    def _watched(self, case: Case, key: Manner | None = None) -> Observation:
         if self.gate is None:
-            return self._observed(case)
+            return self._observed(case, key=key)
         self.gate.recorder = watch = Watch(self.gate)
         try:
-            return replace(self._observed(case), arguments=watch.changed)
+            return replace(self._observed(case, key=key), arguments=watch.changed)
         finally:
             self.gate.recorder = None
 
     def _observed(
-        self, case: Case, columns: tuple[str, ...] = (), on: str | None = None, *, references: bool = True
+        self,
+        case: Case,
+        columns: tuple[str, ...] = (),
+        on: str | None = None,
+        *,
+        references: bool = True,
+        key: Manner | None = None,
     ) -> Observation:
         boundary = self.boundary if on is None else self.by_path[on]
         batch = _copied(case.batch, columns)
@@ -101,7 +118,10 @@ class Asker:
         outputs = {n: _validated(boundary, n, run.values[n], case.batch) for n in boundary.outputs}
         slopes = _gradients(outputs, batch, columns)
         after = _ColumnsAfter(run, case.batch, batch, boundary.reads) if references else {}
-        return Observation({n: v.detach() for n, v in outputs.items()}, slopes, after)
+        observation = Observation({n: v.detach() for n, v in outputs.items()}, slopes, after)
+        if key is not None and self.equal_calls is not None:
+            self.equal_calls.add(case, key, columns_read(batch), observation)
+        return observation
 
 
 @dataclass(frozen=True, slots=True)

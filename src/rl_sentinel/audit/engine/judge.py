@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import product
 
 import torch
 
@@ -15,7 +16,7 @@ from rl_sentinel.core.errors import Crashed, NotApplicable, Refused
 from rl_sentinel.core.expectations import Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.search.case_selection import FIXED_SEED, all_cases, leading_cases, selection
-from rl_sentinel.search.companion_cases import companion_pool, inside_domain
+from rl_sentinel.search.companion_cases import Domain, companion_pool, inside_domain
 from rl_sentinel.search.random_cases import random_cases
 from rl_sentinel.search.shrinking import shrunk
 from rl_sentinel.search.small_cases import small_cases
@@ -52,12 +53,12 @@ class Judgment:
     held: tuple[str, ...] = ()
 
 
-def prepare(laws: Iterable[Law], seed: int, budget: int) -> None:
-    """Create the cases of all laws once, before child processes are forked."""
+def prepare(pairs: Iterable[tuple[Law, Domain]], seed: int, budget: int) -> None:
+    """Create the cases of laws, each within a boundary's domain, once, before child processes are forked."""
     companion_pool()
-    for law in laws:
+    for (law, domain), long_run in product(dict.fromkeys(pairs), (False, True)):
         with suppress(Exception):  # a law that cannot create its cases is reported when it is checked
-            selection(law, seed, budget)
+            selection(law, seed, budget, domain, long_run=long_run)
 
 
 def search(  # noqa: PLR0913 - what decides the cases
@@ -258,13 +259,15 @@ def _moves(ask: Asker, case: Case) -> bool:
 
 
 def _moved_batches(case: Case, columns: Sequence[str]) -> Iterator[Batch]:
-    """First all columns moved together, which usually decides with one call; then each column alone."""
+    """First all columns moved together, which usually decides with one call; then each alone, at last by much."""
     if len(columns) > 1:
         yield reduce(lambda b, name: moved(b, name, _every_other_entry(case, name, None), -0.5), columns, case.batch)
     index, rows = torch.arange(case.batch.rows), torch.ones(case.batch.rows, dtype=torch.bool)
     for name in columns:
         for where in (index == 0, rows, index == case.batch.rows - 1, None):
             yield moved(case.batch, name, _every_other_entry(case, name, where), -0.5)
+    for name in columns:
+        yield moved(case.batch, name, _every_other_entry(case, name, None), -4.0)
 
 
 def _every_other_entry(case: Case, column: str, rows: torch.Tensor | None) -> torch.Tensor:

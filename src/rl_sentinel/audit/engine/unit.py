@@ -11,6 +11,7 @@ from rl_sentinel.adapters.loading import forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.call_trace import entered
 from rl_sentinel.audit.engine.code_use import CodeUse
+from rl_sentinel.audit.engine.equal_calls import EqualCalls
 from rl_sentinel.audit.engine.evidence import evidence
 from rl_sentinel.audit.engine.executor import Asker, Misbehaved
 from rl_sentinel.audit.engine.function_filter import entry_matches, in_file_of, path_matches
@@ -47,6 +48,7 @@ class Unit:
     names: list[str] = field(default_factory=list)
     cache: dict[int, dict[tuple[object, ...], Observation]] = field(default_factory=dict)
     code_use: CodeUse | None = None
+    equal_calls: EqualCalls | None = None
 
     @property
     def name(self) -> tuple[str, str]:
@@ -74,6 +76,8 @@ class Unit:
         """Send a start event and a verdict for each law; a failed smoke check decides all of them."""
         if self.code_use is not None:
             self.code_use.begin()
+        if not self.boundary.claims.state:  # with a state, equal calls may differ
+            self.equal_calls = EqualCalls()
         self._run(send)
         if self.code_use is not None:
             send(self.code_use.event())
@@ -126,7 +130,7 @@ class Unit:
             return self._verdict(law, "errored", reason=str(error))
         if why_not:
             return self._verdict(law, "not-applicable", reason=why_not)
-        ask = Asker(self.boundary, self.by_path, self.cache, self.target)
+        ask = Asker(self.boundary, self.by_path, self.cache, self.target, self.equal_calls)
         try:
             with forbid_stand_ins():
                 seed, budget = self.request.seed, self.request.budget

@@ -33,7 +33,7 @@ from rl_sentinel.audit.sandbox.request import Request, from_json
 from rl_sentinel.audit.sandbox.supervisor import run_all
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.claim_text import claim_texts
-from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.errors import SentinelError, Undecided
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.modules import defined
 
@@ -130,7 +130,8 @@ def _audit(  # noqa: PLR0913 - the parts of a worker
     send({"event": "plan", "pairs": sum(len(u.laws) for u in work), "boundaries": len(bound)})
     if code_use is not None:
         work = _changed(work, code_use, request, send)
-    prepare(chosen, request.seed, request.budget)
+    pairs = [(law, unit.boundary.domain) for unit in work for law in unit.laws if _applies(law, unit.boundary)]
+    prepare(pairs, request.seed, request.budget)
     work.sort(key=lambda unit: -len(unit.boundary.outputs))  # longest units first, so that none runs alone at the end
     if request.enters:
         _run_narrow(target, work, request, send)
@@ -168,6 +169,13 @@ def _changed(work: list[Unit], code_use: CodeUse, request: Request, send: Any) -
         else:
             remaining.append(unit)
     return remaining
+
+
+def _applies(law: Law, boundary: Boundary) -> bool:
+    try:
+        return not law.applies(boundary)
+    except Undecided:
+        return False
 
 
 def _is_chosen(code: str, request: Request) -> bool:
