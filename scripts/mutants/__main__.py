@@ -96,6 +96,11 @@ def judged(chosen: list[Mutant], who: str, ask: judges.Ask, place: Path, jobs: i
     """The outcome of each mutant before another judge than the laws; those that the store lacks are tried."""
     store = Store(place, f"{who} {judges.digest(PACKAGE)}")
     missing = {m.name: m for m in chosen if store.get(m) is None}
+    if missing:
+        unchanged: list[dict[str, Any]] = []
+        run_all([judges.Beside(who, None, ask)], 1, unchanged.append)
+        if unchanged[0]["outcome"] == "killed":
+            sys.exit(f"{who}: the unchanged library fails {unchanged[0]['detail']}: run tests/signal")
 
     def take(event: dict[str, Any]) -> None:
         store.put(missing[event["boundary"]], {k: event[k] for k in ("outcome", "detail")})

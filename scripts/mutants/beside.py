@@ -71,6 +71,10 @@ class Beside:
         send({"event": "result", "detail": "", **self.ask(self.mutant)})
 
 
+#: The library is imported before pytest, which would rewrite the assertions of its plugin.
+_IMPORTED_EARLIER = "ignore::pytest.PytestAssertRewriteWarning"
+
+
 class _Beating:
     """Reports to the supervisor that tests go on."""
 
@@ -79,10 +83,10 @@ class _Beating:
 
 
 def by_tests(mutant: Mutant | None) -> dict[str, Any]:
-    """The tests of the mutant's module and of its functions; all tests without a mutant."""
+    """The tests of the mutant's module and of its functions; those of all functions without a mutant."""
     folder = ROOT / "tests" / "signal"
     if mutant is None:
-        return _tested([str(folder)])
+        return _tested([str(folder / name) for name in (*FORMULAS, *CONTRACTS)])
     path = Path(mutant.module)
     own = folder / path.parent / f"test_{path.stem}.py"
     if mutant.contract:
@@ -96,7 +100,8 @@ def by_tests(mutant: Mutant | None) -> dict[str, Any]:
 def _tested(arguments: list[str]) -> dict[str, Any]:
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        found = pytest.main(["-x", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}", *arguments], [_Beating()])
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-W", _IMPORTED_EARLIER, f"--rootdir={ROOT}"]
+        found = pytest.main([*options, *arguments], [_Beating()])
     passed = found in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     return {"outcome": "survived" if passed else "killed"}
 
