@@ -169,7 +169,7 @@ def test_a_function_that_ends_the_process_is_said(error: BaseException) -> None:
     result = rl_sentinel.check(ends, stage="advantage")
     assert not result.ok
     assert result.errored == [f"the target tried to end the process ({type(error).__name__}: 3)"]
-    assert str(result).endswith("\nnot ok: laws that are errored could not be checked")
+    assert str(result).endswith("\nnot ok: some laws could not be checked (errored)")
 
 
 def test_an_interrupt_by_the_function_is_one_line() -> None:

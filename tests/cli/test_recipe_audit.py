@@ -32,7 +32,8 @@ def place(tmp_path: Path) -> Path:
 def test_other_target_is_one_line(
     place: Path, capsys: pytest.CaptureFixture[str], targets: list[str], named: str
 ) -> None:
-    message = f"--recipe applies to the target rl_sentinel.train alone, not to {named}: name it, or drop --recipe"
+    fix = "audit rl_sentinel.train, or drop --recipe"
+    message = f"--recipe is used with the target {named}, expected rl_sentinel.train: {fix}"
     assert error_line(capsys, "audit", *targets, "--recipe", str(place)) == message
 
 

@@ -93,8 +93,8 @@ def test_file_that_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("setting", "no-std", "[setting] is 'no-std', expected 'default' as in its case"),
-        ("signature", "x", f"[signature] is 'x', expected '{NAME}' as in its law, boundary and setting"),
+        ("setting", "no-std", "[setting] is 'no-std', expected 'default', by the case of the finding"),
+        ("signature", "x", f"[signature] is 'x', expected '{NAME}', by the law, boundary and setting of the finding"),
     ],
 )
 def test_record_that_was_edited_is_not_replayed(

@@ -48,16 +48,16 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
     ("change", "words"),
     [
         ({"reward": [1.0]}, "batch[reward] has shape [1], expected axes B"),
-        ({"reward": 1.0}, "batch[reward] is not a nested list, expected axes B"),
-        ({"reward": [1.0, "far"]}, "batch[reward] holds 'far', expected signal values of axes B"),
-        ({"reward": [1.0, [2.0]]}, "batch[reward] holds a list, expected signal values of axes B"),
-        ({"reward": [1.0, True]}, "batch[reward] holds True, expected signal values of axes B"),
+        ({"reward": 1.0}, "batch[reward] holds 1.0, expected a list nested by the axes B"),
+        ({"reward": [1.0, "far"]}, "batch[reward] holds 'far', expected numbers nested by the axes B"),
+        ({"reward": [1.0, [2.0]]}, "batch[reward] holds a list, expected numbers nested by the axes B"),
+        ({"reward": [1.0, True]}, "batch[reward] holds True, expected numbers nested by the axes B"),
         (
             {"reward/dtype": "load"},
             "batch[reward] has dtype 'load', expected float32 or float64 or bfloat16 or float16",
         ),
-        ({"group": [0, 0.5]}, "batch[group] holds 0.5, expected label values of axes B"),
-        ({"mask": [[1, 1], [1, 0]]}, "batch[mask] holds 1, expected mask values of axes B T"),
+        ({"group": [0, 0.5]}, "batch[group] holds 0.5, expected integers nested by the axes B"),
+        ({"mask": [[1, 1], [1, 0]]}, "batch[mask] holds 1, expected true or false nested by the axes B T"),
         ({"mask": []}, "batch[mask] has shape [0], expected axes B T"),
         (
             {"mask": [[True, True], [True, True]]},

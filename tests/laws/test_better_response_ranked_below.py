@@ -53,7 +53,7 @@ def test_broken() -> None:
     assert found.case.batch.mask.tolist() == [[True], [True]]
     assert found.expectation.sentence() == (
         "advantage is -0.5 at row 0, token 0, expected at least 0.5: "
-        "its reward is higher by 1 than in the other call, where it and row 1 swap rewards"
+        "the reward of row 0 is higher by 1 than in the other call, where rows 0 and 1 have each other's rewards"
     )
     assert LAW.level(found.case) == "fault"
 

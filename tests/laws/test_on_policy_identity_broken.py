@@ -70,7 +70,7 @@ def test_broken_sign() -> None:
 def test_broken_weights() -> None:
     found = judged(LAW, specimen(_squared, reads=READS, stage="policy-loss", outputs=LOSS, claims=RATIO)).found
     assert found is not None
-    reason = "all policies are equal, so the gradient must be minus the advantage times one number for each row"
+    reason = "all policies are equal, so the gradient must be minus the advantage, times one factor per row"
     sentence = rf"gradient of logprob is \S+ at row 0, token \d, expected \S+: {reason}"
     assert re.fullmatch(sentence, found.expectation.sentence())
     assert found.case.batch.mask.shape == (1, 2)
@@ -85,7 +85,7 @@ def test_broken_aggregation() -> None:
     outputs = {"loss": Output("", "", "loss")}
     found = judged(LAW, specimen(row_means, reads=READS, stage="policy-loss", outputs=outputs, claims=said)).found
     assert found is not None
-    assert found.expectation.sentence().endswith("times one number for the whole batch")
+    assert found.expectation.sentence().endswith("times one factor for the whole batch")
     assert (
         judged(LAW, specimen(row_means, reads=READS, stage="policy-loss", outputs=outputs, claims=RATIO)).found is None
     )

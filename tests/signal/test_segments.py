@@ -238,7 +238,7 @@ def test_parts_refuse(call: Callable[[], object], told: str) -> None:
 
 
 def test_padding_refuses() -> None:
-    with pytest.raises(InputError, match=r"^width is 1, expected 2 or more: the longest row$"):
+    with pytest.raises(InputError, match=r"^width is 1, expected at least 2, the length of the longest row$"):
         padded(torch.zeros(2), length=torch.tensor([2]), width=1, fill=0.0)
     with pytest.raises(InputError, match=r"^length adds up to 1, expected 2, the tokens given$"):
         padded(torch.zeros(2), length=torch.tensor([1]), width=2, fill=0.0)

@@ -68,7 +68,7 @@ DEFINED = ("logprob", "entropy")
 _WITHOUT_MASK = frozenset({"advantage", "policy-loss", "value-loss", "aggregate"})
 
 #: Note on such a loss.
-_UNMASKED = "no parameter says which tokens are trained, so every token of every row was"
+_UNMASKED = "no parameter says which tokens are trained, so all tokens of all rows count as trained"
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,9 @@ def _hint_on_text_ids(codecs: Mapping[str, Codec], error: Exception) -> str:
     if not isinstance(error, AttributeError | TypeError | IndexError | ValueError | KeyError):
         return ""
     texts = [path for path, codec in codec_paths(codecs) if isinstance(codec, PromptIds) and codec.form == "strings"]
-    return "".join(f'; {path} has texts: bind={{"{path}": "group[B] int64"}} passes numbers' for path in texts)
+    return "".join(
+        f'; {path} was passed as strings: bind={{"{path}": "group[B] int64"}} passes numbers' for path in texts
+    )
 
 
 def _is_accident(error: Exception) -> bool:

@@ -54,7 +54,7 @@ def why_no_replay(function: Callable[..., Any], bind: Mapping[str, Any]) -> str:
         name = _name_of_method(function)
         fix = f": rl-sentinel audit {name} writes a finding that can be replayed" if name else ""
         return f"a lambda, closure or method cannot be imported by name{fix}"
-    return "" if _json_or_empty(bind) else "bind holds a function or a codec, which is not stored"
+    return "" if _json_or_empty(bind) else "bind has a function or another object that a JSON file cannot hold"
 
 
 def _name_of_method(function: Callable[..., Any]) -> str:

@@ -114,9 +114,9 @@ class CheckResult:
         options: dict[str, Any] = {"unclaimed": self.unclaimed, "hints": _HINTS}
         text.show(console, self.name, self.audit, shown, self.seconds, self.hidden, **options)
         if self.findings and self.no_replay:
-            console.print(f"replay: not possible, since {self.no_replay}; check again", markup=False)
+            console.print(f"replay: not possible, since {self.no_replay}; run the check again instead", markup=False)
         if self.errored and not self.faults:
-            console.print("not ok: laws that are errored could not be checked", markup=False)
+            console.print("not ok: some laws could not be checked (errored)", markup=False)
         return out.getvalue().rstrip()
 
     __repr__ = __str__

@@ -30,7 +30,7 @@ def recipe_options(path: Path, targets: Sequence[TargetSpec]) -> dict[str, Any]:
     if [t.framework.name for t in targets] != [TRAINER]:
         named = ", ".join(t.text for t in targets) or "pyproject.toml"
         raise SentinelError(
-            f"--recipe applies to the target {TRAINER} alone, not to {named}: name it, or drop --recipe"
+            f"--recipe is used with the target {named}, expected {TRAINER}: audit {TRAINER}, or drop --recipe"
         )
     recipe = load_recipe(path)
     return request_fields(recipe, getattr(select_components(recipe).environment, "parts", ()))

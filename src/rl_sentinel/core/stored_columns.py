@@ -22,6 +22,9 @@ _DTYPES: Mapping[str, Mapping[str, torch.dtype]] = {
 #: role -> Python types of its values.
 _KINDS: Mapping[str, tuple[type, ...]] = {"signal": (int, float), "label": (int,), "mask": (bool,)}
 
+#: What messages call the values of a role.
+_VALUES = {"signal": "numbers", "label": "integers", "mask": "true or false"}
+
 
 def dtype_of(name: str, dtype: object) -> torch.dtype:
     """The dtype of a stored column.
@@ -47,11 +50,15 @@ def check_values(name: str, values: object) -> None:
     level = [values]
     for _ in axes:
         if not all(isinstance(x, list) for x in level):
-            raise ValueError(f"batch[{name}] is not a nested list, expected axes {' '.join(axes)}")
+            found = next(x for x in level if not isinstance(x, list))
+            raise ValueError(
+                f"batch[{name}] holds {_short(found)}, expected a list nested by the axes {' '.join(axes)}"
+            )
         level = [y for x in level if isinstance(x, list) for y in x]
     for x in level:
         if not isinstance(x, _KINDS[role]) or (isinstance(x, bool) and role != "mask"):
-            raise ValueError(f"batch[{name}] holds {_short(x)}, expected {role} values of axes {' '.join(axes)}")
+            expected = f"{_VALUES[role]} nested by the axes {' '.join(axes)}"
+            raise ValueError(f"batch[{name}] holds {_short(x)}, expected {expected}")
 
 
 def _short(x: object) -> str:

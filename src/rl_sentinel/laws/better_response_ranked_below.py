@@ -145,7 +145,8 @@ def _compared(ask: Ask, case: Case) -> Iterator[Expectation]:
     here = torch.arange(batch.rows, device=batch.device) == row
     for name in advantages(boundary):
         where = here.unsqueeze(1) & batch.mask if better[name].dim() == 2 else here
-        reason = f"its reward is higher by {amount:g} than in the other call, where it and row {sibling} swap rewards"
+        higher = f"the reward of row {row} is higher by {amount:g} than in the other call"
+        reason = f"{higher}, where rows {row} and {sibling} have each other's rewards"
         yield Within(name, better[name], worse[name], None, where, scale, reason=reason, between_calls=True)
 
 

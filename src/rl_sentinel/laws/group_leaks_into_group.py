@@ -58,7 +58,7 @@ def _rewards(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if value_of(boundary.claims.scope) in (None, "batch"):
-        return "its claimed scope is not the group, nor anything within it"
+        return "it claims no scope, or the scope batch"
     return "" if _rewards(boundary) else "it reads no reward"
 
 

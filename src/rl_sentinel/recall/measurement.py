@@ -21,7 +21,9 @@ from rl_sentinel.recall.syntax import interpreter_for
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """Whether each control shows a change from broken to *holds*, which it should not; None if it could not run.
+    """Negative controls of a bug.
+
+    True if a law turned from broken to *holds* where nothing was fixed; None if the control could not run.
 
     ``other_function``: the function of another bug in the same two audits, at boundaries that do not enter the bug's
     function. ``neighbor``: the bug's function before and after an earlier change of its file that fixes nothing.

@@ -52,8 +52,8 @@ def reinforce(batch: Batch, gradient: Tensor, *, together: bool) -> Iterator[Exp
         at = weight.abs().argmax(dim=1, keepdim=True)
         largest, slope = weight.gather(1, at), gradient.gather(1, at)
     ratio = torch.where(largest == 0, torch.zeros_like(slope), -slope / largest)
-    count = "the whole batch" if together else "each row"
-    reason = f"all policies are equal, so the gradient must be minus the advantage times one number for {count}"
+    count = "for the whole batch" if together else "per row"
+    reason = f"all policies are equal, so the gradient must be minus the advantage, times one factor {count}"
     scale = gradient.abs().max().item()
     yield Equal("gradient of logprob", -weight * ratio, gradient, batch.mask, scale, reason=reason)
     reason = "all policies are equal, so the gradient must point against the advantage"

@@ -167,7 +167,9 @@ def _require_order(steps: Sequence[Step]) -> None:
         ends = after is None or after.trajectory != step.trajectory
         if step.trajectory in closed:
             raise InputError(
-                _fault(step, "continues after its last step", "its steps together, only the final one last")
+                _fault(
+                    step, "continues after it ended", "its steps next to each other, last=True only at the final one"
+                )
             )
         if ends and not step.last:
             raise InputError(_fault(step, "ends in a step that is not last", "last=True there: its tail would be lost"))

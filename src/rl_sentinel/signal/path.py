@@ -259,9 +259,10 @@ def _of_rows(function: Callable[..., Tensor], result: Tensor, mask: Mask) -> boo
     except Exception:  # noqa: BLE001 - an annotation that is written for type checkers may fail when it is evaluated
         axes = []
     if axes not in (["B"], ["*S"], ["N"]):
+        stated = f"axes {' '.join(axes)}" if axes else "no axes"
         raise InputError(
-            f"{_name(function)} has no annotation of its result, expected one, Float[Tensor, ' B'] of rows or "
-            "Float[Tensor, '*S'] of tokens (Bool for a decision): the shape of packed tokens does not show which"
+            f"annotation of the result of {_name(function)} has {stated}, expected Float[Tensor, ' B'] (a number per "
+            "row) or Float[Tensor, '*S'] (per token), with Bool for a decision: packed shapes do not show which"
         )
     return axes == ["B"]
 

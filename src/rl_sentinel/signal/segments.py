@@ -242,9 +242,11 @@ def _require_room(length: Tensor, width: int) -> None:
     try:
         width = index(width)
     except TypeError:
-        raise InputError(f"width is {width!r}, expected a whole number of {longest} or more: the longest row") from None
+        raise InputError(
+            f"width is {width!r}, expected an integer of at least {longest}, the length of the longest row"
+        ) from None
     if not longest <= width < 2**63:
-        raise InputError(f"width is {width}, expected {longest} or more: the longest row")
+        raise InputError(f"width is {width}, expected at least {longest}, the length of the longest row")
 
 
 def _within(length: Tensor, width: int) -> Tensor:

@@ -117,7 +117,7 @@ def test_what_is_no_position_and_no_key_is_refused(stated: Any) -> None:
 
 def test_a_position_beyond_the_result_is_named() -> None:
     result = rl_sentinel.check(rewards_first, stage="advantage", algorithm="grpo", bind={"return": -3})
-    assert "the result is a tuple of 2, expected advantage at position -3" in " ".join(str(result).split())
+    assert "the result is a tuple of 2 items, expected advantage at position -3" in " ".join(str(result).split())
 
 
 def test_a_missing_item_is_named() -> None:

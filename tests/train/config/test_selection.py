@@ -96,7 +96,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"loss": {**PPO, "clip_low": 1.5}},
-            "loss.clip_low is 1.5, expected at most 1 with loss ppo: a lower clip of 1 or more",
+            "loss.clip_low is 1.5, expected at most 1 with loss ppo: a lower clip above 1",
         ),
         ({"loss": {**PPO, "name": "cispo", "clip_low": 20}}, "loss.clip_low is 20, expected at most 1 with loss cispo"),
         (
@@ -196,7 +196,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             "rollout.url is 'http://there' with engine process, expected an address with",
         ),
         ({"update": {"prompts": 3}}, "update.prompts is 3, expected at most rollout.prompts, 2"),
-        ({"policy": {"hidden": 18}}, "policy.hidden is 18, expected a multiple of 2 x policy.heads"),
+        ({"policy": {"hidden": 18}}, "policy.hidden is 18, expected a multiple of 4 (2 x policy.heads)"),
         ({"correction": {"bounds": ({"name": "truncated", "high": 2.0},)}}, "bounds are given and weight is None"),
         (
             {"correction": {"weight": "token_weight"}},

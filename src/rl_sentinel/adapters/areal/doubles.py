@@ -81,7 +81,7 @@ def read_outputs(outputs: Tensor, labels: Tensor, *_more: object, **_options: ob
 
 
 class RecordedLoss:
-    """A loss that its engine scales; ``backward`` also records it."""
+    """A loss that can be scaled with ``*``; ``backward`` appends its scaled value to ``losses``."""
 
     def __init__(self, loss: Tensor, losses: list[Tensor]) -> None:
         """Store the loss, and the list to which ``backward`` adds it."""
@@ -134,7 +134,10 @@ def placed_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
 
 
 def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
-    """The engine of :func:`placed_engine`, for classes that call model, loss and ``backward`` in ``train_batch``."""
+    """Like :func:`placed_engine`, for engine classes whose ``train_batch`` calls model, loss and ``backward`` itself.
+
+    The losses are recorded.
+    """
     engine = placed_engine(owner, config)
     kind: Any = type(engine)
     losses = engine.losses

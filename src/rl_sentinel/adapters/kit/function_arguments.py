@@ -1,4 +1,4 @@
-"""The arguments of a user's function: the slots that take them, their codecs, and what could not be bound."""
+"""Types for the arguments of a user's function: slots, attributes, and the codecs bound so far."""
 
 import inspect
 from collections.abc import Mapping

@@ -35,8 +35,8 @@ def with_ids_as_keys(target: Target, boundary: Boundary, arguments: Arguments) -
     as_list = rebind(arguments.codecs, dict.fromkeys(ids, _LISTED))
     open_axes = {path: column for path, column in arguments.open_axes.items() if path not in ids}
     notes = (
-        f"{path} was passed as {_LISTED}: the elements of a tensor are different keys even if they are equal, so with "
-        f'a tensor every response has its own prompt; state the list with bind={{"{path}": "{_LISTED}"}}'
+        f"the function uses {path} as keys of a dict, and equal elements of a tensor are different keys: each response "
+        f'would be its own prompt. {path} was passed as a list instead; state this with bind={{"{path}": "{_LISTED}"}}'
         for path in sorted(ids)
     )
     return replace(arguments, codecs=as_list, open_axes=open_axes), tuple(notes)

@@ -69,7 +69,7 @@ class MegatronSchedule:
         """The rate of the next update.
 
         Raises:
-            NotImplementedError: if the kind is not constant, linear or cosine.
+            NotImplementedError: if ``lr_decay_style`` is not constant, linear or cosine.
         """
         first, most, least = (float(self.options[name]) for name in ("init_lr", "max_lr", "min_lr"))
         warm, end = (float(self.options[name]) for name in ("lr_warmup_steps", "lr_decay_steps"))
@@ -82,7 +82,7 @@ class MegatronSchedule:
             return least
         progress = (self.num_steps - warm) / (end - warm)
         if kind not in ("linear", "cosine"):
-            raise NotImplementedError(f"schedule is {kind!r}, expected constant, linear or cosine")
+            raise NotImplementedError(f"lr_decay_style is {kind!r}, expected constant, linear or cosine")
         return least + (most - least) * (1 - progress if kind == "linear" else (1 + math.cos(math.pi * progress)) / 2)
 
 

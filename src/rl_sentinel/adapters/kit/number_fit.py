@@ -247,8 +247,8 @@ def _why_not_of_formula(boundary: Boundary) -> str:
 
 def _why_normalized(boundary: Boundary) -> str:
     return (
-        f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which takes advantages as they are, "
-        "and the loss normalizes them in an unknown way: check it with normalization off, or state no algorithm"
+        f"not compared with the formula of {value_of(boundary.claims.algorithm)}: the loss normalizes its advantages "
+        "in an unknown way. Check it with normalization off, or state no algorithm"
     )
 
 

@@ -156,7 +156,10 @@ class NamedOutput(Form):
             raise CallFailed(f"the result has no entry named {self.name}")
         if isinstance(value, tuple) or _is_pair(value):
             if not -len(value) <= self.item < len(value):
-                raise CallFailed(f"the result is a tuple of {len(value)}, expected {self.name} at position {self.item}")
+                raise CallFailed(
+                    f"the result is a tuple of {len(value)} items, expected {self.name} at position {self.item} "
+                    '(counted from 0): state the position with bind={"return": N}'
+                )
             return value[self.item]
         if self.item and not isinstance(value, Mapping):
             raise CallFailed(f"the result is a {type(value).__name__}, expected a tuple with position {self.item}")

@@ -124,7 +124,7 @@ def labeled_step(release: Release, name: str, family: Family, call: Callable[...
 
 
 def training_step(release: Release, name: str, family: Family) -> Boundary:
-    """KTO's training step under a family, with the metrics that it logs."""
+    """KTO's training step under the settings of a family, with the metrics that it logs."""
     made = labeled_step(release, name, family, train_on_logprobs, _PRODUCER)
     log = Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))})
     metrics = ("rewards", "logps") if '"logps/' in release.source else ("rewards",)

@@ -172,7 +172,11 @@ def sampled(batch: Batch) -> Batch:
 def trains_as_sampled(inputs: Inputs) -> str:
     """Require that every token of a response trains: the loop has no mask besides the end of the response."""
     batch = inputs.batch
-    return "" if torch.equal(batch.mask, batch.valid) else "a token of a response does not train, but none is masked"
+    return (
+        ""
+        if torch.equal(batch.mask, batch.valid)
+        else "a token of a response is untrained, but this loop cannot mask tokens"
+    )
 
 
 def several_tokens(inputs: Inputs) -> str:

@@ -61,9 +61,10 @@ def off_policy_mask(trainer: Any, decide: Any, **arguments: Tensor) -> Tensor:  
 
 
 def optimizer_step(trainers: list[Any]) -> dict[str, Any]:
-    """The last optimizer step of data-parallel ranks on a rollout: the mean of their losses, and the trainer of rank 0.
+    """Train data-parallel ranks on a rollout.
 
-    Each micro-batch goes through ``training_step``; its loss is the argument of ``backward``.
+    Returns the mean of their losses at the last optimizer step, and the trainer of rank 0. Each micro-batch goes
+    through ``training_step``; its loss is the argument of ``backward``.
     """
     losses = run_on_ranks(len(trainers), lambda rank: train_on_rollout(trainers[rank]))
     return {"loss": torch.stack(losses).mean(), "trainer": trainers[0]}

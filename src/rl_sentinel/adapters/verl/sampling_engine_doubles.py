@@ -119,7 +119,7 @@ class VLLM:
 
 
 class HuggingFace:
-    """A double of a model of transformers that samples."""
+    """A double of a transformers model: ``generate`` returns known responses."""
 
     def __init__(self, known: KnownResponses) -> None:
         """Store the responses that the model returns."""

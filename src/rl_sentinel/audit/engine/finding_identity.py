@@ -22,7 +22,7 @@ def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
         >>> case = Case(batch_of(torch.ones(1, 1)), setting="no-std")
         >>> record = {"boundary": "m.f", "setting": "default", "target": {"framework": "f"}}
         >>> contradiction(record, laws()["GRP001"], case)
-        "[setting] is 'default', expected 'no-std' as in its case"
+        "[setting] is 'default', expected 'no-std', by the case of the finding"
     """
     prefix = str(record.get("signature", "")).partition(":")[0]
     framework, boundary = str(record["target"].get("framework", prefix)), str(record["boundary"])
@@ -35,7 +35,7 @@ def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
     }
     for key, (value, source) in expected.items():
         if key in record and record[key] != value:
-            return f"[{key}] is {record[key]!r}, expected {value!r} as in its {source}"
+            return f"[{key}] is {record[key]!r}, expected {value!r}, by the {source} of the finding"
     return ""
 
 

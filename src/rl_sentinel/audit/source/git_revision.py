@@ -1,4 +1,4 @@
-"""Write the files of a git revision to a folder, one by one, because histories may lack large files."""
+"""Write the code of a git revision to a folder, without media, which filtered clones often lack."""
 
 import subprocess
 from collections.abc import Iterable

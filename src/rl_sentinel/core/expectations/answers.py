@@ -24,7 +24,9 @@ class Listed(NamedTuple):
     value: str
 
     def explains(self, refusal: str) -> bool:
-        """Whether the message of a refusal says more than that the value is unknown.
+        """Whether a refusal is justified: its message does not name the value, or it says what the value needs.
+
+        Words such as "requires" or "install" decide this.
 
         Example:
             >>> from rl_sentinel.core.expectations import Listed

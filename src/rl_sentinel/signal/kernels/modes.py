@@ -1,4 +1,4 @@
-"""Detect the active autograd mode, on which a kernel depends."""
+"""Detect forward-mode autograd and ``torch.func``, under which kernels use plain operations."""
 
 import torch
 from torch import Tensor

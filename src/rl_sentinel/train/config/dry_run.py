@@ -120,5 +120,5 @@ def _require_binding_clip(recipe: Recipe, loss: Callable[..., Tensor]) -> None:
     if torch.equal(clipped, unclipped):
         raise SentinelError(
             f"loss.clip_low is {parameters['clip_low']}, expected at most 1 with loss {recipe.loss.name}: "
-            "a lower clip of 1 or more never binds, since neither a ratio nor a probability is below 0"
+            "a lower clip above 1 has no more effect than 1: neither a ratio nor a probability is below 0"
         )

@@ -73,8 +73,10 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
         raise SentinelError("chat and [warm] are both set, expected one of them: demonstrations have no chat template")
     if update.prompts > rollout.prompts:
         raise SentinelError(f"update.prompts is {update.prompts}, expected at most rollout.prompts, {rollout.prompts}")
-    if recipe.policy.hidden % (2 * recipe.policy.heads):
-        raise SentinelError(f"policy.hidden is {recipe.policy.hidden}, expected a multiple of 2 x policy.heads")
+    if recipe.policy.hidden % (part := 2 * recipe.policy.heads):
+        raise SentinelError(
+            f"policy.hidden is {recipe.policy.hidden}, expected a multiple of {part} (2 x policy.heads)"
+        )
 
 
 def _validate_populations(recipe: Recipe, claims: dict[str, str]) -> None:

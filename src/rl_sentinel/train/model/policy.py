@@ -109,7 +109,11 @@ def init_policy(recipe: Recipe) -> Policy:
 
 
 def build_models(policy: Policy, recipe: Recipe, ranks: Ranks) -> Models:
-    """Build the models of a run: with a KL, the reference is a copy of the policy; both are sharded over all ranks."""
+    """Build policy, sampler and, with a KL, reference.
+
+    Policy and reference are sharded over all ranks. The sampler is the policy itself; with several ranks or with
+    staleness it is a whole copy.
+    """
     if recipe.policy.recompute:
         policy.model.enable_recompute()  # type: ignore[operator]  # modules are untyped
         policy.single_pass = True  # layers can be computed again only without a cache

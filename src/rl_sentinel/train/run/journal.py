@@ -1,5 +1,6 @@
 """A run's log files: the recipe, metrics per step, and times in a separate file because they vary."""
 
+import errno
 import hashlib
 import json
 import os
@@ -170,7 +171,8 @@ def _write_errors_in_one_line(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fix = "make room, and run the same command to resume from the newest checkpoint"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        fix = f"make {'room' if full else 'it writable'}, and run the same command to resume from the newest checkpoint"
         raise SentinelError(f"{path} cannot be written ({error.strerror}): {fix}") from error
 
 
@@ -182,8 +184,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """
     try:
         text = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise SentinelError(f"{path} cannot be read ({error}), expected a JSON object per line") from error
+    except OSError as error:
+        raise SentinelError(f"{path} cannot be read ({error.strerror}): {_NAME_A_RUN}") from error
+    except ValueError as error:
+        raise SentinelError(f"{path} is no text in UTF-8, expected a JSON object per line") from error
     if not text:
         raise SentinelError(f"{path} is empty, expected a JSON object per line: wait for the first step")
     return [_parse_step(line, f"{path} line {number}") for number, line in enumerate(text, 1)]

@@ -72,8 +72,8 @@ def publish_weights(run: Run) -> None:
 def full_weights(run: Run) -> Mapping[str, Tensor]:
     """The unsharded weights; a copy if sampling runs ahead, since the update changes them in place.
 
-    Without a copy, several ranks gather each tensor when it is read. A server gets weights with LoRA merged; the
-    sampler in this process has the low-rank matrices, too.
+    Without a copy, several ranks gather each tensor when it is read. For a server, LoRA is
+    merged into the weights; the sampler in this process gets the low-rank matrices unmerged.
     """
     model, recipe = run.models.policy.model, run.recipe
     merged = recipe.policy.lora is not None and recipe.rollout.engine != "process"

@@ -50,7 +50,8 @@ def read_run_recipe(path: str) -> Recipe:
     try:
         tables = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SentinelError(f"{run / 'recipe.json'} cannot be read ({error}), expected a run's recipe") from error
+        reason = getattr(error, "strerror", None) or error
+        raise SentinelError(f"{run / 'recipe.json'} cannot be read ({reason}), expected a run's recipe") from error
     return parse_recipe({**tables, "out": str(run)}, where=str(run / "recipe.json"))
 
 

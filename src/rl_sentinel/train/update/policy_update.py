@@ -1,4 +1,4 @@
-"""Update the policy: epochs over mini-batches of prompts, one optimizer step each."""
+"""Update the policy: epochs over mini-batches of prompts; learning rate and check of the new weights."""
 
 import math
 from dataclasses import dataclass

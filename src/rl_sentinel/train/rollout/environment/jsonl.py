@@ -118,7 +118,7 @@ def _messages(prompt: object, where: str) -> tuple[Mapping[str, str], ...]:
     messages = tuple(prompt) if isinstance(prompt, (list, tuple)) else ()
     valid = all(isinstance(m, Mapping) and m.keys() >= _MESSAGE and isinstance(m["content"], str) for m in messages)
     if not messages or not valid:
-        expected = "a text or a list of messages with role and content"
+        expected = "a text or a list of messages with role and content, not empty"
         raise SentinelError(f"environment.file {where} is {describe(prompt)}, expected {expected}")
     return messages
 

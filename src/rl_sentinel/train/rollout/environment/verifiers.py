@@ -59,8 +59,12 @@ def _load_tasks(name: str, most: int) -> list[Any]:
         raise SentinelError(f"environment.taskset {name!r} cannot be loaded ({error}): name a Taskset") from error
     if not tasks:
         raise SentinelError(f"environment.taskset {name!r} has no tasks, expected one or more")
-    if type(tasks[0]).toolsets(tasks[0].config) or tasks[0].data.prompt is None:
-        raise SentinelError(f"environment.taskset {name!r} has tools or no prompt, expected one turn of text")
+    if type(tasks[0]).toolsets(tasks[0].config):
+        raise SentinelError(
+            f"environment.taskset {name!r} has tools, expected none: only one turn of text is supported"
+        )
+    if tasks[0].data.prompt is None:
+        raise SentinelError(f"environment.taskset {name!r} has a task without a prompt, expected one turn of text")
     return tasks
 
 
