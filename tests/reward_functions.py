@@ -81,6 +81,32 @@ async def blocks_too_on_b(answer: str) -> float:
     return await also_blocks_on_b(answer)
 
 
+async def blocks_at_its_end(answer: str) -> float:
+    """Block the event loop when the call is given up."""
+    try:
+        await asyncio.sleep(30)
+    finally:
+        RELEASED.wait(30)
+    return float(bool(answer))
+
+
+async def leaves() -> float:
+    """End the thread of the event loop, if nothing catches it."""
+    raise SystemExit(3)
+
+
+async def waits_a_moment(answer: str) -> float:
+    """Let others run."""
+    await asyncio.sleep(0.1)
+    return float(bool(answer))
+
+
+async def blocks_briefly(answer: str) -> float:
+    """Block the event loop for a third of a second."""
+    RELEASED.wait(0.34)
+    return float(bool(answer))
+
+
 def returns_text(response: str) -> str:
     """Return what is not a number."""
     return response

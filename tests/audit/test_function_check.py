@@ -20,7 +20,7 @@ def test_a_lambda_is_audited_and_cannot_be_replayed() -> None:
     assert why_no_replay(why_no_replay, {}) == ""
     script = FunctionType(why_no_replay.__code__, {"__name__": "__main__"})
     assert "move it into a module" in why_no_replay(script, {})
-    assert "bind holds a function" in why_no_replay(why_no_replay, {"x": why_no_replay})
+    assert "bind has a function" in why_no_replay(why_no_replay, {"x": why_no_replay})
 
 
 class Unreadable:

@@ -74,7 +74,7 @@ def test_a_loss_that_normalizes_is_compared_with_normalized_advantages() -> None
 def test_a_loss_that_fits_no_known_normalization_is_not_compared() -> None:
     result = rl_sentinel.check(by_largest, stage="policy-loss", algorithm="ppo", budget=4)
     assert not result.ok
-    assert "the loss normalizes them in an unknown way" in result.errored[0]
+    assert "the loss normalizes its advantages in an unknown way" in result.errored[0]
 
 
 def test_the_other_sign_of_normalized_advantages_is_found() -> None:

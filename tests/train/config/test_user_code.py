@@ -77,6 +77,17 @@ def test_import_error_is_one_line(tmp_path: Path, code: str, words: str) -> None
     assert import_object("path", f"{place}:f") == 1
 
 
+def test_a_signal_that_ends_the_process_is_no_error_of_the_function() -> None:
+    class Ended(SystemExit):
+        """As the command line raises it in a signal handler."""
+
+    def ended() -> None:
+        raise Ended(143)
+
+    with pytest.raises(Ended):
+        call_user_code("environment.reward 'f'", ended)
+
+
 def test_error_names_the_line_of_the_user_file(tmp_path: Path) -> None:
     text = (
         "import torch\ndef f(x):\n    return torch.ones(2) @ torch.ones(x)\n\ndef g(x):\n    raise KeyboardInterrupt\n"

@@ -79,6 +79,30 @@ def test_only_the_call_that_blocks_fails_and_others_of_its_function_run_in_threa
     assert time.monotonic() - start < 4
 
 
+def test_an_event_loop_that_is_blocked_before_a_call_is_replaced() -> None:
+    """The late cleanup of an earlier call blocks it; a call that ends the loop's thread costs its own result only."""
+    (late,) = call_all(_calls("blocks_at_its_end", "b", seconds=0.1))
+    assert isinstance(late, TimeoutError)
+    assert call_all(_calls("hangs_later_on_b", "aa", seconds=5.0)) == [1.0, 1.0]
+    left, *others = call_all([Call(reward_functions.leaves, {}, 5.0), *_calls("waits_a_moment", "aaa")])
+    assert isinstance(left, SystemExit)
+    assert others == [1.0] * 3
+
+
+def test_calls_that_block_for_less_than_their_limit_keep_their_results() -> None:
+    results = call_all(
+        [*_calls("blocks_briefly", "a" * 8, seconds=1.0), *_calls("waits_a_moment", "a" * 8, seconds=1.0)]
+    )
+    assert results == [1.0] * 16
+
+
+def test_results_that_wait_while_this_process_does_not_run_are_taken() -> None:
+    """A call that keeps the global lock for longer than the limit costs the finished calls nothing."""
+    held = Call(lambda: sum(range(40_000_000)), {}, 60.0)
+    results = call_all([held, *[Call(int, {}, 0.05)] * 20])
+    assert results[1:] == [0] * 20
+
+
 def test_calls_that_move_to_threads_get_one_after_all_threads_have_ended() -> None:
     plain = [Call(abs, {}, 5.0)] * 3  # raises: a parameter is missing
     results = call_all([*plain, *_calls("blocks_too_on_b", "bbb", seconds=0.3)], concurrency=1)

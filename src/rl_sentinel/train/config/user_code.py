@@ -84,6 +84,8 @@ def call_user_code(what: str, function: Callable[..., Any], *args: Any, **kwargs
     except SentinelError:
         raise
     except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and type(error) is not SystemExit:
+            raise  # a signal ended the process
         raise SentinelError(f"{what} raised {_summary(error, function)}: fix it there") from error
 
 

@@ -175,7 +175,7 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
         SentinelError: if transformers is not installed, or cannot load the model.
     """
     require_transformers()
-    _require_folder(name)
+    require_folder(name)
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - an extra
 
     try:
@@ -189,7 +189,7 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
     return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
 
 
-def _require_folder(name: str) -> None:
+def require_folder(name: str) -> None:
     """Reject a path that does not exist, which transformers would look for on the Hub.
 
     Raises:
@@ -208,7 +208,7 @@ def init_pretrained(name: str, *, precision: str = "fp32") -> tuple[Policy, Any]
         SentinelError: if transformers is not installed, or cannot read the configuration.
     """
     require_transformers()
-    _require_folder(name)
+    require_folder(name)
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - an extra
 
     try:

@@ -11,14 +11,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 #: The most threads for functions that are not async, and the most async calls at one time, counts.
 CONCURRENCY = 64
 
-#: How often time limits are checked, and how long an event loop may take to respond before it counts as blocked, in s.
-_CHECK_EVERY, _RESPONDS_WITHIN = 0.02, 0.5
+#: Seconds between two looks at the calls, and how much of a longer pause counts: then this process did not run.
+_CHECK_EVERY, _LONGEST_PAUSE = 0.02, 0.1
+
+#: Looks in a row without an answer after which an event loop counts as blocked: at least 0.3 s.
+_UNANSWERED = 15
+
+#: How often an event loop is replaced without a known cause before the calls in it are given up.
+_REPLACEMENTS = 2
 
 #: How often the watchdog is armed again, and how long it waits beyond twice the longest time limit, in s.
 _REARM_EVERY, _GRACE = 1.0, 10.0
@@ -36,10 +42,10 @@ def call_all(calls: Sequence[Call], *, concurrency: int = CONCURRENCY) -> list[A
     """The result of each call in order; the exception of a call that raised; ``TimeoutError`` after its time limit.
 
     A time limit starts when its call starts. A thread cannot be stopped: a plain function that never returns keeps
-    its thread until the process ends. All async calls share one event loop, which stays between calls of this function;
-    an async function that blocks it is called in threads from then on. A call that keeps Python's global lock, as a
-    regular expression that backtracks, stops every thread: after twice the longest time limit and ten seconds the
-    process ends with the traceback of all threads.
+    its thread until the process ends. Async calls share one event loop, which stays between calls of this function. If
+    one blocks it, the others are made again in a new loop, and its function is called in threads from then on. A call
+    that keeps Python's global lock, as a regular expression that backtracks, stops every thread: after twice the
+    longest time limit and ten seconds the process ends with the traceback of all threads.
 
     Example:
         >>> from rl_sentinel.train.rollout.concurrent_calls import Call, call_all
@@ -47,15 +53,12 @@ def call_all(calls: Sequence[Call], *, concurrency: int = CONCURRENCY) -> list[A
         0
     """
     running = _RunningCalls(calls, concurrency)
-    checked = time.monotonic()
     with _watchdog(2 * max((call.seconds for call in calls), default=0.0) + _GRACE) as rearm:
         while running.open:
             running.start()
             running.take()
-            if time.monotonic() - checked >= _CHECK_EVERY:
-                running.expire()
-                rearm()
-                checked = time.monotonic()
+            running.check()
+            rearm()
     return [running.results[n] for n in range(len(calls))]
 
 
@@ -65,7 +68,8 @@ class _RunningCalls:
     Attributes:
         plain: the calls that wait for a thread.
         coroutines: the calls that wait for the event loop.
-        started: when a call has started.
+        started: when a call has started, by ``clock``.
+        clock: seconds in which this process ran, so that a pause of all of it costs no call its time.
         futures, tasks: those of calls in the event loop.
         results: the results so far.
     """
@@ -75,12 +79,17 @@ class _RunningCalls:
         self.plain = deque(n for n, call in enumerate(calls) if not _runs_in_loop(call))
         self.coroutines = deque(n for n, call in enumerate(calls) if _runs_in_loop(call))
         self.started: dict[int, float] = {}
-        self.futures: dict[int, Future[Any]] = {}
+        self.futures: dict[int, Future[None]] = {}
         self.tasks: dict[int, asyncio.Task[Any] | None] = {}
         self.results: dict[int, Any] = {}
+        self.clock, self._checked = 0.0, time.monotonic()
         self._done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._expired: set[int] = set()
+        self._current: dict[int, object] = {}  # of a call in the event loop: the latest time that it was made
         self._threads, self._slots = threading.Semaphore(concurrency), threading.Semaphore(concurrency)
+        self._loop = _event_loop() if self.coroutines else None
+        self._answered, self._unanswered, self._replaced = threading.Event(), 0, 0
+        self._answered.set()
 
     @property
     def open(self) -> bool:
@@ -97,24 +106,35 @@ class _RunningCalls:
             self._start_coroutine(self.coroutines.popleft())
 
     def take(self) -> None:
-        """Wait a moment for a result; the late result of an expired call is dropped."""
-        try:
-            number, result = self._done.get(timeout=_CHECK_EVERY)
-        except queue.Empty:
-            return
+        """Wait a moment for a result, and take all that are there; the late result of an expired call is dropped."""
+        with suppress(queue.Empty):
+            self._take(timeout=_CHECK_EVERY)
+            while True:
+                self._take(timeout=0)
+
+    def _take(self, timeout: float) -> None:
+        number, result = self._done.get(block=timeout > 0, timeout=timeout or None)
         self.results.setdefault(number, result)
 
-    def expire(self) -> None:
-        """Give up the calls that are past their time limit."""
-        now, started = time.monotonic(), list(self.started)
-        late = [n for n in started if n not in self.results and now - self.started[n] > self.calls[n].seconds]
-        for number in [n for n in late if n not in self.futures]:
-            self.results[number] = TimeoutError()
+    def check(self) -> None:
+        """Every moment, give up the calls that are past their time limit, and look after the event loop."""
+        passed = time.monotonic() - self._checked
+        if passed < _CHECK_EVERY:
+            return
+        self.clock, self._checked = self.clock + min(passed, _LONGEST_PAUSE), self._checked + passed
+        for number, start in list(self.started.items()):
+            if number not in self.results and self.clock - start > self.calls[number].seconds:
+                self._give_up(number)
+        if self._loop is not None and any(n not in self.results for n in self.futures):
+            self._look_after(self._loop)
+
+    def _give_up(self, number: int) -> None:
+        self.results[number] = TimeoutError()
+        if number in self.futures:
+            self.futures[number].cancel()
+        else:
             self._expired.add(number)
             self._threads.release()  # another thread may start, since this one may never return
-        in_loop = [n for n in late if n in self.futures]
-        if in_loop:
-            self._expire_coroutines(in_loop)
 
     def _work(self) -> None:
         """Call plain functions until none waits."""
@@ -125,7 +145,7 @@ class _RunningCalls:
                 self._threads.release()
                 return
             call = self.calls[number]
-            self.started[number] = time.monotonic()
+            self.started[number] = self.clock
             try:
                 result = call.function(**call.kwargs)
                 if inspect.iscoroutine(result):
@@ -137,44 +157,64 @@ class _RunningCalls:
                 return
 
     def _start_coroutine(self, number: int) -> None:
-        """Run an async call in the shared event loop."""
-        call = self.calls[number]
+        """Run an async call in the event loop."""
+        call, current = self.calls[number], object()
+        self._current[number] = current
 
-        async def run() -> Any:  # noqa: ANN401 - the function's own
-            self.started[number], self.tasks[number] = time.monotonic(), asyncio.current_task()
-            return await call.function(**call.kwargs)
-
-        def finish(future: "Future[Any]") -> None:
-            if self.futures.get(number) is not future:
+        async def run() -> None:
+            if self._current.get(number) is not current:
                 return  # the call is made again elsewhere
-            self._slots.release()
-            self._done.put((number, TimeoutError() if future.cancelled() else future.exception() or future.result()))
+            self.started[number], self.tasks[number] = self.clock, asyncio.current_task()
+            try:
+                result = await call.function(**call.kwargs)
+            except BaseException as error:  # noqa: BLE001 - also SystemExit, which would end the event loop
+                result = error
+            if self._current.get(number) is current:
+                self._done.put((number, result))
 
-        future = self.futures[number] = asyncio.run_coroutine_threadsafe(run(), _event_loop())
+        def finish(future: "Future[None]") -> None:
+            if self.futures.get(number) is future:
+                self._slots.release()
+
+        assert self._loop is not None  # noqa: S101 - made for the first coroutine
+        future = self.futures[number] = asyncio.run_coroutine_threadsafe(run(), self._loop)
         future.add_done_callback(finish)
 
-    def _expire_coroutines(self, late: Sequence[int]) -> None:
-        """Give up late async calls. If one blocks the event loop, only that one: the others are made again."""
-        loop, responds = _event_loop(), threading.Event()
-        loop.call_soon_threadsafe(responds.set)
-        blocked = not responds.wait(_RESPONDS_WITHIN)
-        current = asyncio.current_task(loop) if blocked else None
-        blocker = next((n for n, task in self.tasks.items() if current is not None and task is current), None)
-        if blocker is not None and blocker not in late:
-            return  # it has time left
-        for number in late if blocker is None else [blocker]:
-            self.results[number] = TimeoutError()
-            self.futures[number].cancel()
-        if not blocked:
+    def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ask the event loop for an answer; replace it if it gives none for a while."""
+        if self._answered.is_set():
+            self._answered.clear()
+            self._unanswered = 0
+            loop.call_soon_threadsafe(self._answered.set)
             return
+        self._unanswered += 1
+        if self._unanswered < _UNANSWERED:
+            return
+        current = asyncio.current_task(loop)
+        blocker = next((n for n, task in self.tasks.items() if current is not None and task is current), None)
         if blocker is not None:
             _BLOCKING.add(inspect.unwrap(self.calls[blocker].function))
-        _LOOPS.clear()
-        for number in [n for n in self.futures if n not in self.results]:
+        else:
+            self._replaced += 1
+        self._replace_loop(loop, blocker)
+
+    def _replace_loop(self, blocked: asyncio.AbstractEventLoop, blocker: int | None) -> None:
+        """Make the open calls of a blocked event loop again elsewhere, except the one that blocks it."""
+        if blocked in _LOOPS:
+            _LOOPS.remove(blocked)
+        self._loop, self._unanswered, self._answered = _event_loop(), 0, threading.Event()
+        self._answered.set()
+        for number in [n for n in self.futures if n not in self.results and n != blocker]:
+            if self._replaced > _REPLACEMENTS:
+                self._give_up(number)
+                continue
+            self._current.pop(number)
             self.futures.pop(number).cancel()
             self.started.pop(number, None)
-            self.coroutines.append(number)
+            self.tasks.pop(number, None)
             self._slots.release()
+            in_loop = _runs_in_loop(self.calls[number])
+            (self.coroutines if in_loop else self.plain).append(number)
         waiting = list(self.coroutines)
         self.coroutines = deque(n for n in waiting if _runs_in_loop(self.calls[n]))
         self.plain.extend(n for n in waiting if not _runs_in_loop(self.calls[n]))

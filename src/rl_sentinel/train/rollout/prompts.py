@@ -1,10 +1,15 @@
 """Draw tasks and encode their prompts, which must leave room for a response."""
 
+import heapq
+
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.model.policy import Tokenizer
 from rl_sentinel.train.rollout.interfaces import Environment, Task
 from rl_sentinel.train.run import rng
+
+#: How many of the longest prompts are encoded before the first step in any case, a count.
+LONGEST = 8
 
 
 def draw_task(environment: Environment, seed: int, step: int, number: int, *, prompts: int) -> Task:
@@ -32,7 +37,8 @@ def encode_prompt(
 def require_room(environment: Environment, tokenizer: Tokenizer, recipe: Recipe) -> None:
     """Check before the first step that no prompt of a data set is too long for the run's steps.
 
-    Only texts with more bytes than half the positions are encoded, since a token has one byte or more.
+    Encoded are texts with more bytes than half the positions, since a token has one byte or more, and the longest ones,
+    which show whether a chat template makes them much longer.
 
     Raises:
         SentinelError: if a prompt leaves no room for a response; the message names its row.
@@ -40,12 +46,14 @@ def require_room(environment: Environment, tokenizer: Tokenizer, recipe: Recipe)
     size, rollout = getattr(environment, "size", None), recipe.rollout
     if size is None or tokenizer.positions is None or not hasattr(environment, "numbered_task"):
         return
-    longest = (tokenizer.positions - rollout.tokens) / 2
+    most, sizes = (tokenizer.positions - rollout.tokens) / 2, list[tuple[int, int]]()
     for number in range(min(size, recipe.steps * rollout.prompts)):
         task = draw_task(environment, recipe.seed, 0, number, prompts=0)
         contents = [message["content"] for message in task.messages] or [task.prompt]
-        if sum(len(content.encode(errors="replace")) for content in contents) > longest:
-            encode_prompt(environment, tokenizer, task, rollout.tokens)
+        sizes.append((sum(len(content.encode(errors="replace")) for content in contents), number))
+    longest = {number for _, number in heapq.nlargest(LONGEST, sizes)}
+    for number in [n for length, n in sizes if length > most or n in longest]:
+        encode_prompt(environment, tokenizer, draw_task(environment, recipe.seed, 0, number, prompts=0), rollout.tokens)
 
 
 def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str, source: str = "") -> None:

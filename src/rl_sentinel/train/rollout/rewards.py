@@ -5,13 +5,13 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial, wraps
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from pydantic import Field, ValidationError
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.train.config.settings import Positive, Table
+from rl_sentinel.train.config.settings import Table
 from rl_sentinel.train.config.user_code import call_user_code, describe, import_object
 from rl_sentinel.train.rollout.concurrent_calls import Call, call_all
 from rl_sentinel.train.rollout.interfaces import Outcome
@@ -30,7 +30,7 @@ class RewardFunctionSettings(Table):
     function: str
     name: str = ""
     weight: float = Field(default=1.0, allow_inf_nan=False)
-    seconds: Positive = 30.0
+    seconds: Annotated[float, Field(gt=0, le=1e6)] = 30.0
 
 
 class RewardFunction(NamedTuple):

@@ -16,7 +16,7 @@ from rl_sentinel.train.config.selection import select_components
 from rl_sentinel.train.model.device import resolve_device
 from rl_sentinel.train.model.lora import apply_lora, require_peft
 from rl_sentinel.train.model.policy import build_models
-from rl_sentinel.train.model.pretrained import require_transformers
+from rl_sentinel.train.model.pretrained import require_folder, require_transformers
 from rl_sentinel.train.rollout.chat import apply_chat
 from rl_sentinel.train.rollout.episodes import Episode, attach_baselines
 from rl_sentinel.train.rollout.prefetch import Prefetcher
@@ -71,6 +71,7 @@ def train(
     torch.set_num_threads(recipe.threads or torch.get_num_threads())
     resolve_device(recipe.policy.device)
     if recipe.policy.load and not is_run(recipe.policy.load):
+        require_folder(recipe.policy.load)
         require_transformers()
     if recipe.policy.lora is not None:
         require_peft()
