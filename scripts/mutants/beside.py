@@ -71,10 +71,6 @@ class Beside:
         send({"event": "result", "detail": "", **self.ask(self.mutant)})
 
 
-#: The library is imported before pytest, which would rewrite the assertions of its plugin.
-_IMPORTED_EARLIER = "ignore::pytest.PytestAssertRewriteWarning"
-
-
 class _Beating:
     """Reports to the supervisor that tests go on."""
 
@@ -98,9 +94,10 @@ def by_tests(mutant: Mutant | None) -> dict[str, Any]:
 
 
 def _tested(arguments: list[str]) -> dict[str, Any]:
+    """Plain assertions: rewriting them would import the library before the mutant is in its place."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-W", _IMPORTED_EARLIER, f"--rootdir={ROOT}"]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--assert=plain", f"--rootdir={ROOT}"]
         found = pytest.main([*options, *arguments], [_Beating()])
     passed = found in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     return {"outcome": "survived" if passed else "killed"}
