@@ -4,6 +4,8 @@ ENV := .venv
 BIN := $(ENV)/bin
 TORCH := 2.13.0
 TARGET := verl==0.9.1
+# --no-compile: bytecode of what is imported is made at its first import; compiling all of torch takes half a minute.
+INSTALL := $(ENV)/bin/python -m pip install -q --disable-pip-version-check --no-compile
 EXPECTATION = expect/$(subst ==,-,$(TARGET)).toml
 STAMP := $(ENV)/.ready-$(shell cat requirements/lock.txt pyproject.toml | cksum | cut -d' ' -f1)
 
@@ -17,9 +19,9 @@ $(STAMP):
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 11) else "python3 is %d.%d, expected 3.11 or newer: make PYTHON=/path/to/python3.11" % v)'
 	rm -rf $(ENV)
 	$(PYTHON) -m venv $(ENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check torch==$(TORCH)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements/lock.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e .
+	$(INSTALL) torch==$(TORCH)
+	$(INSTALL) -r requirements/lock.txt
+	$(INSTALL) --no-deps -e .
 	touch $@
 
 audit: setup
