@@ -22,8 +22,16 @@ OMEGACONF = """
             return Config(parts)
 
         @staticmethod
-        def resolve(config):
-            pass
+        def is_dict(value):
+            return isinstance(value, dict)
+
+        @staticmethod
+        def is_missing(config, name):
+            return config[name] == "???"
+
+        @staticmethod
+        def is_interpolation(config, name):
+            return str(config[name]).startswith("${")
 
         @staticmethod
         def to_container(config, resolve=False):
@@ -36,12 +44,13 @@ OMEGACONF = """
 
         @staticmethod
         def select(config, path):
+            value = config
             for name in path.split("."):
-                config = None if config is None else config.get(name)
-            return config
+                value = None if value is None else value.get(name)
+            return OmegaConf.select(config, value[2:-1]) if str(value).startswith("${") else value
 
         @staticmethod
-        def update(config, path, value, force_add=False):
+        def update(config, path, value, force_add=False, merge=True):
             *folders, name = path.split(".")
             for folder in folders:
                 config = config.setdefault(folder, Config())

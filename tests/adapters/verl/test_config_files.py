@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -65,14 +64,28 @@ def test_reading_is_not_traced() -> None:
     assert "inner" not in seen
 
 
-def test_a_file_is_read_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    reads: list[Path] = []
+def test_a_file_is_read_once_and_each_section_is_its_own(loads: Loads, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = {"verl/trainer/config/ppo_trainer.yaml": json.dumps(WHOLE)}
+    target = loads(FRAMEWORK, files() | tree, {"omegaconf/__init__.py": OMEGACONF})
+    reads, read = [], config_files.merge_defaults
+    monkeypatch.setattr(config_files, "merge_defaults", lambda file: reads.append(file) or read(file))
+    sections = [
+        evaluate(
+            target,
+            default_config(target, "critic", fields).put(Inputs(batch_of(torch.ones(1, 1, dtype=torch.bool)))),
+            StepResults(),
+        )
+        for fields in ({"grad_clip": Constant(2.0)}, {})
+    ]
+    assert [section["grad_clip"] for section in sections] == [2.0, 1.0]
+    assert len(reads) == 1
 
-    def read(file: Path) -> object:
-        reads.append(file)
-        return object()
 
-    monkeypatch.setattr(config_files, "merge_defaults", read)
-    file = tmp_path / "ppo_trainer.yaml"
-    assert config_files.read_config(file) is config_files.read_config(file)
-    assert reads == [file]
+def test_interpolations_are_resolved_after_fields_are_set(loads: Loads) -> None:
+    written = {"rows": 2, "actor": {"rows": "${rows}", "rate": "???"}, "critic": {"rows": "${actor.rows}"}}
+    tree = {"verl/trainer/config/ppo_trainer.yaml": json.dumps(written)}
+    target = loads(FRAMEWORK, files() | tree, {"omegaconf/__init__.py": OMEGACONF})
+    for fields, actor, critic in (({"rows": 3}, 3, 3), ({"actor.rows": 5}, 5, 5), ({"critic": {"rows": 7}}, 2, 7)):
+        codec = default_config(target, "", {name: Constant(x) for name, x in fields.items()}, resolved=True)
+        config = evaluate(target, codec.put(Inputs(batch_of(torch.ones(1, 1, dtype=torch.bool)))), StepResults())
+        assert (config["actor"]["rows"], config["critic"]["rows"]) == (actor, critic)
