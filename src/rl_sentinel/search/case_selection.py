@@ -25,7 +25,7 @@ FULLY_VARIED = 2
 LEADING_FIXED, LEADING_DRAWN = (1, 4, 0, 2, 3, 5), 2
 
 #: A boundary that enters more functions of the target than this is a long run, tried on fewer leading cases.
-LONG_RUN = 35
+LONG_RUN = 40
 
 #: The kinds of small cases, and the number of random cases, on which a long run is tried.
 LONG_RUN_KINDS = (
