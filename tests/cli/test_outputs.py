@@ -73,6 +73,18 @@ def test_several_targets_share_every_output(tmp_path: Path) -> None:
     ]
 
 
+def test_files_of_long_paths(tmp_path: Path) -> None:
+    """Several steps with the same last function, whose paths are longer than a file name can be."""
+    outputs = _outputs(tmp_path)
+    for package in ("first", "second", "ünïcode" * 30):
+        path = " -> ".join(f"{package}.{'package.' * 12}Step{number}.estimator" for number in range(4))
+        outputs.add(TARGET, _results(finding(boundary=path, setting="setting " * 20)), "1.0")
+    outputs.write()
+    names = [p.name for p in (tmp_path / "r").glob("*.py")]
+    assert len(names) == 3
+    assert all(len(name.encode()) < 240 for name in names)
+
+
 @pytest.mark.parametrize("given", ["pdf=x", "issue", "issue=", "=x"])
 def test_report_of_another_kind(given: str) -> None:
     with pytest.raises(

@@ -114,13 +114,18 @@ class Outputs:
                 put(place / test_file, test)
 
     def _names(self) -> list[str]:
-        """A file name for each finding: a short name if it is unique, else a name with the whole path."""
-        short = [f"{f.law}-{f.boundary.rpartition('.')[2]}-{f.setting}" for _, f in self.shown]
+        """A file name for each finding: a short name if it is unique, else one with the end of the path."""
+        short = [f"{f.law}-{_cut(f.boundary.rpartition('.')[2])}-{_cut(f.setting)}" for _, f in self.shown]
         uses = Counter(short)
-        long = [f"{f.law}-{f.boundary}-{f.setting}" for _, f in self.shown]
+        long = [f"{f.law}-{_cut(f.boundary)}-{_cut(f.setting)}" for _, f in self.shown]
         names = [s if uses[s] == 1 else w for s, w in zip(short, long, strict=True)]
         count = Counter[str]()
         for number, name in enumerate(names):
             count[name] += 1
             names[number] = name if count[name] == 1 else f"{name}-{count[name]}"
         return [n.replace("/", "-").replace(" -> ", "-") for n in names]
+
+
+def _cut(text: str) -> str:
+    """The end of a text: a file name has at most 255 bytes."""
+    return text.encode()[-100:].decode(errors="ignore")
