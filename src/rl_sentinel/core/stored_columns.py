@@ -88,8 +88,13 @@ def check_batch(batch: Batch) -> None:
     for name in ("step", "turn"):
         _within(name, getattr(batch, name), 0, MOST_WIDTH)
     _within("trajectory", batch.trajectory, 0, max(last, MOST_ROWS))
-    if bool((batch.mask & ~batch.valid).any()):
-        raise ValueError("batch[mask] marks a token at or after batch[length], expected trained tokens before it")
+    beyond = (batch.mask & ~batch.valid).nonzero().tolist()
+    if beyond:
+        row, token = beyond[0]
+        raise ValueError(
+            f"batch[mask] is True at row {row}, token {token}, expected True only before batch[length], which is "
+            f"{int(batch.length[row])} there"
+        )
 
 
 def _within(name: str, column: Tensor, low: int, high: int) -> None:

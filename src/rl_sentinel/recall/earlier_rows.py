@@ -30,7 +30,10 @@ def earlier_rows(path: Path, bugs: Sequence[Bug]) -> dict[str, Row]:
         return {row["id"]: _row(row, by_id[row["id"]]) for row in rows if row["id"] in by_id}
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        raise SentinelError(f"--json {path} cannot be resumed ({reason}), expected a file of recall --json") from error
+        raise SentinelError(
+            f"--json {path} cannot be resumed ({reason}), expected a file that recall --json wrote: name another file, "
+            "or delete it to start again"
+        ) from error
 
 
 def _row(row: dict[str, Any], bug: Bug) -> Row:

@@ -261,8 +261,9 @@ def _of_rows(function: Callable[..., Tensor], result: Tensor, mask: Mask) -> boo
     if axes not in (["B"], ["*S"], ["N"]):
         stated = f"axes {' '.join(axes)}" if axes else "no axes"
         raise InputError(
-            f"annotation of the result of {_name(function)} has {stated}, expected Float[Tensor, ' B'] (a number per "
-            "row) or Float[Tensor, '*S'] (per token), with Bool for a decision: packed shapes do not show which"
+            f"return annotation of {_name(function)} has {stated}, expected Float[Tensor, ' B'] (a number per row) or "
+            "Float[Tensor, '*S'] (a number per token), and Bool instead of Float for a decision: the shape of a packed "
+            "result does not show whether it is per row or per token"
         )
     return axes == ["B"]
 

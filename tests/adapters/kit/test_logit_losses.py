@@ -123,7 +123,7 @@ def test_a_fault_in_a_loss_of_logits_is_found(function: Callable[..., Any]) -> N
 
 
 def test_labels_that_are_not_shifted_are_asked_for_and_can_be_stated() -> None:
-    with pytest.raises(SentinelError, match="logits and labels belong together position by position"):
+    with pytest.raises(SentinelError, match="logits and labels are aligned by position"):
         rl_sentinel.check(aligned_labels, stage="policy-loss", algorithm="ppo")
     stated = {"logits": "response_logits", "labels": "response_labels"}
     assert rl_sentinel.check(aligned_labels, stage="policy-loss", algorithm="ppo", bind=stated).ok

@@ -50,7 +50,7 @@ def test_long_text_is_broken() -> None:
 
 
 def test_without_source() -> None:
-    with pytest.raises(Unwritable, match="no source text for a object"):
+    with pytest.raises(Unwritable, match="a value of type object cannot be written"):
         Source().text(object())
 
 

@@ -46,5 +46,5 @@ def test_labels_read_back() -> None:
 
 
 def test_what_cannot_be_written_is_said() -> None:
-    with pytest.raises(Unwritable, match="no source text for a OrderedDict"):
+    with pytest.raises(Unwritable, match="a value of type OrderedDict cannot be written"):
         source(OrderedDict(), Names({}))

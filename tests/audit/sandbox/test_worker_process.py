@@ -88,7 +88,10 @@ def test_worker_that_dies_is_told(tmp_path: Path, prelude: str, how: str) -> Non
     job, _ = request(parse_target(_target(tmp_path, prelude)), "boundaries")
     with pytest.raises(SentinelError) as told:
         list(events(job))
-    assert str(told.value) == (f"the worker {how} before it finished (loading the target runs its code): last words")
+    assert str(told.value) == (
+        f"the worker {how} before it finished, maybe by the target's own code, which runs as it is loaded; "
+        "last line of its output: last words"
+    )
 
 
 def test_worker_ends_with_the_generator(tmp_path: Path) -> None:

@@ -140,8 +140,8 @@ def _require_sequences(arguments: Arguments, right: Arguments) -> None:
     texts = _texts(right)
     names, bind = " and ".join(texts), ", ".join(f'"{path}": "{text}"' for path, text in texts.items())
     raise Unbindable(
-        f"the loss is right only if {names} belong together position by position, but logits of a model predict the "
-        f"next token: shift them by one, or state that the caller has done so with bind={{{bind}}}"
+        f"the loss is right only if {names} are aligned by position, but a model's logits at position t predict token "
+        f"t + 1: shift the logits in the function, or state that its caller does so with bind={{{bind}}}"
     )
 
 

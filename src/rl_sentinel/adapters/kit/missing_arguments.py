@@ -34,7 +34,8 @@ def refuse_missing(
         key = _missing_key(error)
         if takes_more(parameters) and key:
             raise Unbindable(
-                f'it reads {key!r}, which may be a keyword argument: bind={{"{key}": {_text(key)}}}'
+                f"it fails because {key!r} is missing: if this is a keyword argument, pass it with "
+                f'bind={{"{key}": {_text(key)}}}'
             ) from error
 
 

@@ -67,7 +67,7 @@ def source(value: Any, names: Names) -> str:  # noqa: ANN401, PLR0911 - one line
         kind = type(value).__name__
         names.imports[f"from {_NAMESPACES[type(value)]} import {kind}"] = None
         return f"{kind}(" + ", ".join(f"{k}={source(v, names)}" for k, v in vars(value).items()) + ")"
-    message = f"no source text for a {type(value).__name__}"
+    message = f"a value of type {type(value).__name__} cannot be written as Python source"
     raise Unwritable(message)
 
 

@@ -127,8 +127,10 @@ def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Generator[di
         status = worker.wait()
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
-        message = f"the worker {how} before it finished (loading the target runs its code): {tail[0][:200]}"
-        raise SentinelError(message)
+        raise SentinelError(
+            f"the worker {how} before it finished, maybe by the target's own code, which runs as it is loaded; "
+            f"last line of its output: {tail[0][:200]}"
+        )
 
 
 def _kill(worker: subprocess.Popen[bytes]) -> None:

@@ -119,7 +119,8 @@ class PretrainedTokenizer:
         self._tokenizer, self.ends, self.positions = tokenizer, tuple(dict.fromkeys((*own_ends, *more_ends))), positions
         if not self.ends:
             raise SentinelError(
-                f"eos_token of the tokenizer of policy.load {name} is missing, expected one: it ends a response"
+                f"policy.load {name} has no end token, expected one or more to end a response: set eos_token in "
+                "tokenizer_config.json, or eos_token_id in generation_config.json"
             )
         self.padding = self.ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 

@@ -137,7 +137,7 @@ class _RunningCalls:
             self._threads.release()  # another thread may start, since this one may never return
 
     def _work(self) -> None:
-        """Call plain functions until none waits."""
+        """Call the synchronous functions that wait, in a thread, until the queue is empty."""
         while True:
             try:
                 number = self.plain.popleft()
