@@ -22,10 +22,10 @@ def colored(logprobs: Tensor, advantages: Tensor, **more: Tensor) -> Tensor:
 
 def test_a_key_of_further_arguments_is_asked_for() -> None:
     with pytest.raises(
-        InputError, match=r"it reads 'mask', which may be a keyword argument: bind=\{\"mask\": \"mask\"\}$"
+        InputError, match=r"it fails because 'mask' is missing: if this is .* with bind=\{\"mask\": \"mask\"\}$"
     ):
         rl_sentinel.check(masked, **LOSS)
-    with pytest.raises(InputError, match=r"it reads 'color', which .*: bind=\{\"color\": \.\.\.\}$"):
+    with pytest.raises(InputError, match=r"it fails because 'color' is missing: .* with bind=\{\"color\": \.\.\.\}$"):
         rl_sentinel.check(colored, **LOSS)
     assert rl_sentinel.check(masked, bind={"mask": "mask"}, budget=4, **LOSS).ok
 
